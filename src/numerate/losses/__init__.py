@@ -1,0 +1,60 @@
+"""The losses, one file each, and their registry."""
+
+from numerate.losses.base import NumericLoss
+from numerate.losses.crps import CRPSLoss, crps_loss
+from numerate.losses.dist2 import DIST2Loss, dist2_loss
+from numerate.losses.emd import EMDLoss, emd_loss
+from numerate.losses.gaussian_ce import GaussianCELoss, gaussian_ce_loss
+from numerate.losses.ntil import NTILLoss, ntil_loss
+from numerate.losses.ntl import NTLHuberLoss, NTLLoss, NTLMAELoss, NTLMSELoss, NTLNumberLoss, ntl_loss, ntl_number_loss
+from numerate.losses.number import NumberLoss, number_loss
+from numerate.losses.smmd import SMMDLoss, smmd_loss
+from numerate.losses.soft_label import SoftLabelLoss, soft_label_loss
+from numerate.losses.squared_emd import SquaredEMDLoss, squared_emd_loss
+
+LOSSES: dict[str, type[NumericLoss]] = {
+    "smmd": SMMDLoss,
+    "emd": EMDLoss,
+    "squared_emd": SquaredEMDLoss,
+    "crps": CRPSLoss,
+    "ntil": NTILLoss,
+    "ntl_was": NTLLoss,
+    "ntl_mse": NTLMSELoss,
+    "ntl_mae": NTLMAELoss,
+    "ntl_huber": NTLHuberLoss,
+    "ntl_number": NTLNumberLoss,
+    "gaussian_ce": GaussianCELoss,
+    "dist2": DIST2Loss,
+    "soft_label": SoftLabelLoss,
+    "number": NumberLoss,
+}
+
+__all__ = [
+    "LOSSES",
+    "CRPSLoss",
+    "DIST2Loss",
+    "EMDLoss",
+    "GaussianCELoss",
+    "NTILLoss",
+    "NTLHuberLoss",
+    "NTLLoss",
+    "NTLMAELoss",
+    "NTLMSELoss",
+    "NTLNumberLoss",
+    "NumberLoss",
+    "NumericLoss",
+    "SMMDLoss",
+    "SoftLabelLoss",
+    "SquaredEMDLoss",
+    "crps_loss",
+    "dist2_loss",
+    "emd_loss",
+    "gaussian_ce_loss",
+    "ntil_loss",
+    "ntl_loss",
+    "ntl_number_loss",
+    "number_loss",
+    "smmd_loss",
+    "soft_label_loss",
+    "squared_emd_loss",
+]

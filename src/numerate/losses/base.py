@@ -1,0 +1,403 @@
+"""What every numeric loss shares: select the rows and columns that matter, cost each row, reduce.
+
+A loss sees three things and no more:
+
+    z    [P, N]   the logits of the numeric tokens, in float32 or wider, at the positions that count
+    lse  [P]      the log-sum-exp of the whole row, where a loss asks for it (mass outside the numeric tokens)
+    targets       what the labels say: which index, which number, which place
+
+Its gradient is therefore a gradient of ``z`` and ``lse`` alone, which is what lets the objective and the fused operator
+add any of these losses to cross-entropy without building anything of size ``[B·T, V]``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Literal, Self
+
+import torch
+from torch import Tensor, nn
+
+from numerate.checks import check_choice, check_labels, check_logits, check_number, choices, nearest
+from numerate.spans import Numbers, NumberSpans, find_numbers, sum_by
+from numerate.vocab import NumericVocab, look_up
+
+Level = Literal["token", "number"]
+Outside = Literal["ignore", "penalize"]
+Places = Literal["uniform", "exponential", "linear"]
+Reduction = Literal["mean", "sum", "none"]
+Fit = Literal["good", "fair", "poor"]
+
+OUTSIDE_MARGIN = 1.01  # text where a number belongs costs this much more than the worst number (ntloss)
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What the labels say about the P rows a loss looks at."""
+
+    rows: Tensor | None  # [P] positions in the flattened labels; None: all of them
+    index: Tensor  # [P] index of the label among the numeric tokens; 0 where it is none
+    counts: Tensor  # [P] whether the label is a numeric token
+    spans: NumberSpans | None  # [P] each, the numbers the rows belong to
+    weights: Tensor | None  # [P] the caller's position weights
+    sequence: Tensor  # [P] which sequence a row comes from
+    shape: torch.Size  # of the labels
+
+    @property
+    def slots(self) -> int:
+        """Room for the numbers: there are never more of them than rows."""
+        return self.index.shape[0]
+
+
+class _CheckedSettings(type):
+    """Names the settings a loss knows when it is given one that it does not."""
+
+    def __call__(cls, *args: Any, **settings: Any) -> Any:
+        known = [name for name in inspect.signature(cls.__init__).parameters if name not in ("self", "vocab")]  # type: ignore[misc]
+        for name, value in settings.items():
+            if name not in known and name != "vocab":
+                listed = ", ".join(known)
+                raise TypeError(f"{name}={value!r} is not a setting of {cls.__name__}: expected one of {listed}.{nearest(name, known)}")
+        return super().__call__(*args, **settings)
+
+
+class NumericLoss(nn.Module, metaclass=_CheckedSettings):
+    """A cost of predicting the wrong number. Subclasses write :meth:`cost`, and settle everything else at construction.
+
+    Settings that all losses share:
+        outside: what to do with probability that lies on tokens that are no numbers. ``"ignore"`` looks at the numeric
+            tokens alone; ``"penalize"`` charges it more than the worst number.
+        places: how positions within a number weigh. ``"exponential"``: ``(1 + place_sigma)^k`` for a token with k digits
+            to its right (NTIL); ``"linear"``: n, n-1, .., 1 over their mean (DIST2).
+    """
+
+    name: ClassVar[str]
+    default_outside: ClassVar[Outside] = "ignore"
+    strictly_proper: ClassVar[bool] = False  # only the true distribution over numeric tokens has the lowest expected cost
+    zero_when_certain: ClassVar[bool] = True  # a certain right answer costs nothing (not so for smoothed targets)
+    level: Level = "token"
+    numbers: Numbers = "values"
+
+    values: Tensor
+    columns: Tensor
+    widths: Tensor
+    worst: Tensor
+    _index_table: Tensor
+    _flag_table: Tensor
+
+    def __init__(
+        self,
+        vocab: NumericVocab,
+        *,
+        outside: Outside | None = None,
+        places: Places = "uniform",
+        place_sigma: float = 0.2,
+    ) -> None:
+        super().__init__()
+        if not isinstance(vocab, NumericVocab):
+            raise TypeError(
+                f"vocab is a {type(vocab).__name__}: expected a NumericVocab; use NumericVocab.from_tokenizer(tokenizer)."
+            )
+        outside = self.default_outside if outside is None else outside
+        check_choice("outside", outside, choices(Outside))
+        check_choice("places", places, choices(Places))
+        self.vocab = vocab
+        self.outside: Outside = outside
+        self.places: Places = places
+        self.place_sigma = check_number("place_sigma", place_sigma, above=-1.0)
+        self._keep("columns", vocab.token_ids)
+        self._keep("values", vocab.values)
+        self._keep("widths", vocab.widths)
+        self._keep("_index_table", vocab.index_table)
+        self._keep("_flag_table", vocab.flag_table)
+        self._keep("worst", torch.tensor(0.0, dtype=torch.float64))
+
+    @classmethod
+    def advice(cls, vocab: NumericVocab) -> tuple[Fit, str]:
+        """Whether the loss suits a vocabulary, and what to know about it."""
+        return "good", ""
+
+    # The three steps
+
+    def forward(
+        self,
+        logits: Tensor,
+        labels: Tensor,
+        *,
+        weights: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        reduction: Reduction = "mean",
+        ignore_index: int = -100,
+    ) -> Tensor:
+        """The cost of ``logits [.., T, V]`` for ``labels [.., T]`` that are ALIGNED with them (no shift happens here).
+
+        Args:
+            logits: scores of any floating dtype; V may exceed the vocabulary's.
+            labels: token ids; ``ignore_index`` is skipped, and so is every label that is not a number.
+            weights: ``[.., T]``, how much each position counts; for a number, its first digit's.
+            position_ids: ``[.., T]`` for packed sequences; a 0 begins a new document.
+            reduction: ``"mean"`` over numeric positions (or numbers), ``"sum"``, or ``"none"``: ``[.., T]``, zero where
+                there is nothing to cost; a number's cost stands at its first digit.
+            ignore_index: the label that counts as absent.
+        """
+        check_choice("reduction", reduction, choices(Reduction))
+        check_labels(labels)
+        check_logits(logits, labels, int(self.columns_needed))
+        check_range(labels, logits.shape[-1], ignore_index)
+        targets = self.targets(labels, weights=weights, position_ids=position_ids, ignore_index=ignore_index)
+        z, lse = self.select(logits, targets)
+        cost = self.per_row(z, lse, targets)
+        if reduction == "none":
+            return self._scatter(cost, targets)
+        total = cost.sum()
+        return total if reduction == "sum" else divide(total, self.units(targets))
+
+    def count(
+        self,
+        labels: Tensor,
+        *,
+        weights: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        ignore_index: int = -100,
+    ) -> Tensor:
+        """What ``"mean"`` divides by: the numeric positions, or the numbers for a number-level loss. A 0-d tensor."""
+        check_labels(labels)
+        return self.units(self.targets(labels, weights=weights, position_ids=position_ids, ignore_index=ignore_index))
+
+    def targets(
+        self,
+        labels: Tensor,
+        *,
+        weights: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        ignore_index: int = -100,
+        compact: bool | None = None,
+    ) -> Targets:
+        """Read the labels. ``compact`` keeps only the rows that count; by default on a CPU, where it costs no wait."""
+        if weights is not None and weights.shape != labels.shape:
+            raise ValueError(
+                f"weights has shape {tuple(weights.shape)} and labels {tuple(labels.shape)}: expected one weight per label."
+            )
+        spans: NumberSpans | None = None
+        if self.level == "number" or self.places != "uniform":
+            spans = find_numbers(
+                labels,
+                self._index_table,
+                self._flag_table,
+                self.widths,
+                self.values,
+                position_ids=position_ids,
+                numbers=self.numbers,
+                ignore_index=ignore_index,
+            )
+            index, keep = spans.index.flatten(), self.looks_at(spans).flatten()
+        else:
+            index = look_up(self._index_table, torch.where(labels == ignore_index, -1, labels).flatten(), -1)
+            keep = index >= 0
+        if compact is None:
+            compact = labels.device.type == "cpu" and not torch.compiler.is_compiling()
+        rows = keep.nonzero()[:, 0] if compact else None
+        if spans is not None:
+            spans = NumberSpans(**{f.name: take(getattr(spans, f.name).flatten(), rows) for f in fields(spans)})
+        index = take(index, rows)
+        sequence = torch.arange(labels.numel(), device=labels.device) // labels.shape[-1]
+        return Targets(
+            rows=rows,
+            index=index.clamp_min(0),
+            counts=index >= 0,
+            spans=spans,
+            weights=None if weights is None else take(weights.flatten(), rows).double(),
+            sequence=take(sequence, rows),
+            shape=labels.shape,
+        )
+
+    def looks_at(self, spans: NumberSpans) -> Tensor:
+        """Which positions' logits the loss needs: those whose label is a numeric token."""
+        return spans.is_digit
+
+    def select(self, logits: Tensor, targets: Targets) -> tuple[Tensor, Tensor | None]:
+        """``z [P, N]`` and, where the loss asks for it, ``lse [P]``, in float32 or wider."""
+        flat = logits.reshape(-1, logits.shape[-1])
+        z = flat.index_select(-1, self.columns) if targets.rows is None else flat[targets.rows[:, None], self.columns]
+        lse = log_sum_exp(take(flat, targets.rows)) if self.uses_lse else None
+        return z.to(wide(logits.dtype)), lse
+
+    def per_row(self, z: Tensor, lse: Tensor | None, targets: Targets) -> Tensor:
+        """Each row's share ``[P]`` of the total cost; the shares of rows that do not count are zero."""
+        with torch.autocast(z.device.type, enabled=False):
+            return self._per_row(z, lse, targets)
+
+    def _per_row(self, z: Tensor, lse: Tensor | None, targets: Targets) -> Tensor:
+        # Rows that do not count are blanked before the arithmetic: a NaN in them must reach neither value nor gradient.
+        z = torch.where(targets.counts[:, None], z, 0.0)
+        cost = self.cost(z, lse, targets.index)
+        if self.outside == "penalize" and not self.costs_outside:
+            cost = self.charge_outside(cost, self.mass(z, lse))
+        cost = torch.where(targets.counts, cost, 0.0)
+        if self.places != "uniform":
+            cost = cost * place_weights(targets, self.places, self.place_sigma).to(cost.dtype)
+        return cost if targets.weights is None else cost * targets.weights.to(cost.dtype)
+
+    def cost(self, z: Tensor, lse: Tensor | None, target: Tensor) -> Tensor:
+        """Cost of each row: logits ``[P, N]``, log-sum-exp ``[P]``, target index ``[P]`` to ``[P]``."""
+        raise NotImplementedError
+
+    def units(self, targets: Targets) -> Tensor:
+        """How many units, or how much weight, the rows' total is a sum over."""
+        counts = self.unit_rows(targets)
+        return counts.sum() if targets.weights is None else torch.where(counts, targets.weights, 0.0).sum()
+
+    def unit_rows(self, targets: Targets) -> Tensor:
+        """One row for each unit that ``"mean"`` averages over."""
+        return targets.counts
+
+    # Mass outside the numeric tokens
+
+    @property
+    def uses_lse(self) -> bool:
+        """Whether the loss needs the log-sum-exp over the whole vocabulary."""
+        return self.outside == "penalize"
+
+    @property
+    def costs_outside(self) -> bool:
+        """Whether the formula itself charges mass outside the numeric tokens."""
+        return False
+
+    def mass(self, z: Tensor, lse: Tensor | None) -> Tensor:
+        """Probability ``[P]`` of the numeric tokens under the whole vocabulary."""
+        assert lse is not None, "outside='penalize' needs the row's log-sum-exp"
+        return torch.exp(z[:, : self.values.shape[0]].logsumexp(-1) - lse)
+
+    def charge_outside(self, cost: Tensor, mass: Tensor) -> Tensor:
+        """``m·cost + 1.01·worst·(1 - m)`` with m the mass on numeric tokens (the ``reweigh`` of ``ntloss``)."""
+        return mass * cost + OUTSIDE_MARGIN * self.worst.to(cost.dtype) * (1 - mass)
+
+    # Plumbing
+
+    @property
+    def columns_needed(self) -> int:
+        """The least V that logits must have."""
+        ids = (token.token_id for token in self.vocab.tokens)
+        return 1 + max(*ids, *self.vocab.minus_ids) if self.columns.shape[0] > self.vocab.size else 1 + max(ids)
+
+    def _keep(self, name: str, tensor: Tensor) -> None:
+        """A buffer that moves with ``.to()`` and stays out of checkpoints."""
+        self.register_buffer(name, tensor.clone(), persistent=False)
+
+    def _keep_matrix(self, name: str, matrix: Tensor) -> None:
+        """A float64 matrix, and its float32 copy for the hot path; :meth:`matrix` gives the one that fits."""
+        self._keep(name, matrix.double())
+        self._keep(f"{name}_float32", matrix.float())
+
+    def matrix(self, name: str, dtype: torch.dtype) -> Tensor:
+        """What :meth:`_keep_matrix` kept, in the dtype of the computation."""
+        return self.get_buffer(name if dtype == torch.float64 else f"{name}_float32")
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        # `.to(torch.bfloat16)` moves the module but must not round its values: place values and grams stay wide.
+        exact = {name: buffer for name, buffer in self._buffers.items() if buffer is not None and buffer.is_floating_point()}
+        super()._apply(fn, recurse)
+        for name, buffer in exact.items():
+            moved = self._buffers[name]
+            assert moved is not None
+            if moved.dtype != buffer.dtype:
+                self._buffers[name] = buffer.to(moved.device)
+        return self
+
+    def _scatter(self, cost: Tensor, targets: Targets) -> Tensor:
+        if targets.rows is None:
+            return cost.reshape(targets.shape)
+        return cost.new_zeros(targets.shape.numel()).index_add(0, targets.rows, cost).reshape(targets.shape)
+
+    def extra_repr(self) -> str:
+        """Shown by ``repr(loss)``."""
+        return f"{self.vocab!r}"
+
+
+def take(flat: Tensor, rows: Tensor | None) -> Tensor:
+    """The given rows, or all of them."""
+    return flat if rows is None else flat.index_select(0, rows)
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """The dtype losses are computed in: float32, or float64 for float64 logits."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def divide(total: Tensor, count: Tensor) -> Tensor:
+    """``total / count``, and zero, still connected to the graph, where there is nothing to count."""
+    return total / torch.where(count > 0, count, 1).to(total.dtype)
+
+
+def one_minus_target(z: Tensor, target: Tensor) -> Tensor:
+    """``r = p - e_t``: the softmax ``[P, N]`` of the rows less one at the target."""
+    return z.softmax(-1).scatter_add(-1, target[:, None], -torch.ones_like(z[:, :1]))
+
+
+def place_weights(targets: Targets, places: Places, sigma: float) -> Tensor:
+    """How much each row weighs within its number, by the digits to its right."""
+    spans = targets.spans
+    assert spans is not None
+    right = (spans.exponent - spans.last).double()  # [P]
+    if places == "exponential":
+        return (1 + sigma) ** right
+    # Linear: n, n-1, .., 1 over the digits; each token has the weight of its last digit, and the mean over a number is 1.
+    raw = torch.where(targets.counts, right + 1, 0.0)
+    group = torch.where(targets.counts, spans.number_of, -1)
+    total = sum_by(group, raw, targets.slots)
+    tokens = sum_by(group, targets.counts.double(), targets.slots)
+    return raw * (tokens / total.clamp_min(1.0))[group.clamp_min(0)]
+
+
+def check_range(labels: Tensor, vocab_size: int, ignore_index: int) -> None:
+    """Raise for a label that no logit stands for."""
+    if torch.compiler.is_compiling():
+        return
+    wrong = ((labels < 0) | (labels >= vocab_size)) & (labels != ignore_index)
+    if labels.device.type == "cpu":
+        if bool(wrong.any()):
+            raise ValueError(
+                f"labels holds {int(labels[wrong][0])}: expected token ids in [0, {vocab_size}) or "
+                f"ignore_index={ignore_index}. Is this another tokenizer's text, or another ignore_index?"
+            )
+    else:  # without waiting for the device
+        torch._assert_async(~wrong.any(), f"labels holds ids outside [0, {vocab_size}) that are not ignore_index")
+
+
+class _LogSumExp(torch.autograd.Function):
+    """Row log-sum-exp in float32 or wider without a wide copy of the rows, forward or backward."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor) -> Tensor:
+        lse = torch.cat([chunk.to(wide(rows.dtype)).logsumexp(-1) for chunk in row_chunks(rows)])
+        ctx.save_for_backward(rows, lse)
+        return lse
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+        rows, lse = ctx.saved_tensors
+        out = torch.empty_like(rows)
+        for chunk, part, value, upstream in zip(
+            row_chunks(rows), row_chunks(out), lse.split(chunk_rows(rows)), grad.split(chunk_rows(rows)), strict=True
+        ):
+            part.copy_((chunk.to(value.dtype) - value[:, None]).exp_().mul_(upstream[:, None]))
+        return out
+
+
+def log_sum_exp(rows: Tensor) -> Tensor:
+    """``[P, V] -> [P]`` in float32 or wider."""
+    if torch.compiler.is_compiling() or rows.dtype == wide(rows.dtype):
+        return rows.to(wide(rows.dtype)).logsumexp(-1)
+    return _LogSumExp.apply(rows)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def chunk_rows(rows: Tensor, elements: int = 1 << 22) -> int:
+    """How many rows of ``[P, V]`` make a piece of about four million entries."""
+    return max(1, elements // max(1, rows.shape[-1]))
+
+
+def row_chunks(rows: Tensor) -> tuple[Tensor, ...]:
+    """``rows [P, V]`` in pieces, as views."""
+    return rows.split(chunk_rows(rows))

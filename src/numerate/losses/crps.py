@@ -1,0 +1,40 @@
+"""CRPS, continuous ranked probability score: EMD less half the spread, and so strictly proper.
+
+    E|X - y| - ½ E|X - X'|  =  ∫ (CDF_p(x) - 1[x >= y])² dx
+
+Matheson, Winkler: Scoring Rules for Continuous Probability Distributions, Management Science 1976; Gneiting, Raftery:
+Strictly Proper Scoring Rules, Prediction, and Estimation, JASA 2007.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from numerate.losses.squared_emd import SquaredEMDLoss, squared_emd_loss
+
+
+def crps_loss(logits: Tensor, target: Tensor, values: Tensor) -> Tensor:
+    """CRPS of each row: logits ``[P, N]``, target index ``[P]``, ascending values ``[N]`` to ``[P]``."""
+    return squared_emd_loss(logits, target, values.diff(append=values[-1:]))
+
+
+class CRPSLoss(SquaredEMDLoss):
+    """Continuous ranked probability score of the softmax over numeric tokens, in units of value; the formula is above.
+
+    Args:
+        vocab: the numeric tokens.
+        outside, places, place_sigma: see :class:`~numerate.losses.base.NumericLoss`.
+
+    Example:
+        >>> import torch
+        >>> from numerate.vocab import NumericVocab
+        >>> vocab = NumericVocab.from_values({0: 10.0, 1: 20.0, 2: 40.0}, vocab_size=3)
+        >>> CRPSLoss(vocab)(torch.tensor([[0.0, 0.0, -40.0]]), torch.tensor([2]))
+        tensor(22.5000)
+    """
+
+    name = "crps"
+
+    def steps(self, values: Tensor) -> Tensor:
+        """``[N - 1]``: the differences of values."""
+        return values.diff()

@@ -1,0 +1,63 @@
+"""DIST2: the divergence from a target that falls off with squared distance.
+
+    KL(q ‖ p),    q_i ∝ exp(-(v_i - y)² / τ)
+
+Chung et al.: Teaching Metric Distance to Discrete Autoregressive Language Models, ICLR 2026, arXiv:2503.02379. The
+published code takes p over the numeric tokens (``outside="ignore"``, the default here), τ = 2 or 4, and weighs the
+tokens of a number n, n-1, .., 1 (``places="linear"``); the paper has τ = 1.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from numerate.checks import check_number
+from numerate.losses.base import Outside, Places
+from numerate.losses.gaussian_ce import gaussian_targets
+from numerate.losses.soft_target import SoftTargetLoss, soft_target_loss
+from numerate.vocab import NumericVocab
+
+
+def dist2_loss(logits: Tensor, target: Tensor, soft: Tensor, entropy: Tensor, lse: Tensor | None = None) -> Tensor:
+    """DIST2 of each row: logits ``[P, N]``, target ``[P]``, soft targets ``[N, N]`` and their entropy ``[N]`` to ``[P]``."""
+    return soft_target_loss(logits, target, soft, lse) - entropy[target]
+
+
+class DIST2Loss(SoftTargetLoss):
+    """Distance-aware divergence; the formula is above.
+
+    Args:
+        vocab: the numeric tokens.
+        tau: temperature; larger is flatter.
+        outside, places, place_sigma: see :class:`~numerate.losses.base.NumericLoss`.
+
+    Example:
+        >>> vocab = NumericVocab.from_texts({str(d): d for d in range(10)}, vocab_size=10)
+        >>> target = torch.tensor([5])
+        >>> loss = DIST2Loss(vocab, tau=2.0)
+        >>> loss(-((torch.arange(10.0) - 5) ** 2)[None] / 2, target).abs() < 1e-6  # the target itself costs nothing
+        tensor(True)
+    """
+
+    name = "dist2"
+    default_outside = "ignore"
+    entropy: Tensor
+
+    def __init__(
+        self,
+        vocab: NumericVocab,
+        tau: float = 1.0,
+        *,
+        outside: Outside | None = None,
+        places: Places = "uniform",
+        place_sigma: float = 0.2,
+    ) -> None:
+        sigma = (check_number("tau", tau, above=0.0) / 2) ** 0.5  # exp(-d²/τ) is a Gaussian of variance τ/2
+        soft = gaussian_targets(vocab.values, sigma)
+        super().__init__(vocab, soft, outside=outside, places=places, place_sigma=place_sigma)
+        self._keep_matrix("entropy", torch.special.entr(soft).sum(-1))
+
+    def cost(self, z: Tensor, lse: Tensor | None, target: Tensor) -> Tensor:
+        """See :func:`dist2_loss`."""
+        return dist2_loss(z, target, self.matrix("soft", z.dtype), self.matrix("entropy", z.dtype), lse)

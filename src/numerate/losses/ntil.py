@@ -1,0 +1,185 @@
+"""NTIL, Numerical Token Integrity Loss: digits by earth mover's distance, weighed by place, plus the whole number's error.
+
+For a number of n digits, X as predicted and Y as labelled:
+
+    emd         mean over its tokens of (1 + sigma)^k · Σ_i p_i |i - t|       k digits stand to the token's right
+    relative    |X - Y| / (max(X, Y) + ε)
+    magnitude   log (max(X, Y) + ε) / (min(X, Y) + ε)
+    ntil        emd_weight · emd + alpha · relative + beta · magnitude
+
+X takes the likeliest token at every place; its gradient is that of the softmax at temperature tau (straight-through).
+ε is one unit of the label's last place: 1 for whole numbers, as in the published code.
+
+Fei et al.: Advancing Sequential Numerical Prediction in Autoregressive Models, ACL 2025, arXiv:2505.13077.
+
+The published code reads integers only: a point splits a number in two, so that for 0.98 a 1.01 costs more than a 1.98.
+``numbers="values"`` (the default) reads the point and multi-digit tokens (the sign is left to cross-entropy); :meth:`NTILLoss.released` is the published code.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+import torch
+from torch import Tensor
+
+from numerate.checks import check_choice, check_number, choices
+from numerate.gram import distances
+from numerate.losses.base import Fit, NumericLoss, Outside, Targets
+from numerate.losses.emd import emd_loss
+from numerate.losses.ntl import expected_values
+from numerate.spans import EXACT_DIGITS, Numbers, sum_by
+from numerate.vocab import NumericVocab
+
+Average = Literal["number", "sequence"]
+
+
+def relative_loss(guess: Tensor, value: Tensor, eps: Tensor) -> Tensor:
+    """Relative error of numbers ``[S]``, between 0 and 1."""
+    return (guess - value).abs() / (torch.maximum(guess, value) + eps)
+
+
+def magnitude_loss(guess: Tensor, value: Tensor, eps: Tensor) -> Tensor:
+    """How many e-folds two numbers ``[S]`` lie apart."""
+    return ((torch.maximum(guess, value) + eps) / (torch.minimum(guess, value) + eps)).log()
+
+
+def ntil_loss(
+    emd: Tensor, guess: Tensor, value: Tensor, eps: Tensor, alpha: float = 0.2, beta: float = 0.2, emd_weight: float = 1.0
+) -> Tensor:
+    """NTIL of numbers ``[S]``, from their weighted EMD, predicted and true values and the ε of each."""
+    return emd_weight * emd + alpha * relative_loss(guess, value, eps) + beta * magnitude_loss(guess, value, eps)
+
+
+class NTILLoss(NumericLoss):
+    """Numerical Token Integrity Loss; the formula is above.
+
+    Args:
+        vocab: the numeric tokens.
+        alpha: weight of the relative error; 0 leaves it out.
+        beta: weight of the magnitude error; 0 leaves it out.
+        sigma: how much more each further place weighs; 0 weighs all alike.
+        emd_weight: weight of the earth mover's distance; 0 leaves it out.
+        tau: temperature of the straight-through softmax.
+        noise: scale of Gumbel noise on the logits of that softmax (published: 0.01). 0 keeps the loss deterministic.
+        numbers: ``"values"`` or the published ``"runs"`` of digits.
+        average: the mean is over numbers, or, as published, over sequences: first within each, then over all of them,
+            those without numbers included.
+        outside: see :class:`~numerate.losses.base.NumericLoss`.
+
+    Example:
+        >>> vocab = NumericVocab.from_texts({str(d): d for d in range(10)}, vocab_size=10)
+        >>> logits = torch.full((3, 10), -40.0)
+        >>> logits[[0, 1, 2], [1, 9, 9]] = 40.0  # says 199
+        >>> NTILLoss(vocab, emd_weight=0, beta=0, alpha=1)(logits, torch.tensor([2, 0, 0]))  # 1 / (200 + 1)
+        tensor(0.0050)
+    """
+
+    name = "ntil"
+    level = "number"
+
+    def __init__(
+        self,
+        vocab: NumericVocab,
+        alpha: float = 0.2,
+        beta: float = 0.2,
+        sigma: float = 0.2,
+        emd_weight: float = 1.0,
+        tau: float = 0.1,
+        noise: float = 0.0,
+        numbers: Numbers = "values",
+        average: Average = "number",
+        *,
+        outside: Outside | None = None,
+    ) -> None:
+        super().__init__(vocab, outside=outside, places="exponential", place_sigma=check_number("sigma", sigma, above=-1.0))
+        check_choice("numbers", numbers, choices(Numbers))
+        check_choice("average", average, choices(Average))
+        if bool((vocab.values < 0).any()):
+            raise ValueError("vocab has values below 0: expected values >= 0, since NTIL compares magnitudes; use the number loss.")
+        self.alpha = check_number("alpha", alpha, least=0.0)
+        self.beta = check_number("beta", beta, least=0.0)
+        self.emd_weight = check_number("emd_weight", emd_weight, least=0.0)
+        self.tau = check_number("tau", tau, above=0.0)
+        self.noise = check_number("noise", noise, least=0.0)
+        self.numbers: Numbers = numbers
+        self.average: Average = average
+        # Distances in units of the label token's leading digit, so that three-digit tokens cost what three digits do.
+        unit = torch.pow(10.0, vocab.widths.double() - 1)
+        distance = distances(vocab.values) / unit[:, None]
+        self._keep_matrix("distance", distance)
+        self._keep_matrix("token_values", vocab.values)
+        self._keep_matrix("fraction_values", vocab.values * torch.pow(10.0, -vocab.widths.double()))
+        self.worst.copy_(self.emd_weight * distance.max() + self.alpha + self.beta * torch.log(torch.tensor(10.0)))
+
+    @classmethod
+    def released(cls, vocab: NumericVocab, **settings: Any) -> Self:
+        """What the published code computes: single digits, integer runs, a mean of sequence means, noise 0.01.
+
+        Its EMD-only variant is ``released(vocab, alpha=0, beta=0, sigma=0)``.
+        """
+        published = {"numbers": "runs", "average": "sequence", "noise": 0.01}
+        return cls(vocab.restrict(digits_only=True), **{**published, **settings})
+
+    @classmethod
+    def advice(cls, vocab: NumericVocab) -> tuple[Fit, str]:
+        """The published code knows single digits only."""
+        return ("good", "") if vocab.is_single_digits else ("good", "beyond the published code, which reads single digits only")
+
+    def _per_row(self, z: Tensor, lse: Tensor | None, targets: Targets) -> Tensor:
+        spans = targets.spans
+        assert spans is not None
+        counts, slots = targets.counts, targets.slots
+        z = torch.where(counts[:, None], z, 0.0)
+        group = torch.where(counts, spans.number_of, -1)  # [P]
+        right = (spans.exponent - spans.last).double()
+        emd = emd_loss(z, targets.index, self.matrix("distance", z.dtype)).double() * (1 + self.place_sigma) ** right
+        emd = torch.where(counts, emd, 0.0)
+
+        guess, value, eps = self._whole_numbers(z, targets, group)
+        whole = ntil_loss(torch.zeros_like(guess), guess, value, eps, self.alpha, self.beta, 0.0)  # [slots]
+        whole = torch.where(spans.is_start, whole[group.clamp_min(0)], 0.0)  # [P], at the first digit of each number
+        unit, size = (group, slots) if self.average == "number" else (targets.sequence, targets.shape[:-1].numel())
+        members = torch.stack([counts, spans.is_start], -1).double()
+        tokens, numbers = sum_by(unit, members, size)[unit.clamp_min(0)].clamp_min(1.0).unbind(-1)
+        cost = (self.emd_weight * emd / tokens + whole / numbers).to(z.dtype)
+        if self.outside == "penalize":
+            share = tokens.to(z.dtype)
+            cost = torch.where(counts, self.charge_outside(cost * share, self.mass(z, lse)) / share, 0.0)
+        if targets.weights is None:
+            return cost
+        weight = sum_by(torch.where(spans.is_start, spans.number_of, -1), targets.weights, slots)
+        return cost * weight[group.clamp_min(0)].to(cost.dtype)
+
+    def _whole_numbers(self, z: Tensor, targets: Targets, group: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Predicted and true numbers and ε ``[slots]``, in units of each number's leading place, float64."""
+        spans = targets.spans
+        assert spans is not None
+        noisy = z
+        if self.noise > 0:
+            noisy = z + self.noise * -torch.empty_like(z).exponential_().log()
+        soft = (noisy / self.tau).softmax(-1)
+        whole_values, fraction_values = self.matrix("token_values", z.dtype), self.matrix("fraction_values", z.dtype)
+        gold_width = self.widths[targets.index].double()
+        mean = expected_values(soft, whole_values, fraction_values, spans.is_fraction, gold_width)
+        best = noisy.detach().argmax(-1)
+        hard = torch.where(spans.is_fraction, self.values[best] * torch.pow(10.0, gold_width - self.widths[best]), self.values[best])
+        straight = hard + (mean - mean.detach())  # the value of the likeliest token, the gradient of the mean
+        place = torch.where(targets.counts, spans.relative_place, 0.0)
+        # Beyond what float64 tells apart, a unit in the last place would be nothing.
+        ulp = torch.pow(10.0, (spans.last - spans.leading).clamp_min(-EXACT_DIGITS).double())
+        eps = torch.where(spans.is_start, ulp, 0.0)
+        totals = sum_by(group, torch.stack([straight * place, spans.relative_values, eps], -1), targets.slots)
+        # Slots without a number hold zeros; an ε of 1 there keeps their gradient finite.
+        return totals[:, 0], totals[:, 1], torch.where(totals[:, 2] > 0, totals[:, 2], 1.0)
+
+    def unit_rows(self, targets: Targets) -> Tensor:
+        """The first digit of each number."""
+        assert targets.spans is not None
+        return targets.spans.is_start
+
+    def units(self, targets: Targets) -> Tensor:
+        """Numbers, or sequences."""
+        if self.average == "number":
+            return super().units(targets)
+        return torch.full((), targets.shape[:-1].numel(), device=targets.index.device)

@@ -1,0 +1,202 @@
+"""NTL, Number Token Loss: a regression loss on the value that the numeric tokens predict.
+
+With ŷ = Σ_i p_i v_i over the numeric tokens:
+
+    was      Σ_i p_i |v_i - y|              earth mover's distance, the default of the paper
+    mse      (ŷ - y)²                       blind to spread: half on 3 and half on 5 costs nothing for 4
+    mae      |ŷ - y|
+    huber    ½ (ŷ - y)² below 1, |ŷ - y| - ½ above
+    number   |Ŷ - Y| / (|Ŷ| + |Y| + ε)      Ŷ = Σ_j place_j · ŷ_j, over the whole number
+
+Zausinger et al.: Regress, Don't Guess: A Regression-like Loss on Number Tokens for Language Models, ICML 2025,
+arXiv:2411.02083; the code is the package ``ntloss``, whose ``reweigh`` is ``outside="penalize"`` here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from numerate.checks import check_choice, choices
+from numerate.gram import distances, squashed
+from numerate.losses.base import Fit, NumericLoss, Outside, Places, Targets
+from numerate.losses.emd import emd_loss, wide_range_advice
+from numerate.spans import Numbers, sum_by
+from numerate.vocab import NumericVocab
+
+Kind = Literal["was", "mse", "mae", "huber", "number"]
+
+DIFFERENCES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "mse": lambda guess, value: (guess - value).square(),
+    "mae": lambda guess, value: (guess - value).abs(),
+    "huber": lambda guess, value: F.huber_loss(guess, value, reduction="none"),
+}
+
+
+def ntl_loss(logits: Tensor, target: Tensor, values: Tensor, kind: str = "mse") -> Tensor:
+    """NTL of each row by its mean: logits ``[P, N]``, target index ``[P]``, values ``[N]`` to ``[P]``."""
+    return DIFFERENCES[kind](logits.softmax(-1) @ values, values[target])
+
+
+def ntl_number_loss(guess: Tensor, value: Tensor, eps: float) -> Tensor:
+    """Symmetric relative error of whole numbers ``[S]``, between 0 and 1."""
+    return (guess - value).abs() / (guess.abs() + value.abs() + eps)
+
+
+class NTLLoss(NumericLoss):
+    """Number Token Loss; the formulas are above.
+
+    Args:
+        vocab: the numeric tokens.
+        kind: ``"was"``, ``"mse"``, ``"mae"``, ``"huber"``, or ``"number"`` for whole numbers.
+        reweigh: the published name for ``outside="penalize"``.
+        squash: rescale distances to 1..squash; ``"was"`` only.
+        numbers: for ``"number"``, what a number is: ``"values"`` (point, multi-digit tokens) or the published ``"runs"``
+            of digits.
+        outside, places, place_sigma: see :class:`~numerate.losses.base.NumericLoss`.
+
+    Example:
+        >>> vocab = NumericVocab.from_texts({str(d): d for d in range(10)}, vocab_size=10)
+        >>> logits = torch.full((1, 10), -40.0)
+        >>> logits[0, 3] = logits[0, 5] = 40.0
+        >>> NTLLoss(vocab, kind="was")(logits, torch.tensor([4])), NTLLoss(vocab, kind="mse")(logits, torch.tensor([4]))
+        (tensor(1.), tensor(0.))
+    """
+
+    name: ClassVar[str] = "ntl_was"
+    default_kind: ClassVar[Kind] = "was"
+    distance: Tensor
+
+    def __init__(
+        self,
+        vocab: NumericVocab,
+        kind: Kind | None = None,
+        reweigh: bool | None = None,
+        squash: float | None = None,
+        numbers: Numbers = "values",
+        *,
+        outside: Outside | None = None,
+        places: Places = "uniform",
+        place_sigma: float = 0.2,
+    ) -> None:
+        if reweigh is not None:
+            if outside is not None and (outside == "penalize") != reweigh:
+                raise ValueError(f"reweigh={reweigh!r} contradicts outside={outside!r}: expected one of them; they name the same thing.")
+            outside = "penalize" if reweigh else "ignore"
+        super().__init__(vocab, outside=outside, places=places, place_sigma=place_sigma)
+        kind = self.default_kind if kind is None else kind
+        check_choice("kind", kind, choices(Kind))
+        check_choice("numbers", numbers, choices(Numbers))
+        if squash is not None and kind != "was":
+            raise ValueError(f"squash={squash!r} has no meaning for kind={kind!r}: expected kind='was', or no squash.")
+        self.kind: Kind = kind
+        self.numbers: Numbers = numbers
+        self.level = "number" if kind == "number" else "token"
+        self._keep_matrix("token_values", vocab.values)
+        self.mass_at_start = False
+        if kind == "number":
+            self._keep_matrix("fraction_values", vocab.values * torch.pow(10.0, -vocab.widths.double()))
+            self.worst.fill_(1.0)
+            return
+        distance = distances(vocab.values)
+        if kind == "was":
+            distance = distance if squash is None else squashed(distance, squash)
+            self._keep_matrix("distance", distance)
+            self.worst.copy_(distance.max())
+        else:
+            self.worst.copy_(DIFFERENCES[kind](distance.max(), torch.zeros((), dtype=torch.float64)))
+
+    @classmethod
+    def released(cls, vocab: NumericVocab, *, digit_level: bool = True, **settings: Any) -> Self:
+        """What ``ntloss`` computes: the ten digits (or, with ``digit_level=False``, all numeric tokens), reweighed."""
+        loss = cls(vocab.restrict(digits_only=digit_level), **{"reweigh": True, "numbers": "runs", **settings})
+        loss.mass_at_start = True
+        return loss
+
+    @classmethod
+    def advice(cls, vocab: NumericVocab) -> tuple[Fit, str]:
+        """Distances grow with the range of values; squares more so."""
+        if cls.default_kind == "number":
+            return "good", ""
+        if cls.default_kind == "mse" and vocab.values[-1] - vocab.values[0] > 10:
+            return "poor", f"squared distances reach {float(vocab.values[-1] - vocab.values[0]) ** 2:,.0f}"
+        return wide_range_advice(vocab, "squash=9 keeps them in bounds" if cls.default_kind == "was" else "give it a small weight")
+
+    def cost(self, z: Tensor, lse: Tensor | None, target: Tensor) -> Tensor:
+        """See :func:`ntl_loss` and :func:`~numerate.losses.emd.emd_loss`."""
+        if self.kind == "was":
+            return emd_loss(z, target, self.matrix("distance", z.dtype))
+        return ntl_loss(z, target, self.matrix("token_values", z.dtype), self.kind)
+
+    def _per_row(self, z: Tensor, lse: Tensor | None, targets: Targets) -> Tensor:
+        if self.kind != "number":
+            return super()._per_row(z, lse, targets)
+        spans = targets.spans
+        assert spans is not None
+        z = torch.where(targets.counts[:, None], z, 0.0)
+        p = z.softmax(-1)
+        gold_width = self.widths[targets.index].double()
+        guess = expected_values(p, self.matrix("token_values", z.dtype), self.matrix("fraction_values", z.dtype), spans.is_fraction, gold_width)
+        group = torch.where(targets.counts, spans.number_of, -1)
+        place = torch.where(targets.counts, spans.relative_place, 0.0)
+        totals = sum_by(group, torch.stack([guess * place, spans.relative_values], -1), targets.slots)  # [slots, 2]
+        # In units of the leading place, so that no number is too long; eps is float32's, as published, in those units.
+        eps = torch.finfo(torch.float32).eps
+        cost = ntl_number_loss(totals[:, 0], totals[:, 1], eps).to(z.dtype)
+        if self.outside == "penalize":
+            row_mass = torch.where(targets.counts, self.mass(z, lse).log(), 0.0)
+            first = torch.where(spans.is_start, group, -1)
+            mass = sum_by(first if self.mass_at_start else group, row_mass, targets.slots).exp()
+            cost = self.charge_outside(cost, mass)
+        cost = torch.where(spans.is_start, cost[group.clamp_min(0)], 0.0)
+        return cost if targets.weights is None else cost * targets.weights.to(cost.dtype)
+
+    def unit_rows(self, targets: Targets) -> Tensor:
+        """Positions; for ``kind="number"``, the first digit of each number."""
+        if self.kind != "number":
+            return super().unit_rows(targets)
+        assert targets.spans is not None
+        return targets.spans.is_start
+
+
+def expected_values(p: Tensor, values: Tensor, fractions: Tensor, is_fraction: Tensor, gold_width: Tensor) -> Tensor:
+    """Expected value ``[P]`` of each token, float64, in units of its own last place.
+
+    Before the point a token counts by its value: ``6`` where ``45`` stands is 6. After it, digits line up on the left:
+    ``6`` where ``678`` stands is 0.6, that is 600 of its thousandths.
+    """
+    whole = (p @ values).double()
+    part = (p @ fractions).double() * torch.pow(10.0, gold_width)
+    return torch.where(is_fraction, part, whole)
+
+
+class NTLMSELoss(NTLLoss):
+    """:class:`NTLLoss` with ``kind="mse"``."""
+
+    name = "ntl_mse"
+    default_kind = "mse"
+
+
+class NTLMAELoss(NTLLoss):
+    """:class:`NTLLoss` with ``kind="mae"``."""
+
+    name = "ntl_mae"
+    default_kind = "mae"
+
+
+class NTLHuberLoss(NTLLoss):
+    """:class:`NTLLoss` with ``kind="huber"``."""
+
+    name = "ntl_huber"
+    default_kind = "huber"
+
+
+class NTLNumberLoss(NTLLoss):
+    """:class:`NTLLoss` with ``kind="number"``."""
+
+    name = "ntl_number"
+    default_kind = "number"

@@ -1,0 +1,220 @@
+"""number: a kernel distance between the predicted NUMBER and the label, whatever tokens spell it.
+
+The losses above it work token by token, or put a number together from digits that were chosen one by one. For 200 they
+find 199 (three wrong digits) worse than 190; for 0.98 the published NTIL finds 1.01 worse than 1.98. This one measures
+the number itself.
+
+Under teacher forcing the tokens of a number are independent given the label's own prefix. So the predicted number
+X = Σ_j w_j v_j is a sum of independent parts, and its characteristic function is a product, cheap and without sampling:
+
+    φ(ω) = Π_j Σ_i p_ji exp(iω w_j v_i)           w_j: place of token j, in units of the number's leading place
+    cost = Σ_k a_k |φ(ω_k) - exp(iω_k Y)|²        a_k ∝ ω_k^-β
+
+By Bochner's theorem that is the squared MMD between X and Y under the kernel Σ_k a_k cos(ω_k (x - y)): SMMD's kernel
+matching, at NTIL's level. With β = 1 the kernel is the energy distance's -|x - y| between the finest and the coarsest
+frequency, so a certain prediction costs what it is off by, in units of the leading place: 1 for 300 where 200 stands.
+Being a kernel score it is proper: no distribution scores better on average than the true one.
+
+- *Scale.* Only places relative to the leading one enter, so ten times the label and the prediction cost the same, and a
+  number of 300 digits is as safe as one of three.
+- *Sign.* Where a label begins, the model could have said minus, or left it out. With s the probability of minus against
+  that of a digit, the number is -X with probability s: φ becomes (1 - s) φ + s φ*.
+- *Point.* Before the point a token of another width is worth its value; after it, digits line up on the left: 6 where
+  678 stands is 0.6.
+- *Length.* Where a first token is longer than the label's, the number gets longer. Beyond ten leading places its value
+  grows by ten for each further digit instead of tenfold: so wide an error is wrong by its order of magnitude.
+
+Digits more than ten places below the leading one change the cost by less than one part in a million and are left out; so
+is the choice between ``.`` and a digit. Both are cross-entropy's, to which this is added.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from numerate.checks import check_number
+from numerate.losses.base import Fit, NumericLoss, Outside, Targets
+from numerate.spans import NumberSpans, sum_by
+from numerate.vocab import NumericVocab
+
+PER_DECADE = 10  # frequencies a decade: dividing a place by ten is then a shift of ten in the table of phases
+DEPTH = 10  # places below the leading one that are looked at
+_TINY = 1e-30  # under the logarithm of |φ|²: keeps the gradient finite where φ vanishes
+
+
+def number_loss(real: Tensor, imaginary: Tensor, label_phase: Tensor, weight: Tensor) -> Tensor:
+    """Squared MMD of numbers: φ as two ``[S, K]``, the label's phases ω_k·Y ``[S, K]``, weights ``[K]`` to ``[S]``."""
+    # The label's phases run to thousands of radians: their cosines are taken in float64, then match φ's dtype.
+    gap = (real - label_phase.cos().to(real.dtype)).square() + (imaginary - label_phase.sin().to(real.dtype)).square()
+    return gap @ weight
+
+
+class NumberLoss(NumericLoss):
+    """Kernel distance between the predicted number and the label; what it is and why stands at the top of this module.
+
+    The mean is over numbers, the sum sums over numbers.
+
+    Args:
+        vocab: the numeric tokens.
+        beta: how fast frequencies lose weight. 1: the cost grows with the error itself; towards 0, fine errors gain.
+        lowest: lowest frequency. Errors beyond about 1 / lowest leading places cost alike.
+        frequencies: how many, ten a decade. 44 from 0.02 reach 400: errors below 1/400 of the leading place fade.
+        outside: see :class:`~numerate.losses.base.NumericLoss`.
+
+    Example:
+        >>> vocab = NumericVocab.from_texts({str(d): d for d in range(10)}, vocab_size=10)
+        >>> def certain(number):
+        ...     return torch.nn.functional.one_hot(torch.tensor([int(d) for d in number]), 10) * 80.0
+        >>> loss, label = NumberLoss(vocab), torch.tensor([2, 0, 0])
+        >>> [round(float(loss(certain(guess), label)), 3) for guess in ("200", "199", "190", "300")]
+        [0.0, 0.005, 0.1, 1.0]
+    """
+
+    name = "number"
+    level = "number"
+    strictly_proper = True
+    frequency: Tensor
+    spectrum: Tensor
+    cosines: Tensor
+    sines: Tensor
+
+    def __init__(
+        self,
+        vocab: NumericVocab,
+        beta: float = 1.0,
+        lowest: float = 0.02,
+        frequencies: int = 44,
+        *,
+        outside: Outside | None = None,
+    ) -> None:
+        super().__init__(vocab, outside=outside)
+        self.beta = check_number("beta", beta, least=0.0)
+        lowest = check_number("lowest", lowest, above=0.0)
+        if not isinstance(frequencies, int) or frequencies < 1:
+            raise ValueError(f"frequencies={frequencies!r} is out of range: expected a whole number >= 1.")
+        steps = torch.arange(frequencies, dtype=torch.float64)
+        frequency = lowest * torch.pow(10.0, steps / PER_DECADE)
+        weight = frequency**-self.beta
+        weight[0] /= 2  # the end of the range, as in the trapezoid rule
+        weight = weight / (2 - 2 * frequency.cos()).mul(weight).sum()  # a certain error of one leading place costs 1
+        self._keep("frequency", frequency)
+        self._keep_matrix("spectrum", weight)
+        self.frequencies = frequencies
+        self.lead_widths = tuple(sorted({token.width for token in vocab.tokens})) if vocab.composes else ()
+        # A vocabulary of whole numbers has one scale for all: the leading place of its largest.
+        top = float(vocab.values.abs().max())
+        self.unit = 1.0 if vocab.composes or top == 0 else 10.0 ** math.floor(math.log10(top))
+        phases = self._phases(vocab, lowest)  # [columns, N]
+        self._keep_matrix("cosines", phases.cos().T)
+        self._keep_matrix("sines", phases.sin().T)
+        if vocab.minus_ids and vocab.composes:
+            self._keep("columns", torch.cat([vocab.token_ids, torch.tensor(vocab.minus_ids)]))
+        # The farthest a certain number can lie: the largest first token against a label of the other sign.
+        errors = torch.linspace(0, 10 + float(self._leads(vocab).max()), 1000, dtype=torch.float64)[:, None]
+        self.worst.copy_(((2 - 2 * (errors * frequency).cos()) @ weight).max())
+
+    def _phases(self, vocab: NumericVocab, lowest: float) -> Tensor:
+        """ω·u of every token: first as a leading token of each width, then deeper, before and after the point.
+
+        A place ten times smaller is a frequency ten times lower, so the deeper tokens share one table of frequencies
+        that reaches DEPTH decades further down.
+        """
+        values, widths = vocab.values / self.unit, vocab.widths.double()
+        rows = [self.frequency[:, None] * lead for lead in self._leads(vocab)]
+        if self.lead_widths:
+            span = DEPTH * PER_DECADE + self.frequencies
+            deep = lowest * torch.pow(10.0, (torch.arange(span, dtype=torch.float64) / PER_DECADE - DEPTH))
+            rows += [deep[:, None] * values, deep[:, None] * values * torch.pow(10.0, -widths)]
+        return torch.cat(rows)
+
+    def _leads(self, vocab: NumericVocab) -> Tensor:
+        """What every token is worth in leading places, where the label begins with a token of each width: ``[W, N]``."""
+        unit = torch.tensor([self.unit * 10.0 ** (width - 1) for width in self.lead_widths or (1,)], dtype=torch.float64)
+        lead = vocab.values / unit[:, None]
+        return torch.where(lead > 10, 10 + 10 * torch.log10(lead.clamp_min(10.0) / 10), lead)
+
+    @classmethod
+    def advice(cls, vocab: NumericVocab) -> tuple[Fit, str]:
+        """Sign, point, multi-digit tokens and leading zeros are all part of it."""
+        return "good", "" if vocab.minus_ids or not vocab.composes else "no minus token: signs are not scored"
+
+    def looks_at(self, spans: NumberSpans) -> Tensor:
+        """The digits of a number, and its sign."""
+        return spans.is_digit | spans.is_sign
+
+    def _per_row(self, z: Tensor, lse: Tensor | None, targets: Targets) -> Tensor:
+        spans = targets.spans
+        assert spans is not None
+        digit, slots = spans.is_digit, targets.slots
+        z = torch.where((digit | spans.is_sign)[:, None], z, 0.0)
+        group = torch.where(digit, spans.number_of, -1)  # [P]
+        log_modulus, angle = self._log_phi(z[:, : self.vocab.size], targets)  # [P, K] each
+        sums = sum_by(group, torch.cat([log_modulus, angle], -1), slots)  # the product of the tokens' φ
+        modulus, angle = sums[:, : self.frequencies].exp(), sums[:, self.frequencies :]
+        real, imaginary = modulus * angle.cos(), modulus * angle.sin()  # [slots, K]
+
+        sign, flip = self._signs(z, targets)  # [slots] each
+        imaginary = imaginary * flip[:, None]
+        label_value = sum_by(group, torch.where(digit, spans.relative_values, 0.0), slots) / self.unit
+        label_phase = self.frequency * (label_value * sign)[:, None]
+        cost = number_loss(real, imaginary, label_phase, self.matrix("spectrum", z.dtype))  # [slots]
+        if self.outside == "penalize":
+            log_mass = torch.where(digit, self.mass(z, lse).log(), 0.0)
+            cost = self.charge_outside(cost, sum_by(group, log_mass, slots).exp())
+        cost = torch.where(spans.is_start, cost[group.clamp_min(0)], 0.0)
+        return cost if targets.weights is None else cost * targets.weights.to(cost.dtype)
+
+    def _log_phi(self, z: Tensor, targets: Targets) -> tuple[Tensor, Tensor]:
+        """``log |φ|`` and ``arg φ`` of each token ``[P, K]``; zero where a token is none or lies too deep."""
+        spans = targets.spans
+        assert spans is not None
+        p = z.softmax(-1)  # [P, N]
+        column, deepest = self._columns(targets)
+        column = column[:, None] + torch.arange(self.frequencies, device=z.device)  # [P, K]
+        real = (p @ self.matrix("cosines", z.dtype)).gather(-1, column)
+        imaginary = (p @ self.matrix("sines", z.dtype)).gather(-1, column)
+        # A token that is not there has φ = 1.
+        real = torch.where(deepest[:, None], real, 1.0)
+        imaginary = torch.where(deepest[:, None], imaginary, 0.0)
+        return 0.5 * (real.square() + imaginary.square() + _TINY).log(), torch.atan2(imaginary, real)
+
+    def _columns(self, targets: Targets) -> tuple[Tensor, Tensor]:
+        """Where each row's frequencies begin in the table of phases ``[P]``, and whether the row is near enough to count."""
+        spans = targets.spans
+        assert spans is not None
+        if not self.lead_widths:
+            return torch.zeros_like(targets.index), spans.is_digit
+        width = self.widths[targets.index]
+        lead = torch.bucketize(width, torch.tensor(self.lead_widths, device=width.device)) * self.frequencies
+        # u·10^e before the point; after it (u·10^-width)·10^(e + width).
+        shift = spans.exponent - spans.leading + torch.where(spans.is_fraction, width, 0)
+        near = shift >= -DEPTH
+        table = len(self.lead_widths) * self.frequencies
+        fraction_table = table + DEPTH * PER_DECADE + self.frequencies
+        deep = torch.where(spans.is_fraction, fraction_table, table) + (DEPTH + shift.clamp_min(-DEPTH)) * PER_DECADE
+        return torch.where(spans.is_start, lead, deep), spans.is_digit & near
+
+    def _signs(self, z: Tensor, targets: Targets) -> tuple[Tensor, Tensor]:
+        """The label's sign ``[slots]``, ±1, and the expected sign of the prediction."""
+        spans = targets.spans
+        assert spans is not None
+        first = torch.where(spans.is_start, spans.number_of, -1)
+        negative = sum_by(first, spans.negative.to(z.dtype), targets.slots)
+        if self.columns.shape[0] == self.vocab.size:
+            return 1 - 2 * negative, 1 - 2 * negative
+        numeric, minus = z[:, : self.vocab.size].logsumexp(-1), z[:, self.vocab.size :].logsumexp(-1)
+        chance = torch.sigmoid(minus - numeric)  # [P] of a minus here, against a digit
+        # A sign is decided at the minus, where the label has one, else at the first digit. A minus that is part of a
+        # longer token, as in "(-", leaves nothing to decide.
+        decides = spans.is_sign | (spans.is_start & ~spans.negative)
+        decided = sum_by(torch.where(decides, spans.number_of, -1), torch.stack([chance, torch.ones_like(chance)], -1), targets.slots)
+        says_minus = torch.where(decided[:, 1] > 0, decided[:, 0], negative)
+        return 1 - 2 * negative, 1 - 2 * says_minus
+
+    def unit_rows(self, targets: Targets) -> Tensor:
+        """The first digit of each number."""
+        assert targets.spans is not None
+        return targets.spans.is_start

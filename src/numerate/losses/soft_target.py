@@ -1,0 +1,50 @@
+"""Cross-entropy with a target that spreads over neighbouring values: what Gaussian CE, DIST2 and soft labels share.
+
+    log Z - Σ_i q_i z_i          Z over the whole vocabulary, or over the numeric tokens alone
+
+``outside="penalize"`` takes the softmax over the whole vocabulary, so mass on text costs by itself; ``"ignore"`` over
+the numeric tokens.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from numerate.losses.base import NumericLoss, Outside, Places
+from numerate.vocab import NumericVocab
+
+
+def soft_target_loss(logits: Tensor, target: Tensor, soft: Tensor, lse: Tensor | None = None) -> Tensor:
+    """Cross-entropy of each row: logits ``[P, N]``, target index ``[P]``, soft targets ``[N, N]``, lse ``[P]`` to ``[P]``."""
+    lse = logits.logsumexp(-1) if lse is None else lse
+    # Differences first: log Z and the logits may be large where their difference is not.
+    return (soft[target] * (lse[:, None] - logits)).sum(-1)
+
+
+class SoftTargetLoss(NumericLoss):
+    """Cross-entropy with ``soft [N, N]``, one row per numeric token, as target distributions."""
+
+    default_outside = "penalize"
+    zero_when_certain = False
+    soft: Tensor
+
+    def __init__(
+        self,
+        vocab: NumericVocab,
+        soft: Tensor,
+        *,
+        outside: Outside | None = None,
+        places: Places = "uniform",
+        place_sigma: float = 0.2,
+    ) -> None:
+        super().__init__(vocab, outside=outside, places=places, place_sigma=place_sigma)
+        self._keep_matrix("soft", soft)
+
+    @property
+    def costs_outside(self) -> bool:
+        """The softmax runs over the whole vocabulary."""
+        return True
+
+    def cost(self, z: Tensor, lse: Tensor | None, target: Tensor) -> Tensor:
+        """See :func:`soft_target_loss`."""
+        return soft_target_loss(z, target, self.matrix("soft", z.dtype), lse)

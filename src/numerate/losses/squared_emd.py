@@ -1,0 +1,72 @@
+"""Squared EMD: the squared gap between two cumulative distributions, over the distinct values in order.
+
+    Σ_i (CDF_p(i) - CDF_q(i))²
+
+Hou, Yu, Samaras: Squared Earth Mover's Distance-based Loss for Training Deep Neural Networks, 2016, arXiv:1611.05916.
+On a unit grid it is the CRPS, and half the MMD of the kernel -|x - y|.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from numerate.losses.base import Fit, NumericLoss, Outside, Places, one_minus_target
+from numerate.losses.emd import wide_range_advice
+from numerate.vocab import NumericVocab
+
+
+def squared_emd_loss(logits: Tensor, target: Tensor, gaps: Tensor) -> Tensor:
+    """Squared EMD of each row: logits ``[P, N]`` in the order of values, target index ``[P]``, gaps ``[N]`` to ``[P]``.
+
+    ``gaps[i]`` is how far value i+1 lies above value i: 1 for ranks, the difference of values for the CRPS, 0 between
+    tokens of equal value, and 0 at the end.
+    """
+    cdf_gap = one_minus_target(logits, target).cumsum(-1)  # [P, N]
+    return (cdf_gap.square() * gaps).sum(-1)
+
+
+class SquaredEMDLoss(NumericLoss):
+    """Squared earth mover's distance over the ranks of the values; the formula is above.
+
+    Args:
+        vocab: the numeric tokens. Tokens of equal value (``5``, ``05``) share a rank.
+        outside, places, place_sigma: see :class:`~numerate.losses.base.NumericLoss`.
+
+    Example:
+        >>> vocab = NumericVocab.from_texts({str(d): d for d in range(10)}, vocab_size=10)
+        >>> logits = torch.full((1, 10), -40.0)
+        >>> logits[0, 7] = 40.0
+        >>> SquaredEMDLoss(vocab)(logits, torch.tensor([5]))
+        tensor(2.)
+    """
+
+    name = "squared_emd"
+    strictly_proper = True
+    gaps: Tensor
+
+    def __init__(
+        self,
+        vocab: NumericVocab,
+        *,
+        outside: Outside | None = None,
+        places: Places = "uniform",
+        place_sigma: float = 0.2,
+    ) -> None:
+        super().__init__(vocab, outside=outside, places=places, place_sigma=place_sigma)
+        step = self.steps(vocab.values)
+        self._keep_matrix("gaps", torch.cat([step, step.new_zeros(1)]))
+        self.worst.copy_(step.sum())
+
+    def steps(self, values: Tensor) -> Tensor:
+        """``[N - 1]``: one between values that differ."""
+        return (values.diff() > 0).double()
+
+    @classmethod
+    def advice(cls, vocab: NumericVocab) -> tuple[Fit, str]:
+        """Distances grow with the range of values."""
+        return wide_range_advice(vocab, "give it a small weight")
+
+    def cost(self, z: Tensor, lse: Tensor | None, target: Tensor) -> Tensor:
+        """See :func:`squared_emd_loss`."""
+        return squared_emd_loss(z, target, self.matrix("gaps", z.dtype))

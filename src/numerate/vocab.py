@@ -1,0 +1,344 @@
+"""NumericVocab: which token ids are numbers, and what they are worth."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from numerate.checks import check_labels, check_number
+
+_NUMBER = re.compile(r" ?[0-9]+", re.ASCII)
+_SPACE_MARKS = "\u0120\u2581"  # byte-level BPE writes a leading space as Ġ, SentencePiece as ▁
+_CLOSERS = frozenset("0123456789)]}")
+_DIGITS = frozenset("0123456789")
+_FORMAT = 1
+
+# What a token does to the numbers around it, as bits of `flag_table`.
+POINT, COMMA, MINUS, NEGATES, CLOSES, SPACED = 1, 2, 4, 8, 16, 32
+
+
+class NumericToken(NamedTuple):
+    """One token that stands for a number: its id, its value, how many digits wide it is, and its text."""
+
+    token_id: int
+    value: float
+    width: int
+    text: str
+
+
+@dataclass(frozen=True, repr=False)
+class NumericVocab:
+    """The numeric tokens of a vocabulary with their values, and the tokens that shape numbers around them.
+
+    Build one with :meth:`from_tokenizer`, :meth:`from_texts`, :meth:`from_values` or :meth:`from_pattern`. It is
+    frozen and hashable, knows nothing of the tokenizer it came from, and saves to JSON.
+
+    A token id indexes the whole vocabulary (V); an *index* counts the numeric tokens (N), which are in the order of
+    their values.
+
+    Example:
+        >>> vocab = NumericVocab.from_texts({"0": 5, "1": 6, "12": 7, ".": 3, "-": 4}, vocab_size=10)
+        >>> vocab
+        NumericVocab(3 numeric tokens of 10: 1-2 digits wide, values 0..12; point '.', minus '-')
+        >>> vocab.index_of(torch.tensor([7, 3, 5, -100]))
+        tensor([ 2, -1,  0, -1])
+    """
+
+    tokens: tuple[NumericToken, ...]
+    vocab_size: int
+    point_ids: tuple[int, ...] = ()
+    comma_ids: tuple[int, ...] = ()
+    minus_ids: tuple[int, ...] = ()  # "-" and " -"
+    spaced_minus_ids: tuple[int, ...] = ()  # " -" alone
+    negating_ids: tuple[int, ...] = ()  # longer tokens that end in a sign: "(-", " =-"
+    closing_ids: tuple[int, ...] = ()  # tokens that end in a digit or a closing bracket
+    composes: bool = True  # digits that join into longer numbers; False: every token is a number of its own
+
+    def __post_init__(self) -> None:
+        if not self.tokens:
+            raise ValueError("tokens is empty: expected at least one numeric token.")
+        ids = [token.token_id for token in self.tokens]
+        if len(set(ids)) != len(ids):
+            raise ValueError("tokens holds a token id twice: expected each id once.")
+        if min(ids) < 0 or max(ids) >= self.vocab_size:
+            raise ValueError(
+                f"vocab_size={self.vocab_size} does not hold token ids {min(ids)}..{max(ids)}: expected every id in "
+                "[0, vocab_size). Pass the number of rows of the model's head."
+            )
+
+    # Construction
+
+    @classmethod
+    def from_texts(
+        cls,
+        texts: Mapping[str, int],
+        vocab_size: int,
+        *,
+        canonical_only: bool = False,
+        digits_only: bool = False,
+        max_value: int | None = None,
+    ) -> NumericVocab:
+        """Find the numbers among token texts, given as ``{text: token_id}`` with spaces written as spaces.
+
+        A numeric token is an optional single leading space and ASCII digits. ``canonical_only`` keeps ``0`` ..
+        ``max_value`` (999 unless given) without leading zero or space; ``digits_only`` keeps the ten digits.
+        """
+        vocab = cls._from_pairs(texts.items(), vocab_size)
+        return vocab.restrict(canonical_only=canonical_only, digits_only=digits_only, max_value=max_value)
+
+    @classmethod
+    def _from_pairs(cls, pairs: Iterable[tuple[str, int]], vocab_size: int) -> NumericVocab:
+        tokens: list[NumericToken] = []
+        points, commas, minuses, spaced_minuses, negating, closing = ([] for _ in range(6))  # type: list[list[int]]
+        for text, token_id in pairs:
+            if _NUMBER.fullmatch(text):
+                digits = text.lstrip(" ")
+                tokens.append(NumericToken(int(token_id), float(int(digits)), len(digits), text))
+            elif text == ".":
+                points.append(token_id)
+            elif text == ",":
+                commas.append(token_id)
+            elif text in ("-", " -"):
+                minuses.append(token_id)
+                if text == " -":
+                    spaced_minuses.append(token_id)
+            elif len(text) > 1 and text[-1] == "-" and text[-2] not in _CLOSERS:
+                negating.append(token_id)
+            if text and text[-1] in _CLOSERS:
+                closing.append(token_id)
+        if not tokens:
+            raise ValueError(
+                "no numeric token found: expected tokens of ASCII digits such as '7' or ' 42'. "
+                "For other ordered tokens use NumericVocab.from_values or NumericVocab.from_pattern."
+            )
+        return cls(
+            tokens=_ordered(tokens),
+            vocab_size=int(vocab_size),
+            point_ids=tuple(sorted(points)),
+            comma_ids=tuple(sorted(commas)),
+            minus_ids=tuple(sorted(minuses)),
+            spaced_minus_ids=tuple(sorted(spaced_minuses)),
+            negating_ids=tuple(sorted(negating)),
+            closing_ids=tuple(sorted(closing)),
+        )
+
+    @classmethod
+    def from_tokenizer(
+        cls,
+        tokenizer: Any,
+        *,
+        vocab_size: int | None = None,
+        canonical_only: bool = False,
+        digits_only: bool = False,
+        max_value: int | None = None,
+    ) -> NumericVocab:
+        """Read every token of a Hugging Face tokenizer (``transformers`` or ``tokenizers``), which stays as it is.
+
+        ``vocab_size`` defaults to the tokenizer's; logits may have more columns than that.
+        """
+        pairs, size = _read_texts(tokenizer, skip_special=True)
+        try:
+            vocab = cls._from_pairs(pairs, vocab_size or size)
+            return vocab.restrict(canonical_only=canonical_only, digits_only=digits_only, max_value=max_value)
+        except ValueError as error:
+            raise ValueError(f"tokenizer={type(tokenizer).__name__} of {size} tokens: {error}") from None
+
+    @classmethod
+    def from_values(
+        cls, values: Mapping[int, float], vocab_size: int, *, texts: Mapping[int, str] | None = None
+    ) -> NumericVocab:
+        """Any ordered set of tokens, as ``{token_id: value}``: ratings, months, bins. Each is a number of its own."""
+        if not values:
+            raise ValueError("values is empty: expected {token_id: value} with at least one entry.")
+        texts = texts or {}
+        tokens = [
+            NumericToken(int(i), check_number(f"values[{i}]", v), 1, texts.get(i, f"{float(v):g}")) for i, v in values.items()
+        ]
+        return cls(tokens=_ordered(tokens), vocab_size=int(vocab_size), composes=False)
+
+    @classmethod
+    def from_pattern(cls, tokenizer: Any, pattern: str, *, vocab_size: int | None = None) -> NumericVocab:
+        r"""Tokens whose whole text matches ``pattern``; its first group is the value: ``r"<loc(\d+)>"``."""
+        compiled = re.compile(pattern)
+        if compiled.groups < 1:
+            raise ValueError(f"pattern={pattern!r} has no group: expected one group around the value, as in r'<loc(\\d+)>'.")
+        pairs, size = _read_texts(tokenizer, skip_special=False)
+        found: dict[int, float] = {}
+        for text, token_id in pairs:
+            if match := compiled.fullmatch(text):
+                try:
+                    found[token_id] = float(match[1])
+                except ValueError:
+                    raise ValueError(
+                        f"pattern={pattern!r} takes {match[1]!r} from token {text!r}: expected a number in its first group."
+                    ) from None
+        if not found:
+            raise ValueError(f"pattern={pattern!r} matches none of the {size} tokens: expected at least one whole token.")
+        return cls.from_values(found, vocab_size or size, texts={i: text for text, i in pairs if i in found})
+
+    def restrict(
+        self, *, canonical_only: bool = False, digits_only: bool = False, max_value: int | None = None
+    ) -> NumericVocab:
+        """The same vocabulary with fewer numeric tokens; see :meth:`from_texts` for what the options keep."""
+        limit = max_value if max_value is not None else 999 if canonical_only else None
+        kept = [
+            token
+            for token in self.tokens
+            if not (digits_only and token.text not in _DIGITS)
+            and not (canonical_only and token.text != str(int(token.value)))
+            and not (limit is not None and token.value > limit)
+        ]
+        if not kept:
+            raise ValueError(
+                f"canonical_only={canonical_only}, digits_only={digits_only}, max_value={max_value} keep none of the "
+                f"{self.size} numeric tokens: expected at least one. Loosen one of them."
+            )
+        return replace(self, tokens=_ordered(kept))
+
+    # What a loss needs of it
+
+    @property
+    def size(self) -> int:
+        """N, how many numeric tokens there are."""
+        return len(self.tokens)
+
+    @cached_property
+    def token_ids(self) -> Tensor:
+        """Token ids ``[N]``, in the order of their values."""
+        return torch.tensor([token.token_id for token in self.tokens])
+
+    @cached_property
+    def values(self) -> Tensor:
+        """Values ``[N]``, float64, ascending."""
+        return torch.tensor([token.value for token in self.tokens], dtype=torch.float64)
+
+    @cached_property
+    def widths(self) -> Tensor:
+        """Digits per token ``[N]``: 3 for ``'007'``."""
+        return torch.tensor([token.width for token in self.tokens])
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Token texts, N of them, a leading space kept."""
+        return tuple(token.text for token in self.tokens)
+
+    @property
+    def is_single_digits(self) -> bool:
+        """Whether numbers are spelled one digit per token, with exactly the ten digits."""
+        return self.composes and {token.text for token in self.tokens} == _DIGITS
+
+    @cached_property
+    def index_table(self) -> Tensor:
+        """``[vocab_size]``: token id to index, -1 where a token is not a number."""
+        table = torch.full((self.vocab_size,), -1)
+        table[self.token_ids] = torch.arange(self.size)
+        return table
+
+    @cached_property
+    def flag_table(self) -> Tensor:
+        """``[vocab_size]``: token id to what it does to numbers around it, as bits."""
+        table = torch.zeros(self.vocab_size, dtype=torch.uint8)
+        spaced = [token.token_id for token in self.tokens if token.text.startswith(" ") or not self.composes]
+        for bit, ids in (
+            (POINT, self.point_ids),
+            (COMMA, self.comma_ids),
+            (MINUS, self.minus_ids),
+            (NEGATES, self.negating_ids),
+            (CLOSES, self.closing_ids),
+            (SPACED, (*spaced, *self.spaced_minus_ids)),
+        ):
+            if ids:
+                table[torch.tensor(ids)] |= bit
+        return table
+
+    def index_of(self, labels: Tensor) -> Tensor:
+        """Index of each label among the numeric tokens, -1 where it is none of them."""
+        check_labels(labels)
+        return look_up(self.index_table.to(labels.device), labels, -1)
+
+    # Keeping it
+
+    def save(self, path: str | Path) -> None:
+        """Write it as JSON."""
+        Path(path).write_text(self.to_json(), encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> NumericVocab:
+        """Read what :meth:`save` wrote."""
+        return cls.from_json(Path(path).read_text(encoding="utf-8"))
+
+    def to_json(self) -> str:
+        """A JSON document that :meth:`from_json` reads back."""
+        return json.dumps({"format": _FORMAT, **{name: getattr(self, name) for name in self.__dataclass_fields__}})
+
+    @classmethod
+    def from_json(cls, text: str) -> NumericVocab:
+        """Read what :meth:`to_json` wrote."""
+        data = json.loads(text)
+        if not isinstance(data, dict) or data.pop("format", None) != _FORMAT or set(data) != set(cls.__dataclass_fields__):
+            raise ValueError(f"text is not a NumericVocab of format {_FORMAT}: expected what NumericVocab.save writes.")
+        data["tokens"] = tuple(NumericToken(*token) for token in data["tokens"])
+        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in data.items()})
+
+    def __repr__(self) -> str:
+        low, high = self.values[0].item(), self.values[-1].item()
+        parts = f"{self.size} numeric tokens of {self.vocab_size}: "
+        if self.composes:
+            widths = sorted({token.width for token in self.tokens})
+            span = f"{widths[0]}-{widths[-1]} digits" if len(widths) > 1 else "one digit" if widths == [1] else f"{widths[0]} digits"
+            zeros = sum(token.width > 1 and token.text.lstrip(" ").startswith("0") for token in self.tokens)
+            spaced = sum(token.text.startswith(" ") for token in self.tokens)
+            parts += f"{span} wide, values {low:g}..{high:g}"
+            parts += f", {zeros} with leading zeros" if zeros else ""
+            parts += f", {spaced} with a leading space" if spaced else ""
+            marks = [
+                f"{name} {text!r}"
+                for name, text, ids in (("point", ".", self.point_ids), ("minus", "-", self.minus_ids), ("comma", ",", self.comma_ids))
+                if ids
+            ]
+            parts += "; " + ", ".join(marks) if marks else "; no point, minus or comma"
+        else:
+            parts += f"each a number of its own, values {low:g}..{high:g}"
+        return f"NumericVocab({parts})"
+
+
+def look_up(table: Tensor, labels: Tensor, default: int) -> Tensor:
+    """``table[labels]``, and ``default`` where a label lies outside the table (ignored labels, padded vocabularies)."""
+    inside = (labels >= 0) & (labels < table.shape[0])
+    return torch.where(inside, table[torch.where(inside, labels, 0)], default)
+
+
+def _ordered(tokens: Iterable[NumericToken]) -> tuple[NumericToken, ...]:
+    return tuple(sorted(tokens, key=lambda token: (token.value, token.width, token.text.startswith(" "), token.token_id)))
+
+
+def _read_texts(tokenizer: Any, *, skip_special: bool) -> tuple[list[tuple[str, int]], int]:
+    """Every token's text, with a leading-space mark written as a space, and the size of the vocabulary."""
+    if not hasattr(tokenizer, "get_vocab"):
+        raise TypeError(
+            f"tokenizer is a {type(tokenizer).__name__}: expected a Hugging Face tokenizer with get_vocab(); "
+            "for anything else pass {text: token_id} to NumericVocab.from_texts."
+        )
+    vocab: dict[str | bytes, int] = tokenizer.get_vocab()
+    added = getattr(tokenizer, "added_tokens_decoder", None)
+    if added is None and hasattr(tokenizer, "get_added_tokens_decoder"):
+        added = tokenizer.get_added_tokens_decoder()
+    added = added or {}
+    special = {i for i, token in added.items() if getattr(token, "special", False)} | set(getattr(tokenizer, "all_special_ids", ()))
+    pairs: list[tuple[str, int]] = []
+    for token, token_id in vocab.items():
+        if skip_special and token_id in special:
+            continue
+        text = token.decode("utf-8", errors="replace") if isinstance(token, bytes) else token
+        if text and text[0] in _SPACE_MARKS and token_id not in added:
+            text = " " + text[1:]
+        pairs.append((text, token_id))
+    return pairs, max([len(vocab), *(i + 1 for i in vocab.values())])
