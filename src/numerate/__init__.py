@@ -20,6 +20,7 @@ from numerate.losses import (
     SoftLabelLoss,
     SquaredEMDLoss,
 )
+from numerate.objective import NumericObjective, ObjectiveOutput
 from numerate.spans import NumberSpans
 from numerate.vocab import NumericVocab
 
@@ -43,7 +44,9 @@ __all__ = [
     "NumberLoss",
     "NumberSpans",
     "NumericLoss",
+    "NumericObjective",
     "NumericVocab",
+    "ObjectiveOutput",
     "SMMDLoss",
     "SoftLabelLoss",
     "SquaredEMDLoss",

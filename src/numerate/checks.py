@@ -56,7 +56,9 @@ def check_logits(logits: Tensor, labels: Tensor, least_vocab: int) -> None:
     if not isinstance(logits, Tensor):
         raise TypeError(f"logits is a {type(logits).__name__}: expected a torch tensor [.., T, V].")
     if not logits.is_floating_point():
-        raise TypeError(f"logits has dtype {logits.dtype}: expected floating point scores, not token ids; pass model(...).logits.")
+        raise TypeError(
+            f"logits has dtype {logits.dtype}: expected floating point scores, not token ids; pass model(...).logits."
+        )
     if logits.dim() != labels.dim() + 1 or logits.shape[:-1] != labels.shape:
         raise ValueError(
             f"logits has shape {tuple(logits.shape)} and labels {tuple(labels.shape)}: expected [.., T, V] and [.., T] "

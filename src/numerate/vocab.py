@@ -97,7 +97,12 @@ class NumericVocab:
     @classmethod
     def _from_pairs(cls, pairs: Iterable[tuple[str, int]], vocab_size: int) -> NumericVocab:
         tokens: list[NumericToken] = []
-        points, commas, minuses, spaced_minuses, negating, closing = ([] for _ in range(6))  # type: list[list[int]]
+        points: list[int] = []
+        commas: list[int] = []
+        minuses: list[int] = []
+        spaced_minuses: list[int] = []
+        negating: list[int] = []
+        closing: list[int] = []
         for text, token_id in pairs:
             if _NUMBER.fullmatch(text):
                 digits = text.lstrip(" ")
@@ -152,9 +157,7 @@ class NumericVocab:
             raise ValueError(f"tokenizer={type(tokenizer).__name__} of {size} tokens: {error}") from None
 
     @classmethod
-    def from_values(
-        cls, values: Mapping[int, float], vocab_size: int, *, texts: Mapping[int, str] | None = None
-    ) -> NumericVocab:
+    def from_values(cls, values: Mapping[int, float], vocab_size: int, *, texts: Mapping[int, str] | None = None) -> NumericVocab:
         """Any ordered set of tokens, as ``{token_id: value}``: ratings, months, bins. Each is a number of its own."""
         if not values:
             raise ValueError("values is empty: expected {token_id: value} with at least one entry.")
@@ -184,9 +187,7 @@ class NumericVocab:
             raise ValueError(f"pattern={pattern!r} matches none of the {size} tokens: expected at least one whole token.")
         return cls.from_values(found, vocab_size or size, texts={i: text for text, i in pairs if i in found})
 
-    def restrict(
-        self, *, canonical_only: bool = False, digits_only: bool = False, max_value: int | None = None
-    ) -> NumericVocab:
+    def restrict(self, *, canonical_only: bool = False, digits_only: bool = False, max_value: int | None = None) -> NumericVocab:
         """The same vocabulary with fewer numeric tokens; see :meth:`from_texts` for what the options keep."""
         limit = max_value if max_value is not None else 999 if canonical_only else None
         kept = [
@@ -282,29 +283,27 @@ class NumericVocab:
     @classmethod
     def from_json(cls, text: str) -> NumericVocab:
         """Read what :meth:`to_json` wrote."""
-        data = json.loads(text)
+        data: Any = json.loads(text)
         if not isinstance(data, dict) or data.pop("format", None) != _FORMAT or set(data) != set(cls.__dataclass_fields__):
             raise ValueError(f"text is not a NumericVocab of format {_FORMAT}: expected what NumericVocab.save writes.")
+        data = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
         data["tokens"] = tuple(NumericToken(*token) for token in data["tokens"])
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in data.items()})
+        return cls(**data)
 
     def __repr__(self) -> str:
         low, high = self.values[0].item(), self.values[-1].item()
         parts = f"{self.size} numeric tokens of {self.vocab_size}: "
         if self.composes:
             widths = sorted({token.width for token in self.tokens})
-            span = f"{widths[0]}-{widths[-1]} digits" if len(widths) > 1 else "one digit" if widths == [1] else f"{widths[0]} digits"
+            span = "one digit" if widths == [1] else f"{widths[0]}-{widths[-1]} digits"
             zeros = sum(token.width > 1 and token.text.lstrip(" ").startswith("0") for token in self.tokens)
             spaced = sum(token.text.startswith(" ") for token in self.tokens)
             parts += f"{span} wide, values {low:g}..{high:g}"
             parts += f", {zeros} with leading zeros" if zeros else ""
             parts += f", {spaced} with a leading space" if spaced else ""
-            marks = [
-                f"{name} {text!r}"
-                for name, text, ids in (("point", ".", self.point_ids), ("minus", "-", self.minus_ids), ("comma", ",", self.comma_ids))
-                if ids
-            ]
-            parts += "; " + ", ".join(marks) if marks else "; no point, minus or comma"
+            marks = {"point '.'": self.point_ids, "minus '-'": self.minus_ids, "comma ','": self.comma_ids}
+            known = [mark for mark, ids in marks.items() if ids]
+            parts += "; " + ", ".join(known) if known else "; no point, minus or comma"
         else:
             parts += f"each a number of its own, values {low:g}..{high:g}"
         return f"NumericVocab({parts})"
@@ -332,7 +331,9 @@ def _read_texts(tokenizer: Any, *, skip_special: bool) -> tuple[list[tuple[str, 
     if added is None and hasattr(tokenizer, "get_added_tokens_decoder"):
         added = tokenizer.get_added_tokens_decoder()
     added = added or {}
-    special = {i for i, token in added.items() if getattr(token, "special", False)} | set(getattr(tokenizer, "all_special_ids", ()))
+    special = {i for i, token in added.items() if getattr(token, "special", False)} | set(
+        getattr(tokenizer, "all_special_ids", ())
+    )
     pairs: list[tuple[str, int]] = []
     for token, token_id in vocab.items():
         if skip_special and token_id in special:

@@ -57,8 +57,8 @@ class _CheckedSettings(type):
         known = [name for name in inspect.signature(cls.__init__).parameters if name not in ("self", "vocab")]  # type: ignore[misc]
         for name, value in settings.items():
             if name not in known and name != "vocab":
-                listed = ", ".join(known)
-                raise TypeError(f"{name}={value!r} is not a setting of {cls.__name__}: expected one of {listed}.{nearest(name, known)}")
+                expected = f"expected one of {', '.join(known)}.{nearest(name, known)}"
+                raise TypeError(f"{name}={value!r} is not a setting of {cls.__name__}: {expected}")
         return super().__call__(*args, **settings)
 
 
@@ -106,7 +106,7 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
         self.outside: Outside = outside
         self.places: Places = places
         self.place_sigma = check_number("place_sigma", place_sigma, above=-1.0)
-        self._keep("columns", vocab.token_ids)
+        self._read_columns(vocab.token_ids)
         self._keep("values", vocab.values)
         self._keep("widths", vocab.widths)
         self._keep("_index_table", vocab.index_table)
@@ -143,7 +143,7 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
         """
         check_choice("reduction", reduction, choices(Reduction))
         check_labels(labels)
-        check_logits(logits, labels, int(self.columns_needed))
+        check_logits(logits, labels, self.columns_needed)
         check_range(labels, logits.shape[-1], ignore_index)
         targets = self.targets(labels, weights=weights, position_ids=position_ids, ignore_index=ignore_index)
         z, lse = self.select(logits, targets)
@@ -219,9 +219,13 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
     def select(self, logits: Tensor, targets: Targets) -> tuple[Tensor, Tensor | None]:
         """``z [P, N]`` and, where the loss asks for it, ``lse [P]``, in float32 or wider."""
         flat = logits.reshape(-1, logits.shape[-1])
-        z = flat.index_select(-1, self.columns) if targets.rows is None else flat[targets.rows[:, None], self.columns]
         lse = log_sum_exp(take(flat, targets.rows)) if self.uses_lse else None
-        return z.to(wide(logits.dtype)), lse
+        return self.select_columns(flat, targets), lse
+
+    def select_columns(self, flat: Tensor, targets: Targets) -> Tensor:
+        """``z [P, N]`` of ``[B·T, V]`` logits."""
+        z = flat.index_select(-1, self.columns) if targets.rows is None else flat[targets.rows[:, None], self.columns]
+        return z.to(wide(flat.dtype))
 
     def per_row(self, z: Tensor, lse: Tensor | None, targets: Targets) -> Tensor:
         """Each row's share ``[P]`` of the total cost; the shares of rows that do not count are zero."""
@@ -275,11 +279,10 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
 
     # Plumbing
 
-    @property
-    def columns_needed(self) -> int:
-        """The least V that logits must have."""
-        ids = (token.token_id for token in self.vocab.tokens)
-        return 1 + max(*ids, *self.vocab.minus_ids) if self.columns.shape[0] > self.vocab.size else 1 + max(ids)
+    def _read_columns(self, token_ids: Tensor) -> None:
+        """Say which columns of the logits the loss reads: the N numeric tokens first."""
+        self._keep("columns", token_ids)
+        self.columns_needed = int(token_ids.max()) + 1  # the least V that logits must have
 
     def _keep(self, name: str, tensor: Tensor) -> None:
         """A buffer that moves with ``.to()`` and stays out of checkpoints."""
@@ -297,7 +300,7 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
         # `.to(torch.bfloat16)` moves the module but must not round its values: place values and grams stay wide.
         exact = {name: buffer for name, buffer in self._buffers.items() if buffer is not None and buffer.is_floating_point()}
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for name, buffer in exact.items():
             moved = self._buffers[name]
             assert moved is not None
@@ -365,6 +368,15 @@ def check_range(labels: Tensor, vocab_size: int, ignore_index: int) -> None:
         torch._assert_async(~wrong.any(), f"labels holds ids outside [0, {vocab_size}) that are not ignore_index")
 
 
+def refuse_second_derivative() -> None:
+    """Raise in a backward pass that is asked for a graph of itself (``create_graph=True``)."""
+    if torch.is_grad_enabled():
+        raise RuntimeError(
+            "second derivatives of this loss are not available (create_graph=True): its gradient is written by hand. "
+            "Use F.cross_entropy and the numeric loss on float32 logits, which autograd differentiates twice."
+        )
+
+
 class _LogSumExp(torch.autograd.Function):
     """Row log-sum-exp in float32 or wider without a wide copy of the rows, forward or backward."""
 
@@ -375,8 +387,8 @@ class _LogSumExp(torch.autograd.Function):
         return lse
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        refuse_second_derivative()
         rows, lse = ctx.saved_tensors
         out = torch.empty_like(rows)
         for chunk, part, value, upstream in zip(
@@ -400,4 +412,4 @@ def chunk_rows(rows: Tensor, elements: int = 1 << 22) -> int:
 
 def row_chunks(rows: Tensor) -> tuple[Tensor, ...]:
     """``rows [P, V]`` in pieces, as views."""
-    return rows.split(chunk_rows(rows))
+    return torch.split(rows, chunk_rows(rows))

@@ -13,7 +13,8 @@ X takes the likeliest token at every place; its gradient is that of the softmax 
 Fei et al.: Advancing Sequential Numerical Prediction in Autoregressive Models, ACL 2025, arXiv:2505.13077.
 
 The published code reads integers only: a point splits a number in two, so that for 0.98 a 1.01 costs more than a 1.98.
-``numbers="values"`` (the default) reads the point and multi-digit tokens (the sign is left to cross-entropy); :meth:`NTILLoss.released` is the published code.
+``numbers="values"``, the default, reads the point and multi-digit tokens; the sign is left to cross-entropy.
+:meth:`NTILLoss.released` is the published code.
 """
 
 from __future__ import annotations
@@ -45,7 +46,13 @@ def magnitude_loss(guess: Tensor, value: Tensor, eps: Tensor) -> Tensor:
 
 
 def ntil_loss(
-    emd: Tensor, guess: Tensor, value: Tensor, eps: Tensor, alpha: float = 0.2, beta: float = 0.2, emd_weight: float = 1.0
+    emd: Tensor,
+    guess: Tensor,
+    value: Tensor,
+    eps: Tensor,
+    alpha: float = 0.2,
+    beta: float = 0.2,
+    emd_weight: float = 1.0,
 ) -> Tensor:
     """NTIL of numbers ``[S]``, from their weighted EMD, predicted and true values and the ε of each."""
     return emd_weight * emd + alpha * relative_loss(guess, value, eps) + beta * magnitude_loss(guess, value, eps)
@@ -96,7 +103,9 @@ class NTILLoss(NumericLoss):
         check_choice("numbers", numbers, choices(Numbers))
         check_choice("average", average, choices(Average))
         if bool((vocab.values < 0).any()):
-            raise ValueError("vocab has values below 0: expected values >= 0, since NTIL compares magnitudes; use the number loss.")
+            raise ValueError(
+                "vocab has values below 0: expected values >= 0, since NTIL compares magnitudes; use the number loss."
+            )
         self.alpha = check_number("alpha", alpha, least=0.0)
         self.beta = check_number("beta", beta, least=0.0)
         self.emd_weight = check_number("emd_weight", emd_weight, least=0.0)
@@ -163,7 +172,8 @@ class NTILLoss(NumericLoss):
         gold_width = self.widths[targets.index].double()
         mean = expected_values(soft, whole_values, fraction_values, spans.is_fraction, gold_width)
         best = noisy.detach().argmax(-1)
-        hard = torch.where(spans.is_fraction, self.values[best] * torch.pow(10.0, gold_width - self.widths[best]), self.values[best])
+        aligned = torch.where(spans.is_fraction, gold_width - self.widths[best], 0.0)
+        hard = self.values[best] * torch.pow(10.0, aligned)
         straight = hard + (mean - mean.detach())  # the value of the likeliest token, the gradient of the mean
         place = torch.where(targets.counts, spans.relative_place, 0.0)
         # Beyond what float64 tells apart, a unit in the last place would be nothing.

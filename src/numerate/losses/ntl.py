@@ -85,7 +85,9 @@ class NTLLoss(NumericLoss):
     ) -> None:
         if reweigh is not None:
             if outside is not None and (outside == "penalize") != reweigh:
-                raise ValueError(f"reweigh={reweigh!r} contradicts outside={outside!r}: expected one of them; they name the same thing.")
+                raise ValueError(
+                    f"reweigh={reweigh!r} contradicts outside={outside!r}: expected one of them; they name the same thing."
+                )
             outside = "penalize" if reweigh else "ignore"
         super().__init__(vocab, outside=outside, places=places, place_sigma=place_sigma)
         kind = self.default_kind if kind is None else kind
@@ -124,7 +126,8 @@ class NTLLoss(NumericLoss):
             return "good", ""
         if cls.default_kind == "mse" and vocab.values[-1] - vocab.values[0] > 10:
             return "poor", f"squared distances reach {float(vocab.values[-1] - vocab.values[0]) ** 2:,.0f}"
-        return wide_range_advice(vocab, "squash=9 keeps them in bounds" if cls.default_kind == "was" else "give it a small weight")
+        remedy = "squash=9 keeps them in bounds" if cls.default_kind == "was" else "give it a small weight"
+        return wide_range_advice(vocab, remedy)
 
     def cost(self, z: Tensor, lse: Tensor | None, target: Tensor) -> Tensor:
         """See :func:`ntl_loss` and :func:`~numerate.losses.emd.emd_loss`."""
@@ -139,8 +142,9 @@ class NTLLoss(NumericLoss):
         assert spans is not None
         z = torch.where(targets.counts[:, None], z, 0.0)
         p = z.softmax(-1)
+        whole_values, fraction_values = self.matrix("token_values", z.dtype), self.matrix("fraction_values", z.dtype)
         gold_width = self.widths[targets.index].double()
-        guess = expected_values(p, self.matrix("token_values", z.dtype), self.matrix("fraction_values", z.dtype), spans.is_fraction, gold_width)
+        guess = expected_values(p, whole_values, fraction_values, spans.is_fraction, gold_width)
         group = torch.where(targets.counts, spans.number_of, -1)
         place = torch.where(targets.counts, spans.relative_place, 0.0)
         totals = sum_by(group, torch.stack([guess * place, spans.relative_values], -1), targets.slots)  # [slots, 2]

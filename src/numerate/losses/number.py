@@ -70,7 +70,7 @@ class NumberLoss(NumericLoss):
         ...     return torch.nn.functional.one_hot(torch.tensor([int(d) for d in number]), 10) * 80.0
         >>> loss, label = NumberLoss(vocab), torch.tensor([2, 0, 0])
         >>> [round(float(loss(certain(guess), label)), 3) for guess in ("200", "199", "190", "300")]
-        [0.0, 0.005, 0.1, 1.0]
+        [0.0, 0.009, 0.1, 1.0]
     """
 
     name = "number"
@@ -111,7 +111,7 @@ class NumberLoss(NumericLoss):
         self._keep_matrix("cosines", phases.cos().T)
         self._keep_matrix("sines", phases.sin().T)
         if vocab.minus_ids and vocab.composes:
-            self._keep("columns", torch.cat([vocab.token_ids, torch.tensor(vocab.minus_ids)]))
+            self._read_columns(torch.cat([vocab.token_ids, torch.tensor(vocab.minus_ids)]))
         # The farthest a certain number can lie: the largest first token against a label of the other sign.
         errors = torch.linspace(0, 10 + float(self._leads(vocab).max()), 1000, dtype=torch.float64)[:, None]
         self.worst.copy_(((2 - 2 * (errors * frequency).cos()) @ weight).max())
@@ -210,7 +210,9 @@ class NumberLoss(NumericLoss):
         # A sign is decided at the minus, where the label has one, else at the first digit. A minus that is part of a
         # longer token, as in "(-", leaves nothing to decide.
         decides = spans.is_sign | (spans.is_start & ~spans.negative)
-        decided = sum_by(torch.where(decides, spans.number_of, -1), torch.stack([chance, torch.ones_like(chance)], -1), targets.slots)
+        decided = sum_by(
+            torch.where(decides, spans.number_of, -1), torch.stack([chance, torch.ones_like(chance)], -1), targets.slots
+        )
         says_minus = torch.where(decided[:, 1] > 0, decided[:, 0], negative)
         return 1 - 2 * negative, 1 - 2 * says_minus
 

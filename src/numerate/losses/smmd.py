@@ -31,7 +31,9 @@ Terms = Literal["smmd", "mmd", "smooth"]
 Form = Literal["published", "repaired"]
 
 
-def smmd_loss(logits: Tensor, target: Tensor, gram: Tensor, alpha: float, degree: Tensor | None = None, terms: Terms = "smmd") -> Tensor:
+def smmd_loss(
+    logits: Tensor, target: Tensor, gram: Tensor, alpha: float, degree: Tensor | None = None, terms: Terms = "smmd"
+) -> Tensor:
     """SMMD of each row: logits ``[P, N]``, target index ``[P]``, gram ``[N, N]``, degree ``[N]`` (its row sums) to ``[P]``.
 
     ``terms="smooth"`` is weighed by alpha as well, so that the two terms add up to the whole.
@@ -84,7 +86,7 @@ class SMMDLoss(NumericLoss):
         alpha: float | None = None,
         terms: Terms = "smmd",
         gram: str | Tensor = "gaussian",
-        squash: float | None | Literal["auto"] = "auto",
+        squash: float | Literal["auto"] | None = "auto",
         form: Form = "published",
         ablation: Ablation | None = None,
         seed: int = 42,

@@ -8,6 +8,8 @@ the numeric tokens.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from torch import Tensor
 
 from numerate.losses.base import NumericLoss, Outside, Places
@@ -24,7 +26,7 @@ def soft_target_loss(logits: Tensor, target: Tensor, soft: Tensor, lse: Tensor |
 class SoftTargetLoss(NumericLoss):
     """Cross-entropy with ``soft [N, N]``, one row per numeric token, as target distributions."""
 
-    default_outside = "penalize"
+    default_outside: ClassVar[Outside] = "penalize"
     zero_when_certain = False
     soft: Tensor
 

@@ -1,0 +1,71 @@
+"""Time and peak memory of a function, on a CPU or a GPU."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from statistics import median
+
+import torch
+
+os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # the profiler below announces itself on stderr otherwise
+
+Work = Callable[[], object]
+
+
+def runtime_ms(work: Work, device: torch.device) -> float:
+    """One call, in milliseconds; on a GPU between two events."""
+    if device.type == "cuda":
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        work()
+        end.record()
+        end.synchronize()
+        return float(start.elapsed_time(end))
+    begin = time.perf_counter()
+    work()
+    return (time.perf_counter() - begin) * 1000
+
+
+def compare_ms(
+    works: Mapping[str, Work], device: torch.device, *, repeats: int = 7, tick: Callable[[], object] = lambda: None
+) -> dict[str, list[float]]:
+    """Times of several functions, taken in turns so that a busy machine slows all of them alike.
+
+    ``tick`` is called after every measurement, for a progress bar.
+    """
+    for work in works.values():
+        work()
+    times: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(repeats):
+        for name, work in works.items():
+            times[name].append(runtime_ms(work, device))
+            tick()
+    return times
+
+
+def median_ratio(times: list[float], baseline: list[float]) -> float:
+    """The median over rounds of time over the baseline's time in the same round."""
+    return median(ours / theirs for ours, theirs in zip(times, baseline, strict=True))
+
+
+def peak_mib(work: Work, device: torch.device) -> float:
+    """The most memory that one call holds beyond what was held before it, in MiB."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        before = torch.cuda.memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        work()
+        torch.cuda.synchronize(device)
+        return float(torch.cuda.max_memory_allocated(device) - before) / 2**20
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        work()
+    held = peak = 0
+    for event in profiler.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            held += event.nbytes()
+            peak = max(peak, held)
+    return peak / 2**20

