@@ -76,7 +76,9 @@ BATCHES: dict[str, Tensor] = {
 }
 
 
-def random_logits(labels: Tensor, vocab: NumericVocab, dtype: torch.dtype = torch.float64, seed: int = 0, padding: int = 2) -> Tensor:
+def random_logits(
+    labels: Tensor, vocab: NumericVocab, dtype: torch.dtype = torch.float64, seed: int = 0, padding: int = 2
+) -> Tensor:
     """Logits ``[.., T, V]`` with a few more columns than the vocabulary has tokens."""
     generator = torch.Generator().manual_seed(seed)
     shape = (*labels.shape, vocab.vocab_size + padding)

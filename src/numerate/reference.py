@@ -184,7 +184,7 @@ def _distances(values: Tensor, squash: float | None) -> list[Tensor]:
     rows = [(value - values).abs() for value in values]
     if squash is None:
         return rows
-    apart = [float(d) for row in rows for d in row.unique() if d > 0]
+    apart = [d for row in rows for d in row.tolist() if d > 0]
     if not apart or min(apart) == max(apart):
         return rows
     low, high = min(apart), max(apart)

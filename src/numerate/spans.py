@@ -180,11 +180,8 @@ def find_numbers(
     """:meth:`NumberSpans.from_labels`, with the vocabulary's tables already on the labels' device."""
     check_labels(labels)
     check_choice("numbers", numbers, choices(Numbers))
-    if position_ids is not None and position_ids.shape != labels.shape:
-        raise ValueError(
-            f"position_ids has shape {tuple(position_ids.shape)} and labels {tuple(labels.shape)}: expected the same; "
-            "where labels were shifted, shift position_ids along with them."
-        )
+    if position_ids is not None:
+        check_position_ids(position_ids, labels)
     shape = labels.shape
     labels = labels.reshape(-1, shape[-1]).long()
     labels = torch.where(labels == ignore_index, -1, labels)
@@ -262,6 +259,15 @@ def find_numbers(
         negative=shaped(negative),
         token_values=shaped(torch.where(digit, values[safe], 0.0)),
     )
+
+
+def check_position_ids(position_ids: Tensor, labels: Tensor) -> None:
+    """Raise unless there is one position for each label."""
+    if position_ids.shape != labels.shape:
+        raise ValueError(
+            f"position_ids has shape {tuple(position_ids.shape)} and labels {tuple(labels.shape)}: expected the same; "
+            "where labels were shifted, shift position_ids along with them."
+        )
 
 
 def _before(flag: Tensor) -> Tensor:

@@ -311,6 +311,7 @@ class NumericVocab:
 
 def look_up(table: Tensor, labels: Tensor, default: int) -> Tensor:
     """``table[labels]``, and ``default`` where a label lies outside the table (ignored labels, padded vocabularies)."""
+    labels = labels.long()
     inside = (labels >= 0) & (labels < table.shape[0])
     return torch.where(inside, table[torch.where(inside, labels, 0)], default)
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from numerate.checks import check_choice, check_labels, check_logits, check_number, choices, nearest
-from numerate.spans import Numbers, NumberSpans, find_numbers, sum_by
+from numerate.spans import Numbers, NumberSpans, check_position_ids, find_numbers, sum_by
 from numerate.vocab import NumericVocab, look_up
 
 Level = Literal["token", "number"]
@@ -51,9 +51,14 @@ class Targets:
 
 
 class _CheckedSettings(type):
-    """Names the settings a loss knows when it is given one that it does not."""
+    """Refuses what is no vocabulary, and names the settings a loss knows when it is given one that it does not."""
 
     def __call__(cls, *args: Any, **settings: Any) -> Any:
+        vocab = args[0] if args else settings.get("vocab")
+        if not isinstance(vocab, NumericVocab):
+            raise TypeError(
+                f"vocab is a {type(vocab).__name__}: expected a NumericVocab; use NumericVocab.from_tokenizer(tokenizer)."
+            )
         known = [name for name in inspect.signature(cls.__init__).parameters if name not in ("self", "vocab")]  # type: ignore[misc]
         for name, value in settings.items():
             if name not in known and name != "vocab":
@@ -95,10 +100,6 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
         place_sigma: float = 0.2,
     ) -> None:
         super().__init__()
-        if not isinstance(vocab, NumericVocab):
-            raise TypeError(
-                f"vocab is a {type(vocab).__name__}: expected a NumericVocab; use NumericVocab.from_tokenizer(tokenizer)."
-            )
         outside = self.default_outside if outside is None else outside
         check_choice("outside", outside, choices(Outside))
         check_choice("places", places, choices(Places))
@@ -179,6 +180,8 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
             raise ValueError(
                 f"weights has shape {tuple(weights.shape)} and labels {tuple(labels.shape)}: expected one weight per label."
             )
+        if position_ids is not None:
+            check_position_ids(position_ids, labels)
         spans: NumberSpans | None = None
         if self.level == "number" or self.places != "uniform":
             spans = find_numbers(
@@ -219,7 +222,7 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
     def select(self, logits: Tensor, targets: Targets) -> tuple[Tensor, Tensor | None]:
         """``z [P, N]`` and, where the loss asks for it, ``lse [P]``, in float32 or wider."""
         flat = logits.reshape(-1, logits.shape[-1])
-        lse = log_sum_exp(take(flat, targets.rows)) if self.uses_lse else None
+        lse = log_sum_exp(take(flat, targets.rows), targets.counts) if self.uses_lse else None
         return self.select_columns(flat, targets), lse
 
     def select_columns(self, flat: Tensor, targets: Targets) -> Tensor:
@@ -235,6 +238,7 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
     def _per_row(self, z: Tensor, lse: Tensor | None, targets: Targets) -> Tensor:
         # Rows that do not count are blanked before the arithmetic: a NaN in them must reach neither value nor gradient.
         z = torch.where(targets.counts[:, None], z, 0.0)
+        lse = None if lse is None else torch.where(targets.counts, lse, 0.0)
         cost = self.cost(z, lse, targets.index)
         if self.outside == "penalize" and not self.costs_outside:
             cost = self.charge_outside(cost, self.mass(z, lse))
@@ -273,9 +277,10 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
         assert lse is not None, "outside='penalize' needs the row's log-sum-exp"
         return torch.exp(z[:, : self.values.shape[0]].logsumexp(-1) - lse)
 
-    def charge_outside(self, cost: Tensor, mass: Tensor) -> Tensor:
+    def charge_outside(self, cost: Tensor, mass: Tensor, worst: Tensor | None = None) -> Tensor:
         """``m·cost + 1.01·worst·(1 - m)`` with m the mass on numeric tokens (the ``reweigh`` of ``ntloss``)."""
-        return mass * cost + OUTSIDE_MARGIN * self.worst.to(cost.dtype) * (1 - mass)
+        worst = self.worst if worst is None else worst
+        return mass * cost + OUTSIDE_MARGIN * worst.to(cost.dtype) * (1 - mass)
 
     # Plumbing
 
@@ -391,17 +396,19 @@ class _LogSumExp(torch.autograd.Function):
         refuse_second_derivative()
         rows, lse = ctx.saved_tensors
         out = torch.empty_like(rows)
-        for chunk, part, value, upstream in zip(
-            row_chunks(rows), row_chunks(out), lse.split(chunk_rows(rows)), grad.split(chunk_rows(rows)), strict=True
-        ):
-            part.copy_((chunk.to(value.dtype) - value[:, None]).exp_().mul_(upstream[:, None]))
+        step = chunk_rows(rows)
+        for chunk, part, value, upstream in zip(*(torch.split(x, step) for x in (rows, out, lse, grad)), strict=True):
+            by_row = upstream[:, None]
+            softmax = (chunk.to(value.dtype) - value[:, None]).exp_()
+            part.copy_(torch.where(by_row == 0, 0.0, softmax.mul_(by_row)))  # NaN where no gradient is asked for stays out
         return out
 
 
-def log_sum_exp(rows: Tensor) -> Tensor:
-    """``[P, V] -> [P]`` in float32 or wider."""
-    if torch.compiler.is_compiling() or rows.dtype == wide(rows.dtype):
-        return rows.to(wide(rows.dtype)).logsumexp(-1)
+def log_sum_exp(rows: Tensor, counts: Tensor | None = None) -> Tensor:
+    """``[P, V] -> [P]`` in float32 or wider; rows that do not count ``[P]`` may hold anything."""
+    if torch.compiler.is_compiling():
+        wider = rows.to(wide(rows.dtype))
+        return (wider if counts is None else torch.where(counts[:, None], wider, 0.0)).logsumexp(-1)
     return _LogSumExp.apply(rows)  # type: ignore[no-any-return, no-untyped-call]
 
 

@@ -19,6 +19,7 @@ The published code reads integers only: a point splits a number in two, so that 
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal, Self
 
 import torch
@@ -84,6 +85,7 @@ class NTILLoss(NumericLoss):
 
     name = "ntil"
     level = "number"
+    distance: Tensor
 
     def __init__(
         self,
@@ -119,7 +121,6 @@ class NTILLoss(NumericLoss):
         self._keep_matrix("distance", distance)
         self._keep_matrix("token_values", vocab.values)
         self._keep_matrix("fraction_values", vocab.values * torch.pow(10.0, -vocab.widths.double()))
-        self.worst.copy_(self.emd_weight * distance.max() + self.alpha + self.beta * torch.log(torch.tensor(10.0)))
 
     @classmethod
     def released(cls, vocab: NumericVocab, **settings: Any) -> Self:
@@ -142,7 +143,8 @@ class NTILLoss(NumericLoss):
         z = torch.where(counts[:, None], z, 0.0)
         group = torch.where(counts, spans.number_of, -1)  # [P]
         right = (spans.exponent - spans.last).double()
-        emd = emd_loss(z, targets.index, self.matrix("distance", z.dtype)).double() * (1 + self.place_sigma) ** right
+        place_weight = (1 + self.place_sigma) ** right
+        emd = emd_loss(z, targets.index, self.matrix("distance", z.dtype)).double() * place_weight
         emd = torch.where(counts, emd, 0.0)
 
         guess, value, eps = self._whole_numbers(z, targets, group)
@@ -153,8 +155,12 @@ class NTILLoss(NumericLoss):
         tokens, numbers = sum_by(unit, members, size)[unit.clamp_min(0)].clamp_min(1.0).unbind(-1)
         cost = (self.emd_weight * emd / tokens + whole / numbers).to(z.dtype)
         if self.outside == "penalize":
-            share = tokens.to(z.dtype)
-            cost = torch.where(counts, self.charge_outside(cost * share, self.mass(z, lse)) / share, 0.0)
+            assert lse is not None
+            digits = (spans.leading - spans.last + 1).double()
+            worst_whole = torch.where(spans.is_start, self.alpha + self.beta * math.log(10) * digits, 0.0)
+            worst = self.emd_weight * self.distance.max() * place_weight / tokens + worst_whole / numbers
+            charged = self.charge_outside(cost, self.mass(z, torch.where(counts, lse, 0.0)), worst)
+            cost = torch.where(counts, charged, 0.0)
         if targets.weights is None:
             return cost
         weight = sum_by(torch.where(spans.is_start, spans.number_of, -1), targets.weights, slots)

@@ -95,6 +95,8 @@ class NTLLoss(NumericLoss):
         check_choice("numbers", numbers, choices(Numbers))
         if squash is not None and kind != "was":
             raise ValueError(f"squash={squash!r} has no meaning for kind={kind!r}: expected kind='was', or no squash.")
+        if places != "uniform" and kind == "number":
+            raise ValueError(f"places={places!r} has no meaning for kind='number', whose places are powers of ten.")
         self.kind: Kind = kind
         self.numbers: Numbers = numbers
         self.level = "number" if kind == "number" else "token"
@@ -152,7 +154,8 @@ class NTLLoss(NumericLoss):
         eps = torch.finfo(torch.float32).eps
         cost = ntl_number_loss(totals[:, 0], totals[:, 1], eps).to(z.dtype)
         if self.outside == "penalize":
-            row_mass = torch.where(targets.counts, self.mass(z, lse).log(), 0.0)
+            assert lse is not None
+            row_mass = torch.where(targets.counts, self.mass(z, torch.where(targets.counts, lse, 0.0)).log(), 0.0)
             first = torch.where(spans.is_start, group, -1)
             mass = sum_by(first if self.mass_at_start else group, row_mass, targets.slots).exp()
             cost = self.charge_outside(cost, mass)

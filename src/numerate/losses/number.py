@@ -113,7 +113,7 @@ class NumberLoss(NumericLoss):
         if vocab.minus_ids and vocab.composes:
             self._read_columns(torch.cat([vocab.token_ids, torch.tensor(vocab.minus_ids)]))
         # The farthest a certain number can lie: the largest first token against a label of the other sign.
-        errors = torch.linspace(0, 10 + float(self._leads(vocab).max()), 1000, dtype=torch.float64)[:, None]
+        errors = torch.linspace(0, 10 + max(10.0, float(self._leads(vocab).max())), 1000, dtype=torch.float64)[:, None]
         self.worst.copy_(((2 - 2 * (errors * frequency).cos()) @ weight).max())
 
     def _phases(self, vocab: NumericVocab, lowest: float) -> Tensor:
@@ -162,7 +162,8 @@ class NumberLoss(NumericLoss):
         label_phase = self.frequency * (label_value * sign)[:, None]
         cost = number_loss(real, imaginary, label_phase, self.matrix("spectrum", z.dtype))  # [slots]
         if self.outside == "penalize":
-            log_mass = torch.where(digit, self.mass(z, lse).log(), 0.0)
+            assert lse is not None
+            log_mass = torch.where(digit, self.mass(z, torch.where(digit, lse, 0.0)).log(), 0.0)
             cost = self.charge_outside(cost, sum_by(group, log_mass, slots).exp())
         cost = torch.where(spans.is_start, cost[group.clamp_min(0)], 0.0)
         return cost if targets.weights is None else cost * targets.weights.to(cost.dtype)
@@ -205,8 +206,7 @@ class NumberLoss(NumericLoss):
         negative = sum_by(first, spans.negative.to(z.dtype), targets.slots)
         if self.columns.shape[0] == self.vocab.size:
             return 1 - 2 * negative, 1 - 2 * negative
-        numeric, minus = z[:, : self.vocab.size].logsumexp(-1), z[:, self.vocab.size :].logsumexp(-1)
-        chance = torch.sigmoid(minus - numeric)  # [P] of a minus here, against a digit
+        chance = z.softmax(-1)[:, self.vocab.size :].sum(-1)  # [P] of a minus here, against a digit
         # A sign is decided at the minus, where the label has one, else at the first digit. A minus that is part of a
         # longer token, as in "(-", leaves nothing to decide.
         decides = spans.is_sign | (spans.is_start & ~spans.negative)

