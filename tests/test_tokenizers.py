@@ -130,12 +130,13 @@ class TestFiles:
         assert load_tokenizer("~/mine").get_vocab() == small.get_vocab()
 
 
-def write_gguf(path: Path, pre: str) -> None:
+def write_gguf(path: Path, pre: str | None) -> None:
     """A byte-level tokenizer and no weights; two spaces are a token of their own."""
     tokens = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "ĠĠ", "<|end|>"]
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(pre)
+    if pre is not None:
+        writer.add_tokenizer_pre(pre)
     writer.add_token_list(tokens)
     writer.add_token_types([1] * (len(tokens) - 1) + [3])
     writer.add_token_merges(["Ġ Ġ"])
@@ -147,8 +148,10 @@ def write_gguf(path: Path, pre: str) -> None:
 
 
 class TestGGUF:
-    @pytest.mark.parametrize(("pre", "tokens"), [("default", ["Ġ", "Ġ", "1", "2"]), ("smollm", ["ĠĠ", "1", "2"])])
-    def test_reads_how_digits_are_split(self, tmp_path, pre: str, tokens: list[str]):
+    @pytest.mark.parametrize(
+        ("pre", "tokens"), [("default", ["Ġ", "Ġ", "1", "2"]), (None, ["Ġ", "Ġ", "1", "2"]), ("smollm", ["ĠĠ", "1", "2"])]
+    )
+    def test_reads_how_digits_are_split(self, tmp_path, pre: str | None, tokens: list[str]):
         write_gguf(tmp_path / "model.gguf", pre)
         tokenizer = load_tokenizer(tmp_path / "model.gguf")
         assert tokenizer.tokenize("  12") == tokens
@@ -251,7 +254,11 @@ class TestErrors:
         with pytest.raises(ValueError, match=r"mine.json' cannot be read .*: expected the tokenizer.json"):
             load_tokenizer(tmp_path / "mine.json")
 
-    @pytest.mark.parametrize("content", [b"not gzip", gzip.compress(b"x" * 99)[:20], gzip.compress(b"not json")])
+    @pytest.mark.parametrize(
+        "content",
+        [b"not gzip", gzip.compress(b"x" * 99)[:20], gzip.compress(b"not json")],
+        ids=["not gzip", "cut short", "not json"],
+    )
     def test_a_gzip_that_is_no_tokenizer(self, tmp_path, content: bytes):
         (tmp_path / "mine.json.gz").write_bytes(content)
         with pytest.raises(ValueError, match=r"mine.json.gz' cannot be read .*: expected the tokenizer.json"):

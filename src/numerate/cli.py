@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.cells import cell_len
 from rich.console import Console
+from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
 
 import numerate
+from numerate.bench.losses import bench_losses
 from numerate.inspection import EXAMPLES, Inspection, Reading, inspect_tokenizer
 from numerate.pictures import plot_loss
 from numerate.tokenizers import PACKAGED, load_tokenizer
@@ -74,6 +78,59 @@ def inspect(
         with console.status("drawing"):
             path = plot_loss(inspection.vocab, plot, loss)
         console.print(Text.assemble("picture of ", (loss, "bold"), " in ", (str(path), "bold")), soft_wrap=True)
+
+
+bench = typer.Typer(no_args_is_help=True, help="Measure what things cost, against cross-entropy in the same run.")
+app.add_typer(bench, name="bench")
+
+
+@bench.command("losses")
+def bench_losses_command(
+    loss: Annotated[list[str] | None, typer.Option(help="A loss to measure, or several; all unless given.")] = None,
+    tokens: Annotated[int, typer.Option(min=32, help="Label tokens, a quarter of them numeric.")] = 1024,
+    vocab_size: Annotated[int, typer.Option(min=2048, help="Columns of the logits.")] = 49152,
+    numeric_tokens: Annotated[int, typer.Option(help="10: single digits. 1110: chunks of one to three digits.")] = 10,
+    dtype: Annotated[str, typer.Option(help="Of the logits: float32, bfloat16, float16 or float64.")] = "float32",
+    device: Annotated[str, typer.Option(help="cpu, cuda, or cuda:1 and so on.")] = "cpu",
+    repeats: Annotated[int, typer.Option(min=1, help="Rounds; medians are shown.")] = 7,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file as well.")] = None,
+) -> None:
+    """Time and peak memory of cross-entropy plus each loss, as a ratio to cross-entropy alone."""
+    console = Console(highlight=False)
+    with Progress(*Progress.get_default_columns(), console=console, transient=True) as bar:
+
+        def progress(total: int) -> Callable[[], None]:
+            task = bar.add_task("measuring", total=total)
+            return lambda: bar.advance(task)
+
+        result = bench_losses(
+            loss or tuple(numerate.LOSSES),
+            tokens=tokens,
+            vocab_size=vocab_size,
+            numeric_tokens=numeric_tokens,
+            dtype=dtype,
+            device=device,
+            repeats=repeats,
+            progress=progress,
+        )
+    title = f"{result.tokens} tokens x {result.vocab_size}, {result.numeric_tokens} numeric, {result.dtype}, {result.device}"
+    table = Table("cross-entropy +", title=title, title_justify="left")
+    for heading in ("ms", "time ratio", "peak MiB", "memory ratio"):
+        table.add_column(heading, justify="right")
+    table.add_row("nothing", f"{result.ce_runtime_ms:.1f}", "1.00", f"{result.ce_peak_mib:.0f}", "1.00")
+    for cost in result.costs:
+        table.add_row(
+            cost.loss, f"{cost.runtime_ms:.1f}", f"{cost.runtime_ratio:.2f}", f"{cost.peak_mib:.0f}", f"{cost.peak_ratio:.2f}"
+        )
+    console.print(table)
+    console.print("Forward and backward on the same logits; below 1 is cheaper than F.cross_entropy alone.")
+    console.print(
+        f"ntil is {result.ntil_speedup:,.0f} times faster than its loops; the two differ by {result.ntil_disagreement:.1e}."
+    )
+    if json_file is not None:
+        json_file.parent.mkdir(parents=True, exist_ok=True)
+        json_file.write_text(json.dumps(result.to_dict(), indent=2), encoding="utf-8")
+        console.print(Text.assemble("figures in ", (str(json_file), "bold")), soft_wrap=True)
 
 
 def _print_inspection(console: Console, name: str, inspection: Inspection) -> None:

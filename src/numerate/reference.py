@@ -411,24 +411,24 @@ def ntil_reference(
 
     X has the value of the likeliest tokens and the gradient of the softmax at temperature tau. ε is one unit of the
     last place, but no less than 1e-15 of the leading one. ``average="sequence"`` takes both means over a sequence, then
-    over all sequences.
+    over all sequences. The worst a number can cost, for ``outside="penalize"``, is the farthest token at every place, a
+    relative error of 1 and a magnitude error of log 10 for each digit.
     """
     if noise:
         raise ValueError(f"noise={noise!r} is random: expected 0 in a reference.")
     batch = _Batch(logits, labels, vocab, numbers=numbers, **shared)
     unit = [10.0 ** (token.width - 1) for token in vocab.tokens]
     distance = [row / u for row, u in zip(_distances(vocab.values, None), unit, strict=True)]
-    worst = emd_weight * max(float(row.max()) for row in distance) + alpha + beta * math.log(10)
+    farthest = max(float(row.max()) for row in distance)
     for row, found in enumerate(batch.sequences):
         for number in found:
             tokens = len(number.tokens) if average == "number" else sum(len(other.tokens) for other in found)
             count = 1 if average == "number" else len(found)
-            weight = batch.weight(row, number.positions[0])
+            places, weight = _place_weights(number, "exponential", sigma), batch.weight(row, number.positions[0])
             guess = value = batch.logits.new_zeros(())
             for j, (at, token) in enumerate(zip(number.positions, number.tokens, strict=True)):
                 p, z = batch.p(row, at), batch.logits[row, at][batch.ids]
-                step = (1 + sigma) ** (number.exponents[j] - number.last)
-                emd = step * (p * distance[vocab.tokens.index(token)].to(p.dtype)).sum()
+                emd = places[j] * (p * distance[vocab.tokens.index(token)].to(p.dtype)).sum()
                 batch.costs[row][at] = emd_weight * emd / tokens
                 worths = p.new_tensor([number.worth(j, other) for other in vocab.tokens])
                 soft = ((z / tau).softmax(-1) * worths).sum()
@@ -440,9 +440,12 @@ def ntil_reference(
             magnitude = torch.log((high + eps) / (low + eps))
             first = number.positions[0]
             batch.costs[row][first] = batch.costs[row][first] + (alpha * relative + beta * magnitude) / count
-            for at in number.positions:
+            for at, place in zip(number.positions, places, strict=True):
                 if outside == "penalize":
-                    batch.costs[row][at] = _charged(batch.costs[row][at], batch.mass(row, at), worst / tokens)
+                    worst = emd_weight * farthest * place / tokens
+                    if at == first:
+                        worst += (alpha + beta * math.log(10) * (number.leading - number.last + 1)) / count
+                    batch.costs[row][at] = _charged(batch.costs[row][at], batch.mass(row, at), worst)
                 batch.costs[row][at] = batch.costs[row][at] * weight
             batch.count += weight
     if average == "sequence":
@@ -486,7 +489,7 @@ def number_reference(
     def worst() -> float:
         narrowest = min(token.width for token in vocab.tokens) if vocab.composes else 1
         longest = max(damped(token.value / unit / 10.0 ** (narrowest - 1)) for token in vocab.tokens)
-        errors = [step * (10 + longest) / 999 for step in range(1000)]
+        errors = [step * (10 + max(10.0, longest)) / 999 for step in range(1000)]
         return max(off_by(error) for error in errors)
 
     batch = _Batch(logits, labels, vocab, **shared)

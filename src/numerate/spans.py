@@ -110,31 +110,43 @@ class NumberSpans:
     @property
     def place(self) -> Tensor:
         """Place value of each digit token, float64, 0 elsewhere."""
-        self._refuse_beyond_float64()
+        self._refuse_beyond_float64(torch.where(self.is_digit, self.exponent, 0))
         return torch.where(self.is_digit, power_of_ten(self.exponent), 0.0)
 
     @property
     def values(self) -> Tensor:
-        """The numbers ``[S]`` in float64; exact up to 15 digits."""
-        self._refuse_beyond_float64()
-        digits = self.per_number(torch.where(self.is_start, self.leading - self.last + 1, 0))
+        """The numbers ``[S]`` in float64; exact up to 15 digits, leading zeros aside."""
+        top, last = self._first_digits()
+        self._refuse_beyond_float64(top)
         # Up to 15 digits the integer of all digits is exact, and one division by a power of ten rounds correctly.
-        short = self.is_digit & (self.leading - self.last < EXACT_DIGITS)
-        shift = torch.where(short, self.exponent - self.last, 0)
-        integer = self.per_number(torch.where(short, self.token_values * power_of_ten(shift), 0.0))
-        last = self.per_number(torch.where(self.is_start, self.last, 0))
-        leading = self.per_number(torch.where(self.is_start, self.leading, 0))
-        exact = torch.where(last < 0, integer / power_of_ten(-last), integer * power_of_ten(last))
-        rounded = self.per_number(self.relative_values) * power_of_ten(leading)
-        negative = self.per_number((self.is_start & self.negative).long())
-        value = torch.where(digits <= EXACT_DIGITS, exact, rounded)
-        return torch.where(negative > 0, -value, value)[: int(self.count)]
+        exact = top - last < EXACT_DIGITS
+        base = torch.where(exact, last, top)
+        total = self._sum_above(base)
+        value = torch.where(base < 0, total / power_of_ten(-base), total * power_of_ten(base))
+        negative = self.per_number((self.is_start & self.negative).long())[: value.shape[0]]
+        return torch.where(negative > 0, -value, value)
 
     @property
     def log10(self) -> Tensor:
         """``log10 |value|`` of each number ``[S]``; -inf for zero. Finite for numbers that no float64 holds."""
-        leading = self.per_number(torch.where(self.is_start, self.leading, 0))
-        return (self.per_number(self.relative_values).log10() + leading)[: int(self.count)]
+        top, _ = self._first_digits()
+        return self._sum_above(top).log10() + top
+
+    def _first_digits(self) -> tuple[Tensor, Tensor]:
+        """Exponents ``[S]`` of each number's first digit that is not zero, and of its last digit."""
+        width = self.token_values.abs().clamp_min(1).log10().floor().long()  # of the token without its leading zeros, less one
+        shown = torch.where(self.is_digit & (self.token_values != 0), self.exponent + width, self.last)
+        group = self.number_of.flatten()
+        slots = torch.full((group.numel() + 1,), torch.iinfo(torch.int64).min, device=group.device)
+        top = slots.scatter_reduce(0, torch.where(group < 0, group.numel(), group), shown.flatten(), "amax")
+        count = int(self.count)
+        return top[:count], self.per_number(torch.where(self.is_start, self.last, 0))[:count]
+
+    def _sum_above(self, base: Tensor) -> Tensor:
+        """Each number ``[S]`` without its sign, in units of ``10**base``."""
+        shift = self.exponent - base[self.number_of.clamp(0, max(0, base.shape[0] - 1))] if base.numel() else self.exponent
+        amounts = torch.where(self.is_digit & (self.token_values != 0), self.token_values * power_of_ten(shift), 0.0)
+        return self.per_number(amounts)[: base.shape[0]]
 
     @property
     def relative_values(self) -> Tensor:
@@ -150,11 +162,12 @@ class NumberSpans:
         """Sum ``[.., T]`` amounts over the tokens of each number: ``[B·T]`` slots, S of them in use."""
         return sum_by(self.number_of.flatten(), amounts.flatten(), self.number_of.numel())
 
-    def _refuse_beyond_float64(self) -> None:
-        if bool((self.is_start & (self.leading > 307)).any()):
+    @staticmethod
+    def _refuse_beyond_float64(exponent: Tensor) -> None:
+        if bool((exponent > 307).any()):
             raise OverflowError(
-                f"a number of {int(self.leading.max()) + 1} digits is beyond float64 (1.8e308): expected fewer than 309 "
-                "before the point. Use .log10, or .relative_values with .leading; the losses work with those."
+                f"a number of {int(exponent.max()) + 1} digits is beyond float64 (1.8e308): expected fewer than 309 before the "
+                "point. Use .log10, or .relative_values with .leading; the losses work with those."
             )
 
 
@@ -207,11 +220,12 @@ def find_numbers(
     if numbers == "values":
         point = has(POINT) & between
         if thousands:
-            comma = _thousands(has(COMMA) & between, point, glued_digit, digit, width)
-        chained = glued & (point | comma | (digit & _before(digit | point | comma)))
-        # In 1.2.3.4 the points alternate: it reads as 1.2 and 3.4.
-        order = _count_since(point.long(), ~chained)
-        point = point & (order % 2 == 1)
+            comma = has(COMMA) & between & _three_digits_follow(glued_digit, digit, width)
+        # Read from the left, a point begins a fraction, which a further point or comma ends: 1.2.3.4 is 1.2 and 3.4.
+        chained = point | comma | (glued_digit & _before(digit | point | comma))
+        points_so_far = _count_since(point.long(), comma | ~chained)
+        in_fraction = _before(points_so_far % 2 == 1)
+        point, comma = point & ~in_fraction, comma & ~in_fraction
 
     joined = glued_digit & _before(digit | point | comma)
     start = digit & ~joined
@@ -287,13 +301,9 @@ def _count_since(amount: Tensor, reset: Tensor) -> Tensor:
     return running - base
 
 
-def _thousands(candidate: Tensor, point: Tensor, glued_digit: Tensor, digit: Tensor, width: Tensor) -> Tensor:
-    """Commas that separate thousands: one to three digits before, exactly three after, no point before."""
+def _three_digits_follow(glued_digit: Tensor, digit: Tensor, width: Tensor) -> Tensor:
+    """Where a separator of thousands may stand: one to three digits before, exactly three after."""
     new_run = digit & ~(glued_digit & _before(digit))
     run = torch.where(digit, new_run.flatten().long().cumsum(0).view_as(width) - 1, -1)
     length = sum_by(run.flatten(), width.flatten(), run.numel())[run.clamp_min(0)]
-    length_before = torch.cat([torch.zeros_like(length[:, :1]), length[:, :-1]], dim=1)
-    length_after = torch.cat([length[:, 1:], torch.zeros_like(length[:, :1])], dim=1)
-    chained = point | candidate | (digit & _before(digit | point | candidate) & glued_digit)
-    after_point = _count_since(point.long(), ~chained) > 0
-    return candidate & (length_before <= 3) & (length_after == 3) & ~after_point
+    return _before(digit & (length <= 3)) & _after(digit & (length == 3))

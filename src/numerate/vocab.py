@@ -115,7 +115,7 @@ class NumericVocab:
                 minuses.append(token_id)
                 if text == " -":
                     spaced_minuses.append(token_id)
-            elif len(text) > 1 and text[-1] == "-" and text[-2] not in _CLOSERS:
+            elif len(text) > 1 and text[-1] == "-" and text[-2] not in _CLOSERS and text[-2] != "-":  # "--" is a dash
                 negating.append(token_id)
             if text and text[-1] in _CLOSERS:
                 closing.append(token_id)
@@ -151,7 +151,7 @@ class NumericVocab:
         """
         pairs, size = _read_texts(tokenizer, skip_special=True)
         try:
-            vocab = cls._from_pairs(pairs, vocab_size or size)
+            vocab = cls._from_pairs(pairs, size if vocab_size is None else vocab_size)
             return vocab.restrict(canonical_only=canonical_only, digits_only=digits_only, max_value=max_value)
         except ValueError as error:
             raise ValueError(f"tokenizer={type(tokenizer).__name__} of {size} tokens: {error}") from None
@@ -179,13 +179,14 @@ class NumericVocab:
             if match := compiled.fullmatch(text):
                 try:
                     found[token_id] = float(match[1])
-                except ValueError:
+                except (TypeError, ValueError):
                     raise ValueError(
                         f"pattern={pattern!r} takes {match[1]!r} from token {text!r}: expected a number in its first group."
                     ) from None
         if not found:
             raise ValueError(f"pattern={pattern!r} matches none of the {size} tokens: expected at least one whole token.")
-        return cls.from_values(found, vocab_size or size, texts={i: text for text, i in pairs if i in found})
+        size = size if vocab_size is None else vocab_size
+        return cls.from_values(found, size, texts={i: text for text, i in pairs if i in found})
 
     def restrict(self, *, canonical_only: bool = False, digits_only: bool = False, max_value: int | None = None) -> NumericVocab:
         """The same vocabulary with fewer numeric tokens; see :meth:`from_texts` for what the options keep."""

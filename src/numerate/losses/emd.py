@@ -72,4 +72,4 @@ class EMDLoss(NumericLoss):
 def wide_range_advice(vocab: NumericVocab, remedy: str) -> tuple[Fit, str]:
     """For losses in units of value: fine on digits, large on wide vocabularies."""
     span = float(vocab.values[-1] - vocab.values[0])
-    return ("good", "") if span <= 10 else ("fair", f"distances reach {span:g}: {remedy}")
+    return ("good", "") if span <= 10 else ("fair", f"distances reach {span:,.0f}: {remedy}")

@@ -207,3 +207,4 @@ class NTLNumberLoss(NTLLoss):
 
     name = "ntl_number"
     default_kind = "number"
+    level = "number"
