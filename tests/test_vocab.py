@@ -331,3 +331,13 @@ class TestKeeping:
     def test_no_tokens(self):
         with pytest.raises(ValueError, match="tokens is empty"):
             NumericVocab(tokens=(), vocab_size=10)
+
+
+def test_a_double_dash_is_no_sign():
+    vocab = NumericVocab.from_texts({"5": 0, "--": 1, " --": 2, "=-": 3, "-": 4}, vocab_size=5)
+    assert vocab.negating_ids == (3,)
+
+
+def test_from_pattern_names_a_group_that_matched_nothing():
+    with pytest.raises(ValueError, match="expected a number in its first group"):
+        NumericVocab.from_pattern(word_level("<loc1>", "<loc>"), r"<loc(\d+)?>")
