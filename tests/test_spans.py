@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import numerate as nm
-from conftest import CHUNKS, MARKS, TEXTS, VOCABS, encode, encode_batch, random_logits
+from conftest import CHUNKS, MARKS, TEXTS, VOCABS, certain, encode, encode_batch, random_logits
 from numerate.reference_numbers import numbers_reference
 from numerate.spans import find_numbers
 
@@ -430,3 +430,9 @@ def test_bad_input() -> None:
     for error, message, options in cases:
         with pytest.raises(error, match=message):
             nm.NumberSpans.from_labels(**{"labels": labels, "vocab": MARK_VOCAB, **options})
+
+
+def test_ntil_of_400_digits_is_of_the_size_of_its_digits() -> None:
+    labels = torch.tensor(encode("7" * 400, MARKS))
+    wrong = certain(torch.tensor(encode("8" + "7" * 399, MARKS)), MARK_VOCAB.vocab_size)
+    assert 0 < float(nm.LOSSES["ntil"](MARK_VOCAB)(wrong, labels)) < 1

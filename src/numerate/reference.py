@@ -106,10 +106,10 @@ def _charged(cost: Tensor, mass: Tensor, worst: float) -> Tensor:
     return mass * cost + MARGIN * worst * (1 - mass)
 
 
-def _place_weights(number: Number, places: str, sigma: float) -> list[float]:
+def _place_weights(number: Number, places: str, sigma: float, most: float = 15) -> list[float]:
     right = [exponent - number.last for exponent in number.exponents]  # digits to each token's right
     if places == "exponential":
-        return [(1 + sigma) ** k for k in right]
+        return [(1 + sigma) ** min(k, most) for k in right]
     if places == "linear":
         mean = sum(k + 1 for k in right) / len(right)
         return [(k + 1) / mean for k in right]
@@ -406,6 +406,7 @@ def ntil_reference(
     """NTIL: emd_weight · emd + alpha · relative + beta · magnitude, for each number with X as predicted and Y as labelled.
 
         emd         mean over its tokens of (1 + sigma)^k Σ_i p_i |v_i - v_t| / 10^(width_t - 1), k digits to the right
+                    (15 at most, unless numbers="runs")
         relative    |X - Y| / (max(X, Y) + ε)
         magnitude   log (max(X, Y) + ε) / (min(X, Y) + ε)
 
@@ -424,7 +425,8 @@ def ntil_reference(
         for number in found:
             tokens = len(number.tokens) if average == "number" else sum(len(other.tokens) for other in found)
             count = 1 if average == "number" else len(found)
-            places, weight = _place_weights(number, "exponential", sigma), batch.weight(row, number.positions[0])
+            places = _place_weights(number, "exponential", sigma, 15 if numbers == "values" else math.inf)
+            weight = batch.weight(row, number.positions[0])
             guess = value = batch.logits.new_zeros(())
             for j, (at, token) in enumerate(zip(number.positions, number.tokens, strict=True)):
                 p, z = batch.p(row, at), batch.logits[row, at][batch.ids]

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from numerate.checks import check_choice, check_labels, check_logits, check_number, choices, nearest
-from numerate.spans import Numbers, NumberSpans, check_position_ids, find_numbers, sum_by
+from numerate.spans import EXACT_DIGITS, Numbers, NumberSpans, check_position_ids, find_numbers, sum_by
 from numerate.vocab import NumericVocab, look_up
 
 Level = Literal["token", "number"]
@@ -74,7 +74,7 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
         outside: what to do with probability that lies on tokens that are no numbers. ``"ignore"`` looks at the numeric
             tokens alone; ``"penalize"`` charges it more than the worst number.
         places: how positions within a number weigh. ``"exponential"``: ``(1 + place_sigma)^k`` for a token with k digits
-            to its right (NTIL); ``"linear"``: n, n-1, .., 1 over their mean (DIST2).
+            to its right, 15 at most (NTIL); ``"linear"``: n, n-1, .., 1 over their mean (DIST2).
     """
 
     name: ClassVar[str]
@@ -244,7 +244,7 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
             cost = self.charge_outside(cost, self.mass(z, lse))
         cost = torch.where(targets.counts, cost, 0.0)
         if self.places != "uniform":
-            cost = cost * place_weights(targets, self.places, self.place_sigma).to(cost.dtype)
+            cost = cost * place_weights(targets, self.places, self.place_sigma, self.numbers).to(cost.dtype)
         return cost if targets.weights is None else cost * targets.weights.to(cost.dtype)
 
     def cost(self, z: Tensor, lse: Tensor | None, target: Tensor) -> Tensor:
@@ -343,13 +343,14 @@ def one_minus_target(z: Tensor, target: Tensor) -> Tensor:
     return z.softmax(-1).scatter_add(-1, target[:, None], -torch.ones_like(z[:, :1]))
 
 
-def place_weights(targets: Targets, places: Places, sigma: float) -> Tensor:
+def place_weights(targets: Targets, places: Places, sigma: float, numbers: Numbers) -> Tensor:
     """How much each row weighs within its number, by the digits to its right."""
     spans = targets.spans
     assert spans is not None
     right = (spans.exponent - spans.last).double()  # [P]
     if places == "exponential":
-        return (1 + sigma) ** right
+        # Beyond 15 places all weigh alike, or a number of 400 digits would weigh 10^31; the published code has no bound.
+        return (1 + sigma) ** (right.clamp_max(EXACT_DIGITS) if numbers == "values" else right)
     # Linear: n, n-1, .., 1 over the digits; each token has the weight of its last digit, and the mean over a number is 1.
     raw = torch.where(targets.counts, right + 1, 0.0)
     group = torch.where(targets.counts, spans.number_of, -1)

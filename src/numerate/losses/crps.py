@@ -38,3 +38,7 @@ class CRPSLoss(SquaredEMDLoss):
     def steps(self, values: Tensor) -> Tensor:
         """``[N - 1]``: the differences of values."""
         return values.diff()
+
+    def cost(self, z: Tensor, lse: Tensor | None, target: Tensor) -> Tensor:
+        """See :func:`crps_loss`."""
+        return crps_loss(z, target, self.values.to(z.dtype))

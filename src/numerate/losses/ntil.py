@@ -2,7 +2,7 @@
 
 For a number of n digits, X as predicted and Y as labelled:
 
-    emd         mean over its tokens of (1 + sigma)^k · Σ_i p_i |i - t|       k digits stand to the token's right
+    emd         mean over its tokens of (1 + sigma)^k · Σ_i p_i |i - t|       k digits stand to its right, 15 at most
     relative    |X - Y| / (max(X, Y) + ε)
     magnitude   log (max(X, Y) + ε) / (min(X, Y) + ε)
     ntil        emd_weight · emd + alpha · relative + beta · magnitude
@@ -27,7 +27,7 @@ from torch import Tensor
 
 from numerate.checks import check_choice, check_number, choices
 from numerate.gram import distances
-from numerate.losses.base import Fit, NumericLoss, Outside, Targets
+from numerate.losses.base import Fit, NumericLoss, Outside, Targets, place_weights
 from numerate.losses.emd import emd_loss
 from numerate.losses.ntl import expected_values
 from numerate.spans import EXACT_DIGITS, Numbers, sum_by
@@ -142,8 +142,7 @@ class NTILLoss(NumericLoss):
         counts, slots = targets.counts, targets.slots
         z = torch.where(counts[:, None], z, 0.0)
         group = torch.where(counts, spans.number_of, -1)  # [P]
-        right = (spans.exponent - spans.last).double()
-        place_weight = (1 + self.place_sigma) ** right
+        place_weight = place_weights(targets, "exponential", self.place_sigma, self.numbers)
         emd = emd_loss(z, targets.index, self.matrix("distance", z.dtype)).double() * place_weight
         emd = torch.where(counts, emd, 0.0)
 
