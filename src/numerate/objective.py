@@ -248,13 +248,13 @@ class _OneBuffer(torch.autograd.Function):
             chunk.mul_(factor)
             if ctx.smoothing:
                 chunk.sub_(even)
-        grad.scatter_(1, label[:, None], (upstream * at_label)[:, None].to(grad.dtype))
+        every = torch.arange(grad.shape[0], device=grad.device)
+        grad[every, label] = (upstream * at_label).to(grad.dtype)
         if rows is None:
             grad.index_add_(1, columns, (upstream * dz).to(grad.dtype))
         else:
-            grad.view(-1).index_add_(
-                0, (rows[:, None] * grad.shape[1] + columns).view(-1), (upstream * dz).to(grad.dtype).view(-1)
-            )
+            at = (rows[:, None], columns)
+            grad[at] = (grad[at] + upstream * dz).to(grad.dtype)
         return grad, None, None, None, None, None
 
 
