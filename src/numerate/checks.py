@@ -31,7 +31,7 @@ def check_number(name: str, value: Any, *, above: float | None = None, least: fl
     """Raise unless ``value`` is a finite number ``> above`` or ``>= least``; return it as a float."""
     bound = f"> {above:g}" if above is not None else f">= {least:g}" if least is not None else "finite"
     try:
-        number = float(value)
+        number = float("text" if isinstance(value, str) else value)
     except (TypeError, ValueError):
         raise TypeError(f"{name}={value!r} is not a number: expected a number {bound}.") from None
     ok = abs(number) != float("inf") and number == number

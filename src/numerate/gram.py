@@ -52,7 +52,7 @@ def squashed(distance: Tensor, squash: float) -> Tensor:
 def gram_matrix(distance: Tensor, gram: str = "gaussian", sigma: float | Sequence[float] = 2.0) -> Tensor:
     """The gram of a distance matrix ``[N, N]``, averaged over several ``sigma`` where they are given."""
     check_choice("gram", gram, tuple(GRAMS))
-    sigmas = [check_number("sigma", s, above=0.0) for s in (sigma if isinstance(sigma, Sequence) else [sigma])]
+    sigmas = [check_number("sigma", s, above=0.0) for s in (sigma if isinstance(sigma, list | tuple) else [sigma])]
     if not sigmas:
         raise ValueError("sigma=() is empty: expected a number > 0, or several.")
     return torch.stack([GRAMS[gram](distance, s) for s in sigmas]).mean(0)

@@ -242,7 +242,7 @@ class _OneBuffer(torch.autograd.Function):
         grad: Tensor = _softmax(flat, valid, keep=True)[0] if softmax is None else softmax  # type: ignore[assignment]
         per_row = (upstream * (share + by_lse))[:, None]
         uniform = (upstream * share * (ctx.smoothing / grad.shape[1]))[:, None]
-        step = _chunk(grad)
+        step = rows_at_a_time(grad)
         pieces = (torch.split(tensor, step) for tensor in (grad, per_row, uniform))
         for chunk, factor, even in zip(*pieces, strict=True):
             chunk.mul_(factor)
@@ -258,7 +258,7 @@ class _OneBuffer(torch.autograd.Function):
         return grad, None, None, None, None, None
 
 
-def _chunk(flat: Tensor) -> int:
+def rows_at_a_time(flat: Tensor) -> int:
     """Rows to work on at a time: what a CPU's cache holds, or what keeps a GPU busy."""
     return chunk_rows(flat, 1 << 20 if flat.device.type == "cpu" else 1 << 26)
 
@@ -273,7 +273,7 @@ def _softmax(flat: Tensor, valid: Tensor, *, keep: bool) -> tuple[Tensor | None,
     lse = torch.zeros(flat.shape[0], dtype=wide(flat.dtype), device=flat.device)
     order = valid.nonzero()[:, 0] if some else torch.arange(flat.shape[0], device=flat.device)
     start = 0
-    for rows in order.split(_chunk(flat)):
+    for rows in order.split(rows_at_a_time(flat)):
         place: Any = rows if some else slice(start, start + rows.shape[0])
         start += rows.shape[0]
         chunk = flat[place].to(lse.dtype)
@@ -289,4 +289,4 @@ def _softmax(flat: Tensor, valid: Tensor, *, keep: bool) -> tuple[Tensor | None,
 
 
 def _row_means(flat: Tensor) -> Tensor:
-    return torch.cat([chunk.to(wide(flat.dtype)).mean(-1) for chunk in flat.split(_chunk(flat))])
+    return torch.cat([chunk.to(wide(flat.dtype)).mean(-1) for chunk in flat.split(rows_at_a_time(flat))])

@@ -106,10 +106,10 @@ def _charged(cost: Tensor, mass: Tensor, worst: float) -> Tensor:
     return mass * cost + MARGIN * worst * (1 - mass)
 
 
-def _place_weights(number: Number, places: str, sigma: float, most: float = 15) -> list[float]:
+def _place_weights(number: Number, places: str, sigma: float, numbers: str) -> list[float]:
     right = [exponent - number.last for exponent in number.exponents]  # digits to each token's right
     if places == "exponential":
-        return [(1 + sigma) ** min(k, most) for k in right]
+        return [(1 + sigma) ** (min(k, 15) if numbers == "values" else k) for k in right]
     if places == "linear":
         mean = sum(k + 1 for k in right) / len(right)
         return [(k + 1) / mean for k in right]
@@ -124,13 +124,14 @@ def _each_token(
     *,
     places: str = "uniform",
     place_sigma: float = 0.2,
+    numbers: str = "values",
     **shared: Any,
 ) -> Cost:
     """A cost for every position whose label is a numeric token."""
-    batch = _Batch(logits, labels, vocab, **shared)
-    for row, numbers in enumerate(batch.sequences):
-        for number in numbers:
-            place = _place_weights(number, places, place_sigma)
+    batch = _Batch(logits, labels, vocab, numbers=numbers, **shared)
+    for row, found in enumerate(batch.sequences):
+        for number in found:
+            place = _place_weights(number, places, place_sigma, numbers)
             for at, token, share in zip(number.positions, number.tokens, place, strict=True):
                 weight = batch.weight(row, at)
                 batch.costs[row][at] = cost(batch, row, at, vocab.tokens.index(token)) * share * weight
@@ -348,7 +349,7 @@ def ntl_reference(
     if reweigh is not None:
         outside = "penalize" if reweigh else "ignore"
     if kind == "was":
-        return emd_reference(logits, labels, vocab, squash, outside=outside, **shared)
+        return emd_reference(logits, labels, vocab, squash, outside=outside, numbers=numbers, **shared)
     if kind != "number":
         differences: dict[str, Callable[[Tensor], Tensor]] = {
             "mse": lambda error: error * error,
@@ -359,23 +360,24 @@ def ntl_reference(
         def cost(p: Tensor, target: int) -> Tensor:
             return differences[kind]((p * vocab.values.to(p.dtype)).sum() - float(vocab.values[target]))
 
-        return _by_distribution(logits, labels, vocab, cost, outside=outside, **shared)
+        return _by_distribution(logits, labels, vocab, cost, outside=outside, numbers=numbers, **shared)
 
     batch = _Batch(logits, labels, vocab, numbers=numbers, **shared)
     for row, found in enumerate(batch.sequences):
         for number in found:
-            guess, value, mass = batch.logits.new_zeros(()), 0.0, batch.logits.new_ones(())
+            guess, value = batch.logits.new_zeros(()), 0.0
             for j, at in enumerate(number.positions):
                 p = batch.p(row, at)
                 guess = guess + (p * p.new_tensor([number.worth(j, token) for token in vocab.tokens])).sum()
                 value += number.worth(j, number.tokens[j])
-                if outside == "penalize" and (j == 0 or not mass_at_start):
-                    mass = mass * batch.mass(row, at)
             # ε is float32's, as published, in units of the leading place.
             error = (guess - value).abs() / (guess.abs() + abs(value) + 2.0**-23)
             first = number.positions[0]
             weight = batch.weight(row, first)
-            batch.costs[row][first] = (_charged(error, mass, 1.0) if outside == "penalize" else error) * weight
+            if outside == "penalize":
+                looked_at = number.positions[:1] if mass_at_start else number.positions
+                error = _charged(error, torch.stack([batch.mass(row, at) for at in looked_at]).log().mean().exp(), 1.0)
+            batch.costs[row][first] = error * weight
             batch.count += weight
     return batch.done()
 
@@ -413,7 +415,7 @@ def ntil_reference(
     X has the value of the likeliest tokens and the gradient of the softmax at temperature tau. ε is one unit of the
     last place, but no less than 1e-15 of the leading one. ``average="sequence"`` takes both means over a sequence, then
     over all sequences. The worst a number can cost, for ``outside="penalize"``, is the farthest token at every place, a
-    relative error of 1 and a magnitude error of log 10 for each digit.
+    relative error of 1, and a magnitude error of log 10 for each digit but the last and of the largest token there.
     """
     if noise:
         raise ValueError(f"noise={noise!r} is random: expected 0 in a reference.")
@@ -425,7 +427,7 @@ def ntil_reference(
         for number in found:
             tokens = len(number.tokens) if average == "number" else sum(len(other.tokens) for other in found)
             count = 1 if average == "number" else len(found)
-            places = _place_weights(number, "exponential", sigma, 15 if numbers == "values" else math.inf)
+            places = _place_weights(number, "exponential", sigma, numbers)
             weight = batch.weight(row, number.positions[0])
             guess = value = batch.logits.new_zeros(())
             for j, (at, token) in enumerate(zip(number.positions, number.tokens, strict=True)):
@@ -446,7 +448,10 @@ def ntil_reference(
                 if outside == "penalize":
                     worst = emd_weight * farthest * place / tokens
                     if at == first:
-                        worst += (alpha + beta * math.log(10) * (number.leading - number.last + 1)) / count
+                        most = math.log(10) * (number.leading - number.last) + math.log1p(
+                            max(token.value for token in vocab.tokens)
+                        )
+                        worst += (alpha + beta * most) / count
                     batch.costs[row][at] = _charged(batch.costs[row][at], batch.mass(row, at), worst)
                 batch.costs[row][at] = batch.costs[row][at] * weight
             batch.count += weight
@@ -488,11 +493,7 @@ def number_reference(
         """Beyond ten leading places, ten more for each further digit."""
         return worth if worth <= 10 else 10 + 10 * math.log10(worth / 10)
 
-    def worst() -> float:
-        narrowest = min(token.width for token in vocab.tokens) if vocab.composes else 1
-        longest = max(damped(token.value / unit / 10.0 ** (narrowest - 1)) for token in vocab.tokens)
-        errors = [step * (10 + max(10.0, longest)) / 999 for step in range(1000)]
-        return max(off_by(error) for error in errors)
+    worst = 4 * sum(spectrum)  # |φ| is at most 1, and so is the other
 
     batch = _Batch(logits, labels, vocab, **shared)
     for row, found in enumerate(batch.sequences):
@@ -519,8 +520,8 @@ def number_reference(
                 imaginary = imaginary * (1 - 2 * chance)
                 cost = cost + a * ((real - math.cos(w * label)).square() + (imaginary - math.sin(w * label)).square())
             if outside == "penalize":
-                mass = torch.stack([batch.mass(row, at) for at in number.positions]).prod()
-                cost = _charged(cost, mass, worst())
+                mass = torch.stack([batch.mass(row, at) for at in number.positions]).log().mean().exp()
+                cost = _charged(cost, mass, worst)
             weight = batch.weight(row, first)
             batch.costs[row][first] = cost * weight
             batch.count += weight

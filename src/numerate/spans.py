@@ -115,7 +115,7 @@ class NumberSpans:
 
     @property
     def values(self) -> Tensor:
-        """The numbers ``[S]`` in float64; exact up to 15 digits, leading zeros aside."""
+        """The numbers ``[S]`` in float64; exact up to 15 digits and 22 places after the point."""
         top, last = self._first_digits()
         self._refuse_beyond_float64(top)
         # Up to 15 digits the integer of all digits is exact, and one division by a power of ten rounds correctly.
@@ -175,7 +175,10 @@ def sum_by(group: Tensor, amounts: Tensor, size: int) -> Tensor:
     """Sum rows of ``amounts [P, ..]`` that share a ``group [P]``, into ``[size, ..]``; group -1 is left out."""
     # One spare slot takes what belongs to no group: a mask without a data-dependent shape.
     slots = amounts.new_zeros((size + 1, *amounts.shape[1:]))
-    return slots.index_add(0, torch.where(group < 0, size, group), amounts)[:size]
+    group = torch.where(group < 0, size, group)
+    if amounts.device.type == "cuda":  # sorts, and so adds in the same order every time; index_add does not there
+        return slots.index_put((group,), amounts, accumulate=True)[:size]
+    return slots.index_add(0, group, amounts)[:size]
 
 
 def find_numbers(
@@ -238,24 +241,28 @@ def find_numbers(
         negates = sign | (has(NEGATES) & starts_next)
     number_of = torch.where(inside, number, torch.where(sign, number + 1, -1))
 
-    # One writer per slot: the first digit token, the point, the last token and the sign of each number.
-    slots = number_of.numel()
+    # What a number's tokens must know of it: one writer each, its last token, its point and its first digit.
     running = width.cumsum(-1)
-
-    def spread(of: Tensor, amount: Tensor) -> Tensor:
-        total = sum_by(torch.where(of, number_of, -1).flatten(), amount.flatten(), slots)
-        return torch.where(number_of >= 0, total[number_of.clamp_min(0)], 0)
-
-    ends = digit & ~_after(joined | ((point | comma) & glued))
-    last_running = spread(ends, running)
-    has_point = spread(point, torch.ones_like(running)) > 0
-    integer_end = torch.where(has_point, spread(point, running), last_running)
+    ends = digit & ~_after(joined | point | comma)
+    told = torch.stack(
+        [
+            torch.where(ends, running, 0),
+            torch.where(point, running, 0),
+            point.long(),
+            torch.where(start, running - width, 0),
+            negates.long(),
+        ],
+        -1,
+    )
+    owner = torch.where(negates, number + 1, number_of)
+    known = sum_by(owner.flatten(), told.flatten(0, 1), number_of.numel())[number_of.flatten().clamp_min(0)]
+    last_running, point_running, points, before_start, negated = known.view(*labels.shape, 5).unbind(-1)
+    has_point = points > 0
+    integer_end = torch.where(has_point, point_running, last_running)
     exponent = torch.where(digit, integer_end - running, 0)
-    before_start = spread(start, running - width)
     fraction = digit & has_point & (running > integer_end)
     members = number_of >= 0
-    negated = sum_by(torch.where(negates, number + 1, -1).flatten(), torch.ones_like(running).flatten(), slots)
-    negative = members & (negated[number_of.clamp_min(0)] > 0)
+    negative = members & (negated > 0)
 
     def shaped(tensor: Tensor) -> Tensor:
         return tensor.reshape(shape)
@@ -273,6 +280,30 @@ def find_numbers(
         negative=shaped(negative),
         token_values=shaped(torch.where(digit, values[safe], 0.0)),
     )
+
+
+def find_numbers_among(
+    labels: Tensor,
+    part_table: Tensor,
+    *tables: Tensor,
+    position_ids: Tensor | None = None,
+    numbers: Numbers = "values",
+    ignore_index: int = -100,
+) -> tuple[Tensor, NumberSpans]:
+    """:func:`find_numbers` of the tokens that can be part of a number or stop one: their positions ``[M]`` and ``[1, M]``.
+
+    Text between numbers only cuts them apart, so most labels need not be looked at.
+    """
+    flat = labels.reshape(-1)
+    rows = look_up(part_table, torch.where(flat == ignore_index, -1, flat), False).nonzero()[:, 0]
+    follows = torch.cat([rows[:1] < 0, rows.diff() == 1]) & (rows % labels.shape[-1] != 0)
+    if position_ids is not None:
+        follows = follows & (position_ids.reshape(-1)[rows] != 0)
+    if rows.numel() == 0:
+        rows = rows.new_zeros(1)  # one position, and what stands there is no number
+        follows = torch.zeros_like(rows)
+    spans = find_numbers(flat[rows][None], *tables, position_ids=follows[None].long(), numbers=numbers, ignore_index=ignore_index)
+    return rows, spans
 
 
 def check_position_ids(position_ids: Tensor, labels: Tensor) -> None:

@@ -261,6 +261,11 @@ class NumericVocab:
                 table[torch.tensor(ids)] |= bit
         return table
 
+    @cached_property
+    def part_table(self) -> Tensor:
+        """``[vocab_size]``: whether a token can be part of a number, or tells a sign from a minus."""
+        return (self.index_table >= 0) | (self.flag_table != 0)
+
     def index_of(self, labels: Tensor) -> Tensor:
         """Index of each label among the numeric tokens, -1 where it is none of them."""
         check_labels(labels)
@@ -310,7 +315,7 @@ class NumericVocab:
         return f"NumericVocab({parts})"
 
 
-def look_up(table: Tensor, labels: Tensor, default: int) -> Tensor:
+def look_up(table: Tensor, labels: Tensor, default: int | bool) -> Tensor:
     """``table[labels]``, and ``default`` where a label lies outside the table (ignored labels, padded vocabularies)."""
     labels = labels.long()
     inside = (labels >= 0) & (labels < table.shape[0])

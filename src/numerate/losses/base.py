@@ -13,14 +13,14 @@ add any of these losses to cross-entropy without building anything of size ``[BÂ
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
 
 from numerate.checks import check_choice, check_labels, check_logits, check_number, choices, nearest
-from numerate.spans import EXACT_DIGITS, Numbers, NumberSpans, check_position_ids, find_numbers, sum_by
+from numerate.spans import EXACT_DIGITS, Numbers, NumberSpans, check_position_ids, find_numbers, find_numbers_among, sum_by
 from numerate.vocab import NumericVocab, look_up
 
 Level = Literal["token", "number"]
@@ -43,6 +43,21 @@ class Targets:
     weights: Tensor | None  # [P] the caller's position weights
     sequence: Tensor  # [P] which sequence a row comes from
     shape: torch.Size  # of the labels
+
+    def to(self, device: torch.device) -> Self:
+        """The same on another device, in one copy that waits for nothing."""
+        if device == self.index.device:
+            return self
+        parts: dict[str, Any] = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+        of_spans = {} if self.spans is None else vars(self.spans)
+        every = [*parts.values(), *of_spans.values()]
+        # Whole numbers of any kind fit float64 here: positions, indices and exponents lie far below 2^53.
+        packed = torch.stack([value.double() for value in every])
+        packed = (packed.pin_memory() if device.type == "cuda" else packed).to(device, non_blocking=True)
+        moved = iter([row.to(value.dtype) for row, value in zip(packed, every, strict=True)])
+        parts = {name: next(moved) for name in parts}
+        spans = None if self.spans is None else replace(self.spans, **{name: next(moved) for name in of_spans})
+        return replace(self, spans=spans, **parts)
 
     @property
     def slots(self) -> int:
@@ -79,7 +94,7 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
 
     name: ClassVar[str]
     default_outside: ClassVar[Outside] = "ignore"
-    strictly_proper: ClassVar[bool] = False  # only the true distribution over numeric tokens has the lowest expected cost
+    strictly_proper: ClassVar[bool] = False  # only the true distribution over distinct values has the lowest expected cost
     zero_when_certain: ClassVar[bool] = True  # a certain right answer costs nothing (not so for smoothed targets)
     level: Level = "token"
     numbers: Numbers = "values"
@@ -90,6 +105,7 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
     worst: Tensor
     _index_table: Tensor
     _flag_table: Tensor
+    _part_table: Tensor
 
     def __init__(
         self,
@@ -112,6 +128,7 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
         self._keep("widths", vocab.widths)
         self._keep("_index_table", vocab.index_table)
         self._keep("_flag_table", vocab.flag_table)
+        self._keep("_part_table", vocab.part_table)
         self._keep("worst", torch.tensor(0.0, dtype=torch.float64))
 
     @classmethod
@@ -139,7 +156,7 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
             weights: ``[.., T]``, how much each position counts; for a number, its first digit's.
             position_ids: ``[.., T]`` for packed sequences; a 0 begins a new document.
             reduction: ``"mean"`` over numeric positions (or numbers), ``"sum"``, or ``"none"``: ``[.., T]``, zero where
-                there is nothing to cost; a number's cost stands at its first digit.
+                there is nothing to cost; a number's cost stands at its first digit (NTIL spreads its EMD over all of them).
             ignore_index: the label that counts as absent.
         """
         check_choice("reduction", reduction, choices(Reduction))
@@ -182,28 +199,25 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
             )
         if position_ids is not None:
             check_position_ids(position_ids, labels)
-        spans: NumberSpans | None = None
-        if self.level == "number" or self.places != "uniform":
-            spans = find_numbers(
-                labels,
-                self._index_table,
-                self._flag_table,
-                self.widths,
-                self.values,
-                position_ids=position_ids,
-                numbers=self.numbers,
-                ignore_index=ignore_index,
-            )
-            index, keep = spans.index.flatten(), self.looks_at(spans).flatten()
-        else:
-            index = look_up(self._index_table, torch.where(labels == ignore_index, -1, labels).flatten(), -1)
-            keep = index >= 0
         if compact is None:
             compact = labels.device.type == "cpu" and not torch.compiler.is_compiling()
-        rows = keep.nonzero()[:, 0] if compact else None
-        if spans is not None:
-            spans = NumberSpans(**{f.name: take(getattr(spans, f.name).flatten(), rows) for f in fields(spans)})
-        index = take(index, rows)
+        part_table, *tables = self._tables(labels.device)
+        options = {"position_ids": position_ids, "numbers": self.numbers, "ignore_index": ignore_index}
+        rows: Tensor | None = None
+        spans: NumberSpans | None = None
+        if self.level == "token" and self.places == "uniform":
+            index = look_up(tables[0], torch.where(labels == ignore_index, -1, labels).flatten(), -1)
+            rows = (index >= 0).nonzero()[:, 0] if compact else None
+            index = take(index, rows)
+        else:
+            if compact:
+                rows, spans = find_numbers_among(labels, part_table, *tables, **options)  # type: ignore[arg-type]
+                kept = self.looks_at(spans).flatten().nonzero()[:, 0]
+                rows = rows[kept]
+            else:
+                spans, kept = find_numbers(labels, *tables, **options), None  # type: ignore[arg-type]
+            spans = NumberSpans(**{f.name: take(getattr(spans, f.name).flatten(), kept) for f in fields(spans)})
+            index = spans.index
         sequence = torch.arange(labels.numel(), device=labels.device) // labels.shape[-1]
         return Targets(
             rows=rows,
@@ -214,6 +228,14 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
             sequence=take(sequence, rows),
             shape=labels.shape,
         )
+
+    def _tables(self, device: torch.device) -> tuple[Tensor, ...]:
+        """The vocabulary's tables where the labels are: with the loss, or on the CPU if they were brought there."""
+        if device == self._index_table.device:
+            return self._part_table, self._index_table, self._flag_table, self.widths, self.values
+        vocab = self.vocab
+        tables = (vocab.part_table, vocab.index_table, vocab.flag_table, vocab.widths, vocab.values)
+        return tuple(table.to(device) for table in tables)
 
     def looks_at(self, spans: NumberSpans) -> Tensor:
         """Which positions' logits the loss needs: those whose label is a numeric token."""

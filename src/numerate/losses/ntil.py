@@ -8,7 +8,7 @@ For a number of n digits, X as predicted and Y as labelled:
     ntil        emd_weight · emd + alpha · relative + beta · magnitude
 
 X takes the likeliest token at every place; its gradient is that of the softmax at temperature tau (straight-through).
-ε is one unit of the label's last place: 1 for whole numbers, as in the published code.
+ε is one unit of the label's last place: 1 for whole numbers, as in the published code; at least 1e-15 of the leading place.
 
 Fei et al.: Advancing Sequential Numerical Prediction in Autoregressive Models, ACL 2025, arXiv:2505.13077.
 
@@ -155,8 +155,8 @@ class NTILLoss(NumericLoss):
         cost = (self.emd_weight * emd / tokens + whole / numbers).to(z.dtype)
         if self.outside == "penalize":
             assert lse is not None
-            digits = (spans.leading - spans.last + 1).double()
-            worst_whole = torch.where(spans.is_start, self.alpha + self.beta * math.log(10) * digits, 0.0)
+            most = math.log(10) * (spans.leading - spans.last).double() + self.values.max().log1p()
+            worst_whole = torch.where(spans.is_start, self.alpha + self.beta * most, 0.0)
             worst = self.emd_weight * self.distance.max() * place_weight / tokens + worst_whole / numbers
             charged = self.charge_outside(cost, self.mass(z, torch.where(counts, lse, 0.0)), worst)
             cost = torch.where(counts, charged, 0.0)

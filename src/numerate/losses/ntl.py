@@ -96,7 +96,9 @@ class NTLLoss(NumericLoss):
         if squash is not None and kind != "was":
             raise ValueError(f"squash={squash!r} has no meaning for kind={kind!r}: expected kind='was', or no squash.")
         if places != "uniform" and kind == "number":
-            raise ValueError(f"places={places!r} has no meaning for kind='number', whose places are powers of ten.")
+            raise ValueError(
+                f"places={places!r} has no meaning for kind='number', whose places are powers of ten: expected 'uniform'."
+            )
         self.kind: Kind = kind
         self.numbers: Numbers = numbers
         self.level = "number" if kind == "number" else "token"
@@ -156,9 +158,8 @@ class NTLLoss(NumericLoss):
         if self.outside == "penalize":
             assert lse is not None
             row_mass = torch.where(targets.counts, self.mass(z, torch.where(targets.counts, lse, 0.0)).log(), 0.0)
-            first = torch.where(spans.is_start, group, -1)
-            mass = sum_by(first if self.mass_at_start else group, row_mass, targets.slots).exp()
-            cost = self.charge_outside(cost, mass)
+            looked_at = torch.where(spans.is_start, group, -1) if self.mass_at_start else group
+            cost = self.charge_outside(cost, geometric_mean(row_mass, looked_at, targets.slots))
         cost = torch.where(spans.is_start, cost[group.clamp_min(0)], 0.0)
         return cost if targets.weights is None else cost * targets.weights.to(cost.dtype)
 
@@ -168,6 +169,12 @@ class NTLLoss(NumericLoss):
             return super().unit_rows(targets)
         assert targets.spans is not None
         return targets.spans.is_start
+
+
+def geometric_mean(log_mass: Tensor, group: Tensor, slots: int) -> Tensor:
+    """Of the masses ``[P]`` in each group ``[slots]``. Their product would fade with the length of a number."""
+    totals = sum_by(group, torch.stack([log_mass, torch.ones_like(log_mass)], -1), slots)
+    return (totals[:, 0] / totals[:, 1].clamp_min(1.0)).exp()
 
 
 def expected_values(p: Tensor, values: Tensor, fractions: Tensor, is_fraction: Tensor, gold_width: Tensor) -> Tensor:

@@ -37,19 +37,18 @@ from torch import Tensor
 
 from numerate.checks import check_number
 from numerate.losses.base import Fit, NumericLoss, Outside, Targets
+from numerate.losses.ntl import geometric_mean
 from numerate.spans import NumberSpans, sum_by
 from numerate.vocab import NumericVocab
 
 PER_DECADE = 10  # frequencies a decade: dividing a place by ten is then a shift of ten in the table of phases
 DEPTH = 10  # places below the leading one that are looked at
-_TINY = 1e-30  # under the logarithm of |φ|²: keeps the gradient finite where φ vanishes
+_TINY = 1e-15  # added to φ under its logarithm, which has a gradient then even where φ vanishes
 
 
-def number_loss(real: Tensor, imaginary: Tensor, label_phase: Tensor, weight: Tensor) -> Tensor:
-    """Squared MMD of numbers: φ as two ``[S, K]``, the label's phases ω_k·Y ``[S, K]``, weights ``[K]`` to ``[S]``."""
-    # The label's phases run to thousands of radians: their cosines are taken in float64, then match φ's dtype.
-    gap = (real - label_phase.cos().to(real.dtype)).square() + (imaginary - label_phase.sin().to(real.dtype)).square()
-    return gap @ weight
+def number_loss(phi: Tensor, label_phi: Tensor, weight: Tensor) -> Tensor:
+    """Squared MMD of numbers: φ and the label's ``[S, K, 2]``, real and imaginary, weights ``[K]`` to ``[S]``."""
+    return (phi - label_phi).square().sum(-1) @ weight
 
 
 class NumberLoss(NumericLoss):
@@ -78,8 +77,7 @@ class NumberLoss(NumericLoss):
     strictly_proper = True
     frequency: Tensor
     spectrum: Tensor
-    cosines: Tensor
-    sines: Tensor
+    waves: Tensor
 
     def __init__(
         self,
@@ -107,14 +105,11 @@ class NumberLoss(NumericLoss):
         # A vocabulary of whole numbers has one scale for all: the leading place of its largest.
         top = float(vocab.values.abs().max())
         self.unit = 1.0 if vocab.composes or top == 0 else 10.0 ** math.floor(math.log10(top))
-        phases = self._phases(vocab, lowest)  # [columns, N]
-        self._keep_matrix("cosines", phases.cos().T)
-        self._keep_matrix("sines", phases.sin().T)
+        phases = self._phases(vocab, lowest).T  # [N, columns]
+        self._keep_matrix("waves", torch.stack([phases.cos(), phases.sin()], -1).flatten(1))
         if vocab.minus_ids and vocab.composes:
             self._read_columns(torch.cat([vocab.token_ids, torch.tensor(vocab.minus_ids)]))
-        # The farthest a certain number can lie: the largest first token against a label of the other sign.
-        errors = torch.linspace(0, 10 + max(10.0, float(self._leads(vocab).max())), 1000, dtype=torch.float64)[:, None]
-        self.worst.copy_(((2 - 2 * (errors * frequency).cos()) @ weight).max())
+        self.worst.copy_(4 * weight.sum())  # |φ| is at most 1, and so is the label's
 
     def _phases(self, vocab: NumericVocab, lowest: float) -> Tensor:
         """ω·u of every token: first as a leading token of each width, then deeper, before and after the point.
@@ -151,36 +146,30 @@ class NumberLoss(NumericLoss):
         digit, slots = spans.is_digit, targets.slots
         z = torch.where((digit | spans.is_sign)[:, None], z, 0.0)
         group = torch.where(digit, spans.number_of, -1)  # [P]
-        log_modulus, angle = self._log_phi(z[:, : self.vocab.size], targets)  # [P, K] each
-        sums = sum_by(group, torch.cat([log_modulus, angle], -1), slots)  # the product of the tokens' φ
-        modulus, angle = sums[:, : self.frequencies].exp(), sums[:, self.frequencies :]
-        real, imaginary = modulus * angle.cos(), modulus * angle.sin()  # [slots, K]
-
+        # The product of the tokens' φ, through their logarithms: a number's tokens are a sum over rows.
+        phi = torch.view_as_real(sum_by(group, self._log_phi(z[:, : self.vocab.size], targets), slots).exp())  # [slots, K, 2]
         sign, flip = self._signs(z, targets)  # [slots] each
-        imaginary = imaginary * flip[:, None]
-        label_value = sum_by(group, torch.where(digit, spans.relative_values, 0.0), slots) / self.unit
-        label_phase = self.frequency * (label_value * sign)[:, None]
-        cost = number_loss(real, imaginary, label_phase, self.matrix("spectrum", z.dtype))  # [slots]
+        phi = phi * torch.stack([torch.ones_like(flip), flip], -1)[:, None]
+        # The label's phases run to thousands of radians: their cosines are taken in float64.
+        label_value = sum_by(group, torch.where(digit, spans.relative_values, 0.0), slots) * sign / self.unit
+        label_phase = self.frequency * label_value[:, None]
+        label_phi = torch.stack([label_phase.cos(), label_phase.sin()], -1).to(z.dtype)
+        cost = number_loss(phi, label_phi, self.matrix("spectrum", z.dtype))  # [slots]
         if self.outside == "penalize":
             assert lse is not None
             log_mass = torch.where(digit, self.mass(z, torch.where(digit, lse, 0.0)).log(), 0.0)
-            cost = self.charge_outside(cost, sum_by(group, log_mass, slots).exp())
+            cost = self.charge_outside(cost, geometric_mean(log_mass, group, slots))
         cost = torch.where(spans.is_start, cost[group.clamp_min(0)], 0.0)
         return cost if targets.weights is None else cost * targets.weights.to(cost.dtype)
 
-    def _log_phi(self, z: Tensor, targets: Targets) -> tuple[Tensor, Tensor]:
-        """``log |φ|`` and ``arg φ`` of each token ``[P, K]``; zero where a token is none or lies too deep."""
-        spans = targets.spans
-        assert spans is not None
-        p = z.softmax(-1)  # [P, N]
-        column, deepest = self._columns(targets)
-        column = column[:, None] + torch.arange(self.frequencies, device=z.device)  # [P, K]
-        real = (p @ self.matrix("cosines", z.dtype)).gather(-1, column)
-        imaginary = (p @ self.matrix("sines", z.dtype)).gather(-1, column)
+    def _log_phi(self, z: Tensor, targets: Targets) -> Tensor:
+        """``log φ`` of each token ``[P, K]``, complex; zero where a token is none or lies too deep."""
+        begins, counts = self._columns(targets)
+        column = begins[:, None] * 2 + torch.arange(2 * self.frequencies, device=z.device)  # [P, 2 K]
+        phi = (z.softmax(-1) @ self.matrix("waves", z.dtype)).gather(-1, column).view(-1, self.frequencies, 2)
         # A token that is not there has φ = 1.
-        real = torch.where(deepest[:, None], real, 1.0)
-        imaginary = torch.where(deepest[:, None], imaginary, 0.0)
-        return 0.5 * (real.square() + imaginary.square() + _TINY).log(), torch.atan2(imaginary, real)
+        phi = torch.where(counts[:, None, None], phi, phi.new_tensor([1.0, 0.0]))
+        return torch.log(torch.view_as_complex(phi) + _TINY)
 
     def _columns(self, targets: Targets) -> tuple[Tensor, Tensor]:
         """Where each row's frequencies begin in the table of phases ``[P]``, and whether the row is near enough to count."""

@@ -61,7 +61,7 @@ class SMMDLoss(NumericLoss):
             which changes nothing for ten digits, and None for the repaired one.
         form: ``"published"``, or ``"repaired"`` (see the top of this module).
         ablation: ``"random"`` (a gram that knows no values) or ``"shuffled"`` (values dealt out at random), to see
-            whether the number line matters.
+            whether the number line matters. A random gram has negative entries, and its smoothness term may fall below 0.
         seed: of the ablation.
         outside, places, place_sigma: see :class:`~numerate.losses.base.NumericLoss`.
 
@@ -100,6 +100,7 @@ class SMMDLoss(NumericLoss):
         check_choice("form", form, choices(Form))
         check_choice("ablation", ablation, (None, *choices(Ablation)))
         self.terms: Terms = terms
+        self.clips = False
         self.form: Form = form
         values = vocab.values if ablation != "shuffled" else shuffled_values(vocab.values, seed)
         distance = distances(values)
@@ -129,8 +130,10 @@ class SMMDLoss(NumericLoss):
 
     @classmethod
     def released(cls, vocab: NumericVocab, *, max_value: int = 999, **settings: Any) -> Self:
-        """What the published code computes: tokens ``0`` .. ``max_value`` without leading zero or space, squash 9."""
-        return cls(vocab.restrict(canonical_only=True, max_value=max_value), **{"squash": 9.0, **settings})
+        """What the published code computes: ``0`` .. ``max_value`` without leading zero or space, squash 9, no cost below 0."""
+        loss = cls(vocab.restrict(canonical_only=True, max_value=max_value), **{"squash": 9.0, **settings})
+        loss.clips = True
+        return loss
 
     @classmethod
     def advice(cls, vocab: NumericVocab) -> tuple[Fit, str]:
@@ -142,7 +145,8 @@ class SMMDLoss(NumericLoss):
     def cost(self, z: Tensor, lse: Tensor | None, target: Tensor) -> Tensor:
         """See :func:`smmd_loss`."""
         gram, degree = self.matrix("gram", z.dtype), self.matrix("degree", z.dtype)
-        return smmd_loss(z, target, gram, self.alpha, degree, self.terms)
+        cost = smmd_loss(z, target, gram, self.alpha, degree, self.terms)
+        return cost.relu() if self.clips else cost
 
 
 def decades(span: float, first: float = 2.0) -> tuple[float, ...]:
