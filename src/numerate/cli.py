@@ -16,7 +16,9 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 import numerate
+from numerate.bench.fused import SHAPES, bench_fused
 from numerate.bench.losses import bench_losses
+from numerate.bench.picture import plot_fused
 from numerate.inspection import EXAMPLES, Inspection, Reading, inspect_tokenizer
 from numerate.pictures import plot_loss
 from numerate.tokenizers import PACKAGED, load_tokenizer
@@ -131,6 +133,50 @@ def bench_losses_command(
         json_file.parent.mkdir(parents=True, exist_ok=True)
         json_file.write_text(json.dumps(result.to_dict(), indent=2), encoding="utf-8")
         console.print(Text.assemble("figures in ", (str(json_file), "bold")), soft_wrap=True)
+
+
+@bench.command("fused")
+def bench_fused_command(
+    shape: Annotated[list[str] | None, typer.Option(help=f"VxH of a head, or several: {', '.join(SHAPES)}, or any.")] = None,
+    tokens: Annotated[list[int] | None, typer.Option(min=32, help="Label tokens, or several; 8192 unless given.")] = None,
+    numeric_tokens: Annotated[
+        list[int] | None, typer.Option(help="10, 110, 1110 or 11110, or several; 10 and 1110 unless given.")
+    ] = None,
+    loss: Annotated[list[str] | None, typer.Option(help="A loss, or several; smmd, ntil and number unless given.")] = None,
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16 or float64.")] = "bfloat16",
+    device: Annotated[str, typer.Option(help="cuda, cuda:1 and so on, or cpu.")] = "cuda",
+    repeats: Annotated[int, typer.Option(min=1, help="Rounds; medians are shown.")] = 7,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file as well.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw how time and memory grow: a .png, .svg or .pdf file.")] = None,
+) -> None:
+    """Time and peak memory of head, cross-entropy and numeric term in one operator, against the matrix products alone."""
+    console = Console(highlight=False)
+    with console.status("measuring") as status:
+        result = bench_fused(
+            shape or ("128256x4096",),
+            tokens or (8192,),
+            numeric_tokens or (10, 1110),
+            loss or ("smmd", "ntil", "number"),
+            dtype=dtype,
+            device=device,
+            repeats=repeats,
+            progress=lambda case: status.update(f"measuring {case}"),
+        )
+    for case in result.cases:
+        title = f"head {case.vocab_size} x {case.hidden_size}, {case.tokens} tokens, {result.dtype}, {result.device}"
+        table = Table("", title=title, title_justify="left")
+        for heading in ("ms", "of the products", "peak MiB"):
+            table.add_column(heading, justify="right")
+        for cost in case.costs:
+            table.add_row(cost.name, f"{cost.runtime_ms:.2f}", f"{cost.ratio:.2f}", f"{cost.peak_mib:,.0f}")
+        console.print(table)
+        console.print(f"Largest error against float64: {case.error:.1e}; the plain path's: {case.plain_error:.1e}.")
+    if json_file is not None:
+        json_file.parent.mkdir(parents=True, exist_ok=True)
+        json_file.write_text(json.dumps(result.to_dict(), indent=2), encoding="utf-8")
+        console.print(Text.assemble("figures in ", (str(json_file), "bold")), soft_wrap=True)
+    if plot is not None:
+        console.print(Text.assemble("picture in ", (str(plot_fused(result, plot)), "bold")), soft_wrap=True)
 
 
 def _print_inspection(console: Console, name: str, inspection: Inspection) -> None:

@@ -135,14 +135,72 @@ class NumericObjective(nn.Module):
         loss, ce_part, numeric_part = joined(flat, flat_labels, targets, items, numeric)
         return ObjectiveOutput(loss, ce_part.detach(), numeric_part.detach(), items, numeric)
 
+    def fused(
+        self,
+        hidden: Tensor,
+        weight: Tensor,
+        labels: Tensor,
+        bias: Tensor | None = None,
+        *,
+        num_items: int | Tensor | None = None,
+        num_numeric: int | float | Tensor | None = None,
+        weights: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        logit_scale: float | None = None,
+        softcap: float | None = None,
+        impl: Literal["auto", "torch", "triton"] = "auto",
+        max_logits_mib: float | None = None,
+        accumulate: Literal["float32", "weight"] = "float32",
+    ) -> ObjectiveOutput:
+        """The same objective of ``hidden [.., T, H]`` and a head ``weight [V, H]``, without logits of the whole batch.
+
+        Loss and gradients are those of ``objective(hidden @ weight.T + bias, labels)``. Rows without a label cost nothing;
+        a head that does not require a gradient costs neither its product nor its memory.
+
+        Args:
+            hidden: the model's last hidden states, aligned with the labels.
+            weight: of the head, as it is (tied embeddings too).
+            labels: token ids, or ``ignore_index``.
+            bias: of the head, ``[V]``.
+            num_items: as in :meth:`forward`.
+            num_numeric: as in :meth:`forward`.
+            weights: as in :meth:`forward`.
+            position_ids: as in :meth:`forward`.
+            logit_scale: logits are multiplied by it, as Cohere's and Granite's are.
+            softcap: logits become ``softcap · tanh(logits / softcap)``, as Gemma's do, after the scale.
+            impl: ``"triton"`` needs CUDA and bfloat16, float16 or float32; ``"torch"`` runs anywhere; ``"auto"`` chooses.
+            max_logits_mib: how much memory logits may take at a time. None: a sixty-fourth of a GPU's, 64 MiB elsewhere.
+            accumulate: dtype in which the head's gradient is summed over chunks: ``"float32"``, or the ``"weight"``'s own,
+                which takes half the memory for a half-precision head.
+        """
+        from numerate.fused import fused_objective
+
+        output: ObjectiveOutput = fused_objective(
+            self,
+            hidden,
+            weight,
+            labels,
+            bias,
+            num_items=num_items,
+            num_numeric=num_numeric,
+            weights=weights,
+            position_ids=position_ids,
+            logit_scale=logit_scale,
+            softcap=softcap,
+            impl=impl,
+            max_logits_mib=max_logits_mib,
+            accumulate=accumulate,
+        )
+        return output
+
     def denominator(self, items: Tensor, numeric: Tensor) -> Tensor:
         """What the numeric sum is divided by."""
         return numeric if self.normalize == "numeric" else items
 
-    def factor(self, ce: Tensor, numeric: Tensor) -> Tensor:
+    def factor(self, ce: Tensor, numeric: Tensor) -> Tensor | float:
         """What the normalised numeric term is multiplied by; carries no gradient."""
         if self.scale == "fixed":
-            return torch.full_like(numeric, self.weight, requires_grad=False)
+            return self.weight
         return self.weight * (ce / (numeric + _MATCH_EPS)).detach()
 
     def _by_autograd(
@@ -165,6 +223,7 @@ class NumericObjective(nn.Module):
         self, flat: Tensor, labels: Tensor, targets: Targets, items: Tensor, numeric: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The same, with one gradient written by hand."""
+        flat = flat if torch.is_grad_enabled() else flat.detach()
         result: tuple[Tensor, Tensor, Tensor] = _OneBuffer.apply(flat, labels, self, targets, items, numeric)  # type: ignore[no-untyped-call]
         return result
 
@@ -219,7 +278,7 @@ class _OneBuffer(torch.autograd.Function):
         factor = objective.factor(ce, term)
         if needs_grad:
             assert softmax is not None and dz is not None
-            scale = divide(factor, count)  # of the numeric sum
+            scale = factor * divide(torch.ones_like(term), count)  # of the numeric sum
             share = torch.where(valid, divide(torch.ones_like(ce), items), 0.0)  # [R], of each row in the cross-entropy
             by_lse = torch.zeros_like(share)  # what the numeric term wants of each row's log-sum-exp
             if dlse is not None:

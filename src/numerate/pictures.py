@@ -16,6 +16,7 @@ from numerate.vocab import NumericVocab
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
 FORMATS = (".png", ".svg", ".pdf")
@@ -32,10 +33,8 @@ def certain_costs(loss: NumericLoss, index: int) -> Tensor:
     return loss.per_row(z, z.logsumexp(-1), loss.targets(labels, compact=False))
 
 
-def plot_loss(vocab: NumericVocab, path: str | Path, loss: str = "smmd") -> Path:
-    """Draw what an answer costs by its distance from the label; for ``"smmd"``, both its forms and their grams above."""
-    check_choice("loss", loss, tuple(LOSSES))
-    path = Path(path)
+def figure_for(path: Path) -> type[Figure]:
+    """Matplotlib's figure, or an error if ``path`` is no picture or there is nothing to draw it with."""
     check_choice("path.suffix", path.suffix, FORMATS)
     try:
         from matplotlib.figure import Figure
@@ -43,6 +42,14 @@ def plot_loss(vocab: NumericVocab, path: str | Path, loss: str = "smmd") -> Path
         raise ModuleNotFoundError(
             f"path={str(path)!r} is a picture: expected matplotlib installed to draw it; run pip install 'numerate[report]'."
         ) from error
+    return Figure
+
+
+def plot_loss(vocab: NumericVocab, path: str | Path, loss: str = "smmd") -> Path:
+    """Draw what an answer costs by its distance from the label; for ``"smmd"``, both its forms and their grams above."""
+    check_choice("loss", loss, tuple(LOSSES))
+    path = Path(path)
+    Figure = figure_for(path)  # noqa: N806
     distinct = _distinct(vocab)
     title = f"{vocab.size:,} numeric tokens, values {vocab.values[0].item():,.10g} to {vocab.values[-1].item():,.10g}"
     if loss == "smmd":

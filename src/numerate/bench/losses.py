@@ -55,9 +55,9 @@ class LossesBench:
 
 
 def bench_vocab(numeric_tokens: int, vocab_size: int) -> NumericVocab:
-    """Digits (10), or all tokens of one to three digits with their leading zeros (1110), with point, minus and comma."""
-    check_choice("numeric_tokens", numeric_tokens, (10, 1110))
-    widths = (1,) if numeric_tokens == 10 else (1, 2, 3)
+    """All tokens of up to one (10), two (110), three (1110) or four digits, leading zeros too, with point, minus and comma."""
+    check_choice("numeric_tokens", numeric_tokens, (10, 110, 1110, 11110))
+    widths = range(1, len(str(numeric_tokens)))
     texts = [f"{value:0{width}d}" for width in widths for value in range(10**width)]
     return NumericVocab.from_texts({text: i for i, text in enumerate([*texts, ".", "-", ","])}, vocab_size=vocab_size)
 

@@ -29,10 +29,16 @@ def runtime_ms(work: Work, device: torch.device) -> float:
 
 
 def compare_ms(
-    works: Mapping[str, Work], device: torch.device, *, repeats: int = 7, tick: Callable[[], object] = lambda: None
+    works: Mapping[str, Work],
+    device: torch.device,
+    *,
+    repeats: int = 7,
+    lead: int = 0,
+    tick: Callable[[], object] = lambda: None,
 ) -> dict[str, list[float]]:
     """Times of several functions, taken in turns so that a busy machine slows all of them alike.
 
+    Each measured call follows ``lead`` calls of the same function: a GPU's clock depends on what it has just done.
     ``tick`` is called after every measurement, for a progress bar.
     """
     for work in works.values():
@@ -40,6 +46,8 @@ def compare_ms(
     times: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(repeats):
         for name, work in works.items():
+            for _ in range(lead):
+                work()
             times[name].append(runtime_ms(work, device))
             tick()
     return times

@@ -78,6 +78,8 @@ class NumberLoss(NumericLoss):
     frequency: Tensor
     spectrum: Tensor
     waves: Tensor
+    lead_boundaries: Tensor
+    absent: Tensor
 
     def __init__(
         self,
@@ -102,6 +104,8 @@ class NumberLoss(NumericLoss):
         self._keep_matrix("spectrum", weight)
         self.frequencies = frequencies
         self.lead_widths = tuple(sorted({token.width for token in vocab.tokens})) if vocab.composes else ()
+        self._keep("lead_boundaries", torch.tensor(self.lead_widths, dtype=torch.long))
+        self._keep("absent", torch.tensor([1.0, 0.0], dtype=torch.float64))  # φ of a token that is not there
         # A vocabulary of whole numbers has one scale for all: the leading place of its largest.
         top = float(vocab.values.abs().max())
         self.unit = 1.0 if vocab.composes or top == 0 else 10.0 ** math.floor(math.log10(top))
@@ -167,8 +171,7 @@ class NumberLoss(NumericLoss):
         begins, counts = self._columns(targets)
         column = begins[:, None] * 2 + torch.arange(2 * self.frequencies, device=z.device)  # [P, 2 K]
         phi = (z.softmax(-1) @ self.matrix("waves", z.dtype)).gather(-1, column).view(-1, self.frequencies, 2)
-        # A token that is not there has φ = 1.
-        phi = torch.where(counts[:, None, None], phi, phi.new_tensor([1.0, 0.0]))
+        phi = torch.where(counts[:, None, None], phi, self.absent.to(phi.dtype))
         return torch.log(torch.view_as_complex(phi) + _TINY)
 
     def _columns(self, targets: Targets) -> tuple[Tensor, Tensor]:
@@ -178,7 +181,7 @@ class NumberLoss(NumericLoss):
         if not self.lead_widths:
             return torch.zeros_like(targets.index), spans.is_digit
         width = self.widths[targets.index]
-        lead = torch.bucketize(width, torch.tensor(self.lead_widths, device=width.device)) * self.frequencies
+        lead = torch.bucketize(width, self.lead_boundaries) * self.frequencies
         # u·10^e before the point; after it (u·10^-width)·10^(e + width).
         shift = spans.exponent - spans.leading + torch.where(spans.is_fraction, width, 0)
         near = shift >= -DEPTH

@@ -1,0 +1,123 @@
+"""Hidden states, head and labels to the loss and both gradients in one operator, without logits of the whole batch."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from numerate.checks import check_choice, check_labels, check_number, choices
+from numerate.fused.head import Head
+from numerate.fused.operator import FusedObjective, Labels, Plan, one_thread
+from numerate.losses.base import check_range
+from numerate.objective import NumericObjective, ObjectiveOutput
+
+Impl = Literal["auto", "torch", "triton"]
+Accumulate = Literal["float32", "weight"]
+
+_ROWS = 128  # chunks are multiples of this, as the matrix units like them
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def fused_objective(
+    objective: NumericObjective,
+    hidden: Tensor,
+    weight: Tensor,
+    labels: Tensor,
+    bias: Tensor | None = None,
+    *,
+    num_items: int | Tensor | None = None,
+    num_numeric: int | float | Tensor | None = None,
+    weights: Tensor | None = None,
+    position_ids: Tensor | None = None,
+    logit_scale: float | None = None,
+    softcap: float | None = None,
+    impl: Impl = "auto",
+    max_logits_mib: float | None = None,
+    accumulate: Accumulate = "float32",
+) -> ObjectiveOutput:
+    """:meth:`numerate.NumericObjective.fused`, as a function."""
+    _check(hidden, weight, labels, bias, objective.numeric_loss.columns_needed)
+    check_choice("accumulate", accumulate, choices(Accumulate))
+    logit_scale = None if logit_scale is None else check_number("logit_scale", logit_scale)
+    softcap = None if softcap is None else check_number("softcap", softcap, above=0.0)
+    if torch.is_autocast_enabled(hidden.device.type):
+        narrow = torch.get_autocast_dtype(hidden.device.type)
+        hidden, weight = hidden.to(narrow), weight.to(narrow)
+    elif hidden.dtype != weight.dtype:
+        raise TypeError(
+            f"hidden has dtype {hidden.dtype} and weight {weight.dtype}: expected the same; use weight.to(hidden.dtype)."
+        )
+
+    ids = labels.cpu()
+    read = Labels(
+        ids=ids.long(),
+        weights=None if weights is None else weights.cpu(),
+        position_ids=None if position_ids is None else position_ids.cpu(),
+        num_items=None if num_items is None else torch.as_tensor(num_items),
+        num_numeric=None if num_numeric is None else torch.as_tensor(num_numeric),
+    )
+    plan = _plan(impl, hidden, weight, max_logits_mib, accumulate)
+    head = Head(weight.detach(), None if bias is None else bias.detach(), logit_scale, softcap)
+    if not torch.is_grad_enabled():
+        hidden, weight, bias = hidden.detach(), head.weight, head.bias
+    flat = hidden.reshape(-1, hidden.shape[-1]).contiguous()
+    with torch.autocast(hidden.device.type, enabled=False), one_thread(hidden.device):
+        check_range(ids, weight.shape[0], objective.ignore_index)
+        results = FusedObjective.apply(flat, weight, bias, read, objective, head, plan)  # type: ignore[no-untyped-call]
+    return ObjectiveOutput(*results)
+
+
+def _plan(impl: Impl, hidden: Tensor, weight: Tensor, max_logits_mib: float | None, accumulate: Accumulate) -> Plan:
+    check_choice("impl", impl, choices(Impl))
+    fits = hidden.device.type == "cuda" and hidden.dtype in (torch.bfloat16, torch.float16, torch.float32)
+    if impl == "auto":
+        impl = "triton" if fits and find_spec("triton") else "torch"
+    budget = default_logits_mib(hidden.device) if max_logits_mib is None else max_logits_mib
+    rows = chunk_rows(weight.shape[0], hidden.dtype.itemsize, budget)
+    dtype = weight.dtype if accumulate == "weight" else torch.promote_types(weight.dtype, torch.float32)
+    if impl == "triton":
+        from numerate.fused import rows_triton
+
+        return Plan(rows_triton.cross_entropy_rows_, rows_triton.rescale_, rows, dtype)
+    from numerate.fused import rows_torch
+
+    return Plan(rows_torch.cross_entropy_rows_, rows_torch.rescale_, rows, dtype)
+
+
+def default_logits_mib(device: torch.device) -> float:
+    """A sixty-fourth of a GPU's memory, 64 MiB elsewhere."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory / 2**20 / 64
+    return 64.0
+
+
+def chunk_rows(vocab_size: int, itemsize: int, max_logits_mib: float) -> int:
+    """How many rows of logits fit the budget: a multiple of 128 where that many do, and at least one."""
+    rows = int(check_number("max_logits_mib", max_logits_mib, above=0.0) * 2**20 / (vocab_size * itemsize))
+    return max(1, rows // _ROWS * _ROWS or rows)
+
+
+def _check(hidden: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None, least_vocab: int) -> None:
+    check_labels(labels)
+    if not hidden.is_floating_point():
+        raise TypeError(f"hidden has dtype {hidden.dtype}: expected hidden states; pass the model's last hidden state.")
+    if hidden.dim() != labels.dim() + 1 or hidden.shape[:-1] != labels.shape:
+        raise ValueError(
+            f"hidden has shape {tuple(hidden.shape)} and labels {tuple(labels.shape)}: expected [.., T, H] and [.., T], "
+            "aligned (hidden[:, :-1] with labels[:, 1:])."
+        )
+    if weight.dim() != 2 or weight.shape[1] != hidden.shape[-1]:
+        raise ValueError(
+            f"weight has shape {tuple(weight.shape)} and hidden {tuple(hidden.shape)}: expected [V, H] with the same H; "
+            "pass lm_head.weight as it is."
+        )
+    if weight.shape[0] < least_vocab:
+        raise ValueError(
+            f"weight has V={weight.shape[0]} rows, but the NumericVocab uses token id {least_vocab - 1}: expected "
+            f"V >= {least_vocab}. Build the vocabulary from the tokenizer that belongs to this model."
+        )
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ValueError(f"bias has shape {tuple(bias.shape)}: expected [{weight.shape[0]}], one entry per row of weight.")

@@ -1,0 +1,340 @@
+"""The fused operator: hidden states and head in, loss and both gradients out, a few rows of logits at a time.
+
+Per chunk of rows: the product with the head; one pass per row that turns the logits into their gradient, in place; two
+more products for the gradients of hidden states and head. Nothing of size ``[B·T, V]`` outlives its chunk, and rows
+without a label are dropped before the first product.
+
+The numeric logits are had apart, as ``hidden[rows] @ weight[columns].T``: a thousandth of the work, so any loss takes its
+gradient by plain autograd, numbers that cross chunk borders included. It joins the chunks' gradients at its columns.
+
+The gradient is made in the forward pass; only the upstream scalar is left for the backward pass.
+
+Labels are read on the CPU, while the device is busy with the first product: they decide shapes, and asking the device for
+a shape would mean waiting for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from numerate.fused import rows_torch
+from numerate.fused.head import Head
+from numerate.losses.base import Targets, divide, refuse_second_derivative, take, wide
+from numerate.objective import NumericObjective, numeric_gradient
+
+
+class RowPass(Protocol):
+    """:func:`numerate.fused.rows_torch.cross_entropy_rows_`, or one like it."""
+
+    def __call__(
+        self,
+        logits: Tensor,
+        labels: Tensor,
+        share: Tensor,
+        by_lse: Tensor | None,
+        head: Head,
+        smoothing: float,
+        *,
+        write: bool,
+    ) -> tuple[Tensor, Tensor]:
+        """Log-sum-exp and cross-entropy of raw logits, which become their gradient."""
+        ...
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the work is done."""
+
+    row_pass: RowPass
+    rescale: Callable[[Tensor, Tensor], None]  # multiplies in place
+    chunk: int  # rows of logits at a time
+    accumulate: torch.dtype  # of the head's gradient, summed over chunks
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Labels, and what is known of the step, on the CPU."""
+
+    ids: Tensor  # [.., T]
+    weights: Tensor | None
+    position_ids: Tensor | None
+    num_items: Tensor | None
+    num_numeric: Tensor | None
+
+
+class FusedObjective(torch.autograd.Function):
+    """Loss, its two parts and their two counts of ``hidden [B·T, H]`` and a head, with the gradients of both."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        labels: Labels,
+        objective: NumericObjective,
+        head: Head,
+        plan: Plan,
+    ) -> tuple[Tensor, ...]:
+        """Everything but the upstream scalar."""
+        run = _Run(hidden, labels, objective, head, plan, ctx.needs_input_grad[:3])
+        results = run.forward()
+        ctx.grads = run.d_hidden, run.d_weight, run.d_bias
+        ctx.rescale, ctx.gain = plan.rescale, run.gain
+        ctx.dtypes = hidden.dtype, weight.dtype, None if bias is None else bias.dtype
+        ctx.mark_non_differentiable(*results[1:])
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        """The upstream scalar."""
+        refuse_second_derivative()
+        if ctx.grads is None:
+            raise RuntimeError(
+                "the gradients of this fused objective were already taken: they are made in the forward pass and handed "
+                "out once. Call objective.fused again instead of keeping its graph (retain_graph=True)."
+            )
+        grads, ctx.grads = ctx.grads, None
+        for grad in grads:
+            if grad is not None:
+                ctx.rescale(grad, upstream / ctx.gain)
+        grads = (None if grad is None else grad.to(dtype) for grad, dtype in zip(grads, ctx.dtypes, strict=True))
+        return (*grads, *(None,) * 4)
+
+
+class _Run:
+    """One forward pass, with the gradients that were asked for."""
+
+    def __init__(
+        self,
+        hidden: Tensor,
+        labels: Labels,
+        objective: NumericObjective,
+        head: Head,
+        plan: Plan,
+        wanted: tuple[bool, bool, bool],
+    ) -> None:
+        self.objective, self.head, self.plan = objective, head, plan
+        self.hidden, self.labels, self.wanted = hidden, labels, wanted
+        self.device, self.dtype = hidden.device, wide(hidden.dtype)
+        ids = labels.ids.reshape(-1)
+        self.valid = ids != objective.ignore_index
+        kept = self.valid.nonzero()[:, 0]
+        self.rows = None if kept.shape[0] == ids.shape[0] else self._here(kept)
+        self.h = take(hidden, self.rows)  # [R, H], the rows with a label
+        self.targets_of_rows = self._here(ids[kept])
+        # Counts stay where they are: a 0-d tensor on the CPU divides one on the device without a copy.
+        self.items = torch.as_tensor(kept.shape[0]) if labels.num_items is None else labels.num_items
+        # A row's share of the mean is too small a number for float16: there the gradients are larger by a power of two
+        # until the upstream scalar, which may be as large, is known.
+        self.gain = 2.0 ** round(math.log2(max(1, kept.shape[0]))) if hidden.dtype == torch.float16 else 1.0
+        self.share = divide(torch.full((), self.gain, dtype=self.dtype, device=self.device), self.items)
+        self.starts = range(0, kept.shape[0], plan.chunk)
+        self.buffer = hidden.new_empty((min(plan.chunk, kept.shape[0]), head.weight.shape[0]))
+        self.by_lse: Tensor | None = None
+        self.d_hidden: Tensor | None = None
+        self.d_weight: Tensor | None = None
+        self.d_bias = torch.zeros_like(head.bias, dtype=self.dtype) if wanted[2] and head.bias is not None else None
+
+    @property
+    def needs_grad(self) -> bool:
+        return any(self.wanted)
+
+    def forward(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Loss, cross-entropy, numeric term, and the counts of both; the gradients are left on self."""
+        objective, loss = self.objective, self.objective.numeric_loss
+        lse: Tensor | None = None
+        ce: Tensor | None = None
+        if loss.uses_lse or (objective.scale == "match_ce" and len(self.starts) > 1):
+            # What the numeric gradient waits for must be known before the first gradient is written.
+            lse, nll = self._look()
+            ce = divide(nll.sum(), self.items)
+        beside = Beside(self.device)
+        first = self._product(0) if self.starts else None
+        with beside:  # many small steps, done before the product is
+            targets, numeric = self._read_labels()
+            count = objective.denominator(self.items, numeric)
+            z = self._numeric_logits()
+            rows_lse = lse[self.numeric_rows] if loss.uses_lse and lse is not None else None
+            total, dz, dlse = numeric_gradient(loss, z, rows_lse, targets, needs_grad=self.needs_grad)
+            term = divide(total, count)
+        if dlse is not None:
+            assert ce is not None
+            scale = self.gain * objective.factor(ce, term) * divide(torch.ones_like(term), count)
+            self.by_lse = self.share.expand(self.h.shape[0]).mul(0).index_copy(0, self.numeric_rows, scale * dlse)
+        nll_sum = torch.zeros((), dtype=self.dtype, device=self.device)
+        for number, start in enumerate(self.starts):
+            logits = first if number == 0 and first is not None else self._product(start)
+            rows = slice(start, start + logits.shape[0])
+            chunk_lse, nll = self._row_pass(logits, rows, write=self.needs_grad)
+            nll_sum += nll.sum()
+            if dz is not None:
+                # With one chunk its own cross-entropy is all there is; with a fixed scale the factor does not look at it.
+                factor = objective.factor(divide(nll_sum, self.items) if ce is None else ce, term)
+                mine = slice(self.edges[number], self.edges[number + 1])
+                self._join(
+                    logits, start, chunk_lse, z[mine], divide(self.gain * factor * dz[mine], count), self.numeric_rows[mine]
+                )
+                self._products_back(logits, rows)
+        ce = divide(nll_sum, self.items)
+        self._finish()
+        return ce + objective.factor(ce, term) * term, ce, term, self._here(self.items), self._here(numeric)
+
+    def _here(self, tensor: Tensor) -> Tensor:
+        return tensor.to(self.device, non_blocking=True)
+
+    def _product(self, start: int) -> Tensor:
+        """Raw logits of the chunk of rows that begins at ``start``."""
+        h = self.h[start : start + self.plan.chunk]
+        return torch.mm(h, self.head.weight.T, out=self.buffer[: h.shape[0]])
+
+    def _row_pass(self, logits: Tensor, rows: slice, *, write: bool) -> tuple[Tensor, Tensor]:
+        by_lse = None if self.by_lse is None or not write else self.by_lse[rows]
+        arguments = (logits, self.targets_of_rows[rows], self.share, by_lse, self.head, self.objective.label_smoothing)
+        if write and self.d_bias is not None:
+            # A bias that learns needs sums over rows before they are rounded, which only the torch pass has.
+            return rows_torch.cross_entropy_rows_(*arguments, write=True, d_bias=self.d_bias)
+        return self.plan.row_pass(*arguments, write=write)
+
+    def _look(self) -> tuple[Tensor, Tensor]:
+        """Log-sum-exp and cross-entropy of all rows, and no gradient."""
+        lse, nll = (torch.zeros(self.h.shape[0], dtype=self.dtype, device=self.device) for _ in range(2))
+        for start in self.starts:
+            logits = self._product(start)
+            rows = slice(start, start + logits.shape[0])
+            lse[rows], nll[rows] = self._row_pass(logits, rows, write=False)
+        return lse, nll
+
+    def _read_labels(self) -> tuple[Targets, Tensor]:
+        """Targets and their count; also where the numeric rows stand among the rows that are left, chunk by chunk."""
+        labels, loss = self.labels, self.objective.numeric_loss
+        targets = loss.targets(
+            labels.ids,
+            weights=labels.weights,
+            position_ids=labels.position_ids,
+            ignore_index=self.objective.ignore_index,
+            compact=True,
+        )
+        assert targets.rows is not None
+        rows = targets.rows if self.rows is None else (self.valid.cumsum(0) - 1)[targets.rows]
+        edges = torch.tensor([*self.starts, self.h.shape[0]])
+        self.edges: list[int] = torch.searchsorted(rows, edges).tolist()
+        self.numeric_rows = self._here(rows)
+        units = loss.units(targets) if labels.num_numeric is None else labels.num_numeric
+        return targets.to(self.device), units
+
+    def _numeric_logits(self) -> Tensor:
+        """``z [P, N]``, rounded as the chunks' logits are: a softmax over both must not find two values of one logit."""
+        columns = self.objective.numeric_loss.columns
+        raw = self.h[self.numeric_rows] @ self.head.weight[columns].T
+        return self.head.shaped(raw.to(self.dtype), columns)
+
+    def _join(self, logits: Tensor, start: int, lse: Tensor, z: Tensor, dz: Tensor, rows: Tensor) -> None:
+        """Write the whole gradient at the numeric columns of this chunk's numeric rows.
+
+        Cross-entropy's part is computed anew, so that the sum is rounded once.
+        """
+        local, columns = rows - start, self.objective.numeric_loss.columns
+        smoothing = self.objective.label_smoothing
+        per_p = self.share if self.by_lse is None else (self.share + self.by_lse[rows])[:, None]
+        grad = (z - lse[local][:, None]).exp() * per_p + dz
+        at_label = columns == self.targets_of_rows[rows][:, None]
+        grad = grad - torch.where(at_label, (1 - smoothing) * self.share, 0.0) - self.share * (smoothing / logits.shape[1])
+        logits[local[:, None], columns] = self.head.unshaped(grad, z).to(logits.dtype)
+        if self.d_bias is not None:
+            self.d_bias.index_add_(0, columns, self.head.unshaped(dz, z).sum(0))
+
+    def _products_back(self, grad: Tensor, rows: slice) -> None:
+        """Turn a chunk's gradient into those of hidden states and head."""
+        wants_hidden, wants_weight, _ = self.wanted
+        weight, h = self.head.weight, self.h[rows]
+        if wants_hidden:
+            if self.d_hidden is None:
+                self.d_hidden = torch.empty_like(self.hidden) if self.rows is None else torch.zeros_like(self.hidden)
+            if self.rows is None:
+                torch.mm(grad, weight, out=self.d_hidden[rows])
+            else:
+                self.d_hidden.index_copy_(0, self.rows[rows], grad @ weight)
+        if wants_weight:
+            if self.d_weight is not None:
+                add_mm_(self.d_weight, grad.T, h)
+            elif weight.dtype != torch.float16 and (len(self.starts) == 1 or self.plan.accumulate == weight.dtype):
+                self.d_weight = grad.T @ h
+            else:
+                self.d_weight = mm_wide(grad.T, h)
+
+    def _finish(self) -> None:
+        """Zeros where there was nothing to learn from; the head's gradient in its own dtype, where that holds the gain."""
+        wants_hidden, wants_weight, _ = self.wanted
+        if wants_hidden and self.d_hidden is None:
+            self.d_hidden = torch.zeros_like(self.hidden)
+        if wants_weight and self.d_weight is None:
+            self.d_weight = torch.zeros_like(self.head.weight)
+        if self.d_weight is not None and self.gain == 1.0:
+            self.d_weight = self.d_weight.to(self.head.weight.dtype)
+
+
+@contextmanager
+def one_thread(device: torch.device) -> Iterator[None]:
+    """Keep the CPU to this thread where it only reads labels: waking the others can take longer than a GPU's whole step."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1 if device.type == "cuda" else before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@cache
+def _second_stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)
+
+
+class Beside:
+    """A second CUDA stream, from what was queued when this was made until it is left; nothing on a CPU.
+
+    It waits for the current stream when it is made and is waited for when it is left, so memory that one hands to the
+    other is never reused too early.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.stream = _second_stream(device) if device.type == "cuda" else None
+        self.device = device
+        if self.stream is not None:
+            self.stream.wait_stream(torch.cuda.current_stream(device))
+
+    def __enter__(self) -> None:
+        self.entered = torch.cuda.stream(self.stream)
+        self.entered.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self.entered.__exit__(*error)
+        if self.stream is not None:
+            torch.cuda.current_stream(self.device).wait_stream(self.stream)
+
+
+def mm_wide(a: Tensor, b: Tensor) -> Tensor:
+    """``a @ b`` of half-precision matrices, with the result in float32."""
+    if a.dtype == wide(a.dtype):
+        return a @ b
+    if a.device.type == "cuda":
+        return torch.mm(a, b, out_dtype=torch.float32)
+    return a.float() @ b.float()
+
+
+def add_mm_(total: Tensor, a: Tensor, b: Tensor) -> None:
+    """``total += a @ b``, where ``total`` may be wider than the factors."""
+    if total.dtype == a.dtype:
+        total.addmm_(a, b)
+    elif a.device.type == "cuda":
+        torch.addmm(total, a, b, out_dtype=total.dtype, out=total)
+    else:
+        total.addmm_(a.to(total.dtype), b.to(total.dtype))

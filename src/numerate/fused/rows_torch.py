@@ -1,0 +1,54 @@
+"""The pass over rows in torch, for any device and dtype: what the Triton kernel does, readable."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from numerate.fused.head import Head
+from numerate.losses.base import wide
+from numerate.objective import rows_at_a_time
+
+
+def cross_entropy_rows_(
+    logits: Tensor,
+    labels: Tensor,
+    share: Tensor,
+    by_lse: Tensor | None,
+    head: Head,
+    smoothing: float,
+    *,
+    write: bool,
+    d_bias: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Log-sum-exp and cross-entropy ``[R]`` of raw logits ``[R, V]``.
+
+    With ``write`` the logits become their gradient, in place: ``share`` (0-d) of the cross-entropy's, plus ``by_lse [R]``
+    of the log-sum-exp's. ``d_bias [V]`` takes the gradient's sum over rows, before it is rounded to the logits' dtype.
+    """
+    lse, nll = (torch.empty(logits.shape[0], dtype=wide(logits.dtype), device=logits.device) for _ in range(2))
+    step = rows_at_a_time(logits)
+    for start in range(0, logits.shape[0], step):
+        rows = slice(start, start + step)
+        x = head.shaped(logits[rows].to(lse.dtype))  # [r, V]
+        at = labels[rows, None]
+        lse[rows] = x.logsumexp(-1)
+        nll[rows] = lse[rows] - x.gather(1, at)[:, 0]
+        if smoothing:
+            nll[rows] = (1 - smoothing) * nll[rows] + smoothing * (lse[rows] - x.mean(-1))
+        if write:
+            per_p = share if by_lse is None else (share + by_lse[rows])[:, None]
+            grad = (x - lse[rows, None]).exp_().mul_(per_p)
+            if smoothing:
+                grad -= share * (smoothing / x.shape[1])
+            grad[torch.arange(grad.shape[0], device=grad.device), at[:, 0]] -= (1 - smoothing) * share
+            grad = head.unshaped(grad, x)
+            logits[rows] = grad.to(logits.dtype)
+            if d_bias is not None:
+                d_bias += grad.sum(0)
+    return lse, nll
+
+
+def rescale_(tensor: Tensor, factor: Tensor) -> None:
+    """``tensor *= factor``, in place."""
+    tensor.mul_(factor)
