@@ -9,6 +9,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from numerate.bench.fused import bench_fused
 from numerate.bench.losses import bench_labels, bench_losses, bench_vocab
 from numerate.bench.measure import compare_ms, median_ratio, peak_mib, runtime_ms
 from numerate.cli import app
@@ -79,3 +80,51 @@ def test_unknown_loss_is_one_line(monkeypatch):
     result = CliRunner().invoke(app, ["bench", "losses", "--loss", "smdd"])
     assert result.exit_code == 1
     assert "Did you mean 'smmd'?" in result.stderr
+
+
+class TestFused:
+    def test_command(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("COLUMNS", "120")
+        figures, picture = tmp_path / "new" / "fused.json", tmp_path / "new" / "fused.png"
+        options = [
+            "--device",
+            "cpu",
+            "--dtype",
+            "float32",
+            "--shape",
+            "2048x16",
+            "--tokens",
+            "64",
+            "--tokens",
+            "128",
+            "--repeats",
+            "1",
+        ]
+        options += ["--loss", "smmd", "--numeric-tokens", "10", "--json", str(figures), "--plot", str(picture)]
+        result = CliRunner().invoke(app, ["bench", "fused", *options])
+        assert result.exit_code == 0, result.output
+        assert "CE + smmd, frozen head" in result.output
+        cases = json.loads(figures.read_text())["cases"]
+        assert [case["tokens"] for case in cases] == [64, 128]
+        costs = {cost["name"]: cost for cost in cases[0]["costs"]}
+        assert costs["three products"]["ratio"] == 1.0
+        assert costs["CE + smmd, N=10"]["numeric_tokens"] == 10
+        assert picture.read_bytes().startswith(b"\x89PNG")
+
+    def test_no_speed_for_a_wrong_result(self, monkeypatch):
+        monkeypatch.setattr("numerate.fused.operator._Run._join", lambda *_: None)  # the numeric gradient is lost
+        with pytest.raises(ArithmeticError, match="no speed is shown"):
+            bench_fused(["2048x16"], [64], [10], ["smmd"], dtype="float32", device="cpu", repeats=1)
+
+    def test_what_does_not_fit_is_left_out(self, monkeypatch):
+        def too_large(*_):
+            raise torch.OutOfMemoryError
+
+        monkeypatch.setattr("numerate.bench.fused._Step.plain_ce", too_large)
+        (case,) = bench_fused(["2048x16"], [64], [10], ["smmd"], dtype="float32", device="cpu", repeats=1).cases
+        assert case.did_not_fit == ("plain CE",)
+        assert "plain CE" not in {cost.name for cost in case.costs}
+
+    def test_bad_shape(self):
+        with pytest.raises(ValueError, match="expected VxH"):
+            bench_fused(["128256"], device="cpu")

@@ -64,12 +64,12 @@ def test_no_less_exact_than_the_plain_path(name, numeric_tokens, dtype, impl):
         results = out.loss, *torch.autograd.grad(out.loss, ours)
         for at, (a, b, true) in enumerate(zip(results, plain(dtype), plain(torch.float64), strict=True)):
             error, plain_error = (float((x.detach().double() - true.detach()).norm() / true.detach().norm()) for x in (a, b))
-            chance = torch.finfo(dtype).eps / 64 if at == 0 else 1e-6  # in a mean the roundings of logits cancel by chance
+            chance = max(1e-6, torch.finfo(dtype).eps / 64 if at == 0 else 0)  # in a mean roundings cancel by chance
             assert error <= plain_error * 1.02 + chance, (options, setting, with_bias, rows)
 
 
 def test_memory_does_not_grow_with_tokens():
-    vocab_size, hidden_size = 32768, 512
+    vocab_size, hidden_size = 128256, 1024
     objective = NumericObjective(LOSSES["smmd"](bench_vocab(10, vocab_size))).cuda()
     weight = torch.randn(vocab_size, hidden_size, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     peaks = []
@@ -79,7 +79,7 @@ def test_memory_does_not_grow_with_tokens():
         weight.grad = None
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
-        objective.fused(hidden, weight, labels, max_logits_mib=64).loss.backward()
+        objective.fused(hidden, weight, labels, max_logits_mib=512).loss.backward()
         peaks.append(torch.cuda.max_memory_allocated() - before - hidden.numel() * 2)  # less the gradient of hidden
     assert peaks[1] < 1.1 * peaks[0]
 

@@ -170,6 +170,8 @@ def bench_fused_command(
         for cost in case.costs:
             table.add_row(cost.name, f"{cost.runtime_ms:.2f}", f"{cost.ratio:.2f}", f"{cost.peak_mib:,.0f}")
         console.print(table)
+        if case.did_not_fit:
+            console.print(f"Did not fit in memory: {', '.join(case.did_not_fit)}.")
         console.print(f"Largest error against float64: {case.error:.1e}; the plain path's: {case.plain_error:.1e}.")
     if json_file is not None:
         json_file.parent.mkdir(parents=True, exist_ok=True)

@@ -52,6 +52,7 @@ class FusedCase:
     costs: tuple[FusedCost, ...]
     error: float  # largest relative error of a gradient against float64
     plain_error: float  # the plain path's
+    did_not_fit: tuple[str, ...]  # in the device's memory
 
 
 @dataclass(frozen=True)
@@ -177,10 +178,25 @@ def _case(
     works[f"CE + {losses[0]}, frozen head"] = lambda: step.fused(objective, digits, frozen=True, max_logits_mib=FROZEN_MIB)
     if rivals and device.type == "cuda":
         works |= _rivals(step, digits)
+    did_not_fit = tuple(name for name, work in works.items() if not _fits(work, step))
+    works = {name: work for name, work in works.items() if name not in did_not_fit}
     times = compare_ms(works, device, repeats=repeats, lead=3 if device.type == "cuda" else 0)
     ours = {f"CE + {name}, N={n}": (name, n) for n in numeric_tokens for name in losses}
     costs = tuple(_cost(name, work, times, step, *ours.get(name, (None, None))) for name, work in works.items())
-    return FusedCase(*shape, tokens, costs, max(e for e, _ in exactness), max(p for _, p in exactness))
+    return FusedCase(*shape, tokens, costs, max(e for e, _ in exactness), max(p for _, p in exactness), did_not_fit)
+
+
+def _fits(work: Callable[[], object], step: _Step) -> bool:
+    """Whether the device has memory for it."""
+    try:
+        work()
+    except torch.OutOfMemoryError:
+        return False
+    finally:
+        step.clear()
+        if step.device.type == "cuda":
+            torch.cuda.empty_cache()
+    return True
 
 
 def _cost(

@@ -44,9 +44,9 @@ def _shape(case: FusedCase) -> tuple[int, int]:
 
 def _against_tokens(axes: Axes, cases: list[FusedCase], measure: Callable[[FusedCost], float]) -> None:
     for marker, first in zip(_MARKERS * 2, cases[0].costs, strict=False):
-        ys = [measure(cost) for case in cases for cost in case.costs if cost.name == first.name]
+        points = [(case.tokens, measure(cost)) for case in cases for cost in case.costs if cost.name == first.name]
         style = "--" if first.numeric_tokens is None else "-"
-        axes.plot([case.tokens for case in cases], ys, style, marker=marker, markersize=5, label=first.name)
+        axes.plot(*zip(*points, strict=True), style, marker=marker, markersize=5, label=first.name)
     axes.set(xscale="log", yscale="log", xlabel="tokens")
     axes.set_xticks([case.tokens for case in cases], [f"{case.tokens:,}" for case in cases])
     axes.minorticks_off()

@@ -105,7 +105,7 @@ class FusedObjective(torch.autograd.Function):
         grads, ctx.grads = ctx.grads, None
         for grad in grads:
             if grad is not None:
-                ctx.rescale(grad, upstream / ctx.gain)
+                ctx.rescale(grad, upstream if ctx.gain == 1.0 else upstream / ctx.gain)
         grads = (None if grad is None else grad.to(dtype) for grad, dtype in zip(grads, ctx.dtypes, strict=True))
         return (*grads, *(None,) * 4)
 
@@ -158,8 +158,9 @@ class _Run:
             lse, nll = self._look()
             ce = divide(nll.sum(), self.items)
         beside = Beside(self.device)
-        first = self._product(0) if self.starts else None
-        with beside:  # many small steps, done before the product is
+        # The device is given the first chunk to work on before the CPU turns to the labels.
+        passed = None if loss.uses_lse or not self.starts else self._pass_chunk(0)
+        with beside:
             targets, numeric = self._read_labels()
             count = objective.denominator(self.items, numeric)
             z = self._numeric_logits()
@@ -172,9 +173,8 @@ class _Run:
             self.by_lse = self.share.expand(self.h.shape[0]).mul(0).index_copy(0, self.numeric_rows, scale * dlse)
         nll_sum = torch.zeros((), dtype=self.dtype, device=self.device)
         for number, start in enumerate(self.starts):
-            logits = first if number == 0 and first is not None else self._product(start)
-            rows = slice(start, start + logits.shape[0])
-            chunk_lse, nll = self._row_pass(logits, rows, write=self.needs_grad)
+            logits, chunk_lse, nll = self._pass_chunk(start) if passed is None else passed
+            passed = None
             nll_sum += nll.sum()
             if dz is not None:
                 # With one chunk its own cross-entropy is all there is; with a fixed scale the factor does not look at it.
@@ -183,7 +183,7 @@ class _Run:
                 self._join(
                     logits, start, chunk_lse, z[mine], divide(self.gain * factor * dz[mine], count), self.numeric_rows[mine]
                 )
-                self._products_back(logits, rows)
+                self._products_back(logits, slice(start, start + logits.shape[0]))
         ce = divide(nll_sum, self.items)
         self._finish()
         return ce + objective.factor(ce, term) * term, ce, term, self._here(self.items), self._here(numeric)
@@ -195,6 +195,11 @@ class _Run:
         """Raw logits of the chunk of rows that begins at ``start``."""
         h = self.h[start : start + self.plan.chunk]
         return torch.mm(h, self.head.weight.T, out=self.buffer[: h.shape[0]])
+
+    def _pass_chunk(self, start: int) -> tuple[Tensor, Tensor, Tensor]:
+        """A chunk's logits, already turned into their gradient if one is wanted, log-sum-exp and cross-entropy."""
+        logits = self._product(start)
+        return logits, *self._row_pass(logits, slice(start, start + logits.shape[0]), write=self.needs_grad)
 
     def _row_pass(self, logits: Tensor, rows: slice, *, write: bool) -> tuple[Tensor, Tensor]:
         by_lse = None if self.by_lse is None or not write else self.by_lse[rows]
