@@ -59,7 +59,7 @@ def fused_objective(
         num_items=None if num_items is None else torch.as_tensor(num_items),
         num_numeric=None if num_numeric is None else torch.as_tensor(num_numeric),
     )
-    plan = _plan(impl, hidden, weight, max_logits_mib, accumulate)
+    plan = _plan(impl, hidden, weight, ids.numel(), max_logits_mib, accumulate)
     head = Head(weight.detach(), None if bias is None else bias.detach(), logit_scale, softcap)
     if not torch.is_grad_enabled():
         hidden, weight, bias = hidden.detach(), head.weight, head.bias
@@ -70,14 +70,18 @@ def fused_objective(
     return ObjectiveOutput(*results)
 
 
-def _plan(impl: Impl, hidden: Tensor, weight: Tensor, max_logits_mib: float | None, accumulate: Accumulate) -> Plan:
+def _plan(impl: Impl, hidden: Tensor, weight: Tensor, tokens: int, max_logits_mib: float | None, accumulate: Accumulate) -> Plan:
     check_choice("impl", impl, choices(Impl))
     fits = hidden.device.type == "cuda" and hidden.dtype in (torch.bfloat16, torch.float16, torch.float32)
     if impl == "auto":
         impl = "triton" if fits and find_spec("triton") else "torch"
     budget = default_logits_mib(hidden.device) if max_logits_mib is None else max_logits_mib
-    rows = chunk_rows(weight.shape[0], hidden.dtype.itemsize, budget)
     dtype = weight.dtype if accumulate == "weight" else torch.promote_types(weight.dtype, torch.float32)
+    rows = chunk_rows(weight.shape[0], hidden.dtype.itemsize, budget)
+    if rows < tokens and weight.requires_grad and max_logits_mib is None:
+        # A head's gradient that is summed wider than it is kept takes its room from the logits' budget.
+        extra = weight.numel() * (dtype.itemsize - weight.dtype.itemsize) / 2**20
+        rows = chunk_rows(weight.shape[0], hidden.dtype.itemsize, max(budget - extra, budget / 4))
     if impl == "triton":
         from numerate.fused import rows_triton
 

@@ -171,22 +171,36 @@ class _Run:
             assert ce is not None
             scale = self.gain * objective.factor(ce, term) * divide(torch.ones_like(term), count)
             self.by_lse = self.share.expand(self.h.shape[0]).mul(0).index_copy(0, self.numeric_rows, scale * dlse)
-        nll_sum = torch.zeros((), dtype=self.dtype, device=self.device)
+        self.nll_sum = torch.zeros((), dtype=self.dtype, device=self.device)
         for number, start in enumerate(self.starts):
-            logits, chunk_lse, nll = self._pass_chunk(start) if passed is None else passed
+            self._finish_chunk(number, self._pass_chunk(start) if passed is None else passed, z, dz, ce, term, count)
             passed = None
-            nll_sum += nll.sum()
-            if dz is not None:
-                # With one chunk its own cross-entropy is all there is; with a fixed scale the factor does not look at it.
-                factor = objective.factor(divide(nll_sum, self.items) if ce is None else ce, term)
-                mine = slice(self.edges[number], self.edges[number + 1])
-                self._join(
-                    logits, start, chunk_lse, z[mine], divide(self.gain * factor * dz[mine], count), self.numeric_rows[mine]
-                )
-                self._products_back(logits, slice(start, start + logits.shape[0]))
-        ce = divide(nll_sum, self.items)
+        del self.buffer
         self._finish()
+        ce = divide(self.nll_sum, self.items)
         return ce + objective.factor(ce, term) * term, ce, term, self._here(self.items), self._here(numeric)
+
+    def _finish_chunk(
+        self,
+        number: int,
+        passed: tuple[Tensor, Tensor, Tensor],
+        z: Tensor,
+        dz: Tensor | None,
+        ce: Tensor | None,
+        term: Tensor,
+        count: Tensor,
+    ) -> None:
+        """Count a chunk's cross-entropy, join the numeric gradient to its own, and take both through the products."""
+        logits, lse, nll = passed
+        self.nll_sum += nll.sum()
+        if dz is None:
+            return
+        # With one chunk its own cross-entropy is all there is; with a fixed scale the factor does not look at it.
+        factor = self.objective.factor(divide(self.nll_sum, self.items) if ce is None else ce, term)
+        start, mine = self.starts[number], slice(self.edges[number], self.edges[number + 1])
+        dz = divide(self.gain * factor * dz[mine], count)
+        self._join(logits, start, lse, z[mine], dz, self.numeric_rows[mine])
+        self._products_back(logits, slice(start, start + logits.shape[0]))
 
     def _here(self, tensor: Tensor) -> Tensor:
         return tensor.to(self.device, non_blocking=True)
