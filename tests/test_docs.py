@@ -24,7 +24,10 @@ def at_hand() -> dict[str, object]:
     tokenizer = load_tokenizer("deepseek")
     ids = torch.tensor([tokenizer.encode("12 + 30 = 42; 0.5 - 7 = -6.5", add_special_tokens=False)])
     logits = torch.randn(*ids.shape, len(tokenizer), generator=torch.Generator().manual_seed(0), requires_grad=True)
-    return {"tokenizer": tokenizer, "logits": logits, "labels": ids}
+    hidden, weight = (
+        torch.randn(*shape, 8, generator=torch.Generator().manual_seed(1)) for shape in (ids.shape, (len(tokenizer),))
+    )
+    return {"tokenizer": tokenizer, "logits": logits, "labels": ids, "hidden": hidden, "lm_head_weight": weight}
 
 
 @every_page
