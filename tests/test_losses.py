@@ -14,7 +14,7 @@ from torch import Tensor
 
 import numerate as nm
 from conftest import BATCHES, DIGITS, MARKS, TEXTS, TOLERANCE, VOCABS, certain, encode, encode_batch, random_logits
-from numerate.losses.base import log_sum_exp
+from numerate.losses.rows import log_sum_exp
 from numerate.reference import REFERENCES, Cost
 
 NAMES = list(nm.LOSSES)

@@ -46,6 +46,13 @@ def test_without_squash_a_thousand_tokens_have_no_far_field() -> None:
     assert (costs[520:900].max() - costs[520:900].min()).item() < 1e-3
 
 
+def test_squash_of_none_zero_and_one_is_none():
+    plain = SMMDLoss(THOUSAND, squash=None).gram
+    assert all(torch.equal(SMMDLoss(THOUSAND, squash=off).gram, plain) for off in (0, 1, 1.0))
+    with pytest.raises(ValueError, match="squash=0.5"):
+        SMMDLoss(THOUSAND, squash=0.5)
+
+
 def test_terms_add_up() -> None:
     logits, labels = (
         torch.randn(6, 10, dtype=torch.float64, generator=torch.Generator().manual_seed(0)),

@@ -20,16 +20,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from numerate.checks import check_choice, check_labels, check_logits, check_number, choices
-from numerate.losses.base import (
-    NumericLoss,
-    Targets,
-    check_range,
-    chunk_rows,
-    divide,
-    refuse_second_derivative,
-    take,
-    wide,
-)
+from numerate.losses.base import NumericLoss
+from numerate.losses.rows import Targets, check_range, chunk_rows, divide, refuse_second_derivative, take, wide
 
 Normalize = Literal["numeric", "tokens"]
 Scale = Literal["fixed", "match_ce"]

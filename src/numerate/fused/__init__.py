@@ -11,7 +11,7 @@ from torch import Tensor
 from numerate.checks import check_choice, check_labels, check_number, choices
 from numerate.fused.head import Head
 from numerate.fused.operator import FusedObjective, Labels, Plan, one_thread
-from numerate.losses.base import check_range
+from numerate.losses.rows import check_range
 from numerate.objective import NumericObjective, ObjectiveOutput
 
 Impl = Literal["auto", "torch", "triton"]

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from numerate.fused import rows_torch
 from numerate.fused.head import Head
-from numerate.losses.base import Targets, divide, refuse_second_derivative, take, wide
+from numerate.losses.rows import Targets, divide, refuse_second_derivative, take, wide
 from numerate.objective import NumericObjective, numeric_gradient
 
 

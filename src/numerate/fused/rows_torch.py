@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from numerate.fused.head import Head
-from numerate.losses.base import wide
+from numerate.losses.rows import wide
 from numerate.objective import rows_at_a_time
 
 

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from numerate.checks import check_number
-from numerate.losses.base import Outside, Places
+from numerate.losses.base import Outside
 from numerate.losses.gaussian_ce import gaussian_targets
+from numerate.losses.rows import Places
 from numerate.losses.soft_target import SoftTargetLoss, soft_target_loss
 from numerate.vocab import NumericVocab
 

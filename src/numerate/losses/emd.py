@@ -14,7 +14,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from numerate.gram import distances, squashed
-from numerate.losses.base import Fit, NumericLoss, Outside, Places
+from numerate.losses.base import Fit, NumericLoss, Outside
+from numerate.losses.rows import Places
 from numerate.vocab import NumericVocab
 
 

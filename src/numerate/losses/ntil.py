@@ -27,9 +27,9 @@ from torch import Tensor
 
 from numerate.checks import check_choice, check_number, choices
 from numerate.gram import distances
-from numerate.losses.base import Fit, NumericLoss, Outside, Targets, place_weights
+from numerate.losses.base import Fit, NumericLoss, Outside
 from numerate.losses.emd import emd_loss
-from numerate.losses.ntl import expected_values
+from numerate.losses.rows import Targets, expected_values, place_weights
 from numerate.spans import EXACT_DIGITS, Numbers, sum_by
 from numerate.vocab import NumericVocab
 

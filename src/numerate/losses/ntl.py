@@ -23,8 +23,9 @@ from torch import Tensor
 
 from numerate.checks import check_choice, choices
 from numerate.gram import distances, squashed
-from numerate.losses.base import Fit, NumericLoss, Outside, Places, Targets
+from numerate.losses.base import Fit, NumericLoss, Outside
 from numerate.losses.emd import emd_loss, wide_range_advice
+from numerate.losses.rows import Places, Targets, expected_values, geometric_mean
 from numerate.spans import Numbers, sum_by
 from numerate.vocab import NumericVocab
 
@@ -169,23 +170,6 @@ class NTLLoss(NumericLoss):
             return super().unit_rows(targets)
         assert targets.spans is not None
         return targets.spans.is_start
-
-
-def geometric_mean(log_mass: Tensor, group: Tensor, slots: int) -> Tensor:
-    """Of the masses ``[P]`` in each group ``[slots]``. Their product would fade with the length of a number."""
-    totals = sum_by(group, torch.stack([log_mass, torch.ones_like(log_mass)], -1), slots)
-    return (totals[:, 0] / totals[:, 1].clamp_min(1.0)).exp()
-
-
-def expected_values(p: Tensor, values: Tensor, fractions: Tensor, is_fraction: Tensor, gold_width: Tensor) -> Tensor:
-    """Expected value ``[P]`` of each token, float64, in units of its own last place.
-
-    Before the point a token counts by its value: ``6`` where ``45`` stands is 6. After it, digits line up on the left:
-    ``6`` where ``678`` stands is 0.6, that is 600 of its thousandths.
-    """
-    whole = (p @ values).double()
-    part = (p @ fractions).double() * torch.pow(10.0, gold_width)
-    return torch.where(is_fraction, part, whole)
 
 
 class NTLMSELoss(NTLLoss):

@@ -36,8 +36,8 @@ import torch
 from torch import Tensor
 
 from numerate.checks import check_number
-from numerate.losses.base import Fit, NumericLoss, Outside, Targets
-from numerate.losses.ntl import geometric_mean
+from numerate.losses.base import Fit, NumericLoss, Outside
+from numerate.losses.rows import Targets, geometric_mean
 from numerate.spans import NumberSpans, sum_by
 from numerate.vocab import NumericVocab
 

@@ -24,7 +24,8 @@ from torch import Tensor
 
 from numerate.checks import check_choice, check_number, choices
 from numerate.gram import GRAMS, Ablation, checked_gram, distances, gram_matrix, random_gram, shuffled_values, squashed
-from numerate.losses.base import Fit, NumericLoss, Outside, Places, one_minus_target
+from numerate.losses.base import Fit, NumericLoss, Outside
+from numerate.losses.rows import Places, residual
 from numerate.vocab import NumericVocab
 
 Terms = Literal["smmd", "mmd", "smooth"]
@@ -38,7 +39,7 @@ def smmd_loss(
 
     ``terms="smooth"`` is weighed by alpha as well, so that the two terms add up to the whole.
     """
-    r = one_minus_target(logits, target)  # [P, N]
+    r = residual(logits, target)  # [P, N]
     mmd = ((r @ gram) * r).sum(-1)
     if terms == "mmd":
         return mmd
@@ -57,7 +58,7 @@ class SMMDLoss(NumericLoss):
         alpha: weight of the smoothness term. None: ``1 / (2 · mean degree)``.
         terms: ``"smmd"``, or one of its terms alone: ``"mmd"``, ``"smooth"``.
         gram: ``"gaussian"``, ``"laplacian"``, ``"energy"``, or a matrix ``[N, N]`` of your own.
-        squash: rescale distances to 1..squash before the gram; None: do not. ``"auto"``: 9 for the published form,
+        squash: rescale distances to 1..squash before the gram; None, 0 or 1: do not. ``"auto"``: 9 for the published form,
             which changes nothing for ten digits, and None for the repaired one.
         form: ``"published"``, or ``"repaired"`` (see the top of this module).
         ablation: ``"random"`` (a gram that knows no values) or ``"shuffled"`` (values dealt out at random), to see
@@ -108,7 +109,7 @@ class SMMDLoss(NumericLoss):
             squash = 9.0 if form == "published" else None
         if isinstance(squash, str):
             raise ValueError(f"squash={squash!r} is not known: expected a number > 1, None or 'auto'.")
-        if squash is not None:
+        if squash is not None and squash not in (0, 1):
             distance = squashed(distance, squash)
         if sigma is None:
             sigma = 2.0 if form == "published" else decades(float(distance.max()))

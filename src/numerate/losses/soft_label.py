@@ -21,7 +21,8 @@ from torch import Tensor
 
 from numerate.checks import check_choice, check_number, choices
 from numerate.gram import distances
-from numerate.losses.base import Outside, Places
+from numerate.losses.base import Outside
+from numerate.losses.rows import Places
 from numerate.losses.soft_target import SoftTargetLoss, soft_target_loss
 from numerate.vocab import NumericVocab
 

@@ -12,7 +12,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from numerate.losses.base import NumericLoss, Outside, Places
+from numerate.losses.base import NumericLoss, Outside
+from numerate.losses.rows import Places
 from numerate.vocab import NumericVocab
 
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from numerate.losses.base import Fit, NumericLoss, Outside, Places, one_minus_target
+from numerate.losses.base import Fit, NumericLoss, Outside
 from numerate.losses.emd import wide_range_advice
+from numerate.losses.rows import Places, residual
 from numerate.vocab import NumericVocab
 
 
@@ -22,7 +23,7 @@ def squared_emd_loss(logits: Tensor, target: Tensor, gaps: Tensor) -> Tensor:
     ``gaps[i]`` is how far value i+1 lies above value i: 1 for ranks, the difference of values for the CRPS, 0 between
     tokens of equal value, and 0 at the end.
     """
-    cdf_gap = one_minus_target(logits, target).cumsum(-1)  # [P, N]
+    cdf_gap = residual(logits, target).cumsum(-1)  # [P, N]
     return (cdf_gap.square() * gaps).sum(-1)
 
 

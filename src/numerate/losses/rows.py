@@ -1,0 +1,163 @@
+"""Rows of logits: what the labels say of them, and the arithmetic that all losses do on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
+
+import torch
+from torch import Tensor
+
+from numerate.spans import EXACT_DIGITS, Numbers, NumberSpans, sum_by
+
+Places = Literal["uniform", "exponential", "linear"]
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What the labels say about the P rows a loss looks at."""
+
+    rows: Tensor | None  # [P] positions in the flattened labels; None: all of them
+    index: Tensor  # [P] index of the label among the numeric tokens; 0 where it is none
+    counts: Tensor  # [P] whether the label is a numeric token
+    spans: NumberSpans | None  # [P] each, the numbers the rows belong to
+    weights: Tensor | None  # [P] the caller's position weights
+    sequence: Tensor  # [P] which sequence a row comes from
+    shape: torch.Size  # of the labels
+
+    def to(self, device: torch.device) -> Self:
+        """The same on another device, in one copy that waits for nothing."""
+        if device == self.index.device:
+            return self
+        parts: dict[str, Any] = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+        of_spans = {} if self.spans is None else vars(self.spans)
+        every = [*parts.values(), *of_spans.values()]
+        # Whole numbers of any kind fit float64 here: positions, indices and exponents lie far below 2^53.
+        packed = torch.stack([value.double() for value in every])
+        packed = (packed.pin_memory() if device.type == "cuda" else packed).to(device, non_blocking=True)
+        moved = iter([row.to(value.dtype) for row, value in zip(packed, every, strict=True)])
+        parts = {name: next(moved) for name in parts}
+        spans = None if self.spans is None else replace(self.spans, **{name: next(moved) for name in of_spans})
+        return replace(self, spans=spans, **parts)
+
+    @property
+    def slots(self) -> int:
+        """Room for the numbers: there are never more of them than rows."""
+        return self.index.shape[0]
+
+
+def take(flat: Tensor, rows: Tensor | None) -> Tensor:
+    """The given rows, or all of them."""
+    return flat if rows is None else flat.index_select(0, rows)
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """The dtype losses are computed in: float32, or float64 for float64 logits."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def divide(total: Tensor, count: Tensor) -> Tensor:
+    """``total / count``, and zero, still connected to the graph, where there is nothing to count."""
+    return total / torch.where(count > 0, count, 1).to(total.dtype)
+
+
+def residual(z: Tensor, target: Tensor) -> Tensor:
+    """``r = p - e_t``: the softmax ``[P, N]`` of the rows less one at the target."""
+    return z.softmax(-1).scatter_add(-1, target[:, None], -torch.ones_like(z[:, :1]))
+
+
+def place_weights(targets: Targets, places: Places, sigma: float, numbers: Numbers) -> Tensor:
+    """How much each row weighs within its number, by the digits to its right."""
+    spans = targets.spans
+    assert spans is not None
+    right = (spans.exponent - spans.last).double()  # [P]
+    if places == "exponential":
+        # Beyond 15 places all weigh alike, or a number of 400 digits would weigh 10^31; the published code has no bound.
+        return (1 + sigma) ** (right.clamp_max(EXACT_DIGITS) if numbers == "values" else right)
+    # Linear: n, n-1, .., 1 over the digits; each token has the weight of its last digit, and the mean over a number is 1.
+    raw = torch.where(targets.counts, right + 1, 0.0)
+    group = torch.where(targets.counts, spans.number_of, -1)
+    total = sum_by(group, raw, targets.slots)
+    tokens = sum_by(group, targets.counts.double(), targets.slots)
+    return raw * (tokens / total.clamp_min(1.0))[group.clamp_min(0)]
+
+
+def geometric_mean(log_mass: Tensor, group: Tensor, slots: int) -> Tensor:
+    """Of the masses ``[P]`` in each group ``[slots]``. Their product would fade with the length of a number."""
+    totals = sum_by(group, torch.stack([log_mass, torch.ones_like(log_mass)], -1), slots)
+    return (totals[:, 0] / totals[:, 1].clamp_min(1.0)).exp()
+
+
+def expected_values(p: Tensor, values: Tensor, fractions: Tensor, is_fraction: Tensor, gold_width: Tensor) -> Tensor:
+    """Expected value ``[P]`` of each token, float64, in units of its own last place.
+
+    Before the point a token counts by its value: ``6`` where ``45`` stands is 6. After it, digits line up on the left:
+    ``6`` where ``678`` stands is 0.6, that is 600 of its thousandths.
+    """
+    whole = (p @ values).double()
+    part = (p @ fractions).double() * torch.pow(10.0, gold_width)
+    return torch.where(is_fraction, part, whole)
+
+
+def check_range(labels: Tensor, vocab_size: int, ignore_index: int) -> None:
+    """Raise for a label that no logit stands for."""
+    if torch.compiler.is_compiling():
+        return
+    wrong = ((labels < 0) | (labels >= vocab_size)) & (labels != ignore_index)
+    if labels.device.type == "cpu":
+        if bool(wrong.any()):
+            raise ValueError(
+                f"labels holds {int(labels[wrong][0])}: expected token ids in [0, {vocab_size}) or "
+                f"ignore_index={ignore_index}. Is this another tokenizer's text, or another ignore_index?"
+            )
+    else:  # without waiting for the device
+        torch._assert_async(~wrong.any(), f"labels holds ids outside [0, {vocab_size}) that are not ignore_index")
+
+
+def refuse_second_derivative() -> None:
+    """Raise in a backward pass that is asked for a graph of itself (``create_graph=True``)."""
+    if torch.is_grad_enabled():
+        raise RuntimeError(
+            "second derivatives of this loss are not available (create_graph=True): its gradient is written by hand. "
+            "Use F.cross_entropy and the numeric loss on float32 logits, which autograd differentiates twice."
+        )
+
+
+class _LogSumExp(torch.autograd.Function):
+    """Row log-sum-exp in float32 or wider without a wide copy of the rows, forward or backward."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor) -> Tensor:
+        lse = torch.cat([chunk.to(wide(rows.dtype)).logsumexp(-1) for chunk in row_chunks(rows)])
+        ctx.save_for_backward(rows, lse)
+        return lse
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        refuse_second_derivative()
+        rows, lse = ctx.saved_tensors
+        out = torch.empty_like(rows)
+        step = chunk_rows(rows)
+        for chunk, part, value, upstream in zip(*(torch.split(x, step) for x in (rows, out, lse, grad)), strict=True):
+            by_row = upstream[:, None]
+            softmax = (chunk.to(value.dtype) - value[:, None]).exp_()
+            part.copy_(torch.where(by_row == 0, 0.0, softmax.mul_(by_row)))  # NaN where no gradient is asked for stays out
+        return out
+
+
+def log_sum_exp(rows: Tensor, counts: Tensor | None = None) -> Tensor:
+    """``[P, V] -> [P]`` in float32 or wider; rows that do not count ``[P]`` may hold anything."""
+    if torch.compiler.is_compiling():
+        wider = rows.to(wide(rows.dtype))
+        return (wider if counts is None else torch.where(counts[:, None], wider, 0.0)).logsumexp(-1)
+    return _LogSumExp.apply(rows)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def chunk_rows(rows: Tensor, elements: int = 1 << 22) -> int:
+    """How many rows of ``[P, V]`` make a piece of about four million entries."""
+    return max(1, elements // max(1, rows.shape[-1]))
+
+
+def row_chunks(rows: Tensor) -> tuple[Tensor, ...]:
+    """``rows [P, V]`` in pieces, as views."""
+    return torch.split(rows, chunk_rows(rows))
