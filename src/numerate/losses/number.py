@@ -1,6 +1,6 @@
 """number: a kernel distance between the predicted NUMBER and the label, whatever tokens spell it.
 
-The losses above it work token by token, or put a number together from digits that were chosen one by one. For 200 they
+The published losses work token by token, or put a number together from digits that were chosen one by one. For 200 they
 find 199 (three wrong digits) worse than 190; for 0.98 the published NTIL finds 1.01 worse than 1.98. This one measures
 the number itself.
 
@@ -13,7 +13,8 @@ X = Σ_j w_j v_j is a sum of independent parts, and its characteristic function 
 By Bochner's theorem that is the squared MMD between X and Y under the kernel Σ_k a_k cos(ω_k (x - y)): SMMD's kernel
 matching, at NTIL's level. With β = 1 the kernel is the energy distance's -|x - y| between the finest and the coarsest
 frequency, so a certain prediction costs what it is off by, in units of the leading place: 1 for 300 where 200 stands.
-Being a kernel score it is proper: no distribution scores better on average than the true one.
+Being a kernel score it is proper: no distribution scores better on average than the true one, and none as well as long as
+the numeric tokens have fewer distinct values than twice the frequencies.
 
 - *Scale.* Only places relative to the leading one enter, so ten times the label and the prediction cost the same, and a
   number of 300 digits is as safe as one of three.
@@ -25,7 +26,8 @@ Being a kernel score it is proper: no distribution scores better on average than
   grows by ten for each further digit instead of tenfold: so wide an error is wrong by its order of magnitude.
 
 Digits more than ten places below the leading one change the cost by less than one part in a million and are left out; so
-is the choice between ``.`` and a digit. Both are cross-entropy's, to which this is added.
+is the choice between ``.`` and a digit. Both are cross-entropy's, to which this is added. And so is most of a label like
+0.000123, all of which lies far below its leading place.
 """
 
 from __future__ import annotations
