@@ -788,7 +788,7 @@ def test_bad_settings(name: str) -> None:
         ),
         ("smmd", {"form": "fixed"}, ValueError, ["form='fixed'", "'published', 'repaired'"]),
         ("smmd", {"ablation": "none"}, ValueError, ["ablation='none'", "None, 'random', 'shuffled'"]),
-        ("smmd", {"squash": 1.0}, ValueError, ["squash=1.0", "expected", "> 1"]),
+        ("smmd", {"squash": 0.5}, ValueError, ["squash=0.5", "expected", "> 1"]),
         ("smmd", {"squash": "none"}, ValueError, ["squash='none'", "expected", "'auto'"]),
         ("smmd", {"gram": torch.eye(4)}, ValueError, ["gram", "(4, 4)", "[10, 10]"]),
         ("smmd", {"gram": torch.eye(10).roll(1, 0)}, ValueError, ["gram", "not symmetric", "expected", "(K + K.T) / 2"]),
