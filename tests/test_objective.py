@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+import numerate.objective
 from numerate import LOSSES, NumericObjective, NumericVocab, SMMDLoss
 
 TEXTS = [*"0123456789", ".", "-", ",", ")", "x", " "]
@@ -167,11 +168,15 @@ def test_another_ignore_index() -> None:
     assert torch.equal(ours.loss, NumericObjective(SMMDLoss(VOCAB))(logits, plain_labels).loss)
 
 
-def test_without_grad_nothing_is_kept() -> None:
+def test_without_grad_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     logits, labels = batch()
     with_grad = NumericObjective(SMMDLoss(VOCAB))(logits.clone().requires_grad_(), labels).loss
+    softmax = numerate.objective._softmax
+    kept: list[bool] = []
+    monkeypatch.setattr(numerate.objective, "_softmax", lambda *at, keep: kept.append(keep) or softmax(*at, keep=keep))
     with torch.no_grad():
         out = NumericObjective(SMMDLoss(VOCAB))(logits.clone().requires_grad_(), labels)
+    assert kept == [False]
     assert not out.loss.requires_grad
     assert torch.allclose(out.loss, with_grad, rtol=1e-12)
 

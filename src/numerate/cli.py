@@ -16,8 +16,8 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 import numerate
-from numerate.bench.fused import SHAPES, bench_fused
-from numerate.bench.losses import bench_losses
+from numerate.bench.fused import SHAPES, FusedBench, bench_fused
+from numerate.bench.losses import LossesBench, bench_losses
 from numerate.bench.picture import plot_fused
 from numerate.inspection import EXAMPLES, Inspection, Reading, inspect_tokenizer
 from numerate.pictures import plot_loss
@@ -129,10 +129,7 @@ def bench_losses_command(
     console.print(
         f"ntil is {result.ntil_speedup:,.0f} times faster than its loops; the two differ by {result.ntil_disagreement:.1e}."
     )
-    if json_file is not None:
-        json_file.parent.mkdir(parents=True, exist_ok=True)
-        json_file.write_text(json.dumps(result.to_dict(), indent=2), encoding="utf-8")
-        console.print(Text.assemble("figures in ", (str(json_file), "bold")), soft_wrap=True)
+    _save_figures(console, result, json_file)
 
 
 @bench.command("fused")
@@ -173,12 +170,16 @@ def bench_fused_command(
         if case.did_not_fit:
             console.print(f"Did not fit in memory: {', '.join(case.did_not_fit)}.")
         console.print(f"Largest error against float64: {case.error:.1e}; the plain path's: {case.plain_error:.1e}.")
-    if json_file is not None:
-        json_file.parent.mkdir(parents=True, exist_ok=True)
-        json_file.write_text(json.dumps(result.to_dict(), indent=2), encoding="utf-8")
-        console.print(Text.assemble("figures in ", (str(json_file), "bold")), soft_wrap=True)
+    _save_figures(console, result, json_file)
     if plot is not None:
         console.print(Text.assemble("picture in ", (str(plot_fused(result, plot)), "bold")), soft_wrap=True)
+
+
+def _save_figures(console: Console, result: LossesBench | FusedBench, file: Path | None) -> None:
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(result.to_dict(), indent=2), encoding="utf-8")
+        console.print(Text.assemble("figures in ", (str(file), "bold")), soft_wrap=True)
 
 
 def _print_inspection(console: Console, name: str, inspection: Inspection) -> None:
