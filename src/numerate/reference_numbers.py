@@ -72,7 +72,7 @@ def numbers_reference(
     ``thousands``, a comma joins where one to three digits stand before it and exactly three after it.
     """
     digits = {token.token_id: token for token in vocab.tokens}
-    flags = vocab.flag_table.tolist()
+    flags = vocab.flag_table.tolist()[1:-1]
     size = len(labels)
 
     def is_digit(at: int) -> bool:

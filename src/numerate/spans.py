@@ -200,9 +200,8 @@ def find_numbers(
         check_position_ids(position_ids, labels)
     shape = labels.shape
     labels = labels.reshape(-1, shape[-1]).long()
-    labels = torch.where(labels == ignore_index, -1, labels)
-    index = look_up(index_table, labels, -1)
-    flags = look_up(flag_table, labels, 0).long()
+    index = look_up(index_table, labels, ignore_index)
+    flags = look_up(flag_table, labels, ignore_index).long()
 
     def has(bit: int) -> Tensor:
         return (flags & bit) != 0
@@ -295,7 +294,7 @@ def find_numbers_among(
     Text between numbers only cuts them apart, so most labels need not be looked at.
     """
     flat = labels.reshape(-1)
-    rows = look_up(part_table, torch.where(flat == ignore_index, -1, flat), False).nonzero()[:, 0]
+    rows = look_up(part_table, flat, ignore_index).nonzero()[:, 0]
     follows = torch.cat([rows[:1] < 0, rows.diff() == 1]) & (rows % labels.shape[-1] != 0)
     if position_ids is not None:
         follows = follows & (position_ids.reshape(-1)[rows] != 0)

@@ -239,15 +239,15 @@ class NumericVocab:
 
     @cached_property
     def index_table(self) -> Tensor:
-        """``[vocab_size]``: token id to index, -1 where a token is not a number."""
-        table = torch.full((self.vocab_size,), -1)
-        table[self.token_ids] = torch.arange(self.size)
+        """Index of each token among the numeric ones, -1 where it is none; for :func:`look_up`."""
+        table = torch.full((self.vocab_size + 2,), -1)
+        table[self.token_ids + 1] = torch.arange(self.size)
         return table
 
     @cached_property
     def flag_table(self) -> Tensor:
-        """``[vocab_size]``: token id to what it does to numbers around it, as bits."""
-        table = torch.zeros(self.vocab_size, dtype=torch.uint8)
+        """What each token does to numbers around it, as bits; for :func:`look_up`."""
+        table = torch.zeros(self.vocab_size + 2, dtype=torch.uint8)
         spaced = [token.token_id for token in self.tokens if token.text.startswith(" ") or not self.composes]
         for bit, ids in (
             (POINT, self.point_ids),
@@ -258,18 +258,18 @@ class NumericVocab:
             (SPACED, (*spaced, *self.spaced_minus_ids)),
         ):
             if ids:
-                table[torch.tensor(ids)] |= bit
+                table[torch.tensor(ids) + 1] |= bit
         return table
 
     @cached_property
     def part_table(self) -> Tensor:
-        """``[vocab_size]``: whether a token can be part of a number, or tells a sign from a minus."""
+        """Whether each token can be part of a number, or tells a sign from a minus; for :func:`look_up`."""
         return (self.index_table >= 0) | (self.flag_table != 0)
 
     def index_of(self, labels: Tensor) -> Tensor:
         """Index of each label among the numeric tokens, -1 where it is none of them."""
         check_labels(labels)
-        return look_up(self.index_table.to(labels.device), labels, -1)
+        return look_up(self.index_table.to(labels.device), labels)
 
     # Keeping it
 
@@ -315,11 +315,15 @@ class NumericVocab:
         return f"NumericVocab({parts})"
 
 
-def look_up(table: Tensor, labels: Tensor, default: int | bool) -> Tensor:
-    """``table[labels]``, and ``default`` where a label lies outside the table (ignored labels, padded vocabularies)."""
-    labels = labels.long()
-    inside = (labels >= 0) & (labels < table.shape[0])
-    return torch.where(inside, table[torch.where(inside, labels, 0)], default)
+def look_up(table: Tensor, labels: Tensor, ignore_index: int = -1) -> Tensor:
+    """The entry of each label in a ``[vocab_size + 2]`` table, in which token id i stands at i + 1.
+
+    The ends stand for labels outside the vocabulary: ignored ones and those of padded vocabularies.
+    """
+    if ignore_index >= 0:
+        labels = torch.where(labels == ignore_index, -1, labels)
+    at = (labels.long() + 1).clamp_(0, table.shape[0] - 1)
+    return table.index_select(0, at.flatten()).view(labels.shape)
 
 
 def _ordered(tokens: Iterable[NumericToken]) -> tuple[NumericToken, ...]:

@@ -65,6 +65,7 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
     zero_when_certain: ClassVar[bool] = True  # a certain right answer costs nothing (not so for smoothed targets)
     level: Level = "token"
     numbers: Numbers = "values"
+    scores_signs = False  # whether it looks at the logits where a minus stands, too
 
     values: Tensor
     columns: Tensor
@@ -173,7 +174,7 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
         rows: Tensor | None = None
         spans: NumberSpans | None = None
         if self.level == "token" and self.places == "uniform":
-            index = look_up(tables[0], torch.where(labels == ignore_index, -1, labels).flatten(), -1)
+            index = look_up(tables[0], labels.flatten(), ignore_index)
             rows = (index >= 0).nonzero()[:, 0] if compact else None
             index = take(index, rows)
         else:
@@ -185,14 +186,13 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
                 spans, kept = find_numbers(labels, *tables, **options), None  # type: ignore[arg-type]
             spans = NumberSpans(**{f.name: take(getattr(spans, f.name).flatten(), kept) for f in fields(spans)})
             index = spans.index
-        sequence = torch.arange(labels.numel(), device=labels.device) // labels.shape[-1]
+        all_count = compact and not self.scores_signs
         return Targets(
             rows=rows,
-            index=index.clamp_min(0),
-            counts=index >= 0,
+            index=index if all_count else index.clamp_min(0),
+            counts=None if all_count else index >= 0,
             spans=spans,
             weights=None if weights is None else take(weights.flatten(), rows).double(),
-            sequence=take(sequence, rows),
             shape=labels.shape,
         )
 
@@ -205,8 +205,8 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
         return tuple(table.to(device) for table in tables)
 
     def looks_at(self, spans: NumberSpans) -> Tensor:
-        """Which positions' logits the loss needs: those whose label is a numeric token."""
-        return spans.is_digit
+        """Which positions' logits the loss needs: those whose label is a numeric token, and signs if it scores them."""
+        return spans.is_digit | spans.is_sign if self.scores_signs else spans.is_digit
 
     def select(self, logits: Tensor, targets: Targets) -> tuple[Tensor, Tensor | None]:
         """``z [P, N]`` and, where the loss asks for it, ``lse [P]``, in float32 or wider."""
@@ -226,12 +226,11 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
 
     def _per_row(self, z: Tensor, lse: Tensor | None, targets: Targets) -> Tensor:
         # Rows that do not count are blanked before the arithmetic: a NaN in them must reach neither value nor gradient.
-        z = torch.where(targets.counts[:, None], z, 0.0)
-        lse = None if lse is None else torch.where(targets.counts, lse, 0.0)
+        z, lse = targets.blank(z), None if lse is None else targets.blank(lse)
         cost = self.cost(z, lse, targets.index)
         if self.outside == "penalize" and not self.costs_outside:
             cost = self.charge_outside(cost, self.mass(z, lse))
-        cost = torch.where(targets.counts, cost, 0.0)
+        cost = targets.blank(cost)
         if self.places != "uniform":
             cost = cost * place_weights(targets, self.places, self.place_sigma, self.numbers).to(cost.dtype)
         return cost if targets.weights is None else cost * targets.weights.to(cost.dtype)
@@ -243,10 +242,12 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
     def units(self, targets: Targets) -> Tensor:
         """How many units, or how much weight, the rows' total is a sum over."""
         counts = self.unit_rows(targets)
-        return counts.sum() if targets.weights is None else torch.where(counts, targets.weights, 0.0).sum()
+        if targets.weights is not None:
+            return (targets.weights if counts is None else torch.where(counts, targets.weights, 0.0)).sum()
+        return torch.full((), targets.slots, device=targets.index.device) if counts is None else counts.sum()
 
-    def unit_rows(self, targets: Targets) -> Tensor:
-        """One row for each unit that ``"mean"`` averages over."""
+    def unit_rows(self, targets: Targets) -> Tensor | None:
+        """One row for each unit that ``"mean"`` averages over; None: all rows."""
         return targets.counts
 
     # Mass outside the numeric tokens

@@ -139,18 +139,17 @@ class NTILLoss(NumericLoss):
     def _per_row(self, z: Tensor, lse: Tensor | None, targets: Targets) -> Tensor:
         spans = targets.spans
         assert spans is not None
-        counts, slots = targets.counts, targets.slots
-        z = torch.where(counts[:, None], z, 0.0)
-        group = torch.where(counts, spans.number_of, -1)  # [P]
+        slots, group = targets.slots, targets.group
+        z = targets.blank(z)
         place_weight = place_weights(targets, "exponential", self.place_sigma, self.numbers)
         emd = emd_loss(z, targets.index, self.matrix("distance", z.dtype)).double() * place_weight
-        emd = torch.where(counts, emd, 0.0)
+        emd = targets.blank(emd)
 
         guess, value, eps = self._whole_numbers(z, targets, group)
         whole = ntil_loss(torch.zeros_like(guess), guess, value, eps, self.alpha, self.beta, 0.0)  # [slots]
         whole = torch.where(spans.is_start, whole[group.clamp_min(0)], 0.0)  # [P], at the first digit of each number
         unit, size = (group, slots) if self.average == "number" else (targets.sequence, targets.shape[:-1].numel())
-        members = torch.stack([counts, spans.is_start], -1).double()
+        members = torch.stack([spans.is_digit, spans.is_start], -1).double()
         tokens, numbers = sum_by(unit, members, size)[unit.clamp_min(0)].clamp_min(1.0).unbind(-1)
         cost = (self.emd_weight * emd / tokens + whole / numbers).to(z.dtype)
         if self.outside == "penalize":
@@ -158,8 +157,7 @@ class NTILLoss(NumericLoss):
             most = math.log(10) * (spans.leading - spans.last).double() + self.values.max().log1p()
             worst_whole = torch.where(spans.is_start, self.alpha + self.beta * most, 0.0)
             worst = self.emd_weight * self.distance.max() * place_weight / tokens + worst_whole / numbers
-            charged = self.charge_outside(cost, self.mass(z, torch.where(counts, lse, 0.0)), worst)
-            cost = torch.where(counts, charged, 0.0)
+            cost = targets.blank(self.charge_outside(cost, self.mass(z, targets.blank(lse)), worst))
         if targets.weights is None:
             return cost
         weight = sum_by(torch.where(spans.is_start, spans.number_of, -1), targets.weights, slots)
@@ -180,7 +178,7 @@ class NTILLoss(NumericLoss):
         aligned = torch.where(spans.is_fraction, gold_width - self.widths[best], 0.0)
         hard = self.values[best] * torch.pow(10.0, aligned)
         straight = hard + (mean - mean.detach())  # the value of the likeliest token, the gradient of the mean
-        place = torch.where(targets.counts, spans.relative_place, 0.0)
+        place = targets.blank(spans.relative_place)
         # Beyond what float64 tells apart, a unit in the last place would be nothing.
         ulp = torch.pow(10.0, (spans.last - spans.leading).clamp_min(-EXACT_DIGITS).double())
         eps = torch.where(spans.is_start, ulp, 0.0)

@@ -145,26 +145,25 @@ class NTLLoss(NumericLoss):
             return super()._per_row(z, lse, targets)
         spans = targets.spans
         assert spans is not None
-        z = torch.where(targets.counts[:, None], z, 0.0)
+        z = targets.blank(z)
         p = z.softmax(-1)
         whole_values, fraction_values = self.matrix("token_values", z.dtype), self.matrix("fraction_values", z.dtype)
         gold_width = self.widths[targets.index].double()
         guess = expected_values(p, whole_values, fraction_values, spans.is_fraction, gold_width)
-        group = torch.where(targets.counts, spans.number_of, -1)
-        place = torch.where(targets.counts, spans.relative_place, 0.0)
+        group, place = targets.group, targets.blank(spans.relative_place)
         totals = sum_by(group, torch.stack([guess * place, spans.relative_values], -1), targets.slots)  # [slots, 2]
         # In units of the leading place, so that no number is too long; eps is float32's, as published, in those units.
         eps = torch.finfo(torch.float32).eps
         cost = ntl_number_loss(totals[:, 0], totals[:, 1], eps).to(z.dtype)
         if self.outside == "penalize":
             assert lse is not None
-            row_mass = torch.where(targets.counts, self.mass(z, torch.where(targets.counts, lse, 0.0)).log(), 0.0)
+            row_mass = targets.blank(self.mass(z, targets.blank(lse)).log())
             looked_at = torch.where(spans.is_start, group, -1) if self.mass_at_start else group
             cost = self.charge_outside(cost, geometric_mean(row_mass, looked_at, targets.slots))
         cost = torch.where(spans.is_start, cost[group.clamp_min(0)], 0.0)
         return cost if targets.weights is None else cost * targets.weights.to(cost.dtype)
 
-    def unit_rows(self, targets: Targets) -> Tensor:
+    def unit_rows(self, targets: Targets) -> Tensor | None:
         """Positions; for ``kind="number"``, the first digit of each number."""
         if self.kind != "number":
             return super().unit_rows(targets)

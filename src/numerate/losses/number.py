@@ -40,7 +40,7 @@ from torch import Tensor
 from numerate.checks import check_number
 from numerate.losses.base import Fit, NumericLoss, Outside
 from numerate.losses.rows import Targets, geometric_mean
-from numerate.spans import NumberSpans, sum_by
+from numerate.spans import sum_by
 from numerate.vocab import NumericVocab
 
 PER_DECADE = 10  # frequencies a decade: dividing a place by ten is then a shift of ten in the table of phases
@@ -114,6 +114,7 @@ class NumberLoss(NumericLoss):
         phases = self._phases(vocab, lowest).T  # [N, columns]
         self._keep_matrix("waves", torch.stack([phases.cos(), phases.sin()], -1).flatten(1))
         if vocab.minus_ids and vocab.composes:
+            self.scores_signs = True
             self._read_columns(torch.cat([vocab.token_ids, torch.tensor(vocab.minus_ids)]))
         self.worst.copy_(4 * weight.sum())  # |φ| is at most 1, and so is the label's
 
@@ -142,15 +143,12 @@ class NumberLoss(NumericLoss):
         """Sign, point, multi-digit tokens and leading zeros are all part of it."""
         return "good", "" if vocab.minus_ids or not vocab.composes else "no minus token: signs are not scored"
 
-    def looks_at(self, spans: NumberSpans) -> Tensor:
-        """The digits of a number, and its sign."""
-        return spans.is_digit | spans.is_sign
-
     def _per_row(self, z: Tensor, lse: Tensor | None, targets: Targets) -> Tensor:
         spans = targets.spans
         assert spans is not None
         digit, slots = spans.is_digit, targets.slots
-        z = torch.where((digit | spans.is_sign)[:, None], z, 0.0)
+        if targets.rows is None:
+            z = torch.where(self.looks_at(spans)[:, None], z, 0.0)
         group = torch.where(digit, spans.number_of, -1)  # [P]
         # The product of the tokens' φ, through their logarithms: a number's tokens are a sum over rows.
         phi = torch.view_as_real(sum_by(group, self._log_phi(z[:, : self.vocab.size], targets), slots).exp())  # [slots, K, 2]
@@ -198,7 +196,7 @@ class NumberLoss(NumericLoss):
         assert spans is not None
         first = torch.where(spans.is_start, spans.number_of, -1)
         negative = sum_by(first, spans.negative.to(z.dtype), targets.slots)
-        if self.columns.shape[0] == self.vocab.size:
+        if not self.scores_signs:
             return 1 - 2 * negative, 1 - 2 * negative
         chance = z.softmax(-1)[:, self.vocab.size :].sum(-1)  # [P] of a minus here, against a digit
         # A sign is decided at the minus, where the label has one, else at the first digit. A minus that is part of a

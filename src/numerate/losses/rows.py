@@ -19,10 +19,9 @@ class Targets:
 
     rows: Tensor | None  # [P] positions in the flattened labels; None: all of them
     index: Tensor  # [P] index of the label among the numeric tokens; 0 where it is none
-    counts: Tensor  # [P] whether the label is a numeric token
+    counts: Tensor | None  # [P] whether the label is a numeric token; None: all of them are
     spans: NumberSpans | None  # [P] each, the numbers the rows belong to
     weights: Tensor | None  # [P] the caller's position weights
-    sequence: Tensor  # [P] which sequence a row comes from
     shape: torch.Size  # of the labels
 
     def to(self, device: torch.device) -> Self:
@@ -32,10 +31,12 @@ class Targets:
         parts: dict[str, Any] = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
         of_spans = {} if self.spans is None else vars(self.spans)
         every = [*parts.values(), *of_spans.values()]
-        # Whole numbers of any kind fit float64 here: positions, indices and exponents lie far below 2^53.
-        packed = torch.stack([value.double() for value in every])
-        packed = (packed.pin_memory() if device.type == "cuda" else packed).to(device, non_blocking=True)
-        moved = iter([row.to(value.dtype) for row, value in zip(packed, every, strict=True)])
+        packed = torch.empty((len(every), self.slots), dtype=torch.int64, pin_memory=device.type == "cuda")
+        torch.stack([value.view(torch.int64) if value.itemsize == 8 else value.long() for value in every], out=packed)
+        rows = packed.to(device, non_blocking=True)
+        moved = iter(
+            row.view(value.dtype) if value.itemsize == 8 else row.to(value.dtype) for row, value in zip(rows, every, strict=True)
+        )
         parts = {name: next(moved) for name in parts}
         spans = None if self.spans is None else replace(self.spans, **{name: next(moved) for name in of_spans})
         return replace(self, spans=spans, **parts)
@@ -44,6 +45,24 @@ class Targets:
     def slots(self) -> int:
         """Room for the numbers: there are never more of them than rows."""
         return self.index.shape[0]
+
+    @property
+    def sequence(self) -> Tensor:
+        """Which sequence each row comes from."""
+        rows = torch.arange(self.slots, device=self.index.device) if self.rows is None else self.rows
+        return rows // self.shape[-1]
+
+    @property
+    def group(self) -> Tensor:
+        """Which number each row belongs to, -1 where it does not count."""
+        assert self.spans is not None
+        return self.spans.number_of if self.counts is None else torch.where(self.counts, self.spans.number_of, -1)
+
+    def blank(self, x: Tensor) -> Tensor:
+        """``x [P, ..]``, zero in the rows that do not count."""
+        if self.counts is None:
+            return x
+        return torch.where(self.counts if x.dim() == 1 else self.counts[:, None], x, 0.0)
 
 
 def take(flat: Tensor, rows: Tensor | None) -> Tensor:
@@ -56,14 +75,16 @@ def wide(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-def divide(total: Tensor, count: Tensor) -> Tensor:
+def divide(total: Tensor, count: Tensor | float) -> Tensor:
     """``total / count``, and zero, still connected to the graph, where there is nothing to count."""
+    if not isinstance(count, Tensor):
+        return total / (count if count > 0 else 1)
     return total / torch.where(count > 0, count, 1).to(total.dtype)
 
 
 def residual(z: Tensor, target: Tensor) -> Tensor:
     """``r = p - e_t``: the softmax ``[P, N]`` of the rows less one at the target."""
-    return z.softmax(-1).scatter_add(-1, target[:, None], -torch.ones_like(z[:, :1]))
+    return z.softmax(-1).scatter_add(-1, target[:, None], torch.full_like(z[:, :1], -1.0))
 
 
 def place_weights(targets: Targets, places: Places, sigma: float, numbers: Numbers) -> Tensor:
@@ -75,10 +96,9 @@ def place_weights(targets: Targets, places: Places, sigma: float, numbers: Numbe
         # Beyond 15 places all weigh alike, or a number of 400 digits would weigh 10^31; the published code has no bound.
         return (1 + sigma) ** (right.clamp_max(EXACT_DIGITS) if numbers == "values" else right)
     # Linear: n, n-1, .., 1 over the digits; each token has the weight of its last digit, and the mean over a number is 1.
-    raw = torch.where(targets.counts, right + 1, 0.0)
-    group = torch.where(targets.counts, spans.number_of, -1)
+    raw, group = targets.blank(right + 1), targets.group
     total = sum_by(group, raw, targets.slots)
-    tokens = sum_by(group, targets.counts.double(), targets.slots)
+    tokens = sum_by(group, torch.ones_like(raw), targets.slots)
     return raw * (tokens / total.clamp_min(1.0))[group.clamp_min(0)]
 
 

@@ -32,20 +32,19 @@ Terms = Literal["smmd", "mmd", "smooth"]
 Form = Literal["published", "repaired"]
 
 
-def smmd_loss(
-    logits: Tensor, target: Tensor, gram: Tensor, alpha: float, degree: Tensor | None = None, terms: Terms = "smmd"
-) -> Tensor:
-    """SMMD of each row: logits ``[P, N]``, target index ``[P]``, gram ``[N, N]``, degree ``[N]`` (its row sums) to ``[P]``.
+def smmd_matrix(gram: Tensor, alpha: float, degree: Tensor | None = None, terms: Terms = "smmd") -> Tensor:
+    """M ``[N, N]`` of the cost ``r' M r``: ``(1 - alpha) K + alpha D``. ``degree [N]``: the gram's row sums unless given.
 
     ``terms="smooth"`` is weighed by alpha as well, so that the two terms add up to the whole.
     """
+    of_gram, of_degree = {"mmd": (1.0, 0.0), "smooth": (-alpha, alpha), "smmd": (1 - alpha, alpha)}[terms]
+    return of_gram * gram + of_degree * torch.diag(gram.sum(-1) if degree is None else degree)
+
+
+def smmd_loss(logits: Tensor, target: Tensor, matrix: Tensor) -> Tensor:
+    """SMMD of each row: logits ``[P, N]``, target index ``[P]``, :func:`smmd_matrix` ``[N, N]`` to ``[P]``."""
     r = residual(logits, target)  # [P, N]
-    mmd = ((r @ gram) * r).sum(-1)
-    if terms == "mmd":
-        return mmd
-    degree = gram.sum(-1) if degree is None else degree
-    smooth = (r.square() * degree).sum(-1) - mmd
-    return alpha * smooth if terms == "smooth" else mmd + alpha * smooth
+    return ((r @ matrix) * r).sum(-1)
 
 
 class SMMDLoss(NumericLoss):
@@ -78,7 +77,7 @@ class SMMDLoss(NumericLoss):
     name = "smmd"
     strictly_proper = True
     gram: Tensor
-    degree: Tensor
+    whole: Tensor
 
     def __init__(
         self,
@@ -122,11 +121,10 @@ class SMMDLoss(NumericLoss):
         self.alpha = float(0.5 / degree.mean().clamp_min(1e-12)) if alpha is None else check_number("alpha", alpha, least=0.0)
         if form == "repaired":
             degree = degree.mean().expand_as(degree)
-        self._keep_matrix("gram", matrix)
-        self._keep_matrix("degree", degree)
+        self._keep("gram", matrix)
+        whole = smmd_matrix(matrix, self.alpha, degree, terms)
+        self._keep_matrix("whole", whole)
         # Cost of a certain i where j is true: r has a 1 and a -1, so r'Mr is M_ii + M_jj - 2 M_ij.
-        mixed = {"mmd": (1.0, 0.0), "smooth": (-self.alpha, self.alpha), "smmd": (1 - self.alpha, self.alpha)}[terms]
-        whole = mixed[0] * matrix + mixed[1] * torch.diag(degree)
         self.worst.copy_((whole.diagonal()[:, None] + whole.diagonal() - 2 * whole).max())
 
     @classmethod
@@ -145,8 +143,7 @@ class SMMDLoss(NumericLoss):
 
     def cost(self, z: Tensor, lse: Tensor | None, target: Tensor) -> Tensor:
         """See :func:`smmd_loss`."""
-        gram, degree = self.matrix("gram", z.dtype), self.matrix("degree", z.dtype)
-        cost = smmd_loss(z, target, gram, self.alpha, degree, self.terms)
+        cost = smmd_loss(z, target, self.matrix("whole", z.dtype))
         return cost.relu() if self.clips else cost
 
 
