@@ -185,14 +185,15 @@ class NumericObjective(nn.Module):
         )
         return output
 
-    def denominator(self, items: Tensor, numeric: Tensor) -> Tensor:
+    def denominator(self, items: float | Tensor, numeric: float | Tensor) -> float | Tensor:
         """What the numeric sum is divided by."""
         return numeric if self.normalize == "numeric" else items
 
-    def factor(self, ce: Tensor, numeric: Tensor) -> Tensor | float:
-        """What the normalised numeric term is multiplied by; carries no gradient."""
+    def factor(self, ce: Tensor | None, numeric: Tensor) -> Tensor | float:
+        """What the normalised numeric term is multiplied by; carries no gradient. A fixed scale looks at neither."""
         if self.scale == "fixed":
             return self.weight
+        assert ce is not None
         return self.weight * (ce / (numeric + _MATCH_EPS)).detach()
 
     def _by_autograd(

@@ -11,7 +11,6 @@ from torch import Tensor
 from numerate.checks import check_choice, check_labels, check_number, choices
 from numerate.fused.head import Head
 from numerate.fused.operator import FusedObjective, Labels, Plan, one_thread
-from numerate.losses.rows import check_range
 from numerate.objective import NumericObjective, ObjectiveOutput
 
 Impl = Literal["auto", "torch", "triton"]
@@ -51,21 +50,21 @@ def fused_objective(
             f"hidden has dtype {hidden.dtype} and weight {weight.dtype}: expected the same; use weight.to(hidden.dtype)."
         )
 
-    ids = labels.cpu()
-    read = Labels(
-        ids=ids.long(),
-        weights=None if weights is None else weights.cpu(),
-        position_ids=None if position_ids is None else position_ids.cpu(),
-        num_items=None if num_items is None else torch.as_tensor(num_items),
-        num_numeric=None if num_numeric is None else torch.as_tensor(num_numeric),
-    )
-    plan = _plan(impl, hidden, weight, ids.numel(), max_logits_mib, accumulate)
+    plan = _plan(impl, hidden, weight, labels.numel(), max_logits_mib, accumulate)
     head = Head(weight.detach(), None if bias is None else bias.detach(), logit_scale, softcap)
     if not torch.is_grad_enabled():
         hidden, weight, bias = hidden.detach(), head.weight, head.bias
     flat = hidden.reshape(-1, hidden.shape[-1]).contiguous()
     with torch.autocast(hidden.device.type, enabled=False), one_thread(hidden.device):
-        check_range(ids, weight.shape[0], objective.ignore_index)
+        # Last of all that can be done before: it waits for the device, which then has nothing to do until the first product.
+        read = Labels(
+            ids=labels.cpu().long(),
+            here=labels if labels.device == hidden.device else None,
+            weights=None if weights is None else weights.cpu(),
+            position_ids=None if position_ids is None else position_ids.cpu(),
+            num_items=_known(num_items),
+            num_numeric=_known(num_numeric),
+        )
         results = FusedObjective.apply(flat, weight, bias, read, objective, head, plan)  # type: ignore[no-untyped-call]
     return ObjectiveOutput(*results)
 
@@ -85,10 +84,15 @@ def _plan(impl: Impl, hidden: Tensor, weight: Tensor, tokens: int, max_logits_mi
     if impl == "triton":
         from numerate.fused import rows_triton
 
-        return Plan(rows_triton.cross_entropy_rows_, rows_triton.rescale_, rows, dtype)
+        return Plan(rows_triton.cross_entropy_rows_, rows_triton.join_, rows_triton.rescale_, rows, dtype)
     from numerate.fused import rows_torch
 
-    return Plan(rows_torch.cross_entropy_rows_, rows_torch.rescale_, rows, dtype)
+    return Plan(rows_torch.cross_entropy_rows_, rows_torch.join_, rows_torch.rescale_, rows, dtype)
+
+
+def _known(count: int | float | Tensor | None) -> float | Tensor | None:
+    """A count as a plain number, unless it lies on another device: asking for it there would mean waiting."""
+    return count.item() if isinstance(count, Tensor) and count.device.type == "cpu" else count
 
 
 def default_logits_mib(device: torch.device) -> float:

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from numerate.fused import rows_torch
 from numerate.fused.head import Head
-from numerate.losses.rows import Targets, divide, refuse_second_derivative, take, wide
+from numerate.losses.rows import Targets, check_range, divide, refuse_second_derivative, take, wide
 from numerate.objective import NumericObjective, numeric_gradient
 
 
@@ -54,6 +54,7 @@ class Plan:
     """How the work is done."""
 
     row_pass: RowPass
+    join: Callable[..., None]  # rows_torch.join_, or one like it
     rescale: Callable[[Tensor, Tensor], None]  # multiplies in place
     chunk: int  # rows of logits at a time
     accumulate: torch.dtype  # of the head's gradient, summed over chunks
@@ -61,13 +62,14 @@ class Plan:
 
 @dataclass(frozen=True)
 class Labels:
-    """Labels, and what is known of the step, on the CPU."""
+    """Labels, and what is known of the step."""
 
-    ids: Tensor  # [.., T]
-    weights: Tensor | None
-    position_ids: Tensor | None
-    num_items: Tensor | None
-    num_numeric: Tensor | None
+    ids: Tensor  # [.., T], on the CPU
+    here: Tensor | None  # the same on the device, if they came from there
+    weights: Tensor | None  # on the CPU
+    position_ids: Tensor | None  # on the CPU
+    num_items: float | Tensor | None
+    num_numeric: float | Tensor | None
 
 
 class FusedObjective(torch.autograd.Function):
@@ -127,18 +129,21 @@ class _Run:
         self.device, self.dtype = hidden.device, wide(hidden.dtype)
         ids = labels.ids.reshape(-1)
         self.valid = ids != objective.ignore_index
-        kept = self.valid.nonzero()[:, 0]
-        self.rows = None if kept.shape[0] == ids.shape[0] else self._here(kept)
+        self.rows: Tensor | None = None
+        if not self.valid.all():
+            kept = self.valid.nonzero()[:, 0]
+            ids, self.rows = ids[kept], self._here(kept)
+        check_range(ids, head.weight.shape[0], objective.ignore_index)
         self.h = take(hidden, self.rows)  # [R, H], the rows with a label
-        self.targets_of_rows = self._here(ids[kept])
-        # Counts stay where they are: a 0-d tensor on the CPU divides one on the device without a copy.
-        self.items = torch.as_tensor(kept.shape[0]) if labels.num_items is None else labels.num_items
+        on_device = labels.here if self.rows is None else None
+        self.targets_of_rows = self._here(ids) if on_device is None else on_device.reshape(-1).long()
+        self.items = ids.shape[0] if labels.num_items is None else labels.num_items
         # A row's share of the mean is too small a number for float16: there the gradients are larger by a power of two
         # until the upstream scalar, which may be as large, is known.
-        self.gain = 2.0 ** round(math.log2(max(1, kept.shape[0]))) if hidden.dtype == torch.float16 else 1.0
-        self.share = divide(torch.full((), self.gain, dtype=self.dtype, device=self.device), self.items)
-        self.starts = range(0, kept.shape[0], plan.chunk)
-        self.buffer = hidden.new_empty((min(plan.chunk, kept.shape[0]), head.weight.shape[0]))
+        self.gain = 2.0 ** round(math.log2(max(1, ids.shape[0]))) if hidden.dtype == torch.float16 else 1.0
+        self.share = self._scalar(self.gain, self.items)
+        self.starts = range(0, ids.shape[0], plan.chunk)
+        self.buffer = hidden.new_empty((min(plan.chunk, ids.shape[0]), head.weight.shape[0]))
         self.by_lse: Tensor | None = None
         self.d_hidden: Tensor | None = None
         self.d_weight: Tensor | None = None
@@ -167,43 +172,34 @@ class _Run:
             rows_lse = lse[self.numeric_rows] if loss.uses_lse and lse is not None else None
             total, dz, dlse = numeric_gradient(loss, z, rows_lse, targets, needs_grad=self.needs_grad)
             term = divide(total, count)
+        if ce is None and objective.scale == "match_ce":
+            ce = divide(self.share.new_zeros(()) if passed is None else passed[2].sum(), self.items)  # of the only chunk
+        numeric_share = self._scalar(self.gain * objective.factor(ce, term), count)
         if dlse is not None:
-            assert ce is not None
-            scale = self.gain * objective.factor(ce, term) * divide(torch.ones_like(term), count)
-            self.by_lse = self.share.expand(self.h.shape[0]).mul(0).index_copy(0, self.numeric_rows, scale * dlse)
-        self.nll_sum = torch.zeros((), dtype=self.dtype, device=self.device)
+            self.by_lse = self.share.expand(self.h.shape[0]).mul(0).index_copy(0, self.numeric_rows, numeric_share * dlse)
+        sums = []
         for number, start in enumerate(self.starts):
-            self._finish_chunk(number, self._pass_chunk(start) if passed is None else passed, z, dz, ce, term, count)
+            logits, chunk_lse, nll = self._pass_chunk(start) if passed is None else passed
             passed = None
+            sums.append(nll.sum())
+            if dz is not None:
+                mine = slice(self.edges[number], self.edges[number + 1])
+                self._join(logits, start, chunk_lse, z[mine], dz[mine], self.numeric_rows[mine], numeric_share)
+                self._products_back(logits, slice(start, start + logits.shape[0]))
         del self.buffer
         self._finish()
-        ce = divide(self.nll_sum, self.items)
-        return ce + objective.factor(ce, term) * term, ce, term, self._here(self.items), self._here(numeric)
-
-    def _finish_chunk(
-        self,
-        number: int,
-        passed: tuple[Tensor, Tensor, Tensor],
-        z: Tensor,
-        dz: Tensor | None,
-        ce: Tensor | None,
-        term: Tensor,
-        count: Tensor,
-    ) -> None:
-        """Count a chunk's cross-entropy, join the numeric gradient to its own, and take both through the products."""
-        logits, lse, nll = passed
-        self.nll_sum += nll.sum()
-        if dz is None:
-            return
-        # With one chunk its own cross-entropy is all there is; with a fixed scale the factor does not look at it.
-        factor = self.objective.factor(divide(self.nll_sum, self.items) if ce is None else ce, term)
-        start, mine = self.starts[number], slice(self.edges[number], self.edges[number + 1])
-        dz = divide(self.gain * factor * dz[mine], count)
-        self._join(logits, start, lse, z[mine], dz, self.numeric_rows[mine])
-        self._products_back(logits, slice(start, start + logits.shape[0]))
+        ce = divide(torch.stack(sums).sum() if sums else self.share.new_zeros(()), self.items)
+        return ce + objective.factor(ce, term) * term, ce, term, self._scalar(self.items), self._scalar(numeric)
 
     def _here(self, tensor: Tensor) -> Tensor:
         return tensor.to(self.device, non_blocking=True)
+
+    def _scalar(self, value: float | Tensor, count: float | Tensor | None = None) -> Tensor:
+        """A number, or ``value / count``, on the device, without a copy from the CPU."""
+        if count is None:
+            return self._here(value) if isinstance(value, Tensor) else torch.full((), value, device=self.device)
+        value = value if isinstance(value, Tensor) else torch.full((), value, dtype=self.dtype, device=self.device)
+        return divide(value, count)
 
     def _product(self, start: int) -> Tensor:
         """Raw logits of the chunk of rows that begins at ``start``."""
@@ -232,7 +228,7 @@ class _Run:
             lse[rows], nll[rows] = self._row_pass(logits, rows, write=False)
         return lse, nll
 
-    def _read_labels(self) -> tuple[Targets, Tensor]:
+    def _read_labels(self) -> tuple[Targets, float | Tensor]:
         """Targets and their count; also where the numeric rows stand among the rows that are left, chunk by chunk."""
         labels, loss = self.labels, self.objective.numeric_loss
         targets = loss.targets(
@@ -246,9 +242,11 @@ class _Run:
         rows = targets.rows if self.rows is None else (self.valid.cumsum(0) - 1)[targets.rows]
         edges = torch.tensor([*self.starts, self.h.shape[0]])
         self.edges: list[int] = torch.searchsorted(rows, edges).tolist()
-        self.numeric_rows = self._here(rows)
-        units = loss.units(targets) if labels.num_numeric is None else labels.num_numeric
-        return targets.to(self.device), units
+        units = loss.units(targets).item() if labels.num_numeric is None else labels.num_numeric
+        targets = targets.to(self.device)
+        assert targets.rows is not None
+        self.numeric_rows = targets.rows if self.rows is None else self._here(rows)
+        return targets, units
 
     def _numeric_logits(self) -> Tensor:
         """``z [P, N]``, rounded as the chunks' logits are: a softmax over both must not find two values of one logit."""
@@ -256,20 +254,15 @@ class _Run:
         raw = self.h[self.numeric_rows] @ self.head.weight[columns].T
         return self.head.shaped(raw.to(self.dtype), columns)
 
-    def _join(self, logits: Tensor, start: int, lse: Tensor, z: Tensor, dz: Tensor, rows: Tensor) -> None:
-        """Write the whole gradient at the numeric columns of this chunk's numeric rows.
-
-        Cross-entropy's part is computed anew, so that the sum is rounded once.
-        """
-        local, columns = rows - start, self.objective.numeric_loss.columns
-        smoothing = self.objective.label_smoothing
-        per_p = self.share if self.by_lse is None else (self.share + self.by_lse[rows])[:, None]
-        grad = (z - lse[local][:, None]).exp() * per_p + dz
-        at_label = columns == self.targets_of_rows[rows][:, None]
-        grad = grad - torch.where(at_label, (1 - smoothing) * self.share, 0.0) - self.share * (smoothing / logits.shape[1])
-        logits[local[:, None], columns] = self.head.unshaped(grad, z).to(logits.dtype)
+    def _join(self, logits: Tensor, start: int, lse: Tensor, z: Tensor, dz: Tensor, rows: Tensor, numeric_share: Tensor) -> None:
+        """Write the whole gradient at the numeric columns of this chunk's numeric rows."""
+        columns, chunk = self.objective.numeric_loss.columns, slice(start, start + logits.shape[0])
+        by_lse = None if self.by_lse is None else self.by_lse[chunk]
+        labels, smoothing = self.targets_of_rows[chunk], self.objective.label_smoothing
+        local = rows - start if start else rows
+        self.plan.join(logits, local, columns, z, dz, lse, labels, self.share, numeric_share, by_lse, self.head, smoothing)
         if self.d_bias is not None:
-            self.d_bias.index_add_(0, columns, self.head.unshaped(dz, z).sum(0))
+            self.d_bias.index_add_(0, columns, self.head.unshaped(dz * numeric_share, z).sum(0))
 
     def _products_back(self, grad: Tensor, rows: slice) -> None:
         """Turn a chunk's gradient into those of hidden states and head."""
