@@ -95,3 +95,12 @@ def test_ablations_are_seeded() -> None:
         assert torch.equal(one, same)
         assert not torch.equal(one, other)
         assert not torch.equal(one, SMMDLoss(THOUSAND).gram)
+
+
+def test_second_derivatives():
+    """The gradient reuses a product of the forward pass; a derivative of it must not."""
+    loss = SMMDLoss(DIGITS).double()
+    z = torch.randn(3, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    labels = torch.tensor([2, 9, 0])
+    assert torch.autograd.gradcheck(lambda logits: loss(logits, labels), z)
+    assert torch.autograd.gradgradcheck(lambda logits: loss(logits, labels), z)

@@ -307,7 +307,8 @@ def one_thread(device: torch.device) -> Iterator[None]:
 
 @cache
 def _second_stream(device: torch.device) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device)
+    # What is small goes first: beside a large kernel that fills the device it would wait for its end.
+    return torch.cuda.Stream(device, priority=-1)
 
 
 class Beside:

@@ -44,7 +44,28 @@ def smmd_matrix(gram: Tensor, alpha: float, degree: Tensor | None = None, terms:
 def smmd_loss(logits: Tensor, target: Tensor, matrix: Tensor) -> Tensor:
     """SMMD of each row: logits ``[P, N]``, target index ``[P]``, :func:`smmd_matrix` ``[N, N]`` to ``[P]``."""
     r = residual(logits, target)  # [P, N]
-    return ((r @ matrix) * r).sum(-1)
+    if torch.compiler.is_compiling():
+        return ((r @ matrix) * r).sum(-1)
+    return _QuadraticForm.apply(r, matrix)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _QuadraticForm(torch.autograd.Function):
+    """``r' M r`` of each row, M symmetric: its gradient ``2 M r`` was computed on the way to its value."""
+
+    @staticmethod
+    def forward(ctx: Any, r: Tensor, matrix: Tensor) -> Tensor:
+        """One product."""
+        product = r @ matrix
+        ctx.save_for_backward(r, matrix, product)
+        return (product * r).sum(-1)
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:
+        """No product, unless second derivatives are asked for."""
+        r, matrix, product = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            product = r @ matrix
+        return 2 * upstream[:, None] * product, None
 
 
 class SMMDLoss(NumericLoss):
