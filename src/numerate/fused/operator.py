@@ -23,6 +23,7 @@ from functools import cache
 from typing import Any, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from numerate.fused import rows_torch
@@ -251,8 +252,9 @@ class _Run:
     def _numeric_logits(self) -> Tensor:
         """``z [P, N]``, rounded as the chunks' logits are: a softmax over both must not find two values of one logit."""
         columns = self.objective.numeric_loss.columns
-        raw = self.h[self.numeric_rows] @ self.head.weight[columns].T
-        return self.head.shaped(raw.to(self.dtype), columns)
+        padded = F.pad(columns, (0, -columns.shape[0] % 8))  # matrix units want multiples of 8
+        raw = take(self.h, self.numeric_rows) @ take(self.head.weight, padded).T
+        return self.head.shaped(raw[:, : columns.shape[0]].to(self.dtype), columns).contiguous()
 
     def _join(self, logits: Tensor, start: int, lse: Tensor, z: Tensor, dz: Tensor, rows: Tensor, numeric_share: Tensor) -> None:
         """Write the whole gradient at the numeric columns of this chunk's numeric rows."""
