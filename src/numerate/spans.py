@@ -181,6 +181,12 @@ def sum_by(group: Tensor, amounts: Tensor, size: int) -> Tensor:
     return slots.index_add(0, group, amounts)[:size]
 
 
+def put_by(group: Tensor, amounts: Tensor, size: int) -> Tensor:
+    """:func:`sum_by` for groups of one row at most: cheaper on a GPU, where a sum in a fixed order has to sort."""
+    slots = amounts.new_zeros((size + 1, *amounts.shape[1:]))
+    return slots.index_put((torch.where(group < 0, size, group),), amounts)[:size]
+
+
 def find_numbers(
     labels: Tensor,
     index_table: Tensor,

@@ -187,6 +187,7 @@ class _Run:
                 mine = slice(self.edges[number], self.edges[number + 1])
                 self._join(logits, start, chunk_lse, z[mine], dz[mine], self.numeric_rows[mine], numeric_share)
                 self._products_back(logits, slice(start, start + logits.shape[0]))
+            del logits  # a view that would keep the buffer
         del self.buffer
         self._finish()
         ce = divide(torch.stack(sums).sum() if sums else self.share.new_zeros(()), self.items)

@@ -30,7 +30,7 @@ from numerate.gram import distances
 from numerate.losses.base import Fit, NumericLoss, Outside
 from numerate.losses.emd import emd_loss
 from numerate.losses.rows import Targets, expected_values, place_weights
-from numerate.spans import EXACT_DIGITS, Numbers, sum_by
+from numerate.spans import EXACT_DIGITS, Numbers, put_by, sum_by
 from numerate.vocab import NumericVocab
 
 Average = Literal["number", "sequence"]
@@ -160,7 +160,7 @@ class NTILLoss(NumericLoss):
             cost = targets.blank(self.charge_outside(cost, self.mass(z, targets.blank(lse)), worst))
         if targets.weights is None:
             return cost
-        weight = sum_by(torch.where(spans.is_start, spans.number_of, -1), targets.weights, slots)
+        weight = put_by(torch.where(spans.is_start, spans.number_of, -1), targets.weights, slots)
         return cost * weight[group.clamp_min(0)].to(cost.dtype)
 
     def _whole_numbers(self, z: Tensor, targets: Targets, group: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -40,7 +40,7 @@ from torch import Tensor
 from numerate.checks import check_number
 from numerate.losses.base import Fit, NumericLoss, Outside
 from numerate.losses.rows import Targets, geometric_mean
-from numerate.spans import sum_by
+from numerate.spans import put_by, sum_by
 from numerate.vocab import NumericVocab
 
 PER_DECADE = 10  # frequencies a decade: dividing a place by ten is then a shift of ten in the table of phases
@@ -195,14 +195,14 @@ class NumberLoss(NumericLoss):
         spans = targets.spans
         assert spans is not None
         first = torch.where(spans.is_start, spans.number_of, -1)
-        negative = sum_by(first, spans.negative.to(z.dtype), targets.slots)
+        negative = put_by(first, spans.negative.to(z.dtype), targets.slots)
         if not self.scores_signs:
             return 1 - 2 * negative, 1 - 2 * negative
         chance = z.softmax(-1)[:, self.vocab.size :].sum(-1)  # [P] of a minus here, against a digit
         # A sign is decided at the minus, where the label has one, else at the first digit. A minus that is part of a
         # longer token, as in "(-", leaves nothing to decide.
         decides = spans.is_sign | (spans.is_start & ~spans.negative)
-        decided = sum_by(
+        decided = put_by(
             torch.where(decides, spans.number_of, -1), torch.stack([chance, torch.ones_like(chance)], -1), targets.slots
         )
         says_minus = torch.where(decided[:, 1] > 0, decided[:, 0], negative)
