@@ -250,3 +250,24 @@ def test_bad_settings(settings: dict[str, object], expected: str) -> None:
 def test_not_a_loss() -> None:
     with pytest.raises(TypeError, match=r"SMMDLoss\(vocab\)"):
         NumericObjective("smmd")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["smmd", "number", "gaussian_ce"])
+def test_mass_is_the_softmax_on_numeric_tokens(name):
+    objective, labels = NumericObjective(LOSSES[name](VOCAB)), batch()[1]
+    generator = torch.Generator().manual_seed(3)
+    hidden, weight = torch.randn(*labels.shape, 9, generator=generator), torch.randn(VOCAB.vocab_size, 9, generator=generator)
+    logits = hidden @ weight.T
+    numeric = VOCAB.index_of(labels) >= 0
+    expected = logits.softmax(-1)[..., VOCAB.token_ids].sum(-1)[numeric].mean()
+    assert objective(logits, labels).mass is None
+    for out in (
+        objective(logits, labels, with_mass=True),
+        objective.fused(hidden, weight, labels, with_mass=True),
+        objective.fused(hidden, weight, labels, with_mass=True, max_logits_mib=3 * VOCAB.vocab_size * 4 / 2**20),
+    ):
+        assert out.mass is not None
+        assert not out.mass.requires_grad
+        assert torch.allclose(out.mass, expected)
+    nothing = torch.full_like(labels, -100)
+    assert objective(logits, nothing, with_mass=True).mass == objective.fused(hidden, weight, nothing, with_mass=True).mass == 0

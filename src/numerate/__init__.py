@@ -2,6 +2,7 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
+from numerate import integrations
 from numerate.losses import (
     LOSSES,
     CRPSLoss,
@@ -51,4 +52,5 @@ __all__ = [
     "SoftLabelLoss",
     "SquaredEMDLoss",
     "__version__",
+    "integrations",
 ]

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from numerate.checks import check_choice, check_labels, check_logits, check_number, choices
 from numerate.losses.base import NumericLoss
-from numerate.losses.rows import Targets, check_range, chunk_rows, divide, refuse_second_derivative, take, wide
+from numerate.losses.rows import Targets, check_range, chunk_rows, divide, log_sum_exp, refuse_second_derivative, take, wide
 
 Normalize = Literal["numeric", "tokens"]
 Scale = Literal["fixed", "match_ce"]
@@ -38,6 +38,7 @@ class ObjectiveOutput:
     numeric: Tensor
     num_items: Tensor
     num_numeric: Tensor
+    mass: Tensor | None = None  # mean probability of the numeric tokens, where the label is one; only if asked for
 
 
 class NumericObjective(nn.Module):
@@ -104,6 +105,7 @@ class NumericObjective(nn.Module):
         num_numeric: int | float | Tensor | None = None,
         weights: Tensor | None = None,
         position_ids: Tensor | None = None,
+        with_mass: bool = False,
     ) -> ObjectiveOutput:
         """The objective of ``logits [.., T, V]`` for ``labels [.., T]`` that are ALIGNED with them.
 
@@ -114,6 +116,7 @@ class NumericObjective(nn.Module):
             num_numeric: numeric positions (or numbers) to divide the numeric term by; this batch's own unless given.
             weights: ``[.., T]``, how much each position counts in the numeric term.
             position_ids: ``[.., T]`` for packed sequences; a 0 begins a new document.
+            with_mass: also tell how much probability the numeric tokens have where they should, for logs.
         """
         check_labels(labels)
         check_logits(logits, labels, self.numeric_loss.columns_needed)
@@ -124,8 +127,8 @@ class NumericObjective(nn.Module):
         numeric = self.numeric_loss.units(targets) if num_numeric is None else torch.as_tensor(num_numeric, device=device)
         flat, flat_labels = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
         joined = self._by_autograd if torch.compiler.is_compiling() else self._in_one_buffer
-        loss, ce_part, numeric_part = joined(flat, flat_labels, targets, items, numeric)
-        return ObjectiveOutput(loss, ce_part.detach(), numeric_part.detach(), items, numeric)
+        loss, ce_part, numeric_part, mass = joined(flat, flat_labels, targets, items, numeric, with_mass)
+        return ObjectiveOutput(loss, ce_part.detach(), numeric_part.detach(), items, numeric, mass if with_mass else None)
 
     def fused(
         self,
@@ -143,6 +146,7 @@ class NumericObjective(nn.Module):
         impl: Literal["auto", "torch", "triton"] = "auto",
         max_logits_mib: float | None = None,
         accumulate: Literal["float32", "weight"] = "float32",
+        with_mass: bool = False,
     ) -> ObjectiveOutput:
         """The same objective of ``hidden [.., T, H]`` and a head ``weight [V, H]``, without logits of the whole batch.
 
@@ -164,6 +168,7 @@ class NumericObjective(nn.Module):
             max_logits_mib: how much memory logits may take at a time. None: a sixty-fourth of a GPU's, 64 MiB elsewhere.
             accumulate: dtype in which the head's gradient is summed over chunks: ``"float32"``, or the ``"weight"``'s own,
                 which takes half the memory for a half-precision head.
+            with_mass: as in :meth:`forward`.
         """
         from numerate.fused import fused_objective
 
@@ -182,6 +187,7 @@ class NumericObjective(nn.Module):
             impl=impl,
             max_logits_mib=max_logits_mib,
             accumulate=accumulate,
+            with_mass=with_mass,
         )
         return output
 
@@ -197,8 +203,8 @@ class NumericObjective(nn.Module):
         return self.weight * (ce / (numeric + _MATCH_EPS)).detach()
 
     def _by_autograd(
-        self, flat: Tensor, labels: Tensor, targets: Targets, items: Tensor, numeric: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
+        self, flat: Tensor, labels: Tensor, targets: Targets, items: Tensor, numeric: Tensor, with_mass: bool
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """The plain formula; a compiler fuses it by itself."""
         ce_sum = F.cross_entropy(
             flat.to(wide(flat.dtype)),
@@ -210,15 +216,20 @@ class NumericObjective(nn.Module):
         ce = divide(ce_sum, items)
         z, lse = self.numeric_loss.select(flat, targets)
         term = divide(self.numeric_loss.per_row(z, lse, targets).sum(), self.denominator(items, numeric))
-        return ce + self.factor(ce, term) * term, ce, term
+        mass = None
+        if with_mass:
+            rows_lse = log_sum_exp(take(flat.detach(), targets.rows), targets.counts) if lse is None else lse.detach()
+            mass = mean_mass(self.numeric_loss, z.detach(), rows_lse, targets)
+        return ce + self.factor(ce, term) * term, ce, term, mass
 
     def _in_one_buffer(
-        self, flat: Tensor, labels: Tensor, targets: Targets, items: Tensor, numeric: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
+        self, flat: Tensor, labels: Tensor, targets: Targets, items: Tensor, numeric: Tensor, with_mass: bool
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """The same, with one gradient written by hand."""
         flat = flat if torch.is_grad_enabled() else flat.detach()
-        result: tuple[Tensor, Tensor, Tensor] = _OneBuffer.apply(flat, labels, self, targets, items, numeric)  # type: ignore[no-untyped-call]
-        return result
+        results: tuple[Tensor, Tensor, Tensor, Tensor | None]
+        results = _OneBuffer.apply(flat, labels, self, targets, items, numeric, with_mass)  # type: ignore[no-untyped-call]
+        return results
 
     def extra_repr(self) -> str:
         """Shown by ``repr(objective)``."""
@@ -238,6 +249,12 @@ def numeric_gradient(
     return total.detach(), grads[0], grads[1] if lse is not None else None
 
 
+def mean_mass(loss: NumericLoss, z: Tensor, lse: Tensor, targets: Targets) -> Tensor:
+    """Mean probability of the numeric tokens over the rows ``[P]`` whose label is one."""
+    mass = loss.mass(targets.blank(z), targets.blank(lse))
+    return divide(targets.blank(mass).sum(), targets.slots if targets.counts is None else targets.counts.sum())
+
+
 class _OneBuffer(torch.autograd.Function):
     """Cross-entropy and numeric term of ``[R, V]`` logits; forward fills the softmax, backward turns it into the gradient."""
 
@@ -250,7 +267,8 @@ class _OneBuffer(torch.autograd.Function):
         targets: Targets,
         items: Tensor,
         numeric: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor]:
+        with_mass: bool,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         needs_grad = ctx.needs_input_grad[0]
         valid = labels != objective.ignore_index
         softmax, lse = _softmax(flat, valid, keep=needs_grad)
@@ -282,8 +300,9 @@ class _OneBuffer(torch.autograd.Function):
             ctx.save_for_backward(flat, valid, safe, share, by_lse, at_label, targets.rows, loss.columns, dz * scale)
             ctx.softmax, ctx.smoothing = softmax, smoothing
         value = ce + factor * term
-        ctx.mark_non_differentiable(ce, term)
-        return value, ce, term
+        mass = mean_mass(loss, z, take(lse, targets.rows), targets) if with_mass else None
+        ctx.mark_non_differentiable(ce, term, *(() if mass is None else (mass,)))
+        return value, ce, term, mass
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
@@ -307,7 +326,7 @@ class _OneBuffer(torch.autograd.Function):
         else:
             at = (rows[:, None], columns)
             grad[at] = (grad[at] + upstream * dz).to(grad.dtype)
-        return grad, None, None, None, None, None
+        return grad, *(None,) * 6
 
 
 def rows_at_a_time(flat: Tensor) -> int:

@@ -36,6 +36,7 @@ def fused_objective(
     impl: Impl = "auto",
     max_logits_mib: float | None = None,
     accumulate: Accumulate = "float32",
+    with_mass: bool = False,
 ) -> ObjectiveOutput:
     """:meth:`numerate.NumericObjective.fused`, as a function."""
     _check(hidden, weight, labels, bias, objective.numeric_loss.columns_needed)
@@ -64,6 +65,7 @@ def fused_objective(
             position_ids=None if position_ids is None else position_ids.cpu(),
             num_items=_known(num_items),
             num_numeric=_known(num_numeric),
+            with_mass=with_mass,
         )
         results = FusedObjective.apply(flat, weight, bias, read, objective, head, plan)  # type: ignore[no-untyped-call]
     return ObjectiveOutput(*results)

@@ -29,7 +29,7 @@ from torch import Tensor
 from numerate.fused import rows_torch
 from numerate.fused.head import Head
 from numerate.losses.rows import Targets, check_range, divide, refuse_second_derivative, take, wide
-from numerate.objective import NumericObjective, numeric_gradient
+from numerate.objective import NumericObjective, mean_mass, numeric_gradient
 
 
 class RowPass(Protocol):
@@ -71,6 +71,7 @@ class Labels:
     position_ids: Tensor | None  # on the CPU
     num_items: float | Tensor | None
     num_numeric: float | Tensor | None
+    with_mass: bool  # whether the mass on numeric tokens is asked for
 
 
 class FusedObjective(torch.autograd.Function):
@@ -86,14 +87,14 @@ class FusedObjective(torch.autograd.Function):
         objective: NumericObjective,
         head: Head,
         plan: Plan,
-    ) -> tuple[Tensor, ...]:
+    ) -> tuple[Tensor | None, ...]:
         """Everything but the upstream scalar."""
         run = _Run(hidden, labels, objective, head, plan, ctx.needs_input_grad[:3])
         results = run.forward()
         ctx.grads = run.d_hidden, run.d_weight, run.d_bias
         ctx.rescale, ctx.gain = plan.rescale, run.gain
         ctx.dtypes = hidden.dtype, weight.dtype, None if bias is None else bias.dtype
-        ctx.mark_non_differentiable(*results[1:])
+        ctx.mark_non_differentiable(*(result for result in results[1:] if result is not None))
         return results
 
     @staticmethod
@@ -154,8 +155,8 @@ class _Run:
     def needs_grad(self) -> bool:
         return any(self.wanted)
 
-    def forward(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Loss, cross-entropy, numeric term, and the counts of both; the gradients are left on self."""
+    def forward(self) -> tuple[Tensor | None, ...]:
+        """Loss, cross-entropy, numeric term, the counts of both, and the mass; the gradients are left on self."""
         objective, loss = self.objective, self.objective.numeric_loss
         lse: Tensor | None = None
         ce: Tensor | None = None
@@ -178,11 +179,12 @@ class _Run:
         numeric_share = self._scalar(self.gain * objective.factor(ce, term), count)
         if dlse is not None:
             self.by_lse = self.share.expand(self.h.shape[0]).mul(0).index_copy(0, self.numeric_rows, numeric_share * dlse)
-        sums = []
+        sums, lses = [], []
         for number, start in enumerate(self.starts):
             logits, chunk_lse, nll = self._pass_chunk(start) if passed is None else passed
             passed = None
             sums.append(nll.sum())
+            lses.append(chunk_lse)
             if dz is not None:
                 mine = slice(self.edges[number], self.edges[number + 1])
                 self._join(logits, start, chunk_lse, z[mine], dz[mine], self.numeric_rows[mine], numeric_share)
@@ -191,7 +193,12 @@ class _Run:
         del self.buffer
         self._finish()
         ce = divide(torch.stack(sums).sum() if sums else self.share.new_zeros(()), self.items)
-        return ce + objective.factor(ce, term) * term, ce, term, self._scalar(self.items), self._scalar(numeric)
+        mass = None
+        if self.labels.with_mass:
+            all_lse = torch.cat(lses) if lses else self.share.new_zeros(1)
+            mass = mean_mass(loss, z, all_lse[self.numeric_rows], targets)
+        loss_value = ce + objective.factor(ce, term) * term
+        return loss_value, ce, term, self._scalar(self.items), self._scalar(numeric), mass
 
     def _here(self, tensor: Tensor) -> Tensor:
         return tensor.to(self.device, non_blocking=True)
