@@ -20,13 +20,21 @@ from numerate.objective import NumericObjective, ObjectiveOutput
 _LOOKS = {
     getattr(torch.Tensor, name).__get__
     for name in ("device", "dtype", "grad_fn", "is_cuda", "is_leaf", "is_quantized", "layout", "ndim", "requires_grad", "shape")
-} | {torch.Tensor.size, torch.Tensor.dim, torch.Tensor.numel, torch.Tensor.is_floating_point, torch.Tensor.__len__}
+} | {
+    torch.Tensor.size,
+    torch.Tensor.dim,
+    torch.Tensor.numel,
+    torch.Tensor.is_floating_point,
+    torch.Tensor.__len__,
+    torch.is_floating_point,
+}
 _TIMES = {torch.Tensor.mul, torch.Tensor.__mul__, torch.Tensor.__rmul__, torch.mul, torch.multiply}
 _OVER = {torch.Tensor.div, torch.Tensor.__truediv__, torch.div, torch.true_divide}
 _TANH = {torch.Tensor.tanh, torch.tanh}
 _CASTS = {
     torch.Tensor.float,
     torch.Tensor.to,
+    torch.Tensor.clone,
     torch.Tensor.contiguous,
     torch.Tensor.type,
     torch.Tensor.bfloat16,
@@ -42,6 +50,7 @@ class LazyLogits(torch.Tensor):
     steps: tuple[Callable[[Tensor], Tensor], ...]  # what was done to the logits
     pre: float
     post: float | None  # None: no tanh
+    with_grad: bool  # whether they were asked for with a graph
     computed: Tensor | None  # [.., T, V], once somebody needed them
 
     @staticmethod
@@ -52,6 +61,7 @@ class LazyLogits(torch.Tensor):
             cls, shape, dtype=dtype or hidden.dtype, device=hidden.device, requires_grad=False
         )
         lazy.hidden, lazy.head, lazy.steps, lazy.pre, lazy.post, lazy.computed = hidden, head, (), 1.0, None, None
+        lazy.with_grad = torch.is_grad_enabled()
         return lazy
 
     @classmethod
@@ -97,17 +107,19 @@ class LazyLogits(torch.Tensor):
             return None
         noted = LazyLogits(self.hidden, self.head, dtype)
         noted.steps = (*self.steps, lambda logits: func(logits, *rest, **kwargs))
-        noted.pre, noted.post = pre, post
+        noted.pre, noted.post, noted.with_grad = pre, post, self.with_grad
         return noted
 
     def logits(self) -> Tensor:
-        """The real ones."""
-        if self.computed is None:
-            logits = self.head.compute(self.hidden)
-            for step in self.steps:
-                logits = step(logits)
+        """The real ones. Those computed for a look, without a graph, are not kept: the loss needs its gradient."""
+        if self.computed is not None:
+            return self.computed
+        logits = self.head.compute(self.hidden)
+        for step in self.steps:
+            logits = step(logits)
+        if torch.is_grad_enabled() or not self.with_grad:
             self.computed = logits
-        return self.computed
+        return logits
 
     def objective(self, objective: NumericObjective, labels: Tensor, **counts: Any) -> ObjectiveOutput:
         """The objective of these logits, fused with the head unless somebody has computed them."""

@@ -152,7 +152,8 @@ class Attachment:
         loss = made.loss * (trainer.accelerator.num_processes // trainer.get_tp_size())
         steps = trainer.current_gradient_accumulation_steps if training else 1
         if within is not None and own is not within.loss:
-            loss = loss + (own - made.loss) / steps  # what the model adds by itself: a router's balance, a mean per micro-batch
+            # What the model adds by itself: a router's balance, a mean per micro-batch. FSDP2 may have rounded what it returns.
+            loss = loss + (own - made.loss.to(own.dtype)) / steps
         if training and self._will_be_divided(num_items_in_batch):
             loss = loss * steps
         self._begin({}, None)
@@ -178,9 +179,15 @@ class Attachment:
 
     @contextmanager
     def _putting_off(self) -> Iterator[None]:
-        """Logits are not computed within. Where the model's loss is taken after its forward, a sharded head is gone by then."""
-        sharded = self.encoder_decoder and self.trainer.accelerator.distributed_type in ("FSDP", "DEEPSPEED")
-        with nullcontext() if self.head is None or sharded else self.head.on():
+        """Logits are not computed within.
+
+        Unless they are needed after the model's forward: a sharded head is gone by then, and DDP looks for the parameters
+        that had a part in what the model returned.
+        """
+        accelerator = self.trainer.accelerator
+        sharded = accelerator.distributed_type in ("FSDP", "DEEPSPEED")
+        after = (self.encoder_decoder and accelerator.num_processes > 1) or (sharded and not torch.is_grad_enabled())
+        with nullcontext() if self.head is None or after else self.head.on():
             yield
 
     def _loss_function(self, logits: Tensor, labels: Tensor, *_: Any, **__: Any) -> Tensor:
