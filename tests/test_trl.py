@@ -92,7 +92,7 @@ def reference(model, loss="ntil", normalize="numeric"):
     ce = F.cross_entropy(logits.flatten(0, 1), labels.flatten())
     value = ce + 0.7 * numeric(logits, labels, reduction="sum") / count
     value.backward()
-    return gradients(model), float(ce), float(numeric(logits, labels, reduction="sum") / count)
+    return gradients(model), ce.item(), (numeric(logits, labels, reduction="sum") / count).item()
 
 
 def assert_same(found, expected, tolerance=1e-6):
