@@ -1,0 +1,1 @@
+"""From what a model wrote to what it is worth."""

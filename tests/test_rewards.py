@@ -1,0 +1,379 @@
+"""Rewards are bounded, right where the answer is known, fall with the error, and train a model in TRL."""
+
+from __future__ import annotations
+
+import functools
+import math
+import pickle
+from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from numerate import rewards
+from numerate.rewards import REWARDS, exact, iou, log_error, relative_error, time_gap, with_settings
+
+Reward = Callable[..., list[float]]
+
+GOLD: dict[str, Any] = {"exact": 42, "relative_error": "42", "log_error": 42.0, "iou": [1, 2, 3, 4], "time_gap": "2_55"}
+TEXT = st.one_of(st.text(), st.text(alphabet="0123456789.,-+/eE:_ ()[]×^\n−１\u200f"))
+NUMBERS = st.one_of(
+    st.integers(), st.fractions(), st.floats(allow_nan=False, allow_infinity=False).map(lambda x: Fraction(repr(x)))
+)
+SIDES = st.integers(-50, 50)
+BOXES = st.tuples(SIDES, SIDES, SIDES, SIDES)
+
+
+def one(reward: Reward, text: str, gold: Any, **settings: Any) -> float:
+    (value,) = reward([text], [gold], **settings)
+    return value
+
+
+def test_the_registry_has_every_reward_by_its_name() -> None:
+    assert list(GOLD) == list(REWARDS)
+    for name, reward in REWARDS.items():
+        assert reward.__name__ == name
+        assert getattr(rewards, name) is reward
+
+
+@pytest.mark.parametrize(
+    ("text", "gold", "expected"),
+    [
+        ("The answer is 7/2.", "3.5", 1.0),
+        ("3.50", 3.5, 1.0),
+        ("1,200", "$1200", 1.0),
+        ("0.1", 0.1, 1.0),
+        ("0.1", np.float32(0.1), 1.0),
+        ("1e22", 1e22, 1.0),
+        ("12", np.int64(12), 1.0),
+        ("0.3", Decimal("0.30"), 1.0),
+        ("0.333", Fraction(1, 3), 0.0),
+        ("-5", "5", 0.0),
+        ("6", "5 + 1 = 6 #### 6", 1.0),
+        ("", 0, 0.0),
+    ],
+)
+def test_exact(text: str, gold: Any, expected: float) -> None:
+    assert one(exact, text, gold) == expected
+
+
+def test_exact_to_the_last_of_many_digits() -> None:
+    number = "1234567890" * 1000
+    assert exact([number, number[:-1] + "1"], [number, number]) == [1.0, 0.0]
+    assert exact([number, "1e9999"], [10**9999, 10**9999]) == [0.0, 1.0]
+    assert one(relative_error, number[:-1] + "1", number) == 1.0  # off by a part in 10^10,000
+    assert one(relative_error, number, 5) == 0.0
+    assert one(log_error, number, 5) == pytest.approx(0.3 / (0.3 + 9999 + math.log10(1.2345678901) - math.log10(6)))
+    assert one(log_error, f"-{number}", number) == pytest.approx(0.3 / (0.3 + 2 * 9999 + 2 * math.log10(1.2345678901)))
+
+
+@pytest.mark.parametrize(
+    ("text", "gold", "settings", "expected"),
+    [
+        ("100", 100, {}, 1.0),
+        ("101", 100, {}, 1 / 1.1),
+        ("90", 100, {}, 0.5),
+        ("-110", -100, {}, 0.5),
+        ("0", 100, {}, 1 / 11),
+        ("-100", 100, {}, 1 / 21),
+        ("1e6", 1, {}, 1 / (1 + 999999 * 10)),
+        ("101", 100, {"scale": 0.01}, 0.5),
+        ("0.0", 0, {}, 1.0),
+        ("1e-9", 0, {}, 0.0),
+        ("1", 0, {"floor": 1}, 1 / 11),
+        ("3", 2, {"floor": 1}, 1 / 6),
+        ("0.6", 0.5, {"floor": 1}, 0.5),
+    ],
+)
+def test_relative_error(text: str, gold: Any, settings: dict[str, float], expected: float) -> None:
+    assert one(relative_error, text, gold, **settings) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("text", "gold", "settings", "expected"),
+    [
+        ("99", 99, {}, 1.0),
+        ("999", 99, {}, 0.3 / 1.3),
+        ("9", 99, {}, 0.3 / 1.3),
+        ("999", 99, {"scale": 1}, 0.5),
+        ("-9", 9, {}, 0.3 / 2.3),
+        ("0", 9, {}, 0.3 / 1.3),
+        ("0", 0, {}, 1.0),
+        ("0.099", 0.009, {"unit": 0.001, "scale": 1}, 0.5),
+        ("1e600", "1e500", {"scale": 100}, 0.5),
+    ],
+)
+def test_log_error(text: str, gold: Any, settings: dict[str, float], expected: float) -> None:
+    assert one(log_error, text, gold, **settings) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("text", "gold", "plain", "generalized"),
+    [
+        ("[0, 0, 10, 10]", [0, 0, 10, 10], 1, 1),
+        ("[0, 0, 10, 10]", "[0, 0, 10, 10]", 1, 1),
+        ("[10, 10, 0, 0]", (0, 0, 10, 10), 1, 1),
+        ("[0, 10, 10, 0]", [0.0, 0.0, 10.0, 10.0], 1, 1),
+        ("(5,0),(15,10)", [0, 0, 10, 10], 1 / 3, 2 / 3),
+        ("[5, 5, 15, 15]", [0, 0, 10, 10], 1 / 7, (1 / 7 + 175 / 225) / 2),
+        ("[2, 2, 4, 4]", [0, 0, 10, 10], 0.04, 0.52),
+        ("[90, 0, 100, 10]", [0, 0, 10, 10], 0, 0.1),
+        ("[3, 4, 3, 4]", [3, 4, 3, 4], 1, 1),
+        ("[3, 4, 3, 9]", [3, 4, 3, 9], 1, 1),
+        ("[3, 4, 3, 9]", [3, 4, 3, 5], 0, 0),
+        ("[3, 4, 3, 4]", [0, 0, 10, 10], 0, 0.5),
+        ("[0, 0, 10, 10]", [3, 4, 3, 4], 0, 0.5),
+        ("[0, 0, 10]", [0, 0, 10, 10], 0, 0),
+    ],
+)
+def test_iou(text: str, gold: Any, plain: float, generalized: float) -> None:
+    assert one(iou, text, gold) == pytest.approx(plain, rel=1e-12)
+    assert one(iou, text, gold, form="giou") == pytest.approx(generalized, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("text", "gold", "gap"),
+    [
+        ("2_55", "2:55", 0),
+        ("14:55", "2_55", 0),
+        ("2_55", 175, 0),
+        ("2_55", 175 + 720, 0),
+        ("4_35", "6_20", 105),
+        ("11_55", "12_05", 10),
+        ("12_05", "11_55", 10),
+        ("12_00", "6_00", 360),
+        ("1:00", 175.5, 115.5),
+    ],
+)
+def test_time_gap(text: str, gold: Any, gap: float) -> None:
+    assert one(time_gap, text, gold) == pytest.approx((1 - gap / 360) / (1 + gap / 30), rel=1e-12)
+    assert one(time_gap, text, gold, scale=1e12) == pytest.approx(1 - gap / 360)
+
+
+@pytest.mark.parametrize("name", REWARDS)
+def test_completions_as_the_trainer_passes_them(name: str) -> None:
+    gold = GOLD[name]
+    text = f"It is {gold}"
+    said = {"role": "assistant", "content": text}
+    completions = [
+        text,
+        [said],
+        [{"role": "assistant", "content": [{"type": "text", "text": text}]}],
+        [{"role": "assistant", "content": [{"type": "image"}, {"type": "text", "text": text}]}],
+        [{"role": "assistant", "content": "7, 7:77"}, {"role": "tool", "content": "7"}, said],
+        [{"content": text}],
+        [said, {"role": "tool", "content": text}],
+        [said, {"role": "assistant", "content": None, "tool_calls": []}],
+        [{"role": "assistant", "tool_calls": []}],
+        [],
+        "no idea",
+    ]
+    given_by_trainer = {"prompts": ["?"] * 11, "completion_ids": [[0]] * 11, "trainer_state": object(), "level": [1] * 11}
+    assert REWARDS[name](completions=completions, answer=[gold] * 11, **given_by_trainer) == [1.0] * 6 + [0.0] * 5
+
+
+@pytest.mark.parametrize("name", REWARDS)
+@given(text=TEXT)
+def test_any_text_scores_between_0_and_1(name: str, text: str) -> None:
+    for value in REWARDS[name]([text, [{"role": "assistant", "content": text}]], [GOLD[name]] * 2):
+        assert type(value) is float
+        assert 0 <= value <= 1
+
+
+@pytest.mark.parametrize("reward", [exact, relative_error, log_error])
+@given(gold=NUMBERS)
+def test_the_gold_number_scores_1(reward: Reward, gold: int | Fraction) -> None:
+    assert reward([f"It is {gold}.", str(gold)], [gold, str(gold)]) == [1.0, 1.0]
+
+
+@given(gold=st.floats(allow_nan=False, allow_infinity=False))
+def test_a_float_means_what_it_prints(gold: float) -> None:
+    assert one(exact, str(gold), gold) == 1.0
+
+
+@given(gold=BOXES, form=st.sampled_from(["iou", "giou"]))
+def test_the_gold_box_scores_1(gold: tuple[int, ...], form: str) -> None:
+    assert one(iou, str(gold), list(gold), form=form) == 1.0
+    x1, y1, x2, y2 = gold
+    assert one(iou, str([x2, y1, x1, y2]), list(gold), form=form) == 1.0
+
+
+@given(minutes=st.integers(0, 719))
+def test_the_gold_time_scores_1(minutes: int) -> None:
+    assert one(time_gap, f"{minutes // 60}_{minutes % 60:02}", minutes) == 1.0
+
+
+@pytest.mark.parametrize("reward", [relative_error, log_error])
+@given(gold=NUMBERS, steps=st.tuples(NUMBERS, NUMBERS), floor=st.sampled_from([0, 1]))
+def test_a_farther_number_scores_no_more(reward: Reward, gold: Fraction, steps: tuple[Fraction, Fraction], floor: float) -> None:
+    settings = {"floor": floor} if reward is relative_error else {}
+    near, far = sorted(abs(Fraction(step)) for step in steps)
+    for sign in (1, -1):
+        right, nearer, farther = reward([f"{gold + sign * step}" for step in (0, near, far)], [gold] * 3, **settings)
+        assert right == 1.0
+        assert right >= nearer
+        assert nearer >= farther - 1e-12
+
+
+@given(gold=st.integers(0, 719), gaps=st.tuples(st.integers(0, 360), st.integers(0, 360)))
+def test_a_farther_time_scores_no_more(gold: int, gaps: tuple[int, int]) -> None:
+    near, far = sorted(gaps)
+    for sign in (1, -1):
+        times = [(gold + sign * gap) % 720 for gap in (near, far)]
+        nearer, farther = time_gap([f"{t // 60}:{t % 60:02}" for t in times], [gold] * 2)
+        assert nearer >= farther
+
+
+@given(gold=BOXES, shifts=st.tuples(st.integers(0, 200), st.integers(0, 200)), form=st.sampled_from(["iou", "giou"]))
+def test_a_box_shifted_farther_scores_no_more(gold: tuple[int, int, int, int], shifts: tuple[int, int], form: str) -> None:
+    x1, y1, x2, y2 = gold
+    near, far = sorted(shifts)
+    nearer, farther = iou([str([x1 + s, y1, x2 + s, y2]) for s in (near, far)], [gold, gold], form=form)
+    assert nearer >= farther
+
+
+@given(first=BOXES, second=BOXES, form=st.sampled_from(["iou", "giou"]))
+def test_overlap_is_symmetric(first: tuple[int, ...], second: tuple[int, ...], form: str) -> None:
+    assert one(iou, str(first), list(second), form=form) == one(iou, str(second), list(first), form=form)
+
+
+def test_far_answers_are_told_apart_in_the_trainers_precision() -> None:
+    for reward in (relative_error, log_error):
+        values = torch.tensor(reward(["1e3", "1e6", "1e9"], [1] * 3), dtype=torch.float32)
+        assert values[0] > values[1] > values[2] > 0
+    values = torch.tensor(time_gap(["2:54", "5:55", "7:55", "8:50"], ["2:55"] * 4), dtype=torch.float32)
+    assert (values[:-1] > values[1:]).all()
+
+
+@pytest.mark.parametrize(
+    ("reward", "bad"),
+    [
+        (exact, "n/a"),
+        (exact, None),
+        (exact, math.nan),
+        (exact, math.inf),
+        (exact, True),
+        (exact, [5]),
+        (relative_error, "1/0"),
+        (log_error, Decimal("Infinity")),
+        (iou, [1, 2, 3]),
+        (iou, [1, 2, 3, None]),
+        (iou, "no box"),
+        (iou, 7),
+        (time_gap, "255"),
+        (time_gap, None),
+    ],
+)
+def test_a_gold_without_an_answer_is_an_error(reward: Reward, bad: Any) -> None:
+    good = GOLD[reward.__name__]
+    with pytest.raises(ValueError, match=r"answer\[1\]=.* cannot be scored: expected .* dataset.filter") as error:
+        reward(["1", "1", "1"], [good, bad, good])
+    assert repr(bad) in str(error.value)
+
+
+def test_wrong_arguments_are_named() -> None:
+    with pytest.raises(ValueError, match="completions has 2 entries and answer 1"):
+        exact(["1", "2"], [1])
+    with pytest.raises(TypeError, match="answer='12' is one text: expected a list"):
+        exact(["1", "2"], "12")
+    with pytest.raises(TypeError, match=r"completions\[1\] is a int: expected a text or a list of chat messages"):
+        exact(["1", 2], [1, 2])
+    with pytest.raises(TypeError, match=r"completions\[0\] is a list"):
+        exact([["1"]], [1])
+    with pytest.raises(ValueError, match="scale=0 is out of range"):
+        relative_error(["1"], [1], scale=0)
+    with pytest.raises(ValueError, match="form='diou' is not known: expected one of 'iou', 'giou'"):
+        iou(["1"], [[1, 2, 3, 4]], form="diou")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("reward", "setting"), [(relative_error, "scale"), (log_error, "unit"), (iou, "form")])
+def test_a_column_named_like_a_setting_is_refused_or_ignored(reward: Reward, setting: str) -> None:
+    gold = GOLD[reward.__name__]
+    with pytest.raises(TypeError, match=f"{setting} is a list of 1: .* with_settings"):
+        reward([str(gold)], [gold], **{setting: ["km"]})
+    assert with_settings(reward)([str(gold)], [gold], **{setting: ["km"]}) == [1.0]
+
+
+def test_with_settings() -> None:
+    strict = with_settings(relative_error, scale=0.01)
+    assert strict(completions=["101"], answer=[100], prompts=["?"]) == [0.5]
+    assert strict.__name__ == "relative_error_scale_0.01"
+    assert repr(strict) == "<reward relative_error_scale_0.01>"
+    assert with_settings(iou, form="giou").__name__ == "iou_form_giou"
+    assert with_settings(exact).__name__ == "exact"
+    assert with_settings(time_gap, scale=5, name="clock").__name__ == "clock"
+    copy = pickle.loads(pickle.dumps(strict))
+    assert (copy.__name__, copy(["101"], [100])) == (strict.__name__, [0.5])
+
+
+def test_with_settings_checks_at_once() -> None:
+    with pytest.raises(TypeError, match=r"scal=0.1 is not a setting of relative_error: .* scale, floor. Did you mean 'scale'\?"):
+        with_settings(relative_error, scal=0.1)
+    with pytest.raises(TypeError, match="scale=0.1 is not a setting of exact: expected one of: none."):
+        with_settings(exact, scale=0.1)
+    with pytest.raises(ValueError, match="scale=-1 is out of range: expected a finite number > 0"):
+        with_settings(time_gap, scale=-1)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("conversational", [False, True], ids=["standard", "conversational"])
+def test_a_step_of_grpo(conversational: bool, tmp_path: Path) -> None:
+    trl = pytest.importorskip("trl")
+    datasets = pytest.importorskip("datasets")
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    pieces = ["<pad>", "<eos>", *"0123456789+=-"]
+    backend = Tokenizer(models.WordLevel({piece: i for i, piece in enumerate(pieces)}, unk_token="<eos>"))
+    backend.pre_tokenizer, backend.decoder = pre_tokenizers.Split("", "isolated"), decoders.Fuse()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", eos_token="<eos>", padding_side="left")
+    tokenizer.chat_template = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=len(pieces), pad_token_id=0, bos_token_id=None, eos_token_id=1, **sizes))
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+
+    questions = ["1+1=", "2+3="]
+    prompts = [[{"role": "user", "content": text}] for text in questions] if conversational else questions
+    functions = [
+        exact,
+        with_settings(log_error, scale=1.0),
+        with_settings(log_error, scale=0.1, name="near"),
+        functools.partial(relative_error, floor=1),
+    ]
+    trainer = trl.GRPOTrainer(
+        model=model,
+        processing_class=tokenizer,
+        reward_funcs=functions,
+        train_dataset=datasets.Dataset.from_dict({"prompt": prompts, "answer": ["2", "5"], "unit": ["km", "m"]}),
+        args=trl.GRPOConfig(
+            output_dir=str(tmp_path),
+            max_steps=1,
+            learning_rate=1e-2,
+            per_device_train_batch_size=8,
+            num_generations=4,
+            max_completion_length=4,
+            logging_steps=1,
+            report_to=[],
+            save_strategy="no",
+            use_cpu=True,
+            bf16=False,
+            disable_tqdm=True,
+        ),
+    )
+    trainer.train()
+
+    log = trainer.state.log_history[0]
+    names = ["exact", "log_error_scale_1.0", "near", "relative_error"]
+    assert [key.split("/")[1] for key in log if key.startswith("rewards/") and key.endswith("/mean")] == names
+    assert all(0 <= log[f"rewards/{name}/mean"] <= 1 for name in names)
+    assert log["rewards/log_error_scale_1.0/mean"] > log["rewards/near/mean"] > 0
+    assert log["reward_std"] > 0
+    assert any((old != new).any() for old, new in zip(before, model.parameters(), strict=True))
