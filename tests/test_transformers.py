@@ -296,6 +296,7 @@ def test_evaluation(tmp_path):
     trainer = trainer_for(build("llama"), rows, args, eval_dataset=rows, compute_metrics=lambda p: seen.append(p) or {"ok": 1.0})
     attach(trainer, objective)
     found = trainer.evaluate()
+    assert found["eval_loss/numeric"] == pytest.approx(numeric, rel=1e-5)
     assert found["eval_loss"] == pytest.approx(ce + 0.7 * numeric, rel=1e-5)
     logs = trainer.state.log_history[-1]
     assert logs["eval_loss/cross_entropy"] == pytest.approx(ce, rel=1e-5)

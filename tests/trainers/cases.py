@@ -1,21 +1,31 @@
-"""Tiny real models and batches of numbers, and the gradient of one step that a trainer makes of them.
+"""Tiny real models and batches of numbers, and what a trainer makes of one step of them: gradients, logs, evaluation.
 
-`torchrun tests/trainers/cases.py FILE CASE..` writes the gradients that several processes come to.
+`torchrun tests/trainers/cases.py CASE.. --out FILE` writes what several processes come to, with one and with two
+micro-batches each; so do `accelerate launch` and plain `python`. `--check` compares the gradients with one batch's.
 """
 
 from __future__ import annotations
 
+import argparse
+import gc
+import os
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
+from accelerate.state import AcceleratorState, PartialState
+from accelerate.utils import DistributedType
 from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
 from transformers import (
+    EvalPrediction,
     LlamaConfig,
     LlamaForCausalLM,
     Qwen2VLConfig,
@@ -27,16 +37,19 @@ from transformers import (
     TrainingArguments,
 )
 
-from numerate import LOSSES, NumericObjective, NumericVocab
+from numerate import LOSSES, NumericObjective, NumericVocab, ObjectiveOutput
+from numerate.integrations.lazy_logits import LazyHead
 from numerate.integrations.transformers import attach
 
 TEXTS = [*"0123456789", ".", "-", ",", " ", "x"]
 VOCAB = NumericVocab.from_texts({text: i for i, text in enumerate(TEXTS)}, vocab_size=len(TEXTS))
 VOCAB_SIZE, PAD, IMAGE = 40, 30, 31
 EXAMPLES = 8
+TOLERANCE = 1e-6
+PROCESSES = int(os.environ.get("WORLD_SIZE", 1))
 
 
-def llama() -> nn.Module:
+def llama(**settings: Any) -> nn.Module:
     config = LlamaConfig(
         vocab_size=VOCAB_SIZE,
         hidden_size=32,
@@ -45,8 +58,13 @@ def llama() -> nn.Module:
         num_attention_heads=2,
         num_key_value_heads=2,
         pad_token_id=PAD,
+        **settings,
     )
     return LlamaForCausalLM(config)
+
+
+def llama_tied() -> nn.Module:
+    return llama(tie_word_embeddings=True)
 
 
 def qwen2_vl() -> nn.Module:
@@ -82,7 +100,7 @@ def t5() -> nn.Module:
     return T5ForConditionalGeneration(config)
 
 
-MODELS: dict[str, Callable[[], nn.Module]] = {"llama": llama, "qwen2_vl": qwen2_vl, "t5": t5}
+MODELS: dict[str, Callable[[], nn.Module]] = {"llama": llama, "llama_tied": llama_tied, "qwen2_vl": qwen2_vl, "t5": t5}
 
 
 def build(name: str, dtype: torch.dtype = torch.float64) -> nn.Module:
@@ -124,6 +142,21 @@ def collate(rows: list[dict[str, Any]]) -> dict[str, Tensor]:
     return batch
 
 
+class Watched(NumericObjective):
+    """Remembers how often it was given hidden states and a head, and how often logits."""
+
+    fused_calls = 0
+    plain_calls = 0
+
+    def fused(self, *args: Any, **kwargs: Any) -> ObjectiveOutput:
+        self.fused_calls += 1
+        return super().fused(*args, **kwargs)
+
+    def forward(self, *args: Any, **kwargs: Any) -> ObjectiveOutput:
+        self.plain_calls += 1
+        return super().forward(*args, **kwargs)
+
+
 @dataclass(frozen=True)
 class Case:
     """One way to make a step of all examples."""
@@ -132,18 +165,34 @@ class Case:
     loss: str = "ntil"
     normalize: str = "numeric"
     padded: bool = True
+    dtype: str = "float64"  # bfloat16: float32 weights, mixed precision
+    units: str = ""  # what FSDP gathers together: the modules of these classes, "model" for all at once; "" as it likes
 
     @property
-    def objective(self) -> NumericObjective:
-        return NumericObjective(LOSSES[self.loss](VOCAB), weight=0.7, normalize=self.normalize)
+    def objective(self) -> Watched:
+        return Watched(LOSSES[self.loss](VOCAB), weight=0.7, normalize=self.normalize)
 
     @classmethod
     def parse(cls, text: str) -> Case:
-        model, loss, normalize, padded = text.split(":")
-        return cls(model, loss, normalize, padded == "True")
+        """The opposite of ``str``; what is left out at the end is as usual."""
+        model, loss, normalize, padded, *rest = text.split(":")
+        return cls(model, loss, normalize, padded == "True", *rest)
 
     def __str__(self) -> str:
-        return f"{self.model}:{self.loss}:{self.normalize}:{self.padded}"
+        return ":".join(map(str, astuple(self)))
+
+
+@dataclass
+class Outcome:
+    """What came of a step."""
+
+    grads: dict[str, Tensor]
+    logs: dict[str, float]
+    fused_calls: int  # of the objective
+    plain_calls: int
+    late_logits: int  # how often logits that were put off had to be computed
+    sharded: bool  # whether every parameter was spread over the processes
+    evaluation: dict[str, float]  # after the step
 
 
 class Collect(TrainerCallback):
@@ -161,23 +210,28 @@ def gradients(model: nn.Module) -> dict[str, Tensor]:
     return {name: (g.full_tensor() if hasattr(g, "full_tensor") else g).detach().clone() for name, g in found.items()}
 
 
+def difference(found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
+    """The largest error of a gradient's entry, relative to the largest entry of that gradient."""
+    assert found.keys() == expected.keys()
+    return float(torch.stack([(found[name] - grad).abs().max() / grad.abs().max() for name, grad in expected.items()]).max())
+
+
 def arguments(folder: str, accumulation: int = 1, **settings: Any) -> TrainingArguments:
-    processes = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
-    return TrainingArguments(
-        output_dir=folder,
-        use_cpu=True,
-        max_steps=1,
-        per_device_train_batch_size=EXAMPLES // accumulation // processes,
-        gradient_accumulation_steps=accumulation,
-        max_grad_norm=0.0,
-        optim="sgd",
-        logging_steps=1,
-        save_strategy="no",
-        report_to="none",
-        disable_tqdm=True,
-        remove_unused_columns=False,
-        **settings,
-    )
+    usual = {
+        "use_cpu": True,
+        "max_steps": 1,
+        "per_device_train_batch_size": EXAMPLES // accumulation // PROCESSES,
+        "per_device_eval_batch_size": EXAMPLES // 2 // PROCESSES,
+        "gradient_accumulation_steps": accumulation,
+        "max_grad_norm": 0.0,
+        "optim": "sgd",
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+        "remove_unused_columns": False,
+    }
+    return TrainingArguments(output_dir=folder, **(usual | settings))
 
 
 def trainer_for(model: nn.Module, rows: list[dict[str, Any]], args: TrainingArguments, **settings: Any) -> Trainer:
@@ -186,16 +240,37 @@ def trainer_for(model: nn.Module, rows: list[dict[str, Any]], args: TrainingArgu
 
 def step(case: Case, accumulation: int = 1, model: nn.Module | None = None) -> dict[str, Tensor]:
     """The gradient of a Trainer's step."""
-    collect = Collect()
-    with tempfile.TemporaryDirectory() as folder:
+    return run(case, accumulation, model).grads
+
+
+def run(case: Case, accumulation: int = 1, model: nn.Module | None = None) -> Outcome:
+    """A Trainer's step, and an evaluation in two batches."""
+    units = {"FSDP_TRANSFORMER_CLS_TO_WRAP": case.units} if case.units not in ("", "model") else {}
+    mixed = case.dtype == "bfloat16"
+    collect, objective = Collect(), case.objective
+    with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, units):
         rows = dataset(case.model, padded=case.padded)
-        if torch.distributed.is_available() and "RANK" in __import__("os").environ:
-            TrainingArguments(output_dir=folder, use_cpu=True).device  # noqa: B018 - begins the process group
-        model = build(case.model) if model is None else model
-        trainer = trainer_for(model, rows, arguments(folder, accumulation), callbacks=[collect])
-        attach(trainer, case.objective)
-        trainer.train()
-    return collect.grads
+        model = build(case.model, torch.float32 if mixed else getattr(torch, case.dtype)) if model is None else model
+        args = arguments(folder, accumulation, bf16=mixed)
+        if case.units == "model" and PROCESSES > 1:
+            fully_shard(model, reshard_after_forward=True)
+        trainer = trainer_for(model, rows, args, callbacks=[collect], eval_dataset=rows, compute_metrics=label_logit)
+        attach(trainer, objective)
+        with mock.patch.object(LazyHead, "compute", autospec=True, side_effect=LazyHead.compute) as compute:
+            trainer.train()
+        calls = objective.fused_calls, objective.plain_calls, compute.call_count
+        sharded = all(isinstance(parameter, DTensor) for parameter in trainer.model.parameters())
+        trainer.evaluate()
+    logs = next(logs for logs in trainer.state.log_history if "loss" in logs)
+    return Outcome(collect.grads, logs, *calls, sharded, evaluation=trainer.state.log_history[-1])
+
+
+def label_logit(prediction: EvalPrediction) -> dict[str, float]:
+    """The mean logit of the labels: a metric that needs logits, after the model's forward."""
+    logits = prediction.predictions[0] if isinstance(prediction.predictions, tuple) else prediction.predictions
+    logits, labels = torch.as_tensor(logits), torch.as_tensor(prediction.label_ids)
+    found = logits.gather(-1, labels.clamp_min(0)[..., None])[..., 0]
+    return {"label_logit": float(found[labels != -100].double().mean())}
 
 
 def reference(case: Case, model: nn.Module | None = None) -> dict[str, Tensor]:
@@ -215,9 +290,42 @@ def reference(case: Case, model: nn.Module | None = None) -> dict[str, Tensor]:
     return gradients(model)
 
 
+def allow_fsdp_on_cpu() -> None:
+    """Accelerate reads an FSDP configuration for accelerators alone, and trains with DDP on CPUs without a word."""
+    begin = AcceleratorState.__init__
+
+    def init(self: AcceleratorState, *args: Any, fsdp_plugin: Any = None, **kwargs: Any) -> None:
+        begin(self, *args, fsdp_plugin=fsdp_plugin, **kwargs)
+        if fsdp_plugin is not None and self.distributed_type == DistributedType.MULTI_CPU:
+            self.distributed_type = PartialState._shared_state["distributed_type"] = DistributedType.FSDP
+            self.fsdp_plugin = fsdp_plugin
+            if self._mixed_precision != "no":
+                fsdp_plugin.set_mixed_precision(self._mixed_precision)
+
+    AcceleratorState.__init__ = init
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("cases", nargs="+", type=Case.parse)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args()
+    allow_fsdp_on_cpu()
+    gc.freeze()  # a training begins with a collection, which takes longer than these
+    found = {(str(case), k): run(case, k) for case in options.cases for k in (1, 2)}
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+    if int(os.environ.get("RANK", 0)) != 0:
+        return
+    if options.out:
+        torch.save({key: vars(outcome) for key, outcome in found.items()}, options.out)
+    if options.check:
+        errors = [difference(outcome.grads, reference(Case.parse(case))) for (case, _), outcome in found.items()]
+        largest = float(torch.tensor(errors).max())
+        print(f"largest difference from the gradient of one process: {largest:.1e} (allowed: {TOLERANCE:.0e})")  # noqa: T201
+        sys.exit(not largest < TOLERANCE)
+
+
 if __name__ == "__main__":
-    path, *names = sys.argv[1:]
-    found = {(name, k): step(Case.parse(name), k) for name in names for k in (1, 2)}
-    if torch.distributed.get_rank() == 0:
-        torch.save(found, Path(path))
-    torch.distributed.destroy_process_group()
+    main()

@@ -210,7 +210,7 @@ class Attachment:
         training, prefix = "loss" in logs, "" if "loss" in logs else "eval_"
         if training or "eval_loss" in logs:
             parts = self._parts[training].pop(self.trainer.accelerator)
-            logs = logs | {f"{prefix}{name}": value for name, value in parts.items()}
+            logs.update({f"{prefix}{name}": value for name, value in parts.items()})  # evaluate() returns them, too
         type(self.trainer).log(self.trainer, logs, *args, **kwargs)
 
 

@@ -102,7 +102,7 @@ class NumericSFTTrainer(SFTTrainer):  # type: ignore[misc]
         training, prefix = "loss" in logs, "" if "loss" in logs else "eval_"
         if training or "eval_loss" in logs:
             parts = self._parts[training].pop(self.accelerator)
-            logs = logs | {f"{prefix}{name}": value for name, value in parts.items()}
+            logs.update({f"{prefix}{name}": value for name, value in parts.items()})  # evaluate() returns them, too
         super().log(logs, *args, **kwargs)
 
 
