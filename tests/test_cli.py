@@ -116,7 +116,7 @@ class TestErrors:
         def closed(*arguments):
             raise BrokenPipeError
 
-        monkeypatch.setattr("numerate.cli.load_tokenizer", closed)
+        monkeypatch.setattr("numerate.cli.inspect.load_tokenizer", closed)
         assert "error:" not in run("inspect", "mistral").output
 
     def test_a_wrong_call_is_a_usage_error(self, run):

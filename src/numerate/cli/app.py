@@ -1,0 +1,47 @@
+"""The command itself, and how its errors look."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.text import Text
+from typer.core import TyperGroup
+
+import numerate
+
+
+class PlainErrors(TyperGroup):
+    """Shows an error of ours as one line and exits with 1; ``--traceback`` lets it through."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # `numerate .. | head`
+            raise
+        except (ValueError, TypeError, OSError, ImportError, ArithmeticError) as error:
+            if ctx.params.get("traceback"):
+                raise
+            Console(stderr=True).print(Text.assemble(("error: ", "bold red"), " ".join(str(error).split())), soft_wrap=True)
+            raise typer.Exit(1) from error
+
+
+app = typer.Typer(cls=PlainErrors, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"numerate {numerate.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
+    traceback: Annotated[bool, typer.Option("--traceback", help="Show where an error came from.")] = False,
+) -> None:
+    """Training losses for language models that know that 5.1 is nearer to 5.0 than to 100."""

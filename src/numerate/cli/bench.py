@@ -1,0 +1,119 @@
+"""``numerate bench``: what the losses and the fused operator cost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+from rich.text import Text
+
+from numerate.bench.fused import SHAPES, FusedBench, bench_fused
+from numerate.bench.losses import LossesBench, bench_losses
+from numerate.bench.picture import plot_fused
+from numerate.cli.app import app
+from numerate.losses import LOSSES
+
+bench = typer.Typer(no_args_is_help=True, help="Measure what things cost, against cross-entropy in the same run.")
+app.add_typer(bench, name="bench")
+
+
+@bench.command("losses")
+def bench_losses_command(
+    loss: Annotated[list[str] | None, typer.Option(help="A loss to measure, or several; all unless given.")] = None,
+    tokens: Annotated[int, typer.Option(min=32, help="Label tokens, a quarter of them numeric.")] = 1024,
+    vocab_size: Annotated[int, typer.Option(min=2048, help="Columns of the logits.")] = 49152,
+    numeric_tokens: Annotated[int, typer.Option(help="10: single digits. 1110: chunks of one to three digits.")] = 10,
+    dtype: Annotated[str, typer.Option(help="Of the logits: float32, bfloat16, float16 or float64.")] = "float32",
+    device: Annotated[str, typer.Option(help="cpu, cuda, or cuda:1 and so on.")] = "cpu",
+    repeats: Annotated[int, typer.Option(min=1, help="Rounds; medians are shown.")] = 7,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file as well.")] = None,
+) -> None:
+    """Time and peak memory of cross-entropy plus each loss, as a ratio to cross-entropy alone."""
+    console = Console(highlight=False)
+    with Progress(*Progress.get_default_columns(), console=console, transient=True) as bar:
+
+        def progress(total: int) -> Callable[[], None]:
+            task = bar.add_task("measuring", total=total)
+            return lambda: bar.advance(task)
+
+        result = bench_losses(
+            loss or tuple(LOSSES),
+            tokens=tokens,
+            vocab_size=vocab_size,
+            numeric_tokens=numeric_tokens,
+            dtype=dtype,
+            device=device,
+            repeats=repeats,
+            progress=progress,
+        )
+    title = f"{result.tokens} tokens x {result.vocab_size}, {result.numeric_tokens} numeric, {result.dtype}, {result.device}"
+    table = Table("cross-entropy +", title=title, title_justify="left")
+    for heading in ("ms", "time ratio", "peak MiB", "memory ratio"):
+        table.add_column(heading, justify="right")
+    table.add_row("nothing", f"{result.ce_runtime_ms:.1f}", "1.00", f"{result.ce_peak_mib:.0f}", "1.00")
+    for cost in result.costs:
+        table.add_row(
+            cost.loss, f"{cost.runtime_ms:.1f}", f"{cost.runtime_ratio:.2f}", f"{cost.peak_mib:.0f}", f"{cost.peak_ratio:.2f}"
+        )
+    console.print(table)
+    console.print("Forward and backward on the same logits; below 1 is cheaper than F.cross_entropy alone.")
+    console.print(
+        f"ntil is {result.ntil_speedup:,.0f} times faster than its loops; the two differ by {result.ntil_disagreement:.1e}."
+    )
+    _save_figures(console, result, json_file)
+
+
+@bench.command("fused")
+def bench_fused_command(
+    shape: Annotated[list[str] | None, typer.Option(help=f"VxH of a head, or several: {', '.join(SHAPES)}, or any.")] = None,
+    tokens: Annotated[list[int] | None, typer.Option(min=32, help="Label tokens, or several; 8192 unless given.")] = None,
+    numeric_tokens: Annotated[
+        list[int] | None, typer.Option(help="10, 110, 1110 or 11110, or several; 10 and 1110 unless given.")
+    ] = None,
+    loss: Annotated[list[str] | None, typer.Option(help="A loss, or several; smmd, ntil and number unless given.")] = None,
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16 or float64.")] = "bfloat16",
+    device: Annotated[str, typer.Option(help="cuda, cuda:1 and so on, or cpu.")] = "cuda",
+    repeats: Annotated[int, typer.Option(min=1, help="Rounds; medians are shown.")] = 7,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file as well.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw how time and memory grow: a .png, .svg or .pdf file.")] = None,
+) -> None:
+    """Time and peak memory of head, cross-entropy and numeric term in one operator, against the matrix products alone."""
+    console = Console(highlight=False)
+    with console.status("measuring") as status:
+        result = bench_fused(
+            shape or ("128256x4096",),
+            tokens or (8192,),
+            numeric_tokens or (10, 1110),
+            loss or ("smmd", "ntil", "number"),
+            dtype=dtype,
+            device=device,
+            repeats=repeats,
+            progress=lambda case: status.update(f"measuring {case}"),
+        )
+    for case in result.cases:
+        title = f"head {case.vocab_size} x {case.hidden_size}, {case.tokens} tokens, {result.dtype}, {result.device}"
+        table = Table("", title=title, title_justify="left")
+        for heading in ("ms", "of the products", "peak MiB"):
+            table.add_column(heading, justify="right")
+        for cost in case.costs:
+            table.add_row(cost.name, f"{cost.runtime_ms:.2f}", f"{cost.ratio:.2f}", f"{cost.peak_mib:,.0f}")
+        console.print(table)
+        if case.did_not_fit:
+            console.print(f"Did not fit in memory: {', '.join(case.did_not_fit)}.")
+        console.print(f"Largest error against float64: {case.error:.1e}; the plain path's: {case.plain_error:.1e}.")
+    _save_figures(console, result, json_file)
+    if plot is not None:
+        console.print(Text.assemble("picture in ", (str(plot_fused(result, plot)), "bold")), soft_wrap=True)
+
+
+def _save_figures(console: Console, result: LossesBench | FusedBench, file: Path | None) -> None:
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(result.to_dict(), indent=2), encoding="utf-8")
+        console.print(Text.assemble("figures in ", (str(file), "bold")), soft_wrap=True)

@@ -1,0 +1,125 @@
+"""``numerate compare`` and ``numerate report``: does a numeric loss help, by how much, at what cost, and is that noise?"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
+
+from numerate.checks import check_choice
+from numerate.cli.app import app
+from numerate.cli.task import parse_settings
+from numerate.presets import PRESETS
+
+
+@app.command()
+def compare(
+    config: Annotated[Path | None, typer.Argument(help="A YAML file of what to compare; flags go before it.")] = None,
+    preset: Annotated[str | None, typer.Option(help=f"One of {', '.join(PRESETS)}; demo unless given.")] = None,
+    loss: Annotated[list[str] | None, typer.Option(help="A loss to compare, or several; ce is the baseline.")] = None,
+    task: Annotated[list[str] | None, typer.Option(help="A task, or several.")] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(help="tiny, tiny-3, tiny-vlm, smollm2, a folder or Hub id; or several.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="How many seeds.")] = None,
+    data: Annotated[str | None, typer.Option(help="Real data, or a table of your own: a file or folder.")] = None,
+    target: Annotated[str | None, typer.Option(help="Of your own table: the column to predict.")] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", help="A setting of every run, such as steps=200; several times.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Where to; runs/NAME unless given.")] = None,
+    processes: Annotated[int | None, typer.Option(min=1, help="Runs at a time; one per core, or one on a GPU.")] = None,
+    executor: Annotated[str, typer.Option(help="local, or ray.")] = "local",
+    address: Annotated[str | None, typer.Option(help="Of the Ray cluster.")] = None,
+    tune: Annotated[int, typer.Option(min=0, max=9, help="Trials for each loss on a validation split before; 0: none.")] = 0,
+) -> None:
+    """Train with each loss and seed, evaluate on the same examples, and write a report. Finished runs are not run again."""
+    from numerate.comparison import compare_losses
+    from numerate.config import read_yaml
+
+    check_choice("executor", executor, ("local", "ray"))
+    values: dict[str, Any] = dict(PRESETS["demo"]) if config is None and preset is None else {}
+    if preset is not None:
+        check_choice("preset", preset, tuple(PRESETS))
+        values = dict(PRESETS[preset])
+    if config is not None:
+        values |= {"name": config.stem} | read_yaml(config)
+    if task or data or target:
+        values.pop("task_settings", None)
+        values["name"] = "-".join([*(task or []), *([Path(data).stem] if data else [])]) or "my-data"
+    values |= {"losses": loss} if loss else {}
+    values |= {"tasks": task or ["regression"]} if task or data else {}
+    values |= {"models": model} if model else {}
+    values |= {"seeds": seeds} if seeds else {}
+    values |= {"data": data} if data else {}
+    values |= {"task_settings": {"target": target}} if target else {}
+    values |= parse_settings(setting or [])
+    console = Console(highlight=False)
+    with Grid(console) as grid:
+        report = compare_losses(
+            values,
+            out,
+            source="" if config is None else str(config),
+            processes=processes or _processes(),
+            executor=executor,
+            address=address,
+            tune=tune,
+            watch=grid,
+        )
+    console.print(Text(report.sentence))
+    console.print(Text.assemble("report in ", (str(report.path), "bold")), soft_wrap=True)
+
+
+def _processes() -> int:
+    import torch
+
+    return 1 if torch.cuda.is_available() else max(1, os.cpu_count() or 1)
+
+
+class Grid:
+    """A bar for the grid."""
+
+    def __init__(self, console: Console) -> None:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        )
+        self.console, self.bar = console, Progress(*columns, console=console)
+
+    def __enter__(self) -> Grid:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def begin(self, what: str, total: int, done: int) -> None:
+        """A grid of ``total`` runs, ``done`` of which are finished."""
+        self.task = self.bar.add_task(what, total=total, completed=done)
+
+    def done(self, name: str, error: Exception | None) -> None:
+        """One more."""
+        if error is None:
+            self.bar.advance(self.task)
+        else:
+            self.console.print(Text.assemble(("failed: ", "bold red"), f"{name}: {' '.join(str(error).split())}"), soft_wrap=True)
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="Of a comparison, such as runs/demo.")],
+    out: Annotated[Path | None, typer.Option(help="Where to write report.html; the folder itself unless given.")] = None,
+) -> None:
+    """Write the report of a comparison anew."""
+    from numerate.report import write_report
+
+    path = write_report(folder, out)
+    Console(highlight=False).print(Text.assemble("report in ", (str(path), "bold")), soft_wrap=True)

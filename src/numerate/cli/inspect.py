@@ -1,0 +1,76 @@
+"""``numerate inspect``: what a tokenizer makes of numbers, and which losses fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from numerate.cli.app import app
+from numerate.inspection import EXAMPLES, Inspection, Reading, inspect_tokenizer
+from numerate.pictures import plot_loss
+from numerate.tokenizers import PACKAGED, load_tokenizer
+
+_FIT_COLOURS = {"good": "green", "fair": "yellow", "poor": "red"}
+_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+@app.command()
+def inspect(
+    tokenizer: Annotated[
+        str, typer.Argument(help=f"A folder, a tokenizer.json, GGUF or SentencePiece file, {', '.join(PACKAGED)}, or a Hub id.")
+    ],
+    text: Annotated[list[str] | None, typer.Option(help="A text to split and read; may be given several times.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw a loss on this tokenizer's numbers: a .png, .svg or .pdf file.")] = None,
+    loss: Annotated[str, typer.Option(help="The loss to draw.")] = "smmd",
+) -> None:
+    """Show what a tokenizer does to numbers, and which losses fit it."""
+    console = Console(highlight=False)
+    with console.status("reading the tokenizer"):
+        inspection = inspect_tokenizer(load_tokenizer(tokenizer), text or EXAMPLES)
+    _print_inspection(console, tokenizer, inspection)
+    if plot is not None:
+        with console.status("drawing"):
+            path = plot_loss(inspection.vocab, plot, loss)
+        console.print(Text.assemble("picture of ", (loss, "bold"), " in ", (str(path), "bold")), soft_wrap=True)
+
+
+def _print_inspection(console: Console, name: str, inspection: Inspection) -> None:
+    console.print(Text.assemble((name, "bold"), ": ", inspection.style))
+    facts = Table.grid(padding=(0, 2))
+    for fact, value in inspection.facts.items():
+        facts.add_row(Text(fact, "dim"), Text(value))
+    console.print(facts)
+
+    readings = Table(title="How it splits", title_justify="left", show_lines=True)
+    readings.add_column("text")
+    readings.add_column("tokens and their places", no_wrap=True)
+    readings.add_column("numbers read")
+    for reading in inspection.readings:
+        title = Text(reading.text).append("\nthousands=True" if reading.thousands else "", "dim")
+        numbers = ", ".join(f"{number:.15g}" for number in reading.numbers)
+        readings.add_row(title, _pieces(reading, console.width // 2), numbers or "none")
+    console.print(readings)
+
+    losses = Table("loss", "looks at", "fit", "note", title="Which losses fit", title_justify="left")
+    for one in inspection.advice:
+        losses.add_row(one.loss, f"each {one.level}", Text(one.fit, _FIT_COLOURS[one.fit]), Text(one.note))
+    console.print(losses)
+
+
+def _pieces(reading: Reading, width: int) -> Text:
+    """Tokens in one line, the place of each below it; a text longer than ``width`` goes on in further pairs of lines."""
+    pairs: list[tuple[Text, Text]] = []
+    for token, power in zip(reading.tokens, reading.exponents, strict=True):
+        place = "" if power is None else f"10{str(power).translate(_SUPERSCRIPTS)}"
+        cell = 1 + max(cell_len(token), cell_len(place))
+        if not pairs or pairs[-1][0].cell_len + cell > width:
+            pairs.append((Text(), Text()))
+        pairs[-1][0].append(token + " " * (cell - cell_len(token)), "cyan")
+        pairs[-1][1].append(place + " " * (cell - cell_len(place)), "dim")
+    return Text("\n").join(line for pair in pairs for line in pair if line.plain.strip())

@@ -1,0 +1,115 @@
+"""``numerate train`` and ``numerate eval``: one run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import mean
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from numerate.cli.app import app
+from numerate.cli.task import parse_settings
+
+
+@app.command()
+def train(
+    config: Annotated[Path | None, typer.Argument(help="A YAML file of settings; flags go before it.")] = None,
+    model: Annotated[str | None, typer.Option(help="tiny, tiny-3, tiny-vlm, smollm2, a folder, or a Hub id.")] = None,
+    task: Annotated[str | None, typer.Option(help="A task by name.")] = None,
+    loss: Annotated[str | None, typer.Option(help="ce, or a numeric loss that is added to it.")] = None,
+    data: Annotated[str | None, typer.Option(help="Real data, or a table of your own: a file or folder.")] = None,
+    target: Annotated[str | None, typer.Option(help="Of your own table: the column to predict.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Optimizer steps.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of weights and data.")] = None,
+    setting: Annotated[list[str] | None, typer.Option("--set", help="Any setting, such as batch_size=32; several times.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where to; runs/TASK-LOSS-SEED unless given.")] = None,
+    resume: Annotated[bool, typer.Option(help="Go on from the last checkpoint there, if there is one (set save_every).")] = False,
+) -> None:
+    """Train a model with one loss, evaluate it, and keep the weights with a model card."""
+    from numerate.config import RunConfig, checked, read_yaml
+    from numerate.training import run
+
+    values: dict[str, Any] = {"keep_model": True} | ({} if config is None else read_yaml(config))
+    flags = {"model": model, "task": task, "loss": loss, "data": data, "steps": steps, "seed": seed}
+    values |= {name: value for name, value in flags.items() if value is not None}
+    if target is not None:
+        values |= {"task": task or "regression", "task_settings": {**values.get("task_settings", {}), "target": target}}
+    chosen = checked(RunConfig, values | parse_settings(setting or []), "" if config is None else str(config))
+    folder = out or Path("runs") / f"{chosen.task}-{chosen.name}-{chosen.seed}".replace(" ", "-")
+    console = Console(highlight=False)
+    with Bars(console) as bars:
+        run(chosen, folder, resume=resume, progress=bars)
+    _show(console, folder)
+
+
+@app.command("eval")
+def evaluate_command(
+    folder: Annotated[Path, typer.Argument(help="Of a run whose weights were kept (numerate train).")],
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", help="Another setting of the evaluation, such as eval_examples=1000.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Where to write predictions.jsonl; the folder itself unless given.")] = None,
+) -> None:
+    """Evaluate a trained model: one JSON line for each example. Called again after an interruption, it goes on."""
+    from numerate.evaluation.again import evaluate_again
+
+    console = Console(highlight=False)
+    with Bars(console) as bars:
+        evaluate_again(folder, parse_settings(setting or []), out or folder, progress=bars)
+    _show(console, out or folder)
+
+
+class Bars:
+    """Progress of training and evaluation, with the parts of the loss and the time left."""
+
+    def __init__(self, console: Console) -> None:
+        columns = (
+            TextColumn("{task.description:>8}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[parts]}"),
+        )
+        self.bar = Progress(*columns, console=console)
+        self.tasks: dict[str, Any] = {}
+
+    def __enter__(self) -> Bars:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def __call__(self, what: str, done: int, total: int, figures: dict[str, float]) -> None:
+        """How far it is."""
+        if what not in self.tasks:
+            self.tasks[what] = self.bar.add_task(what, total=total, parts="")
+        shown = {"loss": "loss", "loss/cross_entropy": "CE", "loss/numeric": "numeric"}
+        parts = "  ".join(f"{name} {figures[key]:.3f}" for key, name in shown.items() if key in figures)
+        self.bar.update(self.tasks[what], completed=done, total=total, parts=parts)
+
+
+def _show(console: Console, folder: Path) -> None:
+    """A table of the measures."""
+    from numerate.evaluation.metrics import METRICS
+    from numerate.records import read_jsonl
+
+    records = read_jsonl(folder / "predictions.jsonl")
+    splits = list(dict.fromkeys(record["split"] for record in records))
+    table = Table("measure", *splits, title=f"{len(records):,} examples", title_justify="left")
+    for name in records[0]["measures"]:
+        row = []
+        for split in splits:
+            values = [record["measures"][name] for record in records if record["split"] == split]
+            known = [float("inf") if value is None else value for value in values]
+            metric = METRICS.get(name)
+            middle = sorted(known)[len(known) // 2]
+            row.append(f"{mean(known):.3f}" if metric is None or metric.summary == "mean" else f"{middle:.3g} (median)")
+        table.add_row(name, *row)
+    console.print(table)
+    console.print(Text.assemble("everything in ", (str(folder), "bold")), soft_wrap=True)

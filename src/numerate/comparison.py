@@ -1,0 +1,91 @@
+"""The whole of ``numerate compare``: plan the grid, tune if asked to, run what is missing, write the report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from numerate.config import RunConfig
+from numerate.executors import run_local, run_ray
+from numerate.experiment import begin, is_finished, read_experiment, tuned_cells, tuning_trials
+
+
+class Watch(Protocol):
+    """Is told how far things are."""
+
+    def begin(self, what: str, total: int, done: int) -> None:
+        """A grid begins."""
+
+    def done(self, name: str, error: Exception | None) -> None:
+        """A run is finished, or failed."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Where the report is, and its answer."""
+
+    path: Path
+    sentence: str
+
+
+def compare_losses(
+    values: Mapping[str, Any],
+    folder: Path | None = None,
+    *,
+    source: str = "",
+    processes: int = 1,
+    executor: str = "local",
+    address: str | None = None,
+    tune: int = 0,
+    watch: Watch,
+) -> Report:
+    """Run the comparison of these settings in ``folder``, and write its report there."""
+    from numerate.report import write_report
+
+    experiment = read_experiment(values, source)
+    folder = Path("runs") / experiment.name if folder is None else folder
+    _check_writable(folder)
+
+    def execute(cells: Sequence[RunConfig], what: str) -> None:
+        failures: list[tuple[RunConfig, Exception]] = []
+
+        def on_done(cell: RunConfig, error: Exception | None) -> None:
+            if error is not None:
+                failures.append((cell, error))
+            watch.done(f"{cell.name}, {cell.task}, {cell.model}, seed {cell.seed}", error)
+
+        watch.begin(what, len(cells), sum(is_finished(folder, cell) for cell in cells))
+        if executor == "ray":
+            run_ray(cells, folder, address=address, on_done=on_done)
+        else:
+            run_local(cells, folder, processes=processes, on_done=on_done)
+        if failures:
+            cell, error = failures[0]
+            raise RuntimeError(
+                f"{len(failures)} of {len(cells)} runs failed, the first {cell.name!r} with seed {cell.seed}: "
+                f"{' '.join(str(error).split())} What is finished is kept: call again to go on."
+            ) from error
+
+    cells = experiment.cells()
+    if tune:
+        trials = tuning_trials(experiment, tune)
+        execute([trial for found in trials.values() for trial in found], "tuning")
+        cells = tuned_cells(experiment, folder, trials)
+    begin(experiment, cells, folder)
+    execute(cells, "training")
+    path = write_report(folder)
+    told = json.loads(path.with_name("report.json").read_text(encoding="utf-8"))
+    return Report(path, str(told["answer"]))
+
+
+def _check_writable(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / ".probe"
+        probe.write_text("", encoding="utf-8")
+        probe.unlink()
+    except OSError as error:
+        raise OSError(f"{folder} cannot be written to ({error.strerror}): name another folder with --out.") from None

@@ -1,0 +1,261 @@
+"""One run: a configuration in; learning curve, weights, predictions, result and environment out.
+
+runs/name/
+config.json  environment.json   what was asked for, and what it ran on
+curve.jsonl                     the learning curve
+predictions.jsonl               one line for each test example
+checkpoints/                    to resume from, if asked for; gone when the run is finished
+model/                          the trained weights with a model card, if asked for
+result.json                     written last: a run without it is not finished
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from numerate.batches import Collator, training_data
+from numerate.config import PLAIN, RunConfig
+from numerate.environment import environment
+from numerate.evaluation.run import Progress, evaluate
+from numerate.losses import LOSSES
+from numerate.models import LoadedModel, load_model
+from numerate.objective import NumericObjective
+from numerate.records import write_json, write_jsonl, write_text
+from numerate.tasks import TASKS, Task
+from numerate.vocab import NumericVocab
+
+if TYPE_CHECKING:
+    from transformers import Trainer
+
+RESULT = "result.json"
+
+
+def run(config: RunConfig, folder: Path, *, resume: bool = True, progress: Progress = lambda *_: None) -> dict[str, Any]:
+    """Train and evaluate; gives what ``result.json`` holds. ``resume`` goes on from the last checkpoint, if there is one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "config.json", {**config.model_dump(mode="json"), "label": config.name})
+    task = make_task(config)
+    loaded = load_model(config.model, seed=config.seed, adapter=config.adapter, rank=config.rank)
+    check_fit(config, task, loaded)
+    write_json(folder / "environment.json", environment())
+    cost = train(config, task, loaded, folder, resume=resume, progress=progress)
+    begin = time.perf_counter()
+    records = evaluate(config, task, loaded, progress=progress, images=folder)
+    write_jsonl(folder / "predictions.jsonl", records)
+    if config.keep_model:
+        save_model(config, loaded, folder / "model", records)
+    result = {
+        "hash": config.hash,
+        "label": config.name,
+        "headline": task.measures[0],
+        "splits": {split: {"n": n} for split, n in Counter(record["split"] for record in records).items()},
+        "skipped_rows": len(task.skipped),
+        "cost": cost | {"eval_seconds": time.perf_counter() - begin},
+    }
+    write_json(folder / RESULT, result)
+    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    return result
+
+
+def make_task(config: RunConfig) -> Task:
+    """The task of a configuration, generated or read."""
+    kind = TASKS[config.task]
+    if config.data is None:
+        return kind(**config.task_settings)
+    return kind.from_files(config.data, skip_bad=config.skip_bad, **config.task_settings)
+
+
+def check_fit(config: RunConfig, task: Task, loaded: LoadedModel) -> None:
+    """Raise for a model that does not fit the task, or a loss that does not fit the tokenizer."""
+    if task.examples("train", 1)[0].image is not None and not loaded.sees:
+        raise ValueError(
+            f"model={config.model!r} sees no pictures, which task={config.task!r} has: expected a vision-language model, "
+            "such as tiny-vlm."
+        )
+    make_objective(config, loaded)
+
+
+def make_objective(config: RunConfig, loaded: LoadedModel) -> NumericObjective | None:
+    """None for plain cross-entropy."""
+    if config.loss == PLAIN:
+        return None
+    vocab = NumericVocab.from_tokenizer(loaded.tokenizer)
+    loss = LOSSES[config.loss](vocab, **config.loss_settings)
+    return NumericObjective(loss, config.weight, config.normalize, config.scale)
+
+
+# Training
+
+
+def train(
+    config: RunConfig, task: Task, loaded: LoadedModel, folder: Path, *, resume: bool = True, progress: Progress = lambda *_: None
+) -> dict[str, Any]:
+    """Train the model in place; gives what it cost."""
+    data, too_long = training_data(config, task, loaded)
+    trainer = make_trainer(config, loaded, data, folder)
+    watch = _watch(config, folder / "curve.jsonl", progress)
+    trainer.add_callback(watch)
+    objective = make_objective(config, loaded)
+    attachment = None
+    if objective is not None:
+        from numerate.integrations.transformers import attach
+
+        attachment = attach(trainer, objective)
+    begin = time.perf_counter()
+    trainer.train(resume_from_checkpoint=_last_checkpoint(folder) if resume else None)
+    if attachment is not None:
+        attachment.detach()
+    seconds = time.perf_counter() - begin
+    return {
+        "steps": config.steps,
+        "train_seconds": seconds,
+        "ms_per_step": median(watch.step_ms) if watch.step_ms else None,
+        "tokens_per_second": watch.tokens / seconds,
+        "peak_mib": watch.peak_mib,
+        "parameters": sum(p.numel() for p in loaded.model.parameters()),
+        "trained_parameters": sum(p.numel() for p in loaded.model.parameters() if p.requires_grad),
+        "examples_too_long": too_long,
+    }
+
+
+def make_trainer(config: RunConfig, loaded: LoadedModel, data: Any, folder: Path) -> Trainer:
+    """A Hugging Face Trainer with these settings and no voice of its own."""
+    from transformers import Trainer, TrainingArguments
+    from transformers.trainer_callback import PrinterCallback
+
+    args = TrainingArguments(
+        output_dir=str(folder / "checkpoints"),
+        max_steps=config.steps,
+        per_device_train_batch_size=config.batch_size,
+        gradient_accumulation_steps=config.accumulation,
+        learning_rate=config.learning_rate,
+        lr_scheduler_type="cosine",
+        warmup_steps=math.ceil(config.warmup * config.steps),
+        weight_decay=config.weight_decay,
+        max_grad_norm=config.max_grad_norm,
+        seed=config.seed,
+        data_seed=config.seed,
+        bf16=config.bf16,
+        use_cpu=not torch.cuda.is_available(),
+        train_sampling_strategy="sequential",  # the data come in the order they are trained on
+        remove_unused_columns=False,
+        dataloader_pin_memory=torch.cuda.is_available(),
+        logging_steps=config.log_every,
+        logging_first_step=True,
+        save_strategy="no" if config.save_every is None else "steps",
+        save_steps=config.save_every or 500,
+        save_total_limit=1,
+        disable_tqdm=True,
+        include_num_input_tokens_seen="non_padding",
+        report_to="tensorboard" if config.tensorboard else "none",
+    )
+    assert loaded.tokenizer.pad_token_id is not None
+    trainer = Trainer(loaded.model, args, train_dataset=data, data_collator=Collator(int(loaded.tokenizer.pad_token_id)))
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def _last_checkpoint(folder: Path) -> str | None:
+    from transformers.trainer_utils import get_last_checkpoint
+
+    checkpoints = folder / "checkpoints"
+    return get_last_checkpoint(str(checkpoints)) if checkpoints.is_dir() else None
+
+
+def _watch(config: RunConfig, curve: Path, progress: Progress) -> Any:
+    """A callback that keeps the learning curve and the time of each step."""
+    import json
+
+    from transformers import TrainerCallback
+
+    from numerate.records import plain
+
+    class Watch(TrainerCallback):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.step_ms: list[float] = []
+            self.tokens = 0
+            self.peak_mib: float | None = None
+            self.begin = self.started = time.perf_counter()
+            self.last: dict[str, float] = {}
+
+        def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            curve.parent.mkdir(parents=True, exist_ok=True)
+            if state.global_step == 0:
+                curve.write_text("", encoding="utf-8")
+            if torch.cuda.is_available():
+                torch.cuda.reset_peak_memory_stats()
+            self.begin = time.perf_counter()
+
+        def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            self.started = time.perf_counter()
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if torch.cuda.is_available() and state.global_step % args.logging_steps == 0:
+                torch.cuda.synchronize()
+                self.peak_mib = torch.cuda.max_memory_allocated() / 2**20
+            if state.global_step > 3:  # the first are slower
+                self.step_ms.append((time.perf_counter() - self.started) * 1000)
+            progress("train", state.global_step, state.max_steps, self.last)
+
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+            if logs is None or "loss" not in logs:
+                return
+            shown = ("loss", "numeric/", "learning_rate", "grad_norm")
+            self.last = {name: float(value) for name, value in logs.items() if name.startswith(shown)}
+            self.tokens = int(state.num_input_tokens_seen or 0)
+            point = {"step": state.global_step, **self.last, "seconds": time.perf_counter() - self.begin}
+            with curve.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(plain(point)) + "\n")
+
+    return Watch()
+
+
+# Weights
+
+
+def save_model(config: RunConfig, loaded: LoadedModel, folder: Path, records: Sequence[dict[str, Any]]) -> None:
+    """Weights, tokenizer and a model card; under another name until all of it is there."""
+    part = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    loaded.model.save_pretrained(part)
+    (loaded.processor or loaded.tokenizer).save_pretrained(part)
+    write_text(part / "README.md", model_card(config, records))
+    shutil.rmtree(folder, ignore_errors=True)
+    part.replace(folder)
+
+
+def model_card(config: RunConfig, records: Sequence[dict[str, Any]]) -> str:
+    """What the weights are, how they were trained, and how well they do."""
+    rows = []
+    for split in dict.fromkeys(record["split"] for record in records):
+        mine = [record["measures"] for record in records if record["split"] == split]
+        exact = [measures.get("exact") for measures in mine if measures.get("exact") is not None]
+        rows.append(f"| {split} | {len(mine)} | {sum(exact) / len(exact):.3f} |" if exact else f"| {split} | {len(mine)} | - |")
+    objective = "cross-entropy" if config.loss == PLAIN else f"cross-entropy + {config.weight:g} x `{config.loss}`"
+    settings = "\n".join(f"- {name}: `{value}`" for name, value in config.model_dump(mode="json").items())
+    return f"""---
+library_name: transformers
+base_model: {config.model}
+tags: [numerate, {config.loss}]
+---
+# {config.model} on {config.task}
+
+Trained with {objective} for {config.steps:,} steps with numerate.
+
+| split | examples | exact |
+|---|---|---|
+{chr(10).join(rows)}
+
+## Settings
+
+{settings}
+"""

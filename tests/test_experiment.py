@@ -1,0 +1,301 @@
+"""A grid of runs: planned, run once, continued after anything, the same by every executor."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from numerate.cli import app
+from numerate.comparison import compare_losses
+from numerate.config import RunConfig
+from numerate.executors import run_local, run_ray
+from numerate.experiment import (
+    TUNING_SEED,
+    cell_folder,
+    is_finished,
+    read_experiment,
+    run_cell,
+    tuned_cells,
+    tuning_trials,
+    validation_score,
+)
+from numerate.presets import PRESETS
+from numerate.records import read_jsonl, write_json, write_jsonl
+
+QUICK = {
+    "name": "quick",
+    "losses": ["ce", "smmd"],
+    "seeds": 2,
+    "task_settings": {"difficulty": 1, "operations": "+-", "wording": "bare"},
+    "steps": 3,
+    "batch_size": 8,
+    "train_examples": 64,
+    "eval_examples": 6,
+    "log_every": 1,
+}
+
+
+class Watch:
+    """Remembers what it was told."""
+
+    def __init__(self):
+        self.begun, self.names, self.errors = [], [], []
+
+    def begin(self, what, total, done):
+        self.begun.append((what, total, done))
+
+    def done(self, name, error):
+        self.names.append(name)
+        self.errors += [error] if error is not None else []
+
+
+def records(folder):
+    """Everything that is a result, and no times."""
+    found = {}
+    for cell in sorted((folder / "cells").iterdir()):
+        if (cell / "result.json").is_file():
+            curve = [{k: v for k, v in point.items() if k != "seconds"} for point in read_jsonl(cell / "curve.jsonl")]
+            found[cell.name] = (read_jsonl(cell / "predictions.jsonl"), curve, json.loads((cell / "config.json").read_text()))
+    return found
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("grid") / "whole"
+    watch = Watch()
+    report = compare_losses(QUICK, folder, watch=watch)
+    assert watch.begun == [("training", 4, 0)]
+    assert len(watch.names) == 4
+    assert report.path.is_file()
+    assert report.sentence
+    return folder
+
+
+def test_a_comparison_leaves_report_and_records(undisturbed):
+    assert {"report.html", "report.json", "report.csv", "experiment.json"} <= {path.name for path in undisturbed.iterdir()}
+    found = records(undisturbed)
+    assert len(found) == 4
+    described = json.loads((undisturbed / "experiment.json").read_text())
+    assert set(described["cells"]) == set(found)
+    assert described["baseline"] == "ce"
+    prompts = {tuple(record["prompt"] for record in predictions) for predictions, _, _ in found.values()}
+    assert len(prompts) == 1  # the same examples for all
+
+
+def test_finished_cells_are_not_run_again(undisturbed, monkeypatch):
+    before = {path: path.stat().st_mtime_ns for path in undisturbed.glob("cells/*/*.json*")}
+    monkeypatch.setattr("numerate.experiment.run", lambda *_, **__: pytest.fail("a finished cell was run"))
+    watch = Watch()
+    compare_losses(QUICK, undisturbed, watch=watch)
+    assert watch.begun == [("training", 4, 4)]
+    assert {path: path.stat().st_mtime_ns for path in undisturbed.glob("cells/*/*.json*")} == before
+
+
+def test_two_processes_give_the_same_records(undisturbed, tmp_path):
+    cells = read_experiment(QUICK).cells()
+    told = []
+    run_local(cells, tmp_path, processes=2, on_done=lambda cell, error: told.append((cell.hash, error)))
+    assert sorted(name for name, _ in told) == sorted(cell.hash for cell in cells)
+    assert all(error is None for _, error in told)
+    assert records(tmp_path) == records(undisturbed)
+
+
+SCRIPT = """
+import json, sys
+from pathlib import Path
+from numerate.comparison import compare_losses
+from tests.test_experiment import QUICK, Watch
+compare_losses(QUICK, Path(sys.argv[1]), watch=Watch())
+"""
+
+
+def test_killed_at_any_moment_it_goes_on(undisturbed, tmp_path):
+    """kill -9 leaves nothing that a later call would take for finished, and nothing finished is lost."""
+    environment = {**os.environ, "PYTHONPATH": f"src:.:{os.environ.get('PYTHONPATH', '')}", "OMP_NUM_THREADS": "1"}
+    rng = random.Random(0)
+    finished = 0
+    for patience in (1, 2):
+        process = subprocess.Popen([sys.executable, "-c", SCRIPT, str(tmp_path)], env=environment, start_new_session=True)
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and process.poll() is None:
+            if len(list(tmp_path.glob("cells/*/curve.jsonl"))) > finished + patience - 1:
+                break
+            time.sleep(0.02)
+        time.sleep(rng.random() * 0.7)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        now = len(list(tmp_path.glob("cells/*/result.json")))
+        assert now >= finished
+        finished = now
+    compare_losses(QUICK, tmp_path, watch=Watch())
+    assert records(tmp_path) == records(undisturbed)
+    assert not list(tmp_path.rglob("*.part"))
+
+
+def test_somebody_else_at_the_same_cell_is_waited_for(tmp_path, monkeypatch):
+    cell = read_experiment(QUICK).cells()[0]
+    runs, inside, go = [], threading.Event(), threading.Event()
+
+    def slow(config, folder, **_):
+        runs.append(config.hash)
+        inside.set()
+        go.wait(20)
+        write_json(folder / "result.json", {})
+
+    monkeypatch.setattr("numerate.experiment.run", slow)
+    first = threading.Thread(target=run_cell, args=(cell, tmp_path))
+    first.start()
+    assert inside.wait(20)
+    assert run_cell(cell, tmp_path, wait=False) is False
+    second = threading.Thread(target=run_cell, args=(cell, tmp_path))
+    second.start()
+    go.set()
+    first.join(20)
+    second.join(20)
+    assert runs == [cell.hash]  # once, by the first; the second found it finished
+
+
+def test_a_failing_cell_does_not_stop_the_others(tmp_path):
+    values = {**QUICK, "losses": ["ce", {"loss": "smmd", "label": "broken", "loss_settings": {"sigma": -1}}], "seeds": 1}
+    watch = Watch()
+    with pytest.raises(RuntimeError, match=r"1 of 2 runs failed, the first 'broken' with seed 0: sigma=-1.*call again to go on"):
+        compare_losses(values, tmp_path, watch=watch)
+    assert len(watch.errors) == 1
+    assert len(list(tmp_path.glob("cells/*/result.json"))) == 1
+
+
+@pytest.mark.slow
+def test_ray_gives_the_same_records(undisturbed, tmp_path):
+    ray = pytest.importorskip("ray")
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    try:
+        told = []
+        run_ray(read_experiment(QUICK).cells(), tmp_path, on_done=lambda cell, error: told.append(error))
+    finally:
+        ray.shutdown()
+    assert told == [None] * 4
+    assert records(tmp_path) == records(undisturbed)
+
+
+# Plans
+
+
+def test_plans():
+    experiment = read_experiment({"losses": ["ce", {"loss": "smmd", "label": "wide", "loss_settings": {"sigma": 8}}], "seeds": [3, 5]})
+    cells = experiment.cells()
+    assert [(cell.name, cell.seed) for cell in cells] == [("ce", 3), ("wide", 3), ("ce", 5), ("wide", 5)]
+    assert len({cell.hash for cell in cells}) == 4
+    assert read_experiment({"steps": 7, "seeds": 1}).cells()[0].steps == 7
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"losse": ["ce"]}, "losse=.* is not a setting: .*Did you mean 'losses'"),
+        ({"stepz": 3}, "Did you mean 'steps'"),
+        ({"losses": ["smdd"]}, "Did you mean 'smmd'"),
+        ({"losses": []}, "nothing is compared"),
+        ({"losses": ["smmd", {"loss": "smmd", "weight": 1.0}]}, "label 'smmd' names two different runs"),
+        ({"losses": [{"loss": "ce", "los": 1}]}, "los=1 is not a setting"),
+    ],
+)
+def test_bad_plans(values, message):
+    with pytest.raises(ValueError, match=message):
+        read_experiment(values, "my.yaml")
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_are_valid(name):
+    experiment = read_experiment(PRESETS[name])
+    assert experiment.name == name
+    cells = experiment.cells()
+    assert any(cell.name == "ce" for cell in cells)
+    assert len({cell.hash for cell in cells}) == len(cells)
+    for cell in cells:
+        if cell.loss != "ce":
+            from numerate import LOSSES, NumericVocab
+
+            vocab = NumericVocab.from_texts({str(d): d for d in range(10)} | {"-": 10, ".": 11}, vocab_size=12)
+            LOSSES[cell.loss](vocab, **cell.loss_settings)
+
+
+def test_tuning_gives_every_loss_the_same_budget(tmp_path):
+    experiment = read_experiment(QUICK)
+    trials = tuning_trials(experiment, 4)
+    assert {len(found) for found in trials.values()} == {4}
+    for found in trials.values():
+        assert all(trial.validation and trial.seed == TUNING_SEED for trial in found)
+        assert len({trial.hash for trial in found}) == 4
+    plain = next(found for found in trials.values() if found[0].loss == "ce")
+    assert len({trial.learning_rate for trial in plain}) == 4
+    for found in trials.values():
+        for at, trial in enumerate(found):
+            folder = cell_folder(tmp_path, trial)
+            write_json(folder / "result.json", {"headline": "exact"})
+            write_jsonl(folder / "predictions.jsonl", [{"measures": {"exact": float(at == 2)}}])
+    cells = tuned_cells(experiment, tmp_path, trials)
+    assert [(cell.name, cell.seed) for cell in cells] == [(cell.name, cell.seed) for cell in experiment.cells()]
+    for cell in cells:
+        best = next(found for found in trials.values() if found[0].loss == cell.loss)[2]
+        assert (cell.learning_rate, cell.weight) == (best.learning_rate, best.weight)
+        assert not cell.validation
+        assert not is_finished(tmp_path, cell)
+
+
+def test_errors_are_tuned_downwards(tmp_path):
+    trial = RunConfig(task="regression")
+    write_json(cell_folder(tmp_path, trial) / "result.json", {"headline": "relative_error"})
+    rows = [{"measures": {"relative_error": value}} for value in (0.5, 0.1, None)]
+    write_jsonl(cell_folder(tmp_path, trial) / "predictions.jsonl", rows)
+    assert validation_score(tmp_path, trial) == -0.5
+
+
+# The command
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, ["compare", *map(str, arguments)])
+
+
+def test_your_own_table(tmp_path):
+    rows = "\n".join(f"{20 + i},{i % 4},{100 * i}" for i in range(80))
+    (tmp_path / "flats.csv").write_text(f"area,rooms,price\n{rows}\n")
+    quick = [f"--set={name}={value}" for name, value in (("steps", 2), ("batch_size", 8), ("eval_examples", 4))]
+    done = invoke(
+        "--data", tmp_path / "flats.csv", "--target", "price", "--loss", "ce", "--loss", "smmd", "--seeds", 1, "--processes", 1,
+        "--out", tmp_path / "out", *quick,
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert "report in" in done.output
+    record = json.loads(next((tmp_path / "out").glob("cells/*/predictions.jsonl")).read_text().splitlines()[0])
+    assert record["prompt"].endswith("price?")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nothing.yaml"], "there is no such file"),
+        (["--preset", "demmo"], "Did you mean 'demo'"),
+        (["--task", "clock", "--seeds", "1", "--processes", "1", "--set", "steps=1"], "sees no pictures"),
+        (["--set", "stepz=1"], "Did you mean 'steps'"),
+        (["--out", "/proc/nowhere"], "cannot be written to"),
+        (["--executor", "slurm"], "expected one of 'local', 'ray'"),
+    ],
+)
+def test_bad_input_is_one_line(arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = invoke(*arguments)
+    assert done.exit_code != 0
+    assert message in " ".join(done.output.split())
+    assert "Traceback" not in done.output
+    assert not list(Path().rglob("result.json"))

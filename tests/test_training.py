@@ -1,0 +1,280 @@
+"""One run: files that can be trusted, the same numbers for the same seed, plain errors."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from numerate.batches import Collator, encoded, held_out, training_order
+from numerate.config import RunConfig, checked, read_yaml
+from numerate.evaluation.again import evaluate_again
+from numerate.experiment import cell_folder
+from numerate.models import load_model, tiny_tokenizer
+from numerate.records import plain, read_jsonl, write_json, write_text
+from numerate.tasks import TASKS, Arithmetic
+from numerate.training import make_task, run
+
+EASY = {"difficulty": 1, "operations": "+-", "wording": "bare"}
+QUICK = {"task_settings": EASY, "steps": 4, "batch_size": 8, "train_examples": 64, "eval_examples": 6, "log_every": 2}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def quick(**settings):
+    return checked(RunConfig, {**QUICK, **settings})
+
+
+def test_a_run_writes_what_it_promises(tmp_path):
+    seen = []
+    config = quick(loss="smmd", keep_model=True)
+    result = run(config, tmp_path, progress=lambda *told: seen.append(told[:3]))
+    assert ("train", 4, 4) in seen
+    assert ("evaluate", 12, 12) in seen
+    assert json.loads((tmp_path / "result.json").read_text()) == json.loads(json.dumps(plain(result)))
+    assert result["headline"] == "exact"
+    assert result["splits"] == {"interpolate": {"n": 6}, "extrapolate": {"n": 6}}
+    assert result["cost"]["steps"] == 4
+    curve = read_jsonl(tmp_path / "curve.jsonl")
+    assert [point["step"] for point in curve] == [1, 2, 4]
+    assert curve[-1]["loss"] == pytest.approx(curve[-1]["loss/cross_entropy"] + 0.3 * curve[-1]["loss/numeric"], rel=1e-3)
+    assert 0 < curve[-1]["numeric/mass"] < 1
+    record = read_jsonl(tmp_path / "predictions.jsonl")[0]
+    assert record["measures"].keys() == set(Arithmetic.measures)
+    digits = [character for character in record["gold"] if character.isdigit()]
+    assert [digit["place"] for digit in record["digits"]] == list(range(len(digits)))[::-1]
+    assert all(0 <= digit["p"] <= digit["mass"] <= 1 for digit in record["digits"])
+    assert json.loads((tmp_path / "environment.json").read_text())["packages"]["torch"] == torch.__version__
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert "cross-entropy + 0.3 x `smmd`" in card
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_the_same_seed_gives_the_same_numbers(tmp_path):
+    def outcome(name, **settings):
+        run(quick(**settings), tmp_path / name)
+        return read_jsonl(tmp_path / name / "predictions.jsonl")
+
+    first = outcome("a", loss="ntil")
+    assert outcome("b", loss="ntil") == first
+    other = outcome("c", loss="ntil", seed=1)
+    assert other != first
+    # The same test examples for every seed and loss, so that they can be compared in pairs.
+    for records in (other, outcome("d", loss="ce")):
+        assert [record["prompt"] for record in records] == [record["prompt"] for record in first]
+
+
+def test_resuming_from_a_checkpoint(tmp_path, monkeypatch):
+    config = quick(loss="smmd", steps=6, save_every=3)
+    run(config, tmp_path / "whole")
+    expected = read_jsonl(tmp_path / "whole" / "predictions.jsonl")
+
+    class Interrupted(Exception):
+        pass
+
+    def stop(what, done, total, figures):
+        if (what, done) == ("train", 4):
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        run(config, tmp_path / "broken", progress=stop)
+    assert (tmp_path / "broken" / "checkpoints" / "checkpoint-3").is_dir()
+    assert not (tmp_path / "broken" / "result.json").exists()
+    steps = []
+    run(config, tmp_path / "broken", progress=lambda what, done, *_: steps.append(done) if what == "train" else None)
+    assert steps == [4, 5, 6]
+    assert read_jsonl(tmp_path / "broken" / "predictions.jsonl") == expected
+
+
+def test_evaluating_again(tmp_path):
+    config = quick(keep_model=True)
+    run(config, tmp_path)
+    before = read_jsonl(tmp_path / "predictions.jsonl")
+    assert plain(evaluate_again(tmp_path, {}, tmp_path / "again")) == before
+    more = evaluate_again(tmp_path, {"eval_examples": 9, "samples": 4}, tmp_path / "more")
+    assert len(more) == 18
+    assert len(more[0]["samples"]) == 4
+    assert "sample_crps" in more[0]["measures"]
+    with pytest.raises(ValueError, match="holds no trained model"):
+        evaluate_again(tmp_path / "cells", {}, tmp_path)
+
+
+def test_evaluation_goes_on_where_it_stopped(tmp_path):
+    run(quick(keep_model=True, eval_batch_size=2), tmp_path)
+    expected = read_jsonl(tmp_path / "predictions.jsonl")
+
+    def stop(what, done, total, figures):
+        if done == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluate_again(tmp_path, {}, tmp_path / "out", progress=stop)
+    (part,) = (tmp_path / "out").glob(".predictions.*.part")
+    with part.open("a") as file:
+        file.write('{"split": "interpolate", "ind')  # the line that was being written
+    seen = []
+    found = evaluate_again(tmp_path, {}, tmp_path / "out", progress=lambda what, done, *_: seen.append(done))
+    assert plain(found) == expected
+    assert seen[0] == 6
+
+
+def test_pictures(tmp_path):
+    config = checked(
+        RunConfig,
+        {"model": "tiny-vlm", "task": "clock", "steps": 2, "batch_size": 2, "train_examples": 4, "eval_examples": 2, "loss": "smmd"},
+    )
+    run(config, tmp_path)
+    record = read_jsonl(tmp_path / "predictions.jsonl")[0]
+    assert (tmp_path / record["image"]).is_file()
+    assert "time_gap_circular" in record["measures"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"los": "smmd"}, "los='smmd' is not a setting: .*Did you mean 'loss'"),
+        ({"loss": "smdd"}, "loss='smdd' is not known: .*Did you mean 'smmd'"),
+        ({"task": "clok"}, "task='clok' is not known: .*Did you mean 'clock'"),
+        ({"steps": 0}, "steps=0: input should be greater than or equal to 1"),
+        ({"steps": "many"}, "steps='many': input should be a valid integer"),
+        ({"loss_settings": {"sigma": 1}}, "no meaning for loss='ce'"),
+        ({"task_settings": {"difficulti": 1}}, "difficulti=1 is not a setting of the task 'arithmetic'"),
+    ],
+)
+def test_settings_are_checked_before_anything_is_loaded(settings, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        checked(RunConfig, settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"task": "clock", "task_settings": {}}, "model='tiny' sees no pictures"),
+        ({"loss": "smmd", "loss_settings": {"sigmaa": 2}}, "sigmaa=2 is not a setting of SMMDLoss"),
+        ({"model": "nowhere/at-all"}, "model='nowhere/at-all' cannot be loaded"),
+        ({"data": "nothing.txt", "task_settings": {}}, "there is no such file"),
+        ({"max_length": 8, "task_settings": {"difficulty": 5}}, "max_length=8 is shorter than every example"),
+    ],
+)
+def test_what_does_not_fit_is_said(settings, message, tmp_path):
+    with pytest.raises((ValueError, TypeError), match=message):
+        run(quick(**settings), tmp_path)
+    assert not (tmp_path / "result.json").exists()
+
+
+def test_configuration_files(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text("task: arithmetic\nloss: smmd\nsteps: 3\n")
+    assert checked(RunConfig, read_yaml(path)).loss == "smmd"
+    path.write_text("- a\n")
+    with pytest.raises(ValueError, match="holds a list: expected settings"):
+        read_yaml(path)
+    path.write_text("a: [")
+    with pytest.raises(ValueError, match="is no YAML"):
+        read_yaml(path)
+    with pytest.raises(ValueError, match="there is no such file"):
+        read_yaml(tmp_path / "none.yaml")
+
+
+def test_the_hash_is_of_what_decides_the_result():
+    assert quick().hash == quick(label="plain", log_every=1, keep_model=True).hash
+    assert len({quick(seed=1).hash, quick().hash, quick(steps=5).hash, quick(weight=0.1).hash}) == 4
+    assert cell_folder(__import__("pathlib").Path("x"), quick()).name == quick().hash
+
+
+# Data
+
+
+def test_training_order():
+    lengths = [3 + at % 7 for at in range(100)]
+    order = training_order(lengths, 4, 60, seed=1)
+    assert len(order) == 240
+    assert {order.count(at) for at in range(100)} <= {2, 3}
+    spreads = [max(lengths[at] for at in order[i : i + 4]) - min(lengths[at] for at in order[i : i + 4]) for i in range(0, 240, 4)]
+    assert sum(spreads) / len(spreads) < 2
+    firsts = [lengths[order[i]] for i in range(0, 240, 4)]
+    assert firsts != sorted(firsts)
+    assert training_order(lengths, 4, 60, seed=1) == order != training_order(lengths, 4, 60, seed=2)
+
+
+def test_only_the_answer_is_learnt():
+    loaded = load_model("tiny")
+    example = Arithmetic(wording="bare").examples("train", 1)[0]
+    row = encoded(loaded, example)
+    learnt = [token for token in row["labels"] if token != -100]
+    assert loaded.tokenizer.decode(learnt) == f"{example.answer}<eos>"
+    assert loaded.tokenizer.decode(row["input_ids"]) == f"{example.prompt}\n{example.answer}<eos>"
+    batch = Collator(0)([row, {"input_ids": [5], "labels": [5]}])
+    assert batch["attention_mask"].sum(1).tolist() == [len(row["input_ids"]), 1]
+    assert (batch["labels"][1, 1:] == -100).all()
+
+
+def test_validation_and_test_share_no_example(tmp_path):
+    for config in (quick(), quick(validation=True)):
+        assert set(held_out(config, make_task(config))) <= {"interpolate", "extrapolate"}
+    task = make_task(quick())
+    test = {e.prompt for e in held_out(quick(), task)["interpolate"]}
+    validation = {e.prompt for e in held_out(quick(validation=True), task)["interpolate"]}
+    assert test
+    assert validation
+    assert not test & validation
+    (tmp_path / "train.txt").write_text("1 + 1\n2\n")
+    (tmp_path / "interpolate.txt").write_text("".join(f"{i} + 1\n{i + 1}\n" for i in range(9)))
+    small = quick(data=str(tmp_path), task_settings={})
+    task = make_task(small)
+    parts = [held_out(quick(data=str(tmp_path), task_settings={}, validation=v), task)["interpolate"] for v in (False, True)]
+    assert sorted(len(part) for part in parts) == [4, 5]
+
+
+# Models and files
+
+
+@pytest.mark.parametrize("digits", [1, 3])
+def test_the_tiny_tokenizer(digits):
+    tokenizer = tiny_tokenizer(digits)
+    text = "What is 1234.5 - -67?\nabc~"
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    assert tokenizer.decode(ids) == text
+    assert len(ids) == len(text) - (0 if digits == 1 else 3)
+    assert tokenizer.unk_token_id in tokenizer("é", add_special_tokens=False)["input_ids"]
+
+
+def test_weights_follow_the_seed():
+    a, b, c = (load_model("tiny", seed=seed).model.state_dict() for seed in (0, 0, 1))
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    assert not all(torch.equal(a[name], c[name]) for name in a)
+
+
+def test_an_adapter_is_all_that_is_trained():
+    pytest.importorskip("peft")
+    model = load_model("tiny", adapter="lora", rank=2).model
+    trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    assert trained
+    assert all("lora_" in name for name in trained)
+
+
+def test_files_are_whole_or_not_there(tmp_path, monkeypatch):
+    path = tmp_path / "a" / "b.json"
+    write_json(path, {"x": float("inf"), "y": [float("nan"), 1]})
+    assert json.loads(path.read_text()) == {"x": None, "y": [None, 1]}
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_text(path, "half")
+    assert json.loads(path.read_text()) == {"x": None, "y": [None, 1]}
+    assert [file.name for file in path.parent.iterdir()] == ["b.json"]
+
+
+def test_every_task_has_a_model_that_can_learn_it():
+    for name, kind in TASKS.items():
+        assert kind.visual == (kind().examples("train", 1)[0].image is not None), name
