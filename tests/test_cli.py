@@ -122,3 +122,49 @@ class TestErrors:
     def test_a_wrong_call_is_a_usage_error(self, run):
         assert run("inspect").exit_code == 2
         assert run("inspekt").exit_code == 2
+
+
+class TestTask:
+    def test_prints_examples(self, run):
+        done = run("task", "arithmetic", "-n", "3", "--split", "extrapolate", "--set", "difficulty=1", "--seed", "4")
+        assert done.exit_code == 0, done.output
+        assert "arithmetic, extrapolate, seed 4" in done.output
+        assert done.output.count("├") == 2  # three rows
+
+    def test_draws_a_sheet(self, run, tmp_path):
+        from PIL import Image
+
+        sheet = tmp_path / "new" / "clocks.png"
+        done = run("task", "clock", "--preview", str(sheet), "-n", "4", "--set", "size=64")
+        assert done.exit_code == 0, done.output
+        assert "picture in" in done.output
+        width, height = Image.open(sheet).size
+        assert width > 128
+        assert height > 64
+
+    def test_reads_a_table_and_counts_what_it_skips(self, run, tmp_path):
+        rows = "\n".join(f"{i},{100 * i}" for i in range(50))
+        (tmp_path / "t.csv").write_text(f"area,price\n{rows}\n7,cheap\n")
+        command = ["task", "regression", "--data", str(tmp_path / "t.csv"), "--target", "price"]
+        broken = run(*command)
+        assert broken.exit_code == 1
+        assert "line 52: the answer 'cheap' holds no number." in " ".join(broken.output.split())
+        done = run(*command, "--skip-bad")
+        assert done.exit_code == 0, done.output
+        assert "Skipped 1 rows" in done.output
+        assert "price?" in done.output
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["clok"], "Did you mean 'clock'"),
+            (["arithmetic", "--set", "difficulty"], "expected name=value"),
+            (["arithmetic", "--preview", "a.png"], "has no pictures to preview"),
+            (["arithmetic", "--split", "test"], "split='test' is not known"),
+        ],
+    )
+    def test_errors_are_plain(self, run, arguments, message):
+        done = run("task", *arguments)
+        assert done.exit_code == 1
+        assert message in " ".join(done.output.split())
+        assert "Traceback" not in done.output

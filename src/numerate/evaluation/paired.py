@@ -167,7 +167,8 @@ def wilcoxon(a: Any, b: Any) -> float:
     differences = _nonzero_differences(*check_pair(a, b, finite=False), axis=0)
     if not differences.size:
         return 1.0
-    return _probability(stats.wilcoxon(np.sign(differences) * stats.rankdata(np.abs(differences))).pvalue)
+    signed_ranks = np.sign(differences) * stats.rankdata(np.abs(differences))  # finite: not every scipy takes inf and -inf
+    return _probability(stats.wilcoxon(signed_ranks).pvalue)
 
 
 def mcnemar(a: Any, b: Any) -> float:
