@@ -138,7 +138,8 @@ class TestTask:
         done = run("task", "clock", "--preview", str(sheet), "-n", "4", "--set", "size=64")
         assert done.exit_code == 0, done.output
         assert "picture in" in done.output
-        width, height = Image.open(sheet).size
+        with Image.open(sheet) as image:
+            width, height = image.size
         assert width > 128
         assert height > 64
 

@@ -19,9 +19,9 @@ from numerate.evaluation.extract import EXTRACTORS
 from numerate.evaluation.metrics import METRICS
 from numerate.tasks.angle_problems import ANGLES
 from numerate.tasks.base import Example, Split, Task
-from numerate.tasks.figures import STYLES, laid_out, render, turned
+from numerate.tasks.figures import STYLES, Layout, laid_out, render, turned
 from numerate.tasks.files import BadData, Reader, column, existing
-from numerate.tasks.geometry import Draw, Numbers
+from numerate.tasks.geometry import Draw, Numbers, Problem
 from numerate.tasks.length_problems import LENGTHS
 
 if TYPE_CHECKING:
@@ -94,16 +94,12 @@ class MathVision(Task):
                 raise ValueError(f"{name}={value!r} is out of range: expected a whole number from {low} to {high}.")
 
     def draw(self, rng: random.Random, split: Split) -> Drawn:
-        """A problem in which every label has room."""
+        """A problem, and how it looks."""
         name = rng.choice(list(FAMILIES))
         family = FAMILIES[name]
         numbers = family.draw(Draw(rng, self.largest, split == "extrapolate"))
-        while True:
-            turn = rng.randint(-family.turn, family.turn)
-            spec = Drawn(name, numbers, rng.choice(NAMES), turn, rng.random() < 0.5, rng.randrange(len(STYLES)))
-            problem = family.build(numbers, spec.names)
-            if laid_out(turned(problem.figure, turn, spec.mirror), self.size).clear:
-                return spec
+        turn = rng.randint(-family.turn, family.turn)
+        return Drawn(name, numbers, rng.choice(NAMES), turn, rng.random() < 0.5, rng.randrange(len(STYLES)))
 
     def make(self, spec: Drawn | Asked) -> Example:
         """The picture and the question."""
@@ -113,7 +109,7 @@ class MathVision(Task):
             meta = {"choices": spec.choices, "precision": spec.precision}
             return Example(spec.prompt, spec.answer, open_image(spec.image), meta)
         problem = FAMILIES[spec.family].build(spec.numbers, spec.names)
-        layout = laid_out(turned(problem.figure, spec.turn, spec.mirror), self.size)
+        layout = arranged(problem, spec, self.size)
         answer = str(problem.answer) if problem.answer.denominator == 1 else str(float(problem.answer))
         return Example(f"{problem.question} {HINT}", answer, render(layout, STYLES[spec.style]), {"family": spec.family})
 
@@ -155,6 +151,17 @@ class MathVision(Task):
                 with reader.row(file, line):
                     rows[split][asked(row, file.parent)] = None
         return {split: list(found) for split, found in rows.items()}
+
+
+def arranged(problem: Problem, spec: Drawn, size: int) -> Layout:
+    """The figure of a problem, turned as drawn or else a little further, until every label has room."""
+    most = FAMILIES[spec.family].turn
+    for further in range(0, 2 * most, 5):
+        turn = (spec.turn + most + further) % (2 * most + 1) - most
+        layout = laid_out(turned(problem.figure, turn, spec.mirror), size)
+        if layout.clear:
+            break
+    return layout
 
 
 def asked(row: Mapping[str, Any], folder: Path = Path()) -> Asked:
