@@ -19,9 +19,23 @@ GSM8K = [
     {"question": "From 3 take 5.", "answer": "3 - 5 = -2\n#### -2"},
 ]
 SVAMP = [
-    {"ID": "chal-1", "Body": "Each pack costs 76 dollars. There is a discount of 25 dollars", "Question": "How much?", "Equation": "( 76.0 - 25.0 )", "Answer": 51.0, "Type": "Subtraction"},
-    {"ID": "chal-2", "Body": "Dan has 3.5 litres.", "Question": "How much in 2 days?", "Equation": "( 3.5 * 2.0 )", "Answer": 7.0, "Type": "Multiplication"},
-]  # fmt: skip
+    {
+        "ID": "chal-1",
+        "Body": "Each pack costs 76 dollars. There is a discount of 25 dollars",
+        "Question": "How much?",
+        "Equation": "( 76.0 - 25.0 )",
+        "Answer": 51.0,
+        "Type": "Subtraction",
+    },
+    {
+        "ID": "chal-2",
+        "Body": "Dan has 3.5 litres.",
+        "Question": "How much in 2 days?",
+        "Equation": "( 3.5 * 2.0 )",
+        "Answer": 7.0,
+        "Type": "Multiplication",
+    },
+]
 
 
 def lines(path, *texts):
@@ -111,14 +125,26 @@ def test_prompts_and_answers_of_your_own(tmp_path):
 LATIN = "Größe,Preis\n1,2\n".encode("latin1")
 BROKEN = {
     "truncated line": ("data.jsonl", (json.dumps(GSM8K[0]) + "\n" + json.dumps(GSM8K[1])[:40]).encode(), 2, "broken JSON", 1),
-    "wrong column": ("data.jsonl", b'{"question": "1 + 1?", "anwser": "#### 2"}\n' + json.dumps(GSM8K[0]).encode(), 1, "'answer' is missing. Columns here: question, anwser", 1),
-    "no number": ("data.jsonl", b'{"question": "1 + 1?", "answer": "two"}\n' + json.dumps(GSM8K[0]).encode(), 1, "no number after ####", 1),
+    "wrong column": (
+        "data.jsonl",
+        b'{"question": "1 + 1?", "anwser": "#### 2"}\n' + json.dumps(GSM8K[0]).encode(),
+        1,
+        "'answer' is missing. Columns here: question, anwser",
+        1,
+    ),
+    "no number": (
+        "data.jsonl",
+        b'{"question": "1 + 1?", "answer": "two"}\n' + json.dumps(GSM8K[0]).encode(),
+        1,
+        "no number after ####",
+        1,
+    ),
     "wrong encoding": ("data.jsonl", json.dumps(GSM8K[0]).encode() + b"\n\xff\xfe", 2, r"not UTF-8 \(byte 0xff at column 1\)", 1),
     "not an object": ("data.jsonl", json.dumps(GSM8K[0]).encode() + b"\n[1, 2]\n", 2, "a list stands where an object belongs", 1),
     "truncated list": ("data.json", json.dumps(SVAMP, indent=1)[:-30].encode(), 10, "truncated", 1),
     "list without end": ("data.json", json.dumps(SVAMP)[:-1].encode(), 1, "the list does not end", 2),
     "text in a list": ("data.json", json.dumps([SVAMP[0], "x"]).encode(), 1, "a str stands where", 1),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", BROKEN)
@@ -194,3 +220,36 @@ def test_reader_counts_what_it_skips(tmp_path):
     reader = Reader(skip_bad=True)
     assert list(reader.jsonl(lines(tmp_path / "a.jsonl", "{}", "", "{", '{"a": 1}'))) == [(1, {}), (4, {"a": 1})]
     assert [(bad.line, bad.path.name) for bad in reader.skipped] == [(3, "a.jsonl")]
+
+
+@pytest.mark.parametrize(
+    ("task", "rows", "prompt", "answer"),
+    [
+        (WordProblems, GSM8K, "From 3 take 5.", "3 - 5 = -2\n#### -2"),
+        (WordProblems, SVAMP, "Dan has 3.5 litres. How much in 2 days?", "3.5 * 2 = 7\n#### 7"),
+        (Arithmetic, [{"question": "b'What is 2 + 2?\\n'", "answer": "b'4\\n'"}], "What is 2 + 2?", "4"),
+        (Regression, [{"prompt": "How many?", "answer": "3"}], "How many?", "3"),
+    ],
+    ids=["gsm8k", "svamp", "arithmetic", "prompts"],
+)
+def test_datasets_of_the_hub(task, rows, prompt, answer, tmp_path):
+    """``datasets`` loads a folder as it loads a repository."""
+    pytest.importorskip("datasets")
+    lines(tmp_path / "train.jsonl", *map(json.dumps, rows))
+    lines(tmp_path / "test.jsonl", json.dumps(rows[-1]))
+    read = task.from_hub(str(tmp_path))
+    assert {split: len(read.examples(split)) for split in read.splits} == {"train": len(rows), "interpolate": 1}
+    example = read.examples("interpolate")[0]
+    assert (example.prompt, example.answer) == (prompt, answer)
+
+
+def test_bad_rows_of_the_hub(tmp_path):
+    pytest.importorskip("datasets")
+    lines(tmp_path / "train.jsonl", *map(json.dumps, [GSM8K[0], {"question": "?", "answer": "none"}]))
+    with pytest.raises(BadData, match=r"train, line 2: the answer 'none' has no number after ####"):
+        WordProblems.from_hub(str(tmp_path))
+    assert len(WordProblems.from_hub(str(tmp_path), skip_bad=True).examples("train")) == 1
+    from numerate.tasks import SceneText
+
+    with pytest.raises(BadData, match="no usual layout on the Hub"):
+        SceneText.from_hub(str(tmp_path))

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from numerate.checks import check_choice, choices
 from numerate.tasks.base import Example, Split, Task
-from numerate.tasks.files import BadData, Reader
+from numerate.tasks.files import BadData, Reader, column
 
 Numbers = Literal["integers", "decimals", "rationals", "mixed"]
 Wording = Literal["varied", "bare"]
@@ -102,6 +102,12 @@ class Arithmetic(Task):
     def content(self, spec: Spec) -> str:
         """The expression, however it is asked for."""
         return spec[1]
+
+    def read_row(self, row: dict[str, Any]) -> list[Spec]:
+        """Columns ``question`` and ``answer``; some copies hold them as bytes written out, with ``b'`` before them."""
+        texts = (str(column(row, name)).strip() for name in ("question", "answer"))
+        question, answer = (text[2:-1].removesuffix("\\n") if text.startswith("b'") else text for text in texts)
+        return [("{}", question, answer)]
 
     def read_files(self, path: Path, reader: Reader) -> Mapping[Split, Sequence[Spec]]:
         """One file, or a folder of ``train-easy__*.txt``, ``interpolate__*.txt``, ``extrapolate__*.txt``, also as ``.gz``.

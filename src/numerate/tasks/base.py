@@ -171,12 +171,35 @@ class Task:
         """
         reader = Reader(skip_bad)
         task = cls(**settings)
-        rows = task.read_files(Path(path), reader)
-        object.__setattr__(task, "_rows", {split: tuple(found) for split, found in rows.items()})
-        object.__setattr__(task, "_skipped", tuple(reader.skipped))
-        if not task.splits:
-            raise ValueError(f"{path} has no rows that could be read ({len(reader.skipped)} were skipped): expected data.")
-        return task
+        return task._with_rows(task.read_files(Path(path), reader), reader, path)
+
+    @classmethod
+    def from_hub(cls, repo: str, name: str | None = None, *, skip_bad: bool = False, **settings: Any) -> Self:
+        """The same task on a dataset of the Hugging Face Hub, or a folder that ``datasets`` can load.
+
+        Args:
+            repo: such as ``"openai/gsm8k"``.
+            name: of the dataset's configuration, if it has several.
+            skip_bad: as in :meth:`from_files`.
+            **settings: of the task.
+        """
+        from datasets import load_dataset
+
+        task, reader = cls(**settings), Reader(skip_bad)
+        rows: dict[Split, list[Any]] = {"train": [], "interpolate": []}
+        for part, found in load_dataset(repo, name).items():
+            mine = rows["train" if str(part).startswith("train") else "interpolate"]
+            for line, row in enumerate(found, 1):
+                with reader.row(Path(f"{repo}/{part}"), line):
+                    mine += task.read_row(row)
+        return task._with_rows(rows, reader, repo)
+
+    def _with_rows(self, rows: Mapping[Split, Sequence[Any]], reader: Reader, source: object) -> Self:
+        object.__setattr__(self, "_rows", {split: tuple(found) for split, found in rows.items()})
+        object.__setattr__(self, "_skipped", tuple(reader.skipped))
+        if not self.splits:
+            raise ValueError(f"{source} has no rows that could be read ({len(reader.skipped)} were skipped): expected data.")
+        return self
 
     @property
     def skipped(self) -> Sequence[Exception]:
@@ -186,6 +209,10 @@ class Task:
     def read_files(self, path: Path, reader: Reader) -> Mapping[Split, Sequence[Any]]:
         """Rows by split."""
         raise ValueError(f"the task {self.name!r} has no real data to read: it is generated; leave out the path.")
+
+    def read_row(self, row: dict[str, Any]) -> Sequence[Any]:
+        """What a row of a dataset on the Hub becomes: one example, or several."""
+        raise ValueError(f"the task {self.name!r} has no usual layout on the Hub: read its files with from_files.")
 
 
 def content_hash(content: Any) -> int:

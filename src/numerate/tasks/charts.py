@@ -126,6 +126,10 @@ class Charts(Task):
         relaxed = METRICS["relaxed_accuracy"](gold, said if whole else guess)
         return {"relaxed_accuracy": relaxed} | {name: METRICS[name](worth, guess) for name in self.measures[1:]}
 
+    def read_row(self, row: dict[str, Any]) -> list[Question]:
+        """See :func:`chart_question`."""
+        return [chart_question(row)]
+
     def read_files(self, path: Path, reader: Reader) -> Mapping[Split, Sequence[Question]]:
         """ChartQA: a folder with ``train/``, ``val/`` and ``test/``, one of those folders, or one of their JSON files.
 

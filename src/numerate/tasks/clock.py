@@ -91,6 +91,10 @@ class Clock(Task):
         meta = {"hour": spec.hour, "minute": spec.minute, "tilt": spec.tilt, "numerals": spec.numerals}
         return Example(PROMPT, f"{spec.hour}_{spec.minute:02}", clock_image(spec, self.size), meta)
 
+    def read_row(self, row: dict[str, Any]) -> list[Photo]:
+        """See :func:`clock_photo`."""
+        return [clock_photo(row)]
+
     def read_files(self, path: Path, reader: Reader) -> Mapping[Split, Sequence[Photo]]:
         """The TIME dataset (gpiosenka, Kaggle): its folder, or the ``clocks.csv`` in it.
 

@@ -119,6 +119,10 @@ class Grounding(Task):
         y1, x1, y2, x2 = (Fraction(int(token), 1024) for token in found[-1])
         return x1, y1, x2, y2
 
+    def read_row(self, row: dict[str, Any]) -> list[Referred]:
+        """See :func:`referred`."""
+        return referred(row, Path())
+
     def read_files(self, path: Path, reader: Reader) -> Mapping[Split, Sequence[Referred]]:
         """RefCOCO as one object a line: ``val.jsonl``, ``testA.jsonl``, ... and the images beside them or in ``images/``.
 

@@ -130,6 +130,10 @@ class MathVision(Task):
         parsed = METRICS["parsed"](example.answer, said)
         return {"exact": right, "parsed": parsed, "relative_error": 0.0 if right else float("inf"), "within_5": right}
 
+    def read_row(self, row: dict[str, Any]) -> list[Asked]:
+        """See :func:`asked`."""
+        return [asked(row)]
+
     def read_files(self, path: Path, reader: Reader) -> Mapping[Split, Sequence[Asked]]:
         """MathVista's ``testmini.json``, MathVision's ``test.jsonl`` or ``testmini.jsonl``, or a folder with them.
 

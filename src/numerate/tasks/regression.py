@@ -97,6 +97,10 @@ class Regression(Task):
         """The text, and the picture's name."""
         return spec.prompt, spec.answer, None if spec.image is None else spec.image.name
 
+    def read_row(self, row: dict[str, Any]) -> list[Row]:
+        """As a row of a file."""
+        return [self._row(row, Path())]
+
     def read_files(self, path: Path, reader: Reader) -> Mapping[Split, Sequence[Row]]:
         """A CSV, TSV or JSONL file. A column ``split`` (train, test, interpolate, extrapolate) is heeded, else a hash decides."""
         if path.suffix not in (".csv", ".tsv", ".jsonl"):

@@ -98,6 +98,10 @@ class WordProblems(Task):
         scores = {name: METRICS[name](gold, guess) for name in self.measures}
         return scores | {"exact_strict": METRICS["string_match"](gold, strict)}
 
+    def read_row(self, row: dict[str, Any]) -> list[Spec]:
+        """Columns of GSM8K or SVAMP."""
+        return [_svamp(row) if "Body" in row else _gsm8k(row)]
+
     def read_files(self, path: Path, reader: Reader) -> Mapping[Split, Sequence[Spec]]:
         """GSM8K's folder or one of its files, or ``SVAMP.json``; a test file gives interpolation, SVAMP is split by hash."""
         files = sorted([*path.glob("*.jsonl"), *path.glob("*.json")]) if path.is_dir() else [path]
@@ -110,7 +114,7 @@ class WordProblems(Task):
             read = reader.jsonl(file) if file.suffix == ".jsonl" else reader.json_list(file)
             for line, row in read:
                 with reader.row(file, line):
-                    spec = _svamp(row) if "Body" in row else _gsm8k(row)
+                    (spec,) = self.read_row(row)
                     if "Body" in row:
                         rows["interpolate" if content_hash(spec) % 5 == 0 else "train"].append(spec)
                     else:
