@@ -191,7 +191,9 @@ def test_ray_gives_the_same_records(undisturbed, tmp_path):
 
 
 def test_plans():
-    experiment = read_experiment({"losses": ["ce", {"loss": "smmd", "label": "wide", "loss_settings": {"sigma": 8}}], "seeds": [3, 5]})
+    experiment = read_experiment(
+        {"losses": ["ce", {"loss": "smmd", "label": "wide", "loss_settings": {"sigma": 8}}], "seeds": [3, 5]}
+    )
     cells = experiment.cells()
     assert [(cell.name, cell.seed) for cell in cells] == [("ce", 3), ("wide", 3), ("ce", 5), ("wide", 5)]
     assert len({cell.hash for cell in cells}) == 4

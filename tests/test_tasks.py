@@ -131,7 +131,10 @@ def test_an_exhausted_range_says_so():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Arithmetic(difficulti=2), r"difficulti=2 is not a setting of the task 'arithmetic': .*Did you mean 'difficulty'"),
+        (
+            lambda: Arithmetic(difficulti=2),
+            r"difficulti=2 is not a setting of the task 'arithmetic': .*Did you mean 'difficulty'",
+        ),
         (lambda: Arithmetic(difficulty=9), "expected 1, 2, 3, 4 or 5"),
         (lambda: Arithmetic(numbers="complex"), "expected one of 'integers', 'decimals', 'rationals', 'mixed'"),
         (lambda: Arithmetic(operations="%"), "some of"),

@@ -76,7 +76,7 @@ def test_resuming_from_a_checkpoint(tmp_path, monkeypatch):
     run(config, tmp_path / "whole")
     expected = read_jsonl(tmp_path / "whole" / "predictions.jsonl")
 
-    class Interrupted(Exception):
+    class Interrupted(Exception):  # noqa: N818
         pass
 
     def stop(what, done, total, figures):
@@ -128,7 +128,15 @@ def test_evaluation_goes_on_where_it_stopped(tmp_path):
 def test_pictures(tmp_path):
     config = checked(
         RunConfig,
-        {"model": "tiny-vlm", "task": "clock", "steps": 2, "batch_size": 2, "train_examples": 4, "eval_examples": 2, "loss": "smmd"},
+        {
+            "model": "tiny-vlm",
+            "task": "clock",
+            "steps": 2,
+            "batch_size": 2,
+            "train_examples": 4,
+            "eval_examples": 2,
+            "loss": "smmd",
+        },
     )
     run(config, tmp_path)
     record = read_jsonl(tmp_path / "predictions.jsonl")[0]
@@ -197,7 +205,9 @@ def test_training_order():
     order = training_order(lengths, 4, 60, seed=1)
     assert len(order) == 240
     assert {order.count(at) for at in range(100)} <= {2, 3}
-    spreads = [max(lengths[at] for at in order[i : i + 4]) - min(lengths[at] for at in order[i : i + 4]) for i in range(0, 240, 4)]
+    spreads = [
+        max(lengths[at] for at in order[i : i + 4]) - min(lengths[at] for at in order[i : i + 4]) for i in range(0, 240, 4)
+    ]
     assert sum(spreads) / len(spreads) < 2
     firsts = [lengths[order[i]] for i in range(0, 240, 4)]
     assert firsts != sorted(firsts)

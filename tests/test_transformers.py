@@ -5,24 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from transformers import (
-    BartConfig,
-    BartForConditionalGeneration,
-    CohereConfig,
-    CohereForCausalLM,
-    Gemma2Config,
-    Gemma2ForCausalLM,
-    GraniteConfig,
-    GraniteForCausalLM,
-    MixtralConfig,
-    MixtralForCausalLM,
-)
-
-import numerate
-from numerate import LOSSES, NumericObjective
-from numerate.fused import fused_objective
-from numerate.integrations.lazy_logits import LazyHead, LazyLogits, find_head
-from numerate.integrations.transformers import attach, compute_loss_func
 from tests.trainers.cases import (
     EXAMPLES,
     MODELS,
@@ -41,6 +23,25 @@ from tests.trainers.cases import (
     step,
     trainer_for,
 )
+from transformers import (
+    BartConfig,
+    BartForConditionalGeneration,
+    CohereConfig,
+    CohereForCausalLM,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    GraniteConfig,
+    GraniteForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
+    Trainer,
+)
+
+import numerate
+from numerate import LOSSES, NumericObjective
+from numerate.fused import fused_objective
+from numerate.integrations.lazy_logits import LazyHead, LazyLogits, find_head
+from numerate.integrations.transformers import attach, compute_loss_func
 
 
 def assert_same(found, expected, tolerance=1e-6):
@@ -170,7 +171,9 @@ def test_what_a_model_does_to_its_logits_is_done(make, noted, tmp_path, monkeypa
 
 def test_a_router_keeps_its_loss(tmp_path):
     """What a model adds to the loss by itself is a mean per micro-batch, and stays one."""
-    config = MixtralConfig(**SMALL, num_local_experts=4, num_experts_per_tok=2, output_router_logits=True, router_aux_loss_coef=0.5)
+    config = MixtralConfig(
+        **SMALL, num_local_experts=4, num_experts_per_tok=2, output_router_logits=True, router_aux_loss_coef=0.5
+    )
 
     def built():
         torch.manual_seed(0)
@@ -311,7 +314,7 @@ def test_label_smoothing_of_the_trainer(tmp_path):
     objective = NumericObjective(LOSSES["ntil"](VOCAB), weight=0.7, label_smoothing=0.2)
     expected, _, _ = plain(build("llama"), objective)
     mine = Case().objective
-    _, attachment, found = run(tmp_path, build("llama"), mine, accumulation=2, label_smoothing_factor=0.2)
+    _, _, found = run(tmp_path, build("llama"), mine, accumulation=2, label_smoothing_factor=0.2)
     assert_same(found, expected)
     assert mine.label_smoothing == 0.0
     trainer = trainer_for(build("llama"), [], arguments(str(tmp_path), label_smoothing_factor=0.1))
@@ -365,7 +368,11 @@ def test_compute_loss_func(model, accumulation, tmp_path):
 
     collect = Collect()
     trainer = trainer_for(
-        net, rows, arguments(str(tmp_path), accumulation), callbacks=[collect], compute_loss_func=compute_loss_func(case.objective)
+        net,
+        rows,
+        arguments(str(tmp_path), accumulation),
+        callbacks=[collect],
+        compute_loss_func=compute_loss_func(case.objective),
     )
     if model == "t5":
         trainer.data_collator = with_decoder_inputs
@@ -387,7 +394,7 @@ def test_compute_loss_func_refuses_what_it_cannot_count(tmp_path):
 
 
 def test_refusals(tmp_path):
-    from transformers import LlamaForSequenceClassification, Trainer
+    from transformers import LlamaForSequenceClassification
 
     args, objective = arguments(str(tmp_path)), Case().objective
     with pytest.raises(ValueError, match="has a compute_loss_func"):
@@ -497,7 +504,93 @@ def test_import_is_light():
     import subprocess
     import sys
 
-    code = "import sys, numerate; numerate.integrations; sys.exit(any(m in sys.modules for m in ('transformers', 'trl', 'accelerate')))"
+    heavy = ("transformers", "trl", "accelerate")
+    code = f"import sys, numerate; numerate.integrations; sys.exit(any(name in sys.modules for name in {heavy}))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
     with pytest.raises(AttributeError, match="expected one of lightning, transformers, trl"):
         numerate.integrations.jax  # noqa: B018
+
+
+# Trainers with a compute_loss of their own
+
+
+class Counts(Trainer):
+    calls = 0
+
+    def compute_loss(self, model, inputs, *args, **kwargs):
+        type(self).calls += 1
+        return super().compute_loss(model, inputs, *args, **kwargs)
+
+
+class Twice(Counts):
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
+        return (loss, outputs) if return_outputs else loss
+
+
+class Changes(Trainer):
+    def compute_loss(self, *args, **kwargs):
+        return super().compute_loss(*args, **kwargs) / 2
+
+
+class ChangesInPlace(Trainer):
+    def compute_loss(self, *args, **kwargs):
+        return super().compute_loss(*args, **kwargs).mul_(2)
+
+
+class Skips(Trainer):
+    def compute_loss(self, model, inputs, *args, **kwargs):
+        if self.args.max_steps < 100:
+            return model(**inputs).loss
+        return super().compute_loss(model, inputs, *args, **kwargs)
+
+
+class Own(Trainer):
+    def compute_loss(self, model, inputs, *args, **kwargs):
+        return model(**inputs).loss
+
+
+def trainer_of(kind, folder, accumulation=1):
+    collect, rows = Collect(), dataset("llama", padded=True)
+    data = {"train_dataset": rows, "eval_dataset": rows, "data_collator": collate}
+    return kind(build("llama"), arguments(str(folder), accumulation), callbacks=[collect], **data), collect
+
+
+@pytest.mark.parametrize("accumulation", [1, 4])
+@pytest.mark.parametrize("kind", [Counts, Twice])
+def test_an_override_that_ends_in_super(kind, accumulation, tmp_path):
+    Counts.calls = kind.calls = 0
+    trainer, collect = trainer_of(kind, tmp_path, accumulation)
+    attachment = attach(trainer, Case().objective)
+    assert isinstance(trainer, kind)
+    trainer.train()
+    assert type(trainer).calls == accumulation
+    assert_same(collect.grads, reference(Case()))
+    assert "eval_loss/numeric" in trainer.evaluate()
+    with pytest.raises(RuntimeError, match="replaced already"):
+        attach(trainer, Case().objective)
+    attachment.detach()
+    assert type(trainer) is kind
+    assert "compute_loss" not in vars(trainer)
+
+
+@pytest.mark.parametrize("kind", [Changes, ChangesInPlace, Skips])
+def test_an_override_that_trains_with_something_else(kind, tmp_path):
+    trainer, _ = trainer_of(kind, tmp_path)
+    attach(trainer, Case().objective)
+    with pytest.raises(TypeError, match="does not train with what"):
+        trainer.train()
+
+
+def test_an_override_without_super_is_refused_at_once(tmp_path):
+    trainer, _ = trainer_of(Own, tmp_path)
+    with pytest.raises(TypeError, match="computes its own loss"):
+        attach(trainer, Case().objective)
+
+
+def test_a_patched_model_without_logits(tmp_path):
+    trainer, _ = trainer_of(Trainer, tmp_path)
+    attach(trainer, Case().objective)
+    trainer.model.forward = lambda **_: {"loss": torch.zeros((), requires_grad=True), "logits": None}
+    with pytest.raises(NotImplementedError, match="gives no logits"):
+        trainer.train()

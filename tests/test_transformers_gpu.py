@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.trainers.cases import Case, Collect, arguments, build, dataset, trainer_for
 
 from numerate.integrations.transformers import attach
-from tests.trainers.cases import Case, Collect, arguments, build, dataset, trainer_for
 
 pytestmark = pytest.mark.gpu
 

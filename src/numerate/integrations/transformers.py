@@ -8,6 +8,7 @@ models and encoder-decoders.
 from __future__ import annotations
 
 import copy
+import inspect
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -84,7 +85,11 @@ class Attachment:
         self._begin({}, None)
         self._parts = {True: Parts(), False: Parts()}  # of training, of evaluation
         self._undo: list[Callable[[], None]] = []
-        for name in ("compute_loss", "get_batch_samples", "log"):
+        if _own_compute_loss(type(trainer)):
+            self._put_below(trainer)
+        else:
+            self._put(trainer, "compute_loss", self._compute_loss)
+        for name in ("get_batch_samples", "log"):
             self._put(trainer, name, getattr(self, f"_{name}"))
         self._put(trainer, "label_smoother", None)
         self._put(trainer, "loss_is_scaled_for_ga", True)
@@ -103,6 +108,31 @@ class Attachment:
         had, before = name in vars(owner), vars(owner).get(name)
         object.__setattr__(owner, name, value)
         self._undo.append(lambda: object.__setattr__(owner, name, before) if had else object.__delattr__(owner, name))
+
+    def _put_below(self, trainer: Trainer) -> None:
+        """Take ``Trainer``'s place as what the trainer's own classes reach by ``super().compute_loss``."""
+        own = type(trainer)
+        made: Any = None
+        version = 0
+
+        def below(_: Trainer, *args: Any, **kwargs: Any) -> Any:
+            nonlocal made, version
+            made = self._compute_loss(*args, **kwargs)
+            version = _loss_in(made)._version  # an in-place change raises it
+            return made
+
+        def above(trainer: Trainer, *args: Any, **kwargs: Any) -> Any:
+            nonlocal made
+            made = None
+            result = own.compute_loss(trainer, *args, **kwargs)
+            if made is None or _loss_in(result) is not _loss_in(made) or _loss_in(result)._version != version:
+                raise TypeError(f"{own.__name__} does not train with what super().compute_loss returns: {_WAY_OUT}.")
+            return result
+
+        # Methods are looked for in its own classes, then in ours, then in Trainer.
+        ours = type("_Attached", (Trainer,), {"compute_loss": below})
+        trainer.__class__ = type(own.__name__, (own, ours), {"compute_loss": above, "__module__": own.__module__})
+        self._undo.append(lambda: setattr(trainer, "__class__", own))
 
     def _lazy_head(self) -> LazyHead | None:
         linear, why_not = find_head(self.model)
@@ -142,6 +172,11 @@ class Attachment:
         with self._putting_off():
             outputs = model(**arguments)
             own, within = outputs.get("loss"), self._made
+            if within is None and outputs.get("logits") is None:
+                raise NotImplementedError(
+                    f"{type(self.model).__name__} computes its loss by itself and gives no logits (patched, by Liger "
+                    "or Unsloth?): expected its own forward; leave out the patch of its cross-entropy."
+                )
             made = self._objective(outputs["logits"], inputs["labels"]) if within is None else within
         if within is None and outputs.get("aux_loss") is not None:
             raise NotImplementedError(f"{type(self.model).__name__} adds a router's loss to one that it computes by itself.")
@@ -239,11 +274,12 @@ def _with_smoothing(objective: NumericObjective, factor: float) -> NumericObject
 
 def _refuse(trainer: Trainer, model: nn.Module) -> None:
     """Raise for what cannot be done right."""
-    if type(trainer).compute_loss is not Trainer.compute_loss:
-        way_out = "numerate.integrations.trl.NumericSFTTrainer" if _is_sft(trainer) else "objective(logits, labels) within it"
-        raise TypeError(f"trainer is a {type(trainer).__name__}, which computes its own loss: use {way_out}.")
-    if "compute_loss" in vars(trainer):
+    if "compute_loss" in vars(trainer) or any(cls.__name__ == "_Attached" for cls in type(trainer).__mro__):
         raise RuntimeError("trainer.compute_loss was replaced already: call .detach() on the first attachment.")
+    own = _own_compute_loss(type(trainer))
+    if _is_sft(trainer) or not all(map(_calls_super, own)):
+        way_out = "use numerate.integrations.trl.NumericSFTTrainer" if _is_sft(trainer) else _WAY_OUT
+        raise TypeError(f"trainer is a {type(trainer).__name__}, which computes its own loss: {way_out}.")
     if trainer.compute_loss_func is not None:
         raise ValueError("trainer has a compute_loss_func: expected one loss; leave it out, attach takes its place.")
     if trainer.args.n_gpu > 1:
@@ -253,6 +289,26 @@ def _refuse(trainer: Trainer, model: nn.Module) -> None:
         )
     if _loss_of(model) not in (ForCausalLMLoss, ForMaskedLMLoss) and not getattr(model.config, "is_encoder_decoder", False):
         raise TypeError(f"model is a {type(model).__name__}, which predicts no tokens: expected a language model.")
+
+
+_WAY_OUT = "use objective(logits, labels) within it"
+
+
+def _own_compute_loss(cls: type) -> list[Any]:
+    """The overrides of ``compute_loss`` between a trainer's class and ``Trainer``."""
+    above = cls.__mro__[: cls.__mro__.index(Trainer)]
+    return [inspect.unwrap(vars(base)["compute_loss"]) for base in above if "compute_loss" in vars(base)]
+
+
+def _loss_in(result: Any) -> Any:
+    """Of ``compute_loss``, with or without ``return_outputs``."""
+    return result[0] if isinstance(result, tuple) else result
+
+
+def _calls_super(method: Any) -> bool:
+    """Whether a method names ``super()``, without arguments, and itself."""
+    code = method.__code__
+    return "__class__" in code.co_freevars and method.__name__ in code.co_names
 
 
 def _is_sft(trainer: Trainer) -> bool:
