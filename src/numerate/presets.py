@@ -14,6 +14,9 @@ DEMO: dict[str, Any] = {
     "task_settings": {"difficulty": 2, "longest": 1, "operations": "+-", "wording": "bare"},
     "models": ["tiny"],
     "seeds": 3,
+    "steps": 1000,
+    "learning_rate": 0.004,
+    "train_examples": 30_000,
 }
 
 
