@@ -281,6 +281,16 @@ class TestAnswer:
         assert "Most ahead is smmd: +1.7 points" in text_of(found)
         assert "more than 100 seeds would be needed" in text_of(found)
 
+    def test_the_seeds_that_would_tell_allow_for_all_comparisons(self, tmp_path: Path):
+        def luck(seed: int, split: str, index: int) -> int:
+            return 0 if index < (20, 24, 28)[seed] else 1
+
+        found = answer_of(make_run(tmp_path, {"ce": ce, "smmd": luck, "emd": luck}))
+        # d_s = 0, 0.1, 0.2: mean and spread 0.1. Two losses on two splits are four comparisons.
+        needed = stats.seeds_needed(0.1, 0.1, level=1 - 0.05 / 4)
+        assert needed > stats.seeds_needed(0.1, 0.1)
+        assert f"about {needed} seeds would be needed" in text_of(found)
+
     def test_one_seed_allows_no_verdict(self, tmp_path: Path):
         found = answer_of(make_run(tmp_path, {"ce": ce, "smmd": smmd}, seeds=[0]))
         assert (found.verdict, found.winners) == ("untested", ())
@@ -581,13 +591,13 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     def change(row: dict[str, Any]) -> None:
         row["output"] = f"=1+1{NASTY}" * (100 if row["index"] % 2 else 1)
         row["gold"] = NASTY
-        row["image"] = ["images/a.png", "../../outside.png", "broken.png", "missing.png"][row["index"] % 4]
+        row["image"] = ["images/a.png", "../../../outside.png", "broken.png", "missing.png"][row["index"] % 4]
 
     Image.new("RGB", (3000, 1000), "red").save(folder / "outside.png")
     run = folder / "run"
     texts = {"name": NASTY, "command": NASTY, "config": {NASTY: NASTY}, "environment": {NASTY: NASTY, "device": NASTY}}
     config = {"model": NASTY, "task_settings": {NASTY: NASTY}}
-    losses = {"ce": lambda *_: None, f"_{NASTY}": smmd}
+    losses = {"ce": lambda *_: None, f"_$a_b${NASTY}": smmd}
     make_run(run, losses, seeds=(0, 1), headline="relative_error", prompt=NASTY, config=config, experiment=texts, change=change)
     for cell in (run / "cells").iterdir():
         (cell / "images").mkdir()
@@ -615,7 +625,7 @@ class TestHostileText:
 
         drawings = re.findall(r"<svg .*?</svg>", hostile.read_text(encoding="utf-8"), re.DOTALL)
         assert len(drawings) >= 7
-        assert any("_&lt;script&gt;" in "".join(drawing.split("\u200b")) for drawing in drawings)
+        assert any("_$a_b$&lt;script&gt;" in drawing for drawing in drawings)
         for drawing in drawings:
             tags = {element.tag for element in ElementTree.fromstring(drawing).iter()}
             assert tags <= {"svg", "g", "path", "text", "tspan", "use", "defs", "clipPath", "rect", "pattern"}
@@ -649,6 +659,7 @@ class TestExamples:
         chosen = {example.index for example in found.examples if example.split == "extrapolate"}
         assert len(chosen) == 6
         assert chosen < set(range(20, 30))
+        assert chosen != set(range(20, 26))  # not the first ones
         given = found.examples[0].given
         assert [(one.label, one.mark) for one in given] == [("ce", "wrong"), ("smmd", "right")]
 

@@ -78,6 +78,18 @@ def test_gsm8k(tmp_path):
     assert task.score(example, "It is $1800.")["exact"] == 1
 
 
+def test_large_numbers_are_written_out(tmp_path):
+    row = {**SVAMP[0], "Equation": "( 455682.0 + 907611.0 )", "Answer": 1363293.0}
+    (tmp_path / "SVAMP.json").write_text(json.dumps([row]), encoding="utf-8")
+    task = WordProblems.from_files(tmp_path / "SVAMP.json")
+    example = task.examples(task.splits[0])[0]
+    assert example.answer == "455682 + 907611 = 1363293\n#### 1363293"
+    assert task.score(example, example.answer)["exact"] == 1
+    mine = Regression.from_files(lines(tmp_path / "my.jsonl", '{"area": 2500000.0, "price": 1363293.0}'), target="price")
+    example = mine.examples(mine.splits[0])[0]
+    assert (example.prompt, example.answer) == ("area: 2500000. price?", "1363293")
+
+
 def test_svamp(tmp_path):
     (tmp_path / "SVAMP.json").write_text(json.dumps(SVAMP * 20), encoding="utf-8")
     task = WordProblems.from_files(tmp_path / "SVAMP.json")

@@ -148,10 +148,10 @@ def tolerance(setup: Setup) -> Table | None:
     if how is None:
         return None
     rows: list[tuple[Any, ...]] = []
-    for split, label, values, answered in _errors(setup, how):
+    for split, label, values, _ in _errors(setup, how):
         for level in how.tolerances:
             within = values >= level if how.higher_is_better else values <= level
-            rows.append((split, label, level, float((within & answered).mean())))
+            rows.append((split, label, level, float(within.mean())))
     return _table(("split", "loss", how.measure.name, "share"), rows)
 
 

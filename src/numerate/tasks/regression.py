@@ -141,7 +141,7 @@ class Regression(Task):
 
 def _shown(value: Any) -> str:
     """As a person would write it: 84, not 84.0."""
-    return f"{value:g}" if isinstance(value, float) and value == int(value) and abs(value) < 1e15 else str(value).strip()
+    return str(int(value)) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else str(value).strip()
 
 
 def _split(values: Mapping[str, Any], content: Any) -> Split:

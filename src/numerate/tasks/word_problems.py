@@ -131,7 +131,7 @@ def _gsm8k(row: Mapping[str, Any]) -> Spec:
 
 def _svamp(row: Mapping[str, Any]) -> Spec:
     body, question, equation, answer = (column(dict(row), name) for name in ("Body", "Question", "Equation", "Answer"))
-    number = f"{float(answer):g}"
+    number = str(int(answer)) if float(answer).is_integer() else str(answer)
     body = body if body.rstrip().endswith((".", ",", "?", "!")) else f"{body}."
     return f"{body} {question}", f"{_plain(equation)} = {number}\n#### {number}"
 
