@@ -262,6 +262,15 @@ class TestAnswer:
         assert "after Holm, 3 seeds)" in found.lead
         assert "at 1.10 × the time per step" in found.lead
 
+    def test_every_winner_is_named_and_where_there_is_none(self, tmp_path: Path):
+        def in_range_alone(seed: int, split: str, index: int) -> int | None:
+            return smmd(seed, split, index) if split == "interpolate" else ce(seed, split, index)
+
+        found = answer_of(make_run(tmp_path, {"ce": ce, "smmd": in_range_alone, "emd": in_range_alone}))
+        assert found.winners == ("emd", "smmd")
+        assert found.lead.startswith("emd is better than ce on arithmetic, in range")
+        assert found.more == ("Better too in range: smmd (+37.5 points).", "No loss is better beyond noise out of range.")
+
     def test_worse(self, tmp_path: Path):
         found = answer_of(make_run(tmp_path, {"ce": smmd, "smmd": ce}))
         assert found.verdict == "worse"
@@ -301,9 +310,30 @@ class TestAnswer:
         assert "Only ce was run" in answer_of(make_run(tmp_path / "a", {"ce": ce})).lead
         assert "The baseline has no finished run" in answer_of(make_run(tmp_path / "b", {"smmd": smmd, "emd": ce})).lead
 
-    def test_nothing_right_anywhere(self, tmp_path: Path):
-        found = answer_of(make_run(tmp_path, {"ce": lambda *_: 1, "smmd": lambda *_: 1}))
-        assert "at 0 % throughout" in text_of(found)
+    @pytest.mark.parametrize(("off", "at"), [(1, "0 %"), (0, "100 %")])
+    def test_nothing_to_tell_apart(self, tmp_path: Path, off: int, at: str):
+        found = answer_of(make_run(tmp_path, {"ce": lambda *_: off, "smmd": lambda *_: off}))
+        assert f"at {at} throughout" in text_of(found)
+
+    def test_nothing_ahead(self, tmp_path: Path):
+        def luck(seed: int, split: str, index: int) -> int:
+            return 0 if index < (10, 20, 20)[seed] else 1
+
+        assert "No loss is ahead of ce, not even within noise." in text_of(
+            answer_of(make_run(tmp_path, {"ce": ce, "smmd": luck}))
+        )
+
+    def test_more_examples_where_seeds_agree(self, tmp_path: Path):
+        def steady(seed: int, split: str, index: int) -> int:
+            return 0 if index < 22 else 1
+
+        found = answer_of(make_run(tmp_path, {"ce": ce, "smmd": steady}))
+        assert "More test examples would be needed" in text_of(found)
+
+    def test_no_seed_in_common(self, tmp_path: Path):
+        make_run(tmp_path, {"ce": ce}, seeds=[0])
+        make_run(tmp_path, {"smmd": smmd}, seeds=[1])
+        assert "No loss has a seed in common with ce" in answer_of(tmp_path).lead
 
     def test_a_headline_without_direction(self, tmp_path: Path):
         def odd(row: dict[str, Any]) -> None:
@@ -575,6 +605,33 @@ class TestPage:
         monkeypatch.setitem(__import__("sys").modules, "jinja2", None)
         with pytest.raises(ModuleNotFoundError, match=r"a report needs jinja2: run pip install 'numerate\[report\]'"):
             write_report(run)
+
+
+class TestSeveral:
+    """One page of two setups: boxes with one seed and no digits, and a task of which a run is not finished."""
+
+    def test_page(self, tmp_path: Path):
+        def boxes(row: dict[str, Any]) -> None:
+            overlap = row["measures"]["exact"] * 0.8
+            row["measures"] = {"acc_50": float(overlap >= 0.5), "iou": overlap}
+
+        box = {"headline": "acc_50", "splits": ["interpolate"], "digits": False, "config": {"task": "grounding"}}
+        make_run(tmp_path, {"ce": ce, "smmd": smmd}, seeds=[0], change=boxes, **box)
+        make_run(tmp_path, {"ce": ce, "smmd": smmd}, splits=["interpolate"], digits=False)
+        make_run(tmp_path, {"emd": ce}, seeds=[7])
+        (cell,) = tmp_path.glob("cells/*emd*")
+        (cell / "result.json").unlink()
+        text = write_report(tmp_path).read_text(encoding="utf-8")
+        found = Page(text)
+        assert "On 1 of 1 tasks a loss is better than ce beyond noise: smmd on arithmetic." in text
+        assert "With one seed, no loss can be told from luck on grounding (tiny)" in text
+        assert "in and out of range (the task was not evaluated out of range)" in text
+        assert "calibration (the records hold no digits)" in text
+        assert "<li><bdi>emd</bdi>, seed 7, 40 steps" in text
+        assert "≥ 0.75" in text
+        assert {"s1", "s2", "unfinished"} <= set(found.ids)
+        assert len(found.ids) == len(set(found.ids))
+        assert {"s1_tolerance.csv", "s2_tolerance.csv"} <= set(found.downloads)
 
 
 NASTY = (

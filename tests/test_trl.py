@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -303,3 +309,50 @@ def test_assistant_only_loss(tmp_path):
     made.train()
     logs = made.state.log_history[0]
     assert logs["numeric/share"] == pytest.approx(3 / 6)  # of x i 2 . 5 and a space, three are digits
+
+
+def test_two_processes(tmp_path):
+    """Started by torchrun, with gloo: the same gradient, and the same logs, as one process has."""
+    root = Path(__file__).parents[1]
+    out = tmp_path / "found.pt"
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "-m",
+        "tests.test_trl",
+        out,
+    ]
+    environment = {**os.environ, "PYTHONPATH": f"{root / 'src'}:{root}", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(map(str, command), cwd=root, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for (loss, packing), (grads, logs) in torch.load(out).items():
+        expected, ce, numeric = reference(build(), loss)
+        assert_same(grads, expected)
+        assert logs["loss"] == pytest.approx(ce + 0.7 * numeric, rel=1e-5), packing
+        assert logs["loss/cross_entropy"] == pytest.approx(ce, rel=1e-5)
+        assert logs["loss/numeric"] == pytest.approx(numeric, rel=1e-5)
+
+
+def _one_of_two(out: str) -> None:
+    """A step of this process's half of the examples, padded and packed."""
+    found = {}
+    for loss, packing in (("ntil", False), ("number", True)):
+        settings = {"packing": True, "max_length": 40, "dataset_kwargs": {}} if packing else {}
+        with tempfile.TemporaryDirectory() as folder:
+            made, collect = trainer(
+                folder, build(), loss, accumulation=2, per_device_train_batch_size=1 if packing else 2, **settings
+            )
+            made.train()
+        assert not packing or len(made.train_dataset) == 4, len(made.train_dataset)
+        found[loss, packing] = collect.grads, made.state.log_history[0]
+    if torch.distributed.get_rank() == 0:
+        torch.save(found, out)
+    torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    _one_of_two(sys.argv[1])

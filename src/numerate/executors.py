@@ -88,7 +88,7 @@ def run_ray(cells: Sequence[RunConfig], folder: Path, *, address: str | None = N
     if began:
         ray.init(address=address, log_to_driver=False, ignore_reinit_error=True)
     try:
-        gpus = 1 if ray.cluster_resources().get("GPU") else 0  # type: ignore[no-untyped-call]
+        gpus = 1 if ray.cluster_resources().get("GPU") else 0
         remote = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=3)(_on_cluster)
         running = {remote.remote(cell.model_dump(mode="json")): cell for cell in cells if not is_finished(folder, cell)}
         while running:
