@@ -623,7 +623,7 @@ class TestSeveral:
         (cell / "result.json").unlink()
         text = write_report(tmp_path).read_text(encoding="utf-8")
         found = Page(text)
-        assert "On 1 of 1 tasks a loss is better than ce beyond noise: smmd on arithmetic." in text
+        assert "On 1 of 2 tasks a loss is better than ce beyond noise: smmd on arithmetic. 1 could not be tested." in text
         assert "With one seed, no loss can be told from luck on grounding (tiny)" in text
         assert "in and out of range (the task was not evaluated out of range)" in text
         assert "calibration (the records hold no digits)" in text
@@ -648,13 +648,20 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     def change(row: dict[str, Any]) -> None:
         row["output"] = f"=1+1{NASTY}" * (100 if row["index"] % 2 else 1)
         row["gold"] = NASTY
+        row["measures"][NASTY] = 1.0
         row["image"] = ["images/a.png", "../../../outside.png", "broken.png", "missing.png"][row["index"] % 4]
 
     Image.new("RGB", (3000, 1000), "red").save(folder / "outside.png")
     run = folder / "run"
-    texts = {"name": NASTY, "command": NASTY, "config": {NASTY: NASTY}, "environment": {NASTY: NASTY, "device": NASTY}}
+    texts = {
+        "name": NASTY,
+        "baseline": f"ce{NASTY}",
+        "command": NASTY,
+        "config": {NASTY: NASTY},
+        "environment": {NASTY: NASTY, "device": NASTY},
+    }
     config = {"model": NASTY, "task_settings": {NASTY: NASTY}}
-    losses = {"ce": lambda *_: None, f"_$a_b${NASTY}": smmd}
+    losses = {f"ce{NASTY}": lambda *_: None, f"_$a_b${NASTY}": smmd}
     make_run(run, losses, seeds=(0, 1), headline="relative_error", prompt=NASTY, config=config, experiment=texts, change=change)
     for cell in (run / "cells").iterdir():
         (cell / "images").mkdir()
@@ -701,7 +708,7 @@ class TestHostileText:
 
     def test_json_has_no_infinity(self, hostile: Path):
         told = strict(hostile.with_suffix(".json").read_text(encoding="utf-8"))
-        base = next(row for row in told["scores"] if row["label"] == "ce" and row["measure"] == "relative_error")
+        base = next(row for row in told["scores"] if row["label"] == f"ce{NASTY}" and row["measure"] == "relative_error")
         assert base["value"] is None
 
     def test_stays_small(self, hostile: Path):

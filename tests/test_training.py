@@ -87,10 +87,14 @@ def test_resuming_from_a_checkpoint(tmp_path, monkeypatch):
         run(config, tmp_path / "broken", progress=stop)
     assert (tmp_path / "broken" / "checkpoints" / "checkpoint-3").is_dir()
     assert not (tmp_path / "broken" / "result.json").exists()
+    with (tmp_path / "broken" / "curve.jsonl").open("a") as file:
+        file.write('{"step": 4, "lo')  # cut short
     steps = []
     run(config, tmp_path / "broken", progress=lambda what, done, *_: steps.append(done) if what == "train" else None)
     assert steps == [4, 5, 6]
     assert read_jsonl(tmp_path / "broken" / "predictions.jsonl") == expected
+    curves = [[point["step"] for point in read_jsonl(tmp_path / name / "curve.jsonl")] for name in ("broken", "whole")]
+    assert curves[0] == curves[1]
 
 
 def test_evaluating_again(tmp_path):

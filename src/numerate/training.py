@@ -189,8 +189,10 @@ def _watch(config: RunConfig, curve: Path, progress: Progress) -> Any:
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             curve.parent.mkdir(parents=True, exist_ok=True)
-            if state.global_step == 0:
-                curve.write_text("", encoding="utf-8")
+            # What was logged after the checkpoint, or cut short, is going to be logged again.
+            lines = curve.read_text(encoding="utf-8").split("\n")[:-1] if curve.is_file() and state.global_step else []
+            kept = [line for line in lines if json.loads(line)["step"] <= state.global_step]
+            curve.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
             if torch.cuda.is_available():
                 torch.cuda.reset_peak_memory_stats()
             self.begin = time.perf_counter()

@@ -8,7 +8,7 @@ from typing import Literal
 
 from numerate.evaluation.stats import seeds_needed
 from numerate.report.analysis import IN_RANGE, LEVEL, OUT_OF_RANGE, Cost, Score, Setup
-from numerate.report.wording import counted, listed, p_text, times
+from numerate.report.wording import counted, listed, p_text, sentence, times
 
 Verdict = Literal["better", "worse", "noise", "untested"]
 
@@ -59,15 +59,21 @@ def answer(setup: Setup, scores: Sequence[Score], costs: Sequence[Cost], where: 
 
 def overall(setups: Sequence[Setup], answers: Sequence[Answer], baseline: str) -> str:
     """One sentence for several setups."""
-    tested = [(setup, found) for setup, found in zip(setups, answers, strict=True) if found.verdict != "untested"]
-    if not tested:
+    untested = sum(found.verdict == "untested" for found in answers)
+    if untested == len(answers):
         return f"No loss could be tested against {baseline} yet."
-    one_each = len({setup.task for setup, _ in tested}) == len(tested)
-    of = f"{len(tested)} {'tasks' if one_each else 'combinations of task and model'}"
-    won = [f"{listed(found.winners)} on {setup.task if one_each else setup.title}" for setup, found in tested if found.winners]
+    one_each = len({setup.task for setup in setups}) == len(setups)
+    of = f"{len(setups)} {'tasks' if one_each else 'combinations of task and model'}"
+    on = "on" if one_each else "in"
+    won = [
+        f"{listed(found.winners)} on {setup.task if one_each else setup.title}"
+        for setup, found in zip(setups, answers, strict=True)
+        if found.winners
+    ]
+    rest = f" {untested} could not be tested." if untested else ""
     if not won:
-        return f"No loss is better than {baseline} beyond noise, {'on' if one_each else 'in'} any of {of}."
-    return f"{'On' if one_each else 'In'} {len(won)} of {of} a loss is better than {baseline} beyond noise: {listed(won)}."
+        return f"No loss is better than {baseline} beyond noise {on} any of {of}.{rest}"
+    return f"{sentence(on)} {len(won)} of {of} a loss is better than {baseline} beyond noise: {listed(won)}.{rest}"
 
 
 def _place(setup: Setup, split: str, before: str = "") -> str:

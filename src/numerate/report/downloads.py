@@ -9,7 +9,7 @@ from typing import Any
 
 from numerate.report.series import Table
 
-_LONGEST = 2000
+_LONGEST = 2000  # characters of a cell
 
 
 def to_csv(table: Table) -> str:
@@ -33,6 +33,7 @@ def _cell(value: Any) -> Any:
         return f"{value:.6g}"
     if isinstance(value, str):
         text = value[:_LONGEST].replace("\0", "\u2400")
+        # A spreadsheet would compute what begins like a formula.
         return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") and not _is_number(text) else text
     return value
 

@@ -339,7 +339,7 @@ def to_svg(figure: Figure, name: str, description: str) -> str:
             elif key == "style":
                 element.set("style", re.sub(r"font: ([\d.]+px) [^;]*", r"font-size: \1", value))
     width, height = (float(root.attrib.pop(side).removesuffix("pt")) for side in ("width", "height"))
-    root.attrib.update({"viewBox": f"0 0 {width:g} {height:g}", "role": "img", "aria-label": description})
+    root.attrib.update({"viewBox": f"0 0 {width:g} {height:g}", "role": "img", "aria-label": shown(description, 1000)})
     root.attrib.update({"style": f"max-width: {width:g}pt", "stroke-linejoin": "round"})
     return ElementTree.tostring(root, encoding="unicode")
 

@@ -45,7 +45,7 @@ class Measure:
     def plain(self) -> str:
         """Its name in words."""
         percent = self.name.removeprefix("within_")
-        return f"at most {percent} % off" if percent.isdigit() else _TITLES.get(self.name, self.name.replace("_", " "))
+        return f"at most {percent} % off" if percent.isdigit() else _TITLES.get(self.name, shown(self.name.replace("_", " "), 60))
 
     @property
     def title(self) -> str:
