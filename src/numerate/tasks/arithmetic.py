@@ -49,8 +49,8 @@ class Arithmetic(Task):
         >>> task = Arithmetic(difficulty=2)
         >>> example = task.examples("train", 1)[0]
         >>> example.prompt, example.answer
-        ('Calculate -20 - -4 + 38.', '22')
-        >>> task.score(example, "It is 22.")["exact"]
+        ('What is 60*15?', '900')
+        >>> task.score(example, "It is 900.")["exact"]
         1.0
     """
 

@@ -51,7 +51,7 @@ class Regression(Task):
     Example:
         >>> task = Regression()
         >>> task.examples("train", 1)[0].prompt
-        'area: 33 m2, rooms: 1, floor: 4, year: 2000. rent?'
+        'area: 51 m2, rooms: 2, floor: 8, year: 1975. rent?'
     """
 
     kind: Kind = "table"
