@@ -9,6 +9,7 @@ from tests.trainers.cases import (
     EXAMPLES,
     MODELS,
     PAD,
+    SMALL,
     VOCAB,
     VOCAB_SIZE,
     Case,
@@ -131,19 +132,6 @@ def count_fused(monkeypatch):
 
     monkeypatch.setattr("numerate.fused.fused_objective", counted)
     return calls
-
-
-SMALL = {
-    "vocab_size": VOCAB_SIZE,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 2,
-    "pad_token_id": PAD,
-    "bos_token_id": None,
-    "eos_token_id": None,
-}
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 pytest.importorskip("trl")
 from datasets import Dataset
 from tests.trainers import cases
-from tests.trainers.cases import EXAMPLES, PAD, TEXTS, VOCAB, VOCAB_SIZE, Collect, dataset, gradients, llama
+from tests.trainers.cases import EXAMPLES, PAD, SMALL, TEXTS, VOCAB, VOCAB_SIZE, Collect, dataset, gradients, llama
 from transformers import (
     CohereConfig,
     CohereForCausalLM,
@@ -164,19 +164,6 @@ def test_peft(saved, tmp_path):
     made.train()
     assert_same(collect.grads, expected)
     assert any("modules_to_save" in name for name in collect.grads) == (saved is not None)
-
-
-SMALL = {
-    "vocab_size": VOCAB_SIZE,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 2,
-    "pad_token_id": PAD,
-    "bos_token_id": None,
-    "eos_token_id": None,
-}
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import torch
 from numerate.config import RunConfig
 from numerate.evaluation.run import Progress
 from numerate.experiment import cell_folder, is_finished, run_cell
+from numerate.records import write_bytes
 from numerate.training import RESULT
 
 OnDone = Callable[[RunConfig, Exception | None], object]
@@ -119,8 +120,4 @@ def _on_cluster(values: dict[str, Any]) -> dict[str, bytes]:
 def _store(folder: Path, files: dict[str, bytes]) -> None:
     """The result last: a cell that has one is whole."""
     for name in sorted(files, key=lambda name: name == RESULT):
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f".{path.name}.part")
-        part.write_bytes(files[name])
-        part.replace(path)
+        write_bytes(folder / name, files[name])

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import product
@@ -30,7 +30,6 @@ from numerate.training import RESULT, run
 
 DEFAULT_LOSSES = (PLAIN, "emd", "ntil", "smmd", "ntl_was", "number")
 TUNING_SEED = 1000  # none of those that count
-Run = Callable[[RunConfig, Path], dict[str, Any]]
 
 
 class Experiment(BaseModel):

@@ -11,12 +11,17 @@ from typing import Any
 
 
 def write_text(path: Path, text: str) -> None:
-    """The whole text, or the file as it was: under another name first, then renamed."""
+    """See :func:`write_bytes`."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """The whole content, or the file as it was: under another name first, then renamed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with part.open("w", encoding="utf-8") as file:
-            file.write(text)
+        with part.open("wb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)

@@ -26,15 +26,13 @@ The dataset has the gold answers in a column ``answer`` (``dataset.rename_column
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Mapping, Sequence
-from decimal import Decimal
 from fractions import Fraction
-from numbers import Rational, Real
 from typing import Any, Literal, TypeVar
 
 from numerate.checks import check_choice, check_number, choices, nearest
-from numerate.evaluation.extract import Box, box, clock_time, last_number
+from numerate.evaluation.extract import Box, as_fraction, box, clock_time, last_number
+from numerate.evaluation.metrics import signed_log10
 
 Form = Literal["iou", "giou"]
 RewardFunction = Callable[..., list[float]]
@@ -113,7 +111,7 @@ def log_error(
     one = _setting("unit", unit, above=0)
 
     def score(x: Fraction, y: Fraction) -> float:
-        return _hyperbola(Fraction(abs(_signed_log(x / one) - _signed_log(y / one))), half)
+        return _hyperbola(Fraction(abs(signed_log10(x / one) - signed_log10(y / one))), half)
 
     return _rewards(completions, answer, _number, "a number, or text with one", score)
 
@@ -263,14 +261,7 @@ def _text(completion: Any, position: int) -> str:
 
 
 def _number(value: Any) -> Fraction | None:
-    if isinstance(value, str):
-        return last_number(value)
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, Rational):
-        return Fraction(int(value.numerator), int(value.denominator))
-    # A float means what it prints: 0.1, not the binary fraction nearest to it.
-    return last_number(str(value)) if isinstance(value, Real | Decimal) else None
+    return last_number(value) if isinstance(value, str) else as_fraction(value)
 
 
 def _minutes(value: Any) -> Fraction | None:
@@ -289,14 +280,6 @@ def _box(value: Any) -> Box | None:
 
 def _hyperbola(error: Fraction, half: Fraction) -> float:
     return float(half / (half + error))
-
-
-def _signed_log(value: Fraction) -> float:
-    size, sign = abs(value), -1 if value < 0 else 1
-    if size < 2**53:
-        return sign * math.log1p(size) / math.log(10)
-    # Here the 1 no longer counts, and the number may be too large for a float.
-    return sign * (math.log10(size.numerator) - math.log10(size.denominator))
 
 
 def _overlap(first: Box, second: Box, generalized: bool) -> float:

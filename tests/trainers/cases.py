@@ -49,6 +49,19 @@ TOLERANCE = 1e-6
 PROCESSES = int(os.environ.get("WORLD_SIZE", 1))
 
 
+SMALL = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "pad_token_id": PAD,
+    "bos_token_id": None,
+    "eos_token_id": None,
+}
+
+
 def llama(**settings: Any) -> nn.Module:
     config = LlamaConfig(
         vocab_size=VOCAB_SIZE,

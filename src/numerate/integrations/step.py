@@ -106,6 +106,14 @@ class Parts:
         return logs
 
 
+def add_parts(logs: dict[str, float], parts: Mapping[bool, Parts], accelerator: Any) -> None:
+    """Add the parts of training (True) or evaluation (False) to a trainer's logs, in place: ``evaluate()`` returns them, too."""
+    training = "loss" in logs
+    if training or "eval_loss" in logs:
+        prefix = "" if training else "eval_"
+        logs.update({f"{prefix}{name}": value for name, value in parts[training].pop(accelerator).items()})
+
+
 def reads_whole_numbers(loss: NumericLoss) -> bool:
     """Whether the loss looks at more than one token at a time."""
     return loss.level == "number" or loss.places != "uniform"

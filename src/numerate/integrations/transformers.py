@@ -20,7 +20,16 @@ from transformers import Trainer
 from transformers.loss.loss_utils import LOSS_MAPPING, ForCausalLMLoss, ForMaskedLMLoss
 
 from numerate.integrations.lazy_logits import LazyHead, LazyLogits, find_head
-from numerate.integrations.step import Batch, Counts, Parts, aligned, numeric_positions, refuse_split_sequences, shifted
+from numerate.integrations.step import (
+    Batch,
+    Counts,
+    Parts,
+    add_parts,
+    aligned,
+    numeric_positions,
+    refuse_split_sequences,
+    shifted,
+)
 from numerate.objective import NumericObjective, ObjectiveOutput
 
 
@@ -242,10 +251,7 @@ class Attachment:
 
     def _log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """Add the parts to what the trainer logs."""
-        training, prefix = "loss" in logs, "" if "loss" in logs else "eval_"
-        if training or "eval_loss" in logs:
-            parts = self._parts[training].pop(self.trainer.accelerator)
-            logs.update({f"{prefix}{name}": value for name, value in parts.items()})  # evaluate() returns them, too
+        add_parts(logs, self._parts, self.trainer.accelerator)
         type(self.trainer).log(self.trainer, logs, *args, **kwargs)
 
 

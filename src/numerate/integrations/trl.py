@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from numerate.fused.head import Head
 from numerate.integrations.lazy_logits import find_head
-from numerate.integrations.step import Batch, Counts, Parts, aligned, refuse_split_sequences
+from numerate.integrations.step import Batch, Counts, Parts, add_parts, aligned, refuse_split_sequences
 from numerate.losses.rows import divide, wide
 from numerate.objective import NumericObjective, ObjectiveOutput, mean_mass
 
@@ -99,10 +99,7 @@ class NumericSFTTrainer(SFTTrainer):  # type: ignore[misc]
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """TRL's logs and ours."""
-        training, prefix = "loss" in logs, "" if "loss" in logs else "eval_"
-        if training or "eval_loss" in logs:
-            parts = self._parts[training].pop(self.accelerator)
-            logs.update({f"{prefix}{name}": value for name, value in parts.items()})  # evaluate() returns them, too
+        add_parts(logs, self._parts, self.accelerator)
         super().log(logs, *args, **kwargs)
 
 
