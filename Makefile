@@ -22,9 +22,8 @@ test: $(READY)  ## ruff, mypy, and the tests with coverage
 	@echo "pytest: tests, docstring examples, documentation"
 	@$(BIN)/pytest -n auto --quiet --cov --cov-report=term
 
-demo: $(READY)  ## what two tokenizers do to numbers, and a picture of a loss
-	@$(BIN)/numerate inspect deepseek
-	@$(BIN)/numerate inspect smollm2 --plot runs/demo/gram.png
+demo: $(READY)  ## does a numeric loss help? six losses, three seeds, a report in runs/demo
+	@$(BIN)/numerate compare
 
 format: $(READY)  ## format the code, and fix what ruff can fix
 	@$(BIN)/ruff check --quiet --fix . || true

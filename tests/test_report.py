@@ -24,8 +24,9 @@ from numerate.evaluation import stats
 from numerate.evaluation.metrics import METRICS
 from numerate.report import series, write_report
 from numerate.report.analysis import Score, Setup, costs, scores, setups
-from numerate.report.answer import Answer, answer, overall
+from numerate.report.answer import Answer, answer, how_far_off, overall
 from numerate.report.examples import differing
+from numerate.report.page import chapters, to_data
 from numerate.report.records import read_run
 from numerate.report.wording import listed, measure, p_text, rounded, shown
 
@@ -156,6 +157,28 @@ class TestNumbers:
         assert found["smmd", small].comparison.corrected_p == pytest.approx(min(1.0, 2 * plain[small]))
         assert found["smmd", large].comparison.corrected_p == pytest.approx(max(min(1.0, 2 * plain[small]), plain[large]))
         assert found["smmd", small].family == 2
+
+    def test_what_is_alike_throughout_is_not_counted(self, tmp_path: Path):
+        def in_range_only(seed: int, split: str, i: int) -> int | None:
+            return smmd(seed, split, i) if split == "interpolate" else ce(seed, split, i)
+
+        found = headline_of(setup_of(make_run(tmp_path, {"ce": ce, "smmd": in_range_only})))
+        assert found["smmd", "extrapolate"].comparison.corrected_p == 1.0
+        assert found["smmd", "extrapolate"].better is None
+        assert found["smmd", "interpolate"].comparison.corrected_p == found["smmd", "interpolate"].comparison.p_value
+        assert found["smmd", "interpolate"].family == 1
+
+    def test_how_far_off_is_told_beside_another_headline(self, tmp_path: Path):
+        setup = setup_of(make_run(tmp_path / "a", {"ce": ce, "smmd": smmd}, splits=["interpolate"]))
+        told = how_far_off(setup, scores(setup))
+        assert re.fullmatch(
+            r"By absolute error, nearer to the truth than ce: smmd \(nearer more often .* by 47\.5 points\)\.", told
+        )
+        assert told in to_data(read_run(tmp_path / "a"), chapters(read_run(tmp_path / "a"), [setup]))["answers"][0]["sentences"]
+        same = setup_of(make_run(tmp_path / "b", {"ce": ce, "twin": ce}, splits=["interpolate"]))
+        assert how_far_off(same, scores(same)) == ""
+        error = setup_of(make_run(tmp_path / "c", {"ce": ce, "smmd": smmd}, headline="absolute_error", splits=["interpolate"]))
+        assert how_far_off(error, scores(error)) == ""
 
     def test_a_median_is_compared_by_examples_won_and_lost(self, tmp_path: Path):
         setup = setup_of(make_run(tmp_path, {"ce": ce, "smmd": smmd}, headline="absolute_error", splits=["interpolate"]))

@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 
-from numerate.batches import Collator, encoded, held_out, training_order
+from numerate.batches import Collator, encoded, held_out, training_data, training_order
 from numerate.config import RunConfig, checked, read_yaml
 from numerate.evaluation.again import evaluate_again
 from numerate.experiment import cell_folder
@@ -201,27 +201,38 @@ def test_the_hash_is_of_what_decides_the_result():
     assert cell_folder(__import__("pathlib").Path("x"), quick()).name == quick().hash
 
 
+def test_the_learning_rate_suits_the_model():
+    assert RunConfig().learning_rate > 10 * RunConfig(model="smollm2").learning_rate
+    assert RunConfig(model="smollm2", adapter="lora").learning_rate > RunConfig(model="smollm2").learning_rate
+    assert RunConfig(model="smollm2", learning_rate=0.5).learning_rate == 0.5
+    assert RunConfig(**RunConfig(model="smollm2").model_dump()) == RunConfig(model="smollm2")
+
+
 # Data
 
 
 def test_training_order():
-    lengths = [3 + at % 7 for at in range(100)]
-    order = training_order(lengths, 4, 60, seed=1)
-    assert len(order) == 240
-    assert {order.count(at) for at in range(100)} <= {2, 3}
-    spreads = [
-        max(lengths[at] for at in order[i : i + 4]) - min(lengths[at] for at in order[i : i + 4]) for i in range(0, 240, 4)
-    ]
-    assert sum(spreads) / len(spreads) < 2
-    firsts = [lengths[order[i]] for i in range(0, 240, 4)]
-    assert firsts != sorted(firsts)
-    assert training_order(lengths, 4, 60, seed=1) == order != training_order(lengths, 4, 60, seed=2)
+    def spread(lengths, order):
+        """Mean difference of the longest and the shortest of a batch."""
+        batches = [[lengths[at] for at in order[i : i + 4]] for i in range(0, len(order), 4)]
+        return sum(max(batch) - min(batch) for batch in batches) / len(batches)
+
+    similar, different = [20 + at % 7 for at in range(100)], [1 + 7 * (at % 7) for at in range(100)]
+    for lengths in (similar, different):
+        order = training_order(lengths, 4, 60, seed=1)
+        assert len(order) == 240
+        assert {order.count(at) for at in range(100)} <= {2, 3}
+        firsts = [lengths[order[i]] for i in range(0, 240, 4)]
+        assert firsts != sorted(firsts)
+        assert training_order(lengths, 4, 60, seed=1) == order != training_order(lengths, 4, 60, seed=2)
+    assert spread(different, training_order(different, 4, 60, seed=1)) < 7  # one step of the lengths at most, on average
+    assert spread(similar, training_order(similar, 4, 60, seed=1)) > 3  # four at random: 4.1
 
 
 def test_only_the_answer_is_learnt():
     loaded = load_model("tiny")
     example = Arithmetic(wording="bare").examples("train", 1)[0]
-    row = encoded(loaded, example)
+    (row,) = encoded(loaded, [example])
     learnt = [token for token in row["labels"] if token != -100]
     assert loaded.tokenizer.decode(learnt) == f"{example.answer}<eos>"
     assert loaded.tokenizer.decode(row["input_ids"]) == f"{example.prompt}\n{example.answer}<eos>"
@@ -239,12 +250,32 @@ def test_validation_and_test_share_no_example(tmp_path):
     assert test
     assert validation
     assert not test & validation
-    (tmp_path / "train.txt").write_text("1 + 1\n2\n")
+    shares = [sum(len(prompt) > 4 for prompt in prompts) / len(prompts) for prompts in (test, validation)]
+    assert abs(shares[0] - shares[1]) < 0.3  # none has all the short questions
+
+
+def test_validation_of_data_that_were_read(tmp_path):
+    """The whole test set stays the test set; validation comes out of the training rows, and is not trained on."""
+    (tmp_path / "train.txt").write_text("".join(f"{i} + 2\n{i + 2}\n" for i in range(50)))
     (tmp_path / "interpolate.txt").write_text("".join(f"{i} + 1\n{i + 1}\n" for i in range(9)))
-    small = quick(data=str(tmp_path), task_settings={})
-    task = make_task(small)
-    parts = [held_out(quick(data=str(tmp_path), task_settings={}, validation=v), task)["interpolate"] for v in (False, True)]
-    assert sorted(len(part) for part in parts) == [4, 5]
+    settings = {"data": str(tmp_path), "task_settings": {}, "train_examples": 1000, "eval_examples": 9}
+    task, loaded = make_task(quick(**settings)), load_model("tiny")
+
+    def trained(config):
+        data, _ = training_data(config.model_copy(update={"steps": 50}), task, loaded)
+        return {loaded.tokenizer.decode(row["input_ids"]).split("\n")[0] for row in data}
+
+    plain, tuning = quick(**settings), quick(**settings, validation=True)
+    assert len(held_out(plain, task)["interpolate"]) == 9
+    assert len(trained(plain)) == 50
+    validation = {e.prompt for e in held_out(tuning, task)["interpolate"]}
+    assert len(validation) == 9
+    assert trained(tuning) | validation == trained(plain)
+    assert not trained(tuning) & validation
+    (tmp_path / "train.txt").write_text("1 + 1\n2\n")
+    few = make_task(tuning)
+    with pytest.raises(ValueError, match="too few"):
+        held_out(tuning, few)
 
 
 # Models and files

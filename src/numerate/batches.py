@@ -14,24 +14,54 @@ from torch import Tensor
 from numerate.config import RunConfig
 from numerate.models import LoadedModel
 from numerate.tasks import Example, Task
-from numerate.tasks.base import Examples
+from numerate.tasks.base import Examples, Split
 
 _WINDOW = 8  # batches whose examples are sorted by length among themselves
+_PADDING = 1 / 3  # of a batch; with less of it, nothing is sorted
 
 
 def held_out(config: RunConfig, task: Task) -> dict[str, Examples]:
-    """The examples to evaluate on, the same for every loss and seed; with ``validation``, others of the same kind."""
+    """The examples to evaluate on, the same for every loss and seed; with ``validation``, others of the same kind.
+
+    Those for validation are taken from the training rows that were read, or are every other one of those that are generated
+    (later ones are harder: short numbers are used up first).
+    """
+    if config.validation:
+        rows = task.count("train")
+        return {
+            "interpolate": _generated(config, task, "interpolate")[1::2]
+            if rows is None
+            else task.examples("train", rows, seed=config.seed)[rows - _set_aside(config, rows) :]
+        }
     found: dict[str, Examples] = {}
-    for split in config.eval_splits if not config.validation else ("interpolate",):
-        if split not in task.splits:
-            continue
-        wanted = 2 * config.eval_examples if split == "interpolate" else config.eval_examples
-        if task._rows is not None:
-            wanted = min(wanted, len(task._rows[split]))
-        both = task.examples(split, wanted, seed=0)
-        half = wanted // 2 if split == "interpolate" and wanted < 2 * config.eval_examples else config.eval_examples
-        found[split] = both[half:] if config.validation else both[:half]
+    for split in config.eval_splits:
+        if split in task.splits:
+            rows = task.count(split)
+            found[split] = (
+                _generated(config, task, split)[:: 2 if split == "interpolate" else 1]
+                if rows is None
+                else task.examples(split, min(config.eval_examples, rows), seed=0)
+            )
     return found
+
+
+def _generated(config: RunConfig, task: Task, split: Split) -> Examples:
+    """With room for validation."""
+    return task.examples(split, config.eval_examples * (2 if split == "interpolate" else 1), seed=0)
+
+
+def _set_aside(config: RunConfig, rows: int) -> int:
+    """Of the training rows that were read, for validation."""
+    if config.validation and rows < 5:
+        raise ValueError(f"{rows} training rows are too few to set some of them aside for validation: expected 5 or more.")
+    return min(config.eval_examples, rows // 5) if config.validation else 0
+
+
+def _to_train_on(config: RunConfig, task: Task) -> Examples:
+    rows = task.count("train")
+    if rows is None:
+        return task.examples("train", config.train_examples, seed=config.seed)
+    return task.examples("train", min(config.train_examples, rows - _set_aside(config, rows)), seed=config.seed)
 
 
 @dataclass(frozen=True)
@@ -56,12 +86,15 @@ class Collator:
         return batch
 
 
-def encoded(loaded: LoadedModel, example: Example) -> dict[str, Any]:
-    """Question and answer as the model reads them; only the answer, and that it ends, is to be learnt."""
-    question = loaded.encode(loaded.prompt(example.prompt, picture=example.image is not None), example.image)
-    answer = [*loaded.encode(example.answer)["input_ids"], loaded.end]
-    labels = [-100] * len(question["input_ids"]) + answer
-    return {**question, "input_ids": [*question["input_ids"], *answer], "labels": labels}
+def encoded(loaded: LoadedModel, examples: Sequence[Example]) -> list[dict[str, Any]]:
+    """Questions and answers as the model reads them; only the answer, and that it ends, is to be learnt."""
+    examples = list(examples)  # each is drawn when it is looked at
+    questions = loaded.encode([(example.prompt, example.image) for example in examples])
+    answers = [[*ids, loaded.end] for ids in loaded.tokens([example.answer for example in examples])]
+    return [
+        {**question, "input_ids": [*question["input_ids"], *answer], "labels": [-100] * len(question["input_ids"]) + answer}
+        for question, answer in zip(questions, answers, strict=True)
+    ]
 
 
 class _Ordered(torch.utils.data.Dataset[dict[str, Any]]):
@@ -78,18 +111,24 @@ class _Ordered(torch.utils.data.Dataset[dict[str, Any]]):
 
 
 def training_order(lengths: Sequence[int], batch_size: int, batches: int, seed: int) -> list[int]:
-    """Which example is trained on when: each once before any twice, batches of similar length, in random order.
+    """Which example is trained on when: each once before any twice, in random order.
+
+    Where the padding of random batches would be more than a third of them, each batch gets examples of similar length. Not
+    otherwise: long answers are large numbers, and a small model learns much worse from batches that have only such.
 
     The same for every loss of a seed, on any number of processes.
     """
     rng = random.Random(f"order/{seed}")
+    some = [rng.choices(lengths, k=batch_size) for _ in range(100)]
+    padded = 1 - sum(map(sum, some)) / sum(batch_size * max(batch) for batch in some) > _PADDING
     order: list[int] = []
     pool: list[int] = []
     while len(order) < batches * batch_size:
         while len(pool) < _WINDOW * batch_size:
             pool += rng.sample(range(len(lengths)), len(lengths))
         window, pool = pool[: _WINDOW * batch_size], pool[_WINDOW * batch_size :]
-        window.sort(key=lambda at: lengths[at])
+        if padded:
+            window.sort(key=lambda at: lengths[at])
         pieces = [window[start : start + batch_size] for start in range(0, len(window), batch_size)]
         rng.shuffle(pieces)
         order += [at for piece in pieces for at in piece]
@@ -98,13 +137,12 @@ def training_order(lengths: Sequence[int], batch_size: int, batches: int, seed: 
 
 def training_data(config: RunConfig, task: Task, loaded: LoadedModel) -> tuple[Any, int]:
     """What to train on, in order, tokenised once, and how many examples were too long for it."""
-    n = config.train_examples if task._rows is None else min(config.train_examples, len(task._rows["train"]))
-    examples = task.examples("train", n, seed=config.seed)
+    examples = _to_train_on(config, task)
     batches = config.steps * config.accumulation * int(os.environ.get("WORLD_SIZE", "1"))
     if examples[0].image is not None:
-        order = training_order([1] * n, config.batch_size, batches, config.seed)
-        return _Ordered(order, lambda at: encoded(loaded, examples[at])), 0
-    rows = [encoded(loaded, example) for example in examples]
+        order = training_order([1] * len(examples), config.batch_size, batches, config.seed)
+        return _Ordered(order, lambda at: encoded(loaded, examples[at : at + 1])[0]), 0
+    rows = encoded(loaded, examples)
     kept = [row for row in rows if len(row["labels"]) <= config.max_length]
     if not kept:
         least = min(len(row["labels"]) for row in rows)

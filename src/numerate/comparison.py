@@ -11,6 +11,9 @@ from typing import Any, Protocol
 from numerate.config import RunConfig
 from numerate.executors import run_local, run_ray
 from numerate.experiment import begin, is_finished, read_experiment, tuned_cells, tuning_trials
+from numerate.models import Reader, load_reader
+from numerate.tasks import Task
+from numerate.training import check_fit, make_task
 
 
 class Watch(Protocol):
@@ -25,10 +28,11 @@ class Watch(Protocol):
 
 @dataclass(frozen=True)
 class Report:
-    """Where the report is, and its answer."""
+    """Where the report is, its answer, and the scores of the headlines."""
 
     path: Path
-    sentence: str
+    sentences: list[str]
+    scores: list[dict[str, Any]]
 
 
 def compare_losses(
@@ -70,6 +74,8 @@ def compare_losses(
             ) from error
 
     cells = experiment.cells()
+    if executor == "local":
+        _check_fit(cells)
     if tune:
         trials = tuning_trials(experiment, tune)
         execute([trial for found in trials.values() for trial in found], "tuning")
@@ -78,7 +84,22 @@ def compare_losses(
     execute(cells, "training")
     path = write_report(folder)
     told = json.loads(path.with_name("report.json").read_text(encoding="utf-8"))
-    return Report(path, str(told["answer"]))
+    answers = told["answers"]
+    sentences = answers[0]["sentences"] if len(answers) == 1 else [told["answer"]]
+    return Report(path, sentences, [score for score in told["scores"] if score["headline"]])
+
+
+def _check_fit(cells: Sequence[RunConfig]) -> None:
+    """What would stop a run, before any begins: each model's tokenizer and each task's data are read once."""
+    readers: dict[str, Reader] = {}
+    tasks: dict[str, Task] = {}
+    for cell in {(cell.model, cell.task, json.dumps(cell.task_settings), cell.name): cell for cell in cells}.values():
+        if cell.model not in readers:
+            readers[cell.model] = load_reader(cell.model)
+        asked = json.dumps([cell.task, cell.task_settings, cell.data, cell.skip_bad])
+        if asked not in tasks:
+            tasks[asked] = make_task(cell)
+        check_fit(cell, tasks[asked], readers[cell.model])
 
 
 def _check_writable(folder: Path) -> None:

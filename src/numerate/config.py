@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from numerate.checks import check_choice, nearest
 from numerate.losses import LOSSES
-from numerate.models import Adapter
+from numerate.models import Adapter, suitable_rate
 from numerate.objective import Normalize, Scale
 from numerate.tasks import TASKS
 from numerate.tasks.base import Split
@@ -44,9 +44,9 @@ class RunConfig(BaseModel):
     steps: int = Field(600, ge=1, description="Optimizer steps.")
     batch_size: int = Field(64, ge=1, description="Examples of a micro-batch, on each process.")
     accumulation: int = Field(1, ge=1, description="Micro-batches of a step.")
-    learning_rate: float = Field(2e-3, gt=0)
+    learning_rate: float = Field(0.0, gt=0, description="What suits the model unless given.")
     warmup: float = Field(0.05, ge=0, lt=1, description="Share of the steps in which the learning rate rises.")
-    weight_decay: float = Field(0.01, ge=0)
+    weight_decay: float = Field(0.1, ge=0)
     max_grad_norm: float = Field(1.0, gt=0)
     train_examples: int = Field(20_000, ge=1, description="Different examples to train on, at most.")
     max_length: int = Field(1024, ge=8, description="Tokens of an example, at most; longer ones are left out and counted.")
@@ -62,6 +62,15 @@ class RunConfig(BaseModel):
     max_new_tokens: int | None = Field(None, ge=1, description="Of an answer. None: what the gold answers need, and some more.")
     samples: int = Field(0, ge=0, description="Answers to sample of each test example, for measures of the distribution.")
     validation: bool = Field(False, description="Evaluate on a validation split in place of the test: for tuning.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _rate_that_suits(cls, values: dict[str, Any]) -> dict[str, Any]:
+        if values.get("learning_rate") is not None:
+            return values
+        fields = cls.model_fields
+        rate = suitable_rate(values.get("model", fields["model"].default), values.get("adapter", fields["adapter"].default))
+        return {**values, "learning_rate": rate}
 
     @field_validator("task")
     @classmethod

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from multiprocessing import get_context
+from contextlib import contextmanager
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,8 @@ def run_local(
             torch.set_num_threads(threads_for(cell, 1))
             on_done(cell, _attempt(cell, folder, progress))
         return
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+    workers = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_end_with_parent)
+    with _library_threads(todo, processes), workers as pool:
         # What another process is working on is left for last, and waited for.
         for patient in (False, True):
             running = {pool.submit(_in_worker, cell, folder, processes, patient): cell for cell in todo}
@@ -47,6 +50,31 @@ def run_local(
                     cell = running.pop(future)
                     if not _finish(future, cell, on_done):
                         todo.append(cell)
+
+
+@contextmanager
+def _library_threads(cells: Sequence[RunConfig], processes: int) -> Iterator[None]:
+    """As many threads for the libraries of processes that start within: left alone, each would take every core."""
+    before = os.environ.get("OMP_NUM_THREADS")
+    os.environ["OMP_NUM_THREADS"] = str(max(threads_for(cell, processes) for cell in cells))
+    try:
+        yield
+    finally:
+        os.environ.pop("OMP_NUM_THREADS")
+        if before is not None:
+            os.environ["OMP_NUM_THREADS"] = before
+
+
+def _end_with_parent() -> None:
+    """A worker whose parent was killed would work through what is queued, and then wait for more forever."""
+
+    def wait_for_its_end() -> None:
+        parent = parent_process()
+        assert parent is not None
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait_for_its_end, daemon=True).start()
 
 
 def _in_worker(cell: RunConfig, folder: Path, processes: int, patient: bool) -> bool:

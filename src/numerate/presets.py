@@ -11,12 +11,11 @@ DEMO: dict[str, Any] = {
     "name": "demo",
     "losses": ["ce", "emd", "ntil", "smmd", "ntl_was", "number"],
     "tasks": ["arithmetic"],
-    "task_settings": {"difficulty": 2, "longest": 1, "operations": "+-", "wording": "bare"},
+    "task_settings": {"difficulty": 1, "longest": 2, "operations": "+-", "signed": False, "wording": "bare"},
     "models": ["tiny"],
     "seeds": 3,
-    "steps": 1000,
-    "learning_rate": 0.004,
-    "train_examples": 30_000,
+    "steps": 600,
+    "eval_examples": 500,
 }
 
 
@@ -115,7 +114,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "tasks": [
             {
                 "task": "arithmetic",
-                "task_settings": {"difficulty": difficulty, "longest": 1, "operations": "+-", "wording": "bare"},
+                "task_settings": DEMO["task_settings"] | {"difficulty": difficulty},
             }
             for difficulty in (1, 2, 3)
         ],

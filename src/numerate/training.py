@@ -12,6 +12,7 @@ result.json                     written last: a run without it is not finished
 from __future__ import annotations
 
 import math
+import os
 import shutil
 import time
 from collections import Counter
@@ -27,7 +28,7 @@ from numerate.config import PLAIN, RunConfig
 from numerate.environment import environment
 from numerate.evaluation.run import Progress, evaluate
 from numerate.losses import LOSSES
-from numerate.models import LoadedModel, load_model
+from numerate.models import LoadedModel, Reader, load_model, load_reader
 from numerate.objective import NumericObjective
 from numerate.records import write_json, write_jsonl, write_text
 from numerate.tasks import TASKS, Task
@@ -40,14 +41,23 @@ RESULT = "result.json"
 
 
 def run(config: RunConfig, folder: Path, *, resume: bool = True, progress: Progress = lambda *_: None) -> dict[str, Any]:
-    """Train and evaluate; gives what ``result.json`` holds. ``resume`` goes on from the last checkpoint, if there is one."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "config.json", {**config.model_dump(mode="json"), "label": config.name})
+    """Train and evaluate; gives what ``result.json`` holds. ``resume`` goes on from the last checkpoint, if there is one.
+
+    Started in several processes (``accelerate launch``), all of them train, and the first alone writes and evaluates; the
+    others get nothing.
+    """
+    first = os.environ.get("RANK", "0") == "0"
+    if first:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / "config.json", {**config.model_dump(mode="json"), "label": config.name})
     task = make_task(config)
-    loaded = load_model(config.model, seed=config.seed, adapter=config.adapter, rank=config.rank)
-    check_fit(config, task, loaded)
-    write_json(folder / "environment.json", environment())
+    check_fit(config, task, load_reader(config.model))
+    loaded = load_model(config.model, seed=config.seed, dtype=_weights(config), adapter=config.adapter, rank=config.rank)
+    if first:
+        write_json(folder / "environment.json", environment())
     cost = train(config, task, loaded, folder, resume=resume, progress=progress)
+    if not first:
+        return {}
     begin = time.perf_counter()
     records = evaluate(config, task, loaded, progress=progress, images=folder)
     write_jsonl(folder / "predictions.jsonl", records)
@@ -74,21 +84,26 @@ def make_task(config: RunConfig) -> Task:
     return kind.from_files(config.data, skip_bad=config.skip_bad, **config.task_settings)
 
 
-def check_fit(config: RunConfig, task: Task, loaded: LoadedModel) -> None:
+def _weights(config: RunConfig) -> torch.dtype:
+    """Weights that are trained stay in float32; those beneath an adapter need not."""
+    return torch.bfloat16 if config.bf16 and config.adapter != "none" else torch.float32
+
+
+def check_fit(config: RunConfig, task: Task, reader: Reader) -> None:
     """Raise for a model that does not fit the task, or a loss that does not fit the tokenizer."""
-    if task.examples("train", 1)[0].image is not None and not loaded.sees:
+    if task.examples("train", 1)[0].image is not None and not reader.sees:
         raise ValueError(
             f"model={config.model!r} sees no pictures, which task={config.task!r} has: expected a vision-language model, "
             "such as tiny-vlm."
         )
-    make_objective(config, loaded)
+    make_objective(config, reader)
 
 
-def make_objective(config: RunConfig, loaded: LoadedModel) -> NumericObjective | None:
+def make_objective(config: RunConfig, reader: Reader) -> NumericObjective | None:
     """None for plain cross-entropy."""
     if config.loss == PLAIN:
         return None
-    vocab = NumericVocab.from_tokenizer(loaded.tokenizer)
+    vocab = NumericVocab.from_tokenizer(reader.tokenizer)
     loss = LOSSES[config.loss](vocab, **config.loss_settings)
     return NumericObjective(loss, config.weight, config.normalize, config.scale)
 
@@ -149,6 +164,7 @@ def make_trainer(config: RunConfig, loaded: LoadedModel, data: Any, folder: Path
         train_sampling_strategy="sequential",  # the data come in the order they are trained on
         remove_unused_columns=False,
         dataloader_pin_memory=torch.cuda.is_available(),
+        dataloader_num_workers=_loaders(data),
         logging_steps=config.log_every,
         logging_first_step=True,
         save_strategy="no" if config.save_every is None else "steps",
@@ -162,6 +178,12 @@ def make_trainer(config: RunConfig, loaded: LoadedModel, data: Any, folder: Path
     trainer = Trainer(loaded.model, args, train_dataset=data, data_collator=Collator(int(loaded.tokenizer.pad_token_id)))
     trainer.remove_callback(PrinterCallback)
     return trainer
+
+
+def _loaders(data: Any) -> int:
+    """Processes that draw pictures while the GPU computes; on a CPU they would only take its cores."""
+    pictures = any(isinstance(value, torch.Tensor) for value in data[0].values())
+    return min(8, (os.cpu_count() or 1) // 2) if pictures and torch.cuda.is_available() else 0
 
 
 def _last_checkpoint(folder: Path) -> str | None:
@@ -188,6 +210,8 @@ def _watch(config: RunConfig, curve: Path, progress: Progress) -> Any:
             self.last: dict[str, float] = {}
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if not state.is_world_process_zero:
+                return
             curve.parent.mkdir(parents=True, exist_ok=True)
             # What was logged after the checkpoint, or cut short, is going to be logged again.
             lines = curve.read_text(encoding="utf-8").split("\n")[:-1] if curve.is_file() and state.global_step else []
@@ -209,7 +233,7 @@ def _watch(config: RunConfig, curve: Path, progress: Progress) -> Any:
             progress("train", state.global_step, state.max_steps, self.last)
 
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-            if logs is None or "loss" not in logs:
+            if logs is None or "loss" not in logs or not state.is_world_process_zero:
                 return
             shown = ("loss", "numeric/", "learning_rate", "grad_norm")
             self.last = {name: float(value) for name, value in logs.items() if name.startswith(shown)}

@@ -21,7 +21,7 @@ class PlainErrors(TyperGroup):
             return super().invoke(ctx)
         except BrokenPipeError:  # `numerate .. | head`
             raise
-        except (ValueError, TypeError, OSError, ImportError, ArithmeticError) as error:
+        except (ValueError, TypeError, OSError, ImportError, ArithmeticError, RuntimeError) as error:
             if ctx.params.get("traceback"):
                 raise
             Console(stderr=True).print(Text.assemble(("error: ", "bold red"), " ".join(str(error).split())), soft_wrap=True)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
 from rich.text import Text
 
 from numerate.checks import check_choice
@@ -71,8 +72,33 @@ def compare(
             tune=tune,
             watch=grid,
         )
-    console.print(Text(report.sentence))
+    _show(console, report.scores)
+    console.print(Text(" ".join(report.sentences)))
     console.print(Text.assemble("report in ", (str(report.path), "bold")), soft_wrap=True)
+
+
+def _show(console: Console, scores: list[dict[str, Any]]) -> None:
+    """The headline of each loss, in and out of range."""
+    from numerate.report.wording import measure, p_text
+
+    for setup in dict.fromkeys(score["setup"] for score in scores):
+        mine = [score for score in scores if score["setup"] == setup]
+        shown = measure(mine[0]["measure"])
+        splits = list(dict.fromkeys(score["split"] for score in mine))
+        titles = {"interpolate": "in range", "extrapolate": "out of range"}
+        columns = [title for split in splits for title in (titles.get(split, split), "p")]
+        table = Table("loss", *columns, title=f"{setup}: {shown.title}, {mine[0]['seeds']} seeds", title_justify="left")
+        for label in dict.fromkeys(score["label"] for score in mine):
+            found = {score["split"]: score for score in mine if score["label"] == label}
+            cells: list[str] = []
+            for split in splits:
+                value, low, high = (
+                    float("inf") if found[split][key] is None else found[split][key] for key in ("value", "low", "high")
+                )
+                p = found[split]["p_holm"]
+                cells += [f"{shown.value(value)} ({shown.number(low)} to {shown.number(high)})", "" if p is None else p_text(p)]
+            table.add_row(Text(label), *cells)
+        console.print(table)
 
 
 def _processes() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from statistics import mean
 from typing import Annotated, Any
@@ -41,10 +42,11 @@ def train(
         values |= {"task": task or "regression", "task_settings": {**values.get("task_settings", {}), "target": target}}
     chosen = checked(RunConfig, values | parse_settings(setting or []), "" if config is None else str(config))
     folder = out or Path("runs") / f"{chosen.task}-{chosen.name}-{chosen.seed}".replace(" ", "-")
-    console = Console(highlight=False)
+    console = Console(highlight=False, quiet=os.environ.get("RANK", "0") != "0")
     with Bars(console) as bars:
-        run(chosen, folder, resume=resume, progress=bars)
-    _show(console, folder)
+        result = run(chosen, folder, resume=resume, progress=bars)
+    if result:
+        _show(console, folder)
 
 
 @app.command("eval")

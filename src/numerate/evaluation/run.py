@@ -46,12 +46,9 @@ def evaluate(
     """
     model = loaded.model.eval()
     known = {(record["split"], record["index"]): record for record in done}
-    wanted = [
-        (split, index, example)
-        for split, examples in held_out(config, task).items()
-        for index, example in enumerate(examples)
-        if (split, index) not in known
-    ]
+    examples_of = held_out(config, task)
+    order = [(split, index) for split, examples in examples_of.items() for index in range(len(examples))]
+    wanted = [(split, index, examples_of[split][index]) for split, index in order if (split, index) not in known]
     total, finished = len(wanted) + len(known), len(known)
     longest_first = sorted(range(len(wanted)), key=lambda at: len(wanted[at][2].prompt), reverse=True)
     for start in range(0, len(wanted), config.eval_batch_size):
@@ -71,7 +68,6 @@ def evaluate(
             keep(record)
         finished += len(chosen)
         progress("evaluate", finished, total, {})
-    order = [(split, index) for split, examples in held_out(config, task).items() for index in range(len(examples))]
     return [known[at] for at in order]
 
 
@@ -130,7 +126,7 @@ def _shown(value: object) -> str | None:
 
 def _questions(loaded: LoadedModel, examples: Sequence[Example]) -> dict[str, Tensor]:
     """A batch of questions, padded on the left."""
-    rows = [loaded.encode(loaded.prompt(e.prompt, picture=e.image is not None), e.image) for e in examples]
+    rows = loaded.encode([(example.prompt, example.image) for example in examples])
     longest = max(len(row["input_ids"]) for row in rows)
     pad = loaded.tokenizer.pad_token_id
     ids = [[pad] * (longest - len(row["input_ids"])) + row["input_ids"] for row in rows]
@@ -146,7 +142,7 @@ def _budget(config: RunConfig, loaded: LoadedModel, examples: Sequence[Example])
     """Room for the longest gold answer and half as much again, so that one that is too long can be seen to be."""
     if config.max_new_tokens is not None:
         return config.max_new_tokens
-    longest = max(len(loaded.encode(example.answer)["input_ids"]) for example in examples)
+    longest = max(map(len, loaded.tokens([example.answer for example in examples])))
     return longest + longest // 2 + 4
 
 
@@ -185,7 +181,7 @@ def _samples(config: RunConfig, loaded: LoadedModel, model: Any, examples: Seque
 def _readings(loaded: LoadedModel, model: Any, examples: Sequence[Example]) -> Iterator[Record]:
     """Likelihood of each gold answer, and of its numeric tokens: probability, largest rival, mass on numbers, place."""
     vocab = NumericVocab.from_tokenizer(loaded.tokenizer)
-    batch = Collator(int(loaded.tokenizer.pad_token_id or 0))([encoded(loaded, example) for example in examples])
+    batch = Collator(int(loaded.tokenizer.pad_token_id or 0))(encoded(loaded, examples))
     labels = batch.pop("labels")[:, 1:]
     inputs = {name: value.to(model.device) for name, value in batch.items()}
     logits = model(**inputs).logits[:, :-1].float().cpu()

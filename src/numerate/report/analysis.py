@@ -167,13 +167,20 @@ def setups(run: Run) -> list[Setup]:
 
 
 def scores(setup: Setup) -> list[Score]:
-    """Every measure of every loss on every split. P-values are corrected over the losses and splits of a measure."""
+    """Every measure of every loss on every split. P-values are corrected over the losses and splits of a measure.
+
+    A comparison in which no example of any seed differs could not have shown anything, and is not counted (Tarone 1990):
+    out of range, where all answers are wrong, takes nothing from the losses' chances in range.
+    """
     found: list[Score] = []
     for name in dict.fromkeys(shown.name for split in setup.splits for shown in setup.measures(split)):
         shown = measure(name)
         rows = [_score(setup, label, split, shown) for split in _having(setup, name) for label in setup.labels]
-        family = corrected({i: row.comparison for i, row in enumerate(rows) if row.comparison is not None})
-        found += [replace(row, comparison=family.get(i), family=len(family)) for i, row in enumerate(rows)]
+        made = {i: row.comparison for i, row in enumerate(rows) if row.comparison is not None}
+        alike = {i: replace(one, corrected_p=1.0) for i, one in made.items() if one.difference.low == one.difference.high == 0}
+        family = corrected({i: one for i, one in made.items() if i not in alike})
+        told = family | alike
+        found += [replace(row, comparison=told.get(i), family=max(1, len(family))) for i, row in enumerate(rows)]
     return found
 
 

@@ -57,6 +57,23 @@ def answer(setup: Setup, scores: Sequence[Score], costs: Sequence[Cost], where: 
     return Answer("better" if better else "worse" if worse else "noise", said[0], tuple(said[1:]), winners)
 
 
+def how_far_off(setup: Setup, scores: Sequence[Score]) -> str:
+    """The second question, of tasks whose first is another one: whose answers are nearer to the truth, beyond noise?
+
+    By the first error among the measures; nothing is said where no loss differs.
+    """
+    errors = [score for score in scores if score.measure.median and score.measure.higher_is_better is False]
+    if not errors or setup.headline.median:
+        return ""
+    mine = [score for score in errors if score.measure == errors[0].measure]
+    said = [
+        f"{words} {setup.baseline}: {_each(chosen, setup)}"
+        for way, words in ((True, "nearer to the truth than"), (False, "farther from it than"))
+        if (chosen := [score for score in mine if score.better is way])
+    ]
+    return f"By {mine[0].measure.plain}, {'; '.join(said)}." if said else ""
+
+
 def overall(setups: Sequence[Setup], answers: Sequence[Answer], baseline: str) -> str:
     """One sentence for several setups."""
     untested = sum(found.verdict == "untested" for found in answers)

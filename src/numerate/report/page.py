@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from importlib.resources import files
 from typing import Any
 
 from numerate.report import figures
 from numerate.report.analysis import Cost, Score, Setup, costs, scores
-from numerate.report.answer import Answer, answer, overall
+from numerate.report.answer import Answer, answer, how_far_off, overall
 from numerate.report.downloads import csv_address
 from numerate.report.examples import PIXELS, SHOWN, Differing, differing, examples_table
 from numerate.report.figures import drawing, split_name, to_svg
@@ -120,6 +120,8 @@ def chapters(run: Run, setups: Sequence[Setup]) -> list[Chapter]:
         headline = [score for score in every if score.measure == setup.headline]
         where = setup.task if len(setups) == 1 else setup.title
         said = answer(setup, headline, spent, where)
+        if farther := how_far_off(setup, every):
+            said = replace(said, more=(*said.more, farther))
         chosen = differing(setup, headline, limit)
         drawn, missing = _figures(plans(setup, headline, spent, looks), f"s{at}")
         if chosen is None:
@@ -142,7 +144,7 @@ def to_html(run: Run, found: Sequence[Chapter]) -> str:
 
     page = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     page.filters |= {"shown": shown, "sentence": sentence, "split": split_name, "svg": Markup}
-    page.filters |= {"p": p_text, "times": times, "rounded": rounded, "effect": effect_text}
+    page.filters |= {"p": p_text, "times": times, "rounded": rounded, "effect": effect_text, "counted": counted}
     template = page.from_string((files("numerate.report") / "page.html").read_text(encoding="utf-8"))
     seeds = sorted({seed for chapter in found for seed in chapter.setup.seeds})
     return template.render(

@@ -32,7 +32,7 @@ _SPLITS: tuple[tuple[str, Split], ...] = (("train", "train"), ("interpolate", "i
 
 @dataclass(frozen=True)
 class Arithmetic(Task):
-    """Expressions of signed numbers.
+    """Expressions of whole numbers, decimals or fractions.
 
     Training and interpolation have 1 to ``longest`` operations on numbers of up to ``difficulty`` digits; extrapolation has
     one or two operations more, and its numbers have a digit more.
@@ -43,7 +43,8 @@ class Arithmetic(Task):
         difficulty: 1 to 5.
         longest: the most operations of a training question; as many as the difficulty unless given.
         operations: which of ``+-*/`` occur; ``/`` only between rationals.
-        wording: ``"varied"`` asks in four ways, ``"bare"`` writes ``3 + 4 =``, which small models learn sooner.
+        signed: whether the numbers of a question may be negative; those of an answer may be in any case.
+        wording: ``"varied"`` asks in four ways, ``"bare"`` writes ``3+4=``, which small models learn sooner.
 
     Example:
         >>> task = Arithmetic(difficulty=2)
@@ -58,6 +59,7 @@ class Arithmetic(Task):
     difficulty: int = 2
     longest: int | None = None
     operations: str = "+-*/"
+    signed: bool = True
     wording: Wording = "varied"
 
     name = "arithmetic"
@@ -88,11 +90,12 @@ class Arithmetic(Task):
         digits = self.difficulty + far
         signs = [sign for sign in self.operations if sign != "/" or numbers == "rationals"]
         while True:
-            text, value, _ = _expression(rng, count, numbers, digits, far, signs or ["+"])
+            text, value, _ = _expression(rng, count, numbers, digits, far, signs or ["+"], self.signed)
             # Answers as long as the questions would be about patience, not about arithmetic.
             if value is not None and value.denominator < 10 ** (digits + 1) and abs(value) < 10 ** (3 * digits + 1):
-                asked = rng.choice(QUESTIONS) if self.wording == "varied" else "{} ="
-                return asked, text, _written(value, numbers)
+                if self.wording == "bare":
+                    return "{}=", text.replace(" ", ""), _written(value, numbers)
+                return rng.choice(QUESTIONS), text, _written(value, numbers)
 
     def make(self, spec: Spec) -> Example:
         """Text is all there is to it."""
@@ -124,14 +127,14 @@ class Arithmetic(Task):
 
 
 def _expression(
-    rng: random.Random, count: int, numbers: str, digits: int, far: bool, signs: Sequence[str]
+    rng: random.Random, count: int, numbers: str, digits: int, far: bool, signs: Sequence[str], signed: bool
 ) -> tuple[str, Fraction | None, int]:
     """An expression of ``count`` operations: its text, its value (None if it divides by zero), and how tightly it binds."""
     if count == 0:
-        return _operand(rng, numbers, digits, far)
+        return _operand(rng, numbers, digits, far, signed)
     left_count = rng.randrange(count)
-    left, a, left_binds = _expression(rng, left_count, numbers, digits, far, signs)
-    right, b, right_binds = _expression(rng, count - 1 - left_count, numbers, digits, far, signs)
+    left, a, left_binds = _expression(rng, left_count, numbers, digits, far, signs, signed)
+    right, b, right_binds = _expression(rng, count - 1 - left_count, numbers, digits, far, signs, signed)
     sign = rng.choice(signs)
     binds = _SUM if sign in "+-" else _PRODUCT
     left = f"({left})" if left_binds < binds or (binds == _PRODUCT and left.startswith("-")) else left
@@ -145,11 +148,11 @@ def _expression(
     return text, value, binds
 
 
-def _operand(rng: random.Random, numbers: str, digits: int, far: bool) -> tuple[str, Fraction, int]:
+def _operand(rng: random.Random, numbers: str, digits: int, far: bool, signed: bool) -> tuple[str, Fraction, int]:
     # Lengths are drawn first, so that short numbers are as common as long ones; outside the range all are long.
     length = digits if far else rng.randint(1, digits)
     whole = rng.randrange(10 ** (length - 1) if length > 1 else 0, 10**length)
-    if rng.random() < 0.4:
+    if signed and rng.random() < 0.4:
         whole = -whole
     if numbers == "decimals":
         places = rng.randint(1, 2)

@@ -93,6 +93,10 @@ class Task:
         every: tuple[Split, ...] = ("train", "interpolate", "extrapolate")
         return every if self._rows is None else tuple(split for split in every if self._rows.get(split))
 
+    def count(self, split: Split) -> int | None:
+        """How many examples of a split were read from files; None if they are generated, without end."""
+        return None if self._rows is None else len(self._rows.get(split, ()))
+
     def examples(self, split: Split, n: int | None = None, seed: int = 0) -> Examples:
         """``n`` examples of a split; all of them, if they were read from files and ``n`` is None.
 
