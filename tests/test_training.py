@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -276,6 +279,23 @@ def test_validation_of_data_that_were_read(tmp_path):
     few = make_task(tuning)
     with pytest.raises(ValueError, match="too few"):
         held_out(tuning, few)
+
+
+def test_two_processes_train_as_one_that_accumulates(tmp_path):
+    """The same batches in the same order: accelerate launch changes the speed of a run, and nothing else."""
+    settings = {**QUICK, "loss": "smmd", "log_every": 1, "eval_examples": 2, "keep_model": False}
+    launch = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "-m", "numerate"]
+    flags = [f"--set={name}={json.dumps(value)}" for name, value in settings.items()]
+    environment = {**os.environ, "PYTHONPATH": f"src:{os.environ.get('PYTHONPATH', '')}", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*launch, "train", *flags, "--out", str(tmp_path / "two")], env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("everything in") == 1
+    run(checked(RunConfig, {**settings, "accumulation": 2}), tmp_path / "one")
+    two, one = (read_jsonl(tmp_path / name / "curve.jsonl") for name in ("two", "one"))
+    for key in ("step", "loss", "grad_norm", "loss/numeric"):
+        assert [point[key] for point in two] == pytest.approx([point[key] for point in one], rel=1e-4)
 
 
 # Models and files

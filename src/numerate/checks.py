@@ -14,6 +14,11 @@ def choices(literal: Any) -> tuple[str, ...]:
     return tuple(get_args(literal))
 
 
+def one_line(error: BaseException) -> str:
+    """What an error says, in one line; its name, if it says nothing."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """``" Did you mean 'sigma'?"`` for a near miss, else an empty string."""
     close = difflib.get_close_matches(str(name), list(known), n=1)

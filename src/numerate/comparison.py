@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from numerate.checks import one_line
 from numerate.config import RunConfig
 from numerate.executors import run_local, run_ray
 from numerate.experiment import begin, is_finished, read_experiment, tuned_cells, tuning_trials
@@ -70,7 +71,7 @@ def compare_losses(
             cell, error = failures[0]
             raise RuntimeError(
                 f"{len(failures)} of {len(cells)} runs failed, the first {cell.name!r} with seed {cell.seed}: "
-                f"{' '.join(str(error).split())} What is finished is kept: call again to go on."
+                f"{one_line(error).removesuffix('.')}. What is finished is kept: call again to go on."
             ) from error
 
     cells = experiment.cells()

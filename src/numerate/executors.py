@@ -31,15 +31,22 @@ def threads_for(config: RunConfig, processes: int) -> int:
 def run_local(
     cells: Sequence[RunConfig], folder: Path, *, processes: int = 1, on_done: OnDone, progress: Progress = lambda *_: None
 ) -> None:
-    """Run the cells that are not finished, ``processes`` at a time; a cell that fails does not stop the others."""
+    """Run the cells that are not finished, ``processes`` at a time.
+
+    A cell that fails does not stop the others, unless it is for the disk's sake (OSError): then none would fare better.
+    """
     todo = [cell for cell in cells if not is_finished(folder, cell)]
     if processes == 1 or len(todo) <= 1:
         for cell in todo:
             torch.set_num_threads(threads_for(cell, 1))
-            on_done(cell, _attempt(cell, folder, progress))
+            error = _attempt(cell, folder, progress)
+            on_done(cell, error)
+            if isinstance(error, OSError):
+                return
         return
     workers = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_end_with_parent)
     with _library_threads(todo, processes), workers as pool:
+        stopped = False
         # What another process is working on is left for last, and waited for.
         for patient in (False, True):
             running = {pool.submit(_in_worker, cell, folder, processes, patient): cell for cell in todo}
@@ -50,6 +57,11 @@ def run_local(
                     cell = running.pop(future)
                     if not _finish(future, cell, on_done):
                         todo.append(cell)
+                    elif isinstance(future.exception(), OSError):
+                        running = {other: its for other, its in running.items() if not other.cancel()}
+                        stopped = True
+            if stopped:
+                return
 
 
 @contextmanager

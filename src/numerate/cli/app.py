@@ -10,6 +10,7 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 import numerate
+from numerate.checks import one_line
 
 
 class PlainErrors(TyperGroup):
@@ -24,7 +25,7 @@ class PlainErrors(TyperGroup):
         except (ValueError, TypeError, OSError, ImportError, ArithmeticError, RuntimeError) as error:
             if ctx.params.get("traceback"):
                 raise
-            Console(stderr=True).print(Text.assemble(("error: ", "bold red"), " ".join(str(error).split())), soft_wrap=True)
+            Console(stderr=True).print(Text.assemble(("error: ", "bold red"), one_line(error)), soft_wrap=True)
             raise typer.Exit(1) from error
 
 

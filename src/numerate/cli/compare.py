@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from numerate.checks import check_choice
+from numerate.checks import check_choice, one_line
 from numerate.cli.app import app
 from numerate.cli.task import parse_settings
 from numerate.presets import PRESETS
@@ -136,7 +136,7 @@ class Grid:
         if error is None:
             self.bar.advance(self.task)
         else:
-            self.console.print(Text.assemble(("failed: ", "bold red"), f"{name}: {' '.join(str(error).split())}"), soft_wrap=True)
+            self.console.print(Text.assemble(("failed: ", "bold red"), f"{name}: {one_line(error)}"), soft_wrap=True)
 
 
 @app.command()

@@ -126,6 +126,8 @@ def differences(setup: Setup, data: Table, looks: Mapping[str, Style], by_sign: 
 
 def learning_curves(setup: Setup, data: Table, looks: Mapping[str, Style]) -> Figure:
     """A panel for each curve; the mean over seeds, and a band from the least to the most."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     names = data.distinct("curve")
     figure, panels = _panels(data, by="curve", height=3.4, titles={name: name.replace("/", ": ") for name in names})
     for axes, name in panels:
@@ -138,10 +140,13 @@ def learning_curves(setup: Setup, data: Table, looks: Mapping[str, Style]) -> Fi
             )
             axes.plot(steps, means, **look.line, zorder=3 if label == setup.baseline else 2)
         axes.set_xlabel("training step")
-    if names == ["cross-entropy"] and all(row["least"] > 0 for row in data.where()):
+    least, most = (found([row[end] for row in data.where()]) for end, found in (("least", min), ("most", max)))
+    if names == ["cross-entropy"] and 0 < 4 * least < most:
+        axis = panels[0][0].yaxis
         panels[0][0].set_yscale("log")
-        panels[0][0].yaxis.set_major_formatter("{x:g}")
-        panels[0][0].yaxis.set_minor_formatter("{x:g}")
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter(NullFormatter())
     _legend(figure, setup.labels, looks, markers=False)
     return figure
 
