@@ -52,10 +52,13 @@ class Watch:
     """Remembers what it was told."""
 
     def __init__(self):
-        self.begun, self.names, self.errors = [], [], []
+        self.begun, self.names, self.errors, self.steps = [], [], [], []
 
     def begin(self, what, total, done):
         self.begun.append((what, total, done))
+
+    def step(self, what, done, total, figures):
+        self.steps.append((what, done, total))
 
     def done(self, name, error):
         self.names.append(name)
@@ -77,8 +80,9 @@ def undisturbed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("grid") / "whole"
     watch = Watch()
     report = compare_losses(QUICK, folder, watch=watch)
-    assert watch.begun == [("training", 4, 0)]
+    assert watch.begun == [("runs", 4, 0)]
     assert len(watch.names) == 4
+    assert [step for step in watch.steps if step[0] == "train"] == [("train", at, 3) for at in (1, 2, 3)] * 4
     assert report.path.is_file()
     assert report.sentences[0].startswith("No loss")
     return folder
@@ -100,7 +104,7 @@ def test_finished_cells_are_not_run_again(undisturbed, monkeypatch):
     monkeypatch.setattr("numerate.experiment.run", lambda *_, **__: pytest.fail("a finished cell was run"))
     watch = Watch()
     compare_losses(QUICK, undisturbed, watch=watch)
-    assert watch.begun == [("training", 4, 4)]
+    assert watch.begun == [("runs", 4, 4)]
     assert {path: path.stat().st_mtime_ns for path in undisturbed.glob("cells/*/*.json*")} == before
 
 

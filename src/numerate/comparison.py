@@ -23,6 +23,9 @@ class Watch(Protocol):
     def begin(self, what: str, total: int, done: int) -> None:
         """A grid begins."""
 
+    def step(self, what: str, done: int, total: int, figures: dict[str, float]) -> None:
+        """How far the run is that is under way, if there is but one at a time."""
+
     def done(self, name: str, error: Exception | None) -> None:
         """A run is finished, or failed."""
 
@@ -66,7 +69,7 @@ def compare_losses(
         if executor == "ray":
             run_ray(cells, folder, address=address, on_done=on_done)
         else:
-            run_local(cells, folder, processes=processes, on_done=on_done)
+            run_local(cells, folder, processes=processes, on_done=on_done, progress=watch.step)
         if failures:
             cell, error = failures[0]
             raise RuntimeError(
@@ -79,10 +82,10 @@ def compare_losses(
         _check_fit(cells)
     if tune:
         trials = tuning_trials(experiment, tune)
-        execute([trial for found in trials.values() for trial in found], "tuning")
+        execute([trial for found in trials.values() for trial in found], "trials")
         cells = tuned_cells(experiment, folder, trials)
     begin(experiment, cells, folder)
-    execute(cells, "training")
+    execute(cells, "runs")
     path = write_report(folder)
     told = json.loads(path.with_name("report.json").read_text(encoding="utf-8"))
     answers = told["answers"]

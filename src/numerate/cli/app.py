@@ -25,7 +25,10 @@ class PlainErrors(TyperGroup):
         except (ValueError, TypeError, OSError, ImportError, ArithmeticError, RuntimeError) as error:
             if ctx.params.get("traceback"):
                 raise
-            Console(stderr=True).print(Text.assemble(("error: ", "bold red"), one_line(error)), soft_wrap=True)
+            said = one_line(error)
+            if isinstance(error, ModuleNotFoundError) and error.name:  # one that nobody foresaw, and so without a remedy
+                said = f"this needs the package {error.name}: run pip install 'numerate[train,tasks,report]'."
+            Console(stderr=True).print(Text.assemble(("error: ", "bold red"), said), soft_wrap=True)
             raise typer.Exit(1) from error
 
 

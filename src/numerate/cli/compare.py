@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -108,11 +108,11 @@ def _processes() -> int:
 
 
 class Grid:
-    """A bar for the grid."""
+    """A bar for the grid, and one below it for the run that is under way, if there is but one at a time."""
 
     def __init__(self, console: Console) -> None:
         columns = (
-            TextColumn("{task.description}"),
+            TextColumn("{task.description:>8}"),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
@@ -130,13 +130,27 @@ class Grid:
     def begin(self, what: str, total: int, done: int) -> None:
         """A grid of ``total`` runs, ``done`` of which are finished."""
         self.task = self.bar.add_task(what, total=total, completed=done)
+        self.run: tuple[str, TaskID] | None = None
+
+    def step(self, what: str, done: int, total: int, figures: dict[str, float]) -> None:
+        """So far."""
+        if self.run is None or self.run[0] != what:
+            self._forget_run()
+            self.run = what, self.bar.add_task(what, total=total)
+        self.bar.update(self.run[1], completed=done)
 
     def done(self, name: str, error: Exception | None) -> None:
         """One more."""
+        self._forget_run()
         if error is None:
             self.bar.advance(self.task)
         else:
             self.console.print(Text.assemble(("failed: ", "bold red"), f"{name}: {one_line(error)}"), soft_wrap=True)
+
+    def _forget_run(self) -> None:
+        if self.run is not None:
+            self.bar.remove_task(self.run[1])
+            self.run = None
 
 
 @app.command()
