@@ -111,11 +111,11 @@ class TestErrors:
         assert "pip install 'numerate[report]'" in result.stderr
 
     def test_a_missing_package_comes_with_its_remedy(self):
-        script = "import sys; sys.modules['pydantic'] = None; from numerate.cli import app; app(['compare'])"
+        script = "import sys; sys.modules['tokenizers'] = None; from numerate.cli import app; app(['compare'])"
         environment = {**os.environ, "PYTHONPATH": f"src:{os.environ.get('PYTHONPATH', '')}", "COLUMNS": "200"}
         done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=60)
         assert done.returncode == 1
-        assert "this needs the package pydantic: run pip install 'numerate[train,tasks,report]'." in done.stderr
+        assert "this needs the package tokenizers: run pip install 'numerate[train,tasks,report]'." in done.stderr
         assert "Traceback" not in done.stderr
 
     def test_traceback(self, run):

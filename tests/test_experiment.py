@@ -349,7 +349,7 @@ def invoke(*arguments):
 
 
 def test_your_own_table(tmp_path):
-    rows = "\n".join(f"{20 + i},{i % 4},{100 * i}" for i in range(80))
+    rows = "\n".join(f"{20 + i},{i % 4},{'' if i % 40 == 7 else 100 * i}" for i in range(80))
     (tmp_path / "flats.csv").write_text(f"area,rooms,price\n{rows}\n")
     quick = [f"--set={name}={value}" for name, value in (("steps", 2), ("batch_size", 8), ("eval_examples", 4))]
     done = invoke(
@@ -358,6 +358,7 @@ def test_your_own_table(tmp_path):
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     assert "report in" in done.output
+    assert "2 rows of the data have no answer" in " ".join(done.output.split())
     record = json.loads(next((tmp_path / "out").glob("cells/*/predictions.jsonl")).read_text().splitlines()[0])
     assert record["prompt"].endswith("price?")
 

@@ -204,6 +204,12 @@ def test_the_hash_is_of_what_decides_the_result():
     assert cell_folder(__import__("pathlib").Path("x"), quick()).name == quick().hash
 
 
+def test_tensorboard(tmp_path):
+    run(quick(tensorboard=True), tmp_path)
+    assert list((tmp_path / "tensorboard").glob("events*"))
+    assert not (tmp_path / "checkpoints").exists()
+
+
 def test_the_learning_rate_suits_the_model():
     assert RunConfig().learning_rate > 10 * RunConfig(model="smollm2").learning_rate
     assert RunConfig(model="smollm2", adapter="lora").learning_rate > RunConfig(model="smollm2").learning_rate

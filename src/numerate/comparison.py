@@ -32,11 +32,12 @@ class Watch(Protocol):
 
 @dataclass(frozen=True)
 class Report:
-    """Where the report is, its answer, and the scores of the headlines."""
+    """Where the report is, its answer, the scores of the headlines, and how many rows of the data were left out."""
 
     path: Path
     sentences: list[str]
     scores: list[dict[str, Any]]
+    skipped: int
 
 
 def compare_losses(
@@ -78,8 +79,7 @@ def compare_losses(
             ) from error
 
     cells = experiment.cells()
-    if executor == "local":
-        _check_fit(cells)
+    skipped = _check_fit(cells) if executor == "local" else 0
     if tune:
         trials = tuning_trials(experiment, tune)
         execute([trial for found in trials.values() for trial in found], "trials")
@@ -90,11 +90,11 @@ def compare_losses(
     told = json.loads(path.with_name("report.json").read_text(encoding="utf-8"))
     answers = told["answers"]
     sentences = answers[0]["sentences"] if len(answers) == 1 else [told["answer"]]
-    return Report(path, sentences, [score for score in told["scores"] if score["headline"]])
+    return Report(path, sentences, [score for score in told["scores"] if score["headline"]], skipped)
 
 
-def _check_fit(cells: Sequence[RunConfig]) -> None:
-    """What would stop a run, before any begins: each model's tokenizer and each task's data are read once."""
+def _check_fit(cells: Sequence[RunConfig]) -> int:
+    """Say what would stop a run before any begins, and count the rows that are left out of the data."""
     readers: dict[str, Reader] = {}
     tasks: dict[str, Task] = {}
     for cell in {(cell.model, cell.task, json.dumps(cell.task_settings), cell.name): cell for cell in cells}.values():
@@ -104,6 +104,7 @@ def _check_fit(cells: Sequence[RunConfig]) -> None:
         if asked not in tasks:
             tasks[asked] = make_task(cell)
         check_fit(cell, tasks[asked], readers[cell.model])
+    return sum(len(task.skipped) for task in tasks.values())
 
 
 def _check_writable(folder: Path) -> None:

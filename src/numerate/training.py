@@ -2,7 +2,7 @@
 
 runs/name/
 config.json  environment.json   what was asked for, and what it ran on
-curve.jsonl                     the learning curve
+curve.jsonl                     the learning curve; tensorboard/ too, if asked for
 predictions.jsonl               one line for each test example
 checkpoints/                    to resume from, if asked for; gone when the run is finished
 model/                          the trained weights with a model card, if asked for
@@ -172,11 +172,16 @@ def make_trainer(config: RunConfig, loaded: LoadedModel, data: Any, folder: Path
         save_total_limit=1,
         disable_tqdm=True,
         include_num_input_tokens_seen="non_padding",
-        report_to="tensorboard" if config.tensorboard else "none",
+        report_to="none",
     )
     assert loaded.tokenizer.pad_token_id is not None
     trainer = Trainer(loaded.model, args, train_dataset=data, data_collator=Collator(int(loaded.tokenizer.pad_token_id)))
     trainer.remove_callback(PrinterCallback)
+    if config.tensorboard:
+        from torch.utils.tensorboard import SummaryWriter
+        from transformers.integrations import TensorBoardCallback
+
+        trainer.add_callback(TensorBoardCallback(SummaryWriter(str(folder / "tensorboard"))))
     return trainer
 
 

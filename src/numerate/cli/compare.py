@@ -30,6 +30,7 @@ def compare(
     seeds: Annotated[int | None, typer.Option(min=1, help="How many seeds.")] = None,
     data: Annotated[str | None, typer.Option(help="Real data, or a table of your own: a file or folder.")] = None,
     target: Annotated[str | None, typer.Option(help="Of your own table: the column to predict.")] = None,
+    skip_bad: Annotated[bool, typer.Option(help="Leave out rows of the data that cannot be read, and count them.")] = False,
     setting: Annotated[
         list[str] | None, typer.Option("--set", help="A setting of every run, such as steps=200; several times.")
     ] = None,
@@ -58,6 +59,7 @@ def compare(
     values |= {"models": model} if model else {}
     values |= {"seeds": seeds} if seeds else {}
     values |= {"data": data} if data else {}
+    values |= {"skip_bad": True} if skip_bad else {}
     values |= {"task_settings": {"target": target}} if target else {}
     values |= parse_settings(setting or [])
     console = Console(highlight=False)
@@ -74,6 +76,8 @@ def compare(
         )
     _show(console, report.scores)
     console.print(Text(" ".join(report.sentences)))
+    if report.skipped:
+        console.print(f"{report.skipped:,} rows of the data have no answer or could not be read, and were left out.")
     console.print(Text.assemble("report in ", (str(report.path), "bold")), soft_wrap=True)
 
 

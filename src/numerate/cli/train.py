@@ -25,6 +25,7 @@ def train(
     loss: Annotated[str | None, typer.Option(help="ce, or a numeric loss that is added to it.")] = None,
     data: Annotated[str | None, typer.Option(help="Real data, or a table of your own: a file or folder.")] = None,
     target: Annotated[str | None, typer.Option(help="Of your own table: the column to predict.")] = None,
+    skip_bad: Annotated[bool, typer.Option(help="Leave out rows of the data that cannot be read, and count them.")] = False,
     steps: Annotated[int | None, typer.Option(min=1, help="Optimizer steps.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Of weights and data.")] = None,
     setting: Annotated[list[str] | None, typer.Option("--set", help="Any setting, such as batch_size=32; several times.")] = None,
@@ -38,6 +39,7 @@ def train(
     values: dict[str, Any] = {"keep_model": True} | ({} if config is None else read_yaml(config))
     flags = {"model": model, "task": task, "loss": loss, "data": data, "steps": steps, "seed": seed}
     values |= {name: value for name, value in flags.items() if value is not None}
+    values |= {"skip_bad": True} if skip_bad else {}
     if target is not None:
         values |= {"task": task or "regression", "task_settings": {**values.get("task_settings", {}), "target": target}}
     chosen = checked(RunConfig, values | parse_settings(setting or []), "" if config is None else str(config))

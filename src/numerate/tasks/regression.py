@@ -23,6 +23,7 @@ from numerate.tasks.files import BadData, Reader, existing
 Kind = Literal["table", "series"]
 
 _NEAR: tuple[Split, ...] = ("train", "interpolate")
+_BLANK = ("", "-", "na", "n/a", "nan", "null", "none")
 
 
 @dataclass(frozen=True)
@@ -102,16 +103,23 @@ class Regression(Task):
         return [self._row(row, Path())]
 
     def read_files(self, path: Path, reader: Reader) -> Mapping[Split, Sequence[Row]]:
-        """A CSV, TSV or JSONL file. A column ``split`` (train, test, interpolate, extrapolate) is heeded, else a hash decides."""
+        """A CSV, TSV or JSONL file; rows without an answer, which most tables have, are left out and counted.
+
+        A column ``split`` (train, test, interpolate, extrapolate) is heeded, else a hash decides.
+        """
         if path.suffix not in (".csv", ".tsv", ".jsonl"):
             raise BadData(f"is a {path.suffix or 'nameless'} file", "Expected .csv, .tsv or .jsonl.", path)
         rows: dict[Split, list[tuple[Row, Fraction]]] = {"train": [], "interpolate": [], "extrapolate": []}
         for line, values in reader.jsonl(path) if path.suffix == ".jsonl" else reader.table(path):
             with reader.row(path, line):
                 row = self._row(values, path.parent)
+                if row.answer.lower() in _BLANK:
+                    reader.skipped.append(BadData("there is no answer", "Fill it in, if it is known.", path, line))
+                    continue
                 number = EXTRACTORS["last_number"](row.answer)
                 if number is None:
-                    raise BadData(f"the answer {row.answer!r:.60} holds no number", "Name another target, or correct the row.")
+                    remedy = "Name another target, correct the row, or leave such rows out with skip_bad=True (--skip-bad)."
+                    raise BadData(f"the answer {row.answer!r:.60} holds no number", remedy)
                 rows[_split(values, self.content(row))].append((row, number))
         largest = sorted((abs(number) for _, number in rows["train"] + rows["interpolate"]), reverse=True)
         cut = int(len(largest) * self.extrapolate)
