@@ -331,6 +331,61 @@ def test_an_adapter_is_all_that_is_trained():
     assert all("lora_" in name for name in trained)
 
 
+TEMPLATE = (
+    "{% for message in messages %}{% if message['content'] is string %}{{ message['content'] }}{% else %}"
+    "{% for part in message['content'] %}{{ '<image>' if part['type'] == 'image' else part['text'] }}{% endfor %}"
+    "{% endif %}{% endfor %}{% if add_generation_prompt %}>{% endif %}"
+)
+
+
+def test_a_model_from_a_folder(tmp_path):
+    """With its own chat template, and nothing to pad with; trained, kept, and evaluated again."""
+    loaded = load_model("tiny")
+    loaded.tokenizer.pad_token = None
+    loaded.tokenizer.chat_template = TEMPLATE
+    loaded.model.save_pretrained(tmp_path / "model")
+    loaded.tokenizer.save_pretrained(tmp_path / "model")
+    config = quick(model=str(tmp_path / "model"), loss="smmd", keep_model=True)
+    assert config.learning_rate < RunConfig().learning_rate
+    run(config, tmp_path / "run")
+    again = load_model(str(tmp_path / "model"))
+    assert again.chat
+    assert again.prompt("1+1=") == "1+1=>"
+    assert torch.equal(again.model.lm_head.weight, loaded.model.lm_head.weight)
+    trained = load_model(tmp_path / "run" / "model")
+    assert not torch.equal(trained.model.lm_head.weight, loaded.model.lm_head.weight)
+    first = read_jsonl(tmp_path / "run" / "predictions.jsonl")
+    evaluate_again(tmp_path / "run", {}, tmp_path / "again")
+    assert read_jsonl(tmp_path / "again" / "predictions.jsonl") == first
+
+
+def test_a_vision_language_model_from_a_folder(tmp_path):
+    """Pictures go through its own processor."""
+    from transformers import CLIPImageProcessor, LlavaProcessor
+
+    loaded = load_model("tiny-vlm")
+    side = {"height": 112, "width": 112}
+    processor = LlavaProcessor(
+        CLIPImageProcessor(size=side, crop_size=side),
+        loaded.tokenizer,
+        patch_size=14,
+        vision_feature_select_strategy="default",
+        chat_template=TEMPLATE,
+        num_additional_image_tokens=1,
+    )
+    loaded.model.save_pretrained(tmp_path / "model")
+    processor.save_pretrained(tmp_path / "model")
+    settings = {"model": str(tmp_path / "model"), "task": "clock", "task_settings": {}, "loss": "smmd", "steps": 2}
+    run(quick(**settings, batch_size=2, train_examples=4, eval_examples=2), tmp_path / "run")
+    again = load_model(str(tmp_path / "model"))
+    assert again.sees
+    example = TASKS["clock"]().examples("train", 1)[0]
+    (row,) = again.encode([(example.prompt, example.image)])
+    assert row["pixel_values"].shape == (1, 3, 112, 112)
+    assert row["input_ids"].count(again.tokenizer.convert_tokens_to_ids("<image>")) == 64
+    assert len(read_jsonl(tmp_path / "run" / "predictions.jsonl")) == 4
+
+
 def test_files_are_whole_or_not_there(tmp_path, monkeypatch):
     path = tmp_path / "a" / "b.json"
     write_json(path, {"x": float("inf"), "y": [float("nan"), 1]})
