@@ -290,7 +290,8 @@ def test_validation_of_data_that_were_read(tmp_path):
 def test_two_processes_train_as_one_that_accumulates(tmp_path):
     """The same batches in the same order: accelerate launch changes the speed of a run, and nothing else."""
     settings = {**QUICK, "loss": "smmd", "log_every": 1, "eval_examples": 2, "keep_model": False}
-    launch = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "-m", "numerate"]
+    launch = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
+    launch += ["--main_process_port", "0", "-m", "numerate"]  # 0: any that is free
     flags = [f"--set={name}={json.dumps(value)}" for name, value in settings.items()]
     environment = {**os.environ, "PYTHONPATH": f"src:{os.environ.get('PYTHONPATH', '')}", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
