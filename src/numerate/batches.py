@@ -14,7 +14,7 @@ from torch import Tensor
 from numerate.config import RunConfig
 from numerate.models import LoadedModel
 from numerate.tasks import Example, Task
-from numerate.tasks.base import Examples, Split
+from numerate.tasks.base import Examples
 
 _WINDOW = 8  # batches whose examples are sorted by length among themselves
 _PADDING = 1 / 3  # of a batch; with less of it, nothing is sorted
@@ -28,26 +28,18 @@ def held_out(config: RunConfig, task: Task) -> dict[str, Examples]:
     """
     if config.validation:
         rows = task.count("train")
-        return {
-            "interpolate": _generated(config, task, "interpolate")[1::2]
-            if rows is None
-            else task.examples("train", rows, seed=config.seed)[rows - _set_aside(config, rows) :]
-        }
+        if rows is None:
+            return {"interpolate": task.examples("interpolate", 2 * config.eval_examples, seed=0)[1::2]}
+        return {"interpolate": task.examples("train", rows, seed=config.seed)[rows - _set_aside(config, rows) :]}
     found: dict[str, Examples] = {}
-    for split in config.eval_splits:
-        if split in task.splits:
-            rows = task.count(split)
-            found[split] = (
-                _generated(config, task, split)[:: 2 if split == "interpolate" else 1]
-                if rows is None
-                else task.examples(split, min(config.eval_examples, rows), seed=0)
-            )
+    for split in (split for split in config.eval_splits if split in task.splits):
+        rows = task.count(split)
+        if rows is not None:
+            found[split] = task.examples(split, min(config.eval_examples, rows), seed=0)
+        else:
+            every = 2 if split == "interpolate" else 1
+            found[split] = task.examples(split, every * config.eval_examples, seed=0)[::every]
     return found
-
-
-def _generated(config: RunConfig, task: Task, split: Split) -> Examples:
-    """With room for validation."""
-    return task.examples(split, config.eval_examples * (2 if split == "interpolate" else 1), seed=0)
 
 
 def _set_aside(config: RunConfig, rows: int) -> int:

@@ -15,6 +15,11 @@ import torch
 _PACKAGES = ("torch", "transformers", "accelerate", "peft", "trl", "datasets", "numpy", "scipy", "triton")
 
 
+def is_first_process() -> bool:
+    """Whether this is the process that writes and prints: the only one, or the first that a launcher started."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def environment() -> dict[str, Any]:
     """For the record beside a result."""
     import numerate

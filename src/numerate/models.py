@@ -89,7 +89,13 @@ class LoadedModel(Reader):
 
 
 def load_model(
-    name: str | Path, *, seed: int = 0, dtype: torch.dtype = torch.float32, adapter: Adapter = "none", rank: int = 16
+    name: str | Path,
+    *,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float32,
+    adapter: Adapter = "none",
+    rank: int = 16,
+    reader: Reader | None = None,
 ) -> LoadedModel:
     r"""A model by one of the names above, a folder, or a Hub id. The seed decides the weights of the tiny ones.
 
@@ -100,6 +106,7 @@ def load_model(
         adapter: ``"lora"`` trains a low-rank adapter on every linear layer but the head; ``"qlora"`` does so on weights
             of four bits (needs bitsandbytes).
         rank: of the adapter.
+        reader: what :func:`load_reader` gave for this name, if it was called before.
 
     Example:
         >>> loaded = load_model("tiny")
@@ -107,7 +114,7 @@ def load_model(
         ['3+4=', '7']
     """
     name = str(name)
-    reader = load_reader(name)
+    reader = load_reader(name) if reader is None else reader
     torch.manual_seed(seed)
     model = _named(name, reader.tokenizer) if name in NAMED else _pretrained(name, reader.sees, dtype, adapter)
     if not (adapter == "qlora" and name not in NAMED):

@@ -25,7 +25,7 @@ import torch
 
 from numerate.batches import Collator, training_data
 from numerate.config import PLAIN, RunConfig
-from numerate.environment import environment
+from numerate.environment import environment, is_first_process
 from numerate.evaluation.run import Progress, evaluate
 from numerate.losses import LOSSES
 from numerate.models import LoadedModel, Reader, load_model, load_reader
@@ -46,13 +46,16 @@ def run(config: RunConfig, folder: Path, *, resume: bool = True, progress: Progr
     Started in several processes (``accelerate launch``), all of them train, and the first alone writes and evaluates; the
     others get nothing.
     """
-    first = os.environ.get("RANK", "0") == "0"
+    first = is_first_process()
     if first:
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / "config.json", {**config.model_dump(mode="json"), "label": config.name})
     task = make_task(config)
-    check_fit(config, task, load_reader(config.model))
-    loaded = load_model(config.model, seed=config.seed, dtype=_weights(config), adapter=config.adapter, rank=config.rank)
+    reader = load_reader(config.model)
+    check_fit(config, task, reader)
+    loaded = load_model(
+        config.model, seed=config.seed, dtype=_weights(config), adapter=config.adapter, rank=config.rank, reader=reader
+    )
     if first:
         write_json(folder / "environment.json", environment())
     cost = train(config, task, loaded, folder, resume=resume, progress=progress)
@@ -177,7 +180,7 @@ def make_trainer(config: RunConfig, loaded: LoadedModel, data: Any, folder: Path
     assert loaded.tokenizer.pad_token_id is not None
     trainer = Trainer(loaded.model, args, train_dataset=data, data_collator=Collator(int(loaded.tokenizer.pad_token_id)))
     trainer.remove_callback(PrinterCallback)
-    if config.tensorboard:
+    if config.tensorboard and is_first_process():
         from torch.utils.tensorboard import SummaryWriter
         from transformers.integrations import TensorBoardCallback
 

@@ -83,23 +83,22 @@ def compare(
 
 def _show(console: Console, scores: list[dict[str, Any]]) -> None:
     """The headline of each loss, in and out of range."""
+    from numerate.report.analysis import SPLIT_NAMES
     from numerate.report.wording import measure, p_text
 
     for setup in dict.fromkeys(score["setup"] for score in scores):
         mine = [score for score in scores if score["setup"] == setup]
         shown = measure(mine[0]["measure"])
         splits = list(dict.fromkeys(score["split"] for score in mine))
-        titles = {"interpolate": "in range", "extrapolate": "out of range"}
-        columns = [title for split in splits for title in (titles.get(split, split), "p")]
+        columns = [title for split in splits for title in (SPLIT_NAMES.get(split, split), "p")]
         table = Table("loss", *columns, title=f"{setup}: {shown.title}, {mine[0]['seeds']} seeds", title_justify="left")
         for label in dict.fromkeys(score["label"] for score in mine):
             found = {score["split"]: score for score in mine if score["label"] == label}
             cells: list[str] = []
             for split in splits:
-                value, low, high = (
-                    float("inf") if found[split][key] is None else found[split][key] for key in ("value", "low", "high")
-                )
-                p = found[split]["p_holm"]
+                score = found[split]
+                value, low, high = (float("inf") if score[key] is None else score[key] for key in ("value", "low", "high"))
+                p = score["p_holm"]
                 cells += [f"{shown.value(value)} ({shown.number(low)} to {shown.number(high)})", "" if p is None else p_text(p)]
             table.add_row(Text(label), *cells)
         console.print(table)

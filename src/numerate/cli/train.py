@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from statistics import mean
 from typing import Annotated, Any
@@ -34,6 +33,7 @@ def train(
 ) -> None:
     """Train a model with one loss, evaluate it, and keep the weights with a model card."""
     from numerate.config import RunConfig, checked, read_yaml
+    from numerate.environment import is_first_process
     from numerate.training import run
 
     values: dict[str, Any] = {"keep_model": True} | ({} if config is None else read_yaml(config))
@@ -44,7 +44,7 @@ def train(
         values |= {"task": task or "regression", "task_settings": {**values.get("task_settings", {}), "target": target}}
     chosen = checked(RunConfig, values | parse_settings(setting or []), "" if config is None else str(config))
     folder = out or Path("runs") / f"{chosen.task}-{chosen.name}-{chosen.seed}".replace(" ", "-")
-    console = Console(highlight=False, quiet=os.environ.get("RANK", "0") != "0")
+    console = Console(highlight=False, quiet=not is_first_process())
     with Bars(console) as bars:
         result = run(chosen, folder, resume=resume, progress=bars)
     if result:

@@ -20,6 +20,7 @@ from numerate.report.wording import EXAMPLES_WON, Measure, measure
 
 LEVEL = 0.95
 IN_RANGE, OUT_OF_RANGE = "interpolate", "extrapolate"
+SPLIT_NAMES = {IN_RANGE: "in range", OUT_OF_RANGE: "out of range"}
 
 _LOSS_KEYS = ("label", "loss", "loss_settings", "weight", "normalize", "scale")
 _PLACE_KEYS = ("model", "task", "task_settings", "data")

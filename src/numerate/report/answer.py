@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from numerate.evaluation.stats import seeds_needed
-from numerate.report.analysis import IN_RANGE, LEVEL, OUT_OF_RANGE, Cost, Score, Setup
+from numerate.report.analysis import LEVEL, SPLIT_NAMES, Cost, Score, Setup
 from numerate.report.wording import counted, listed, p_text, sentence, times
 
 Verdict = Literal["better", "worse", "noise", "untested"]
@@ -95,8 +95,7 @@ def overall(setups: Sequence[Setup], answers: Sequence[Answer], baseline: str) -
 
 def _place(setup: Setup, split: str, before: str = "") -> str:
     """``in range``; nothing if there is but one split."""
-    names = {IN_RANGE: "in range", OUT_OF_RANGE: "out of range"}
-    return before + names.get(split, f"on {split}") if len(setup.splits) > 1 else ""
+    return before + SPLIT_NAMES.get(split, f"on {split}") if len(setup.splits) > 1 else ""
 
 
 def _by_how_much(score: Score, scores: Sequence[Score], setup: Setup, costs: Sequence[Cost]) -> str:

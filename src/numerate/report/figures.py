@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
-from numerate.report.analysis import IN_RANGE, OUT_OF_RANGE, Setup
+from numerate.report.analysis import IN_RANGE, OUT_OF_RANGE, SPLIT_NAMES, Setup
 from numerate.report.series import Spread, Table, place_name, spread
 from numerate.report.wording import EXAMPLES_WON, shown
 
@@ -360,8 +360,7 @@ def plain(label: str, limit: int = 26) -> str:
 
 def split_name(split: str) -> str:
     """In headings."""
-    names = {IN_RANGE: "in range", OUT_OF_RANGE: "out of range"}
-    return names.get(split, plain(split))
+    return SPLIT_NAMES.get(split, plain(split))
 
 
 def _bar(shade: str) -> dict[str, Any]:

@@ -1,0 +1,60 @@
+"""Time a training step beside the model's own forward and backward pass on the same batches.
+
+python scripts/training_speed.py smollm2 arithmetic 64
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+from numerate.batches import Collator, training_data
+from numerate.config import RunConfig
+from numerate.models import load_model
+from numerate.training import make_task, train
+
+STEPS, BARE, WARM_UP = 60, 25, 5
+
+
+def main(model: str, task_name: str, batch_size: int) -> None:
+    """Print milliseconds and tokens per second of both."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    for loss in ("ce", "smmd"):
+        config = RunConfig(
+            model=model, task=task_name, loss=loss, steps=STEPS, batch_size=batch_size, bf16=device == "cuda", train_examples=3000
+        )
+        task, loaded = make_task(config), load_model(model)
+        data, _ = training_data(config, task, loaded)
+        if loss == "ce":
+            collate = Collator(int(loaded.tokenizer.pad_token_id or 0))
+            rows = [[data[at * batch_size + i] for i in range(batch_size)] for at in range(BARE)]
+            batches = [{name: value.to(device) for name, value in collate(batch).items()} for batch in rows]
+            loaded.model.to(device).train()
+            for at, batch in enumerate(batches):
+                if at == WARM_UP:
+                    begin = _now(device)
+                with torch.autocast(device, torch.bfloat16, enabled=config.bf16):
+                    out = loaded.model(**batch).loss
+                out.backward()
+                loaded.model.zero_grad()
+            seconds = _now(device) - begin
+            tokens = sum(int(batch["attention_mask"].sum()) for batch in batches[WARM_UP:])
+            print(f"forward + backward: {1000 * seconds / (BARE - WARM_UP):.1f} ms, {tokens / seconds:,.0f} tokens/s")
+        with tempfile.TemporaryDirectory() as folder:
+            cost = train(config, task, loaded, Path(folder))
+        whole = 1000 * cost["train_seconds"] / STEPS
+        print(f"{loss}: step {cost['ms_per_step']:.1f} ms, with all that is around it {whole:.1f} ms")
+
+
+def _now(device: str) -> float:
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
