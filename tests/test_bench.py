@@ -51,7 +51,8 @@ def test_a_quarter_of_the_labels_are_numeric(numeric_tokens):
 
 
 def test_costs_are_ratios_to_cross_entropy():
-    result = bench_losses(["smmd", "number"], tokens=64, vocab_size=2048, repeats=2)
+    # Loops cost by the token, the loss by the call: 64 tokens are 5 to 9 times faster, 512 are 38 to 85, idle or busy.
+    result = bench_losses(["smmd", "number"], tokens=512, vocab_size=2048, repeats=3)
     assert [cost.loss for cost in result.costs] == ["smmd", "number"]
     for cost in result.costs:
         assert cost.peak_ratio == pytest.approx(cost.peak_mib / result.ce_peak_mib)
