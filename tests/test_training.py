@@ -9,8 +9,10 @@ import sys
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from numerate.batches import Collator, encoded, held_out, training_data, training_order
+from numerate.cli import app
 from numerate.config import RunConfig, checked, read_yaml
 from numerate.evaluation.again import evaluate_again
 from numerate.experiment import cell_folder
@@ -285,6 +287,20 @@ def test_validation_of_data_that_were_read(tmp_path):
     few = make_task(tuning)
     with pytest.raises(ValueError, match="too few"):
         held_out(tuning, few)
+
+
+def test_the_commands(tmp_path):
+    """numerate train, and numerate eval on what it kept."""
+    flags = [f"--set={name}={json.dumps(value)}" for name, value in QUICK.items()]
+    done = CliRunner().invoke(app, ["train", "--loss", "smmd", *flags, "--out", str(tmp_path / "a")])
+    assert done.exit_code == 0, done.output
+    assert "12 examples" in done.output
+    assert "4/4" in done.output  # the bar's end
+    assert (tmp_path / "a" / "model" / "README.md").is_file()
+    done = CliRunner().invoke(app, ["eval", str(tmp_path / "a"), "--set", "eval_examples=9", "--out", str(tmp_path / "b")])
+    assert done.exit_code == 0, done.output
+    assert "18 examples" in done.output
+    assert len(read_jsonl(tmp_path / "b" / "predictions.jsonl")) == 18
 
 
 def test_two_processes_train_as_one_that_accumulates(tmp_path):
