@@ -11,6 +11,7 @@ from numerate.fused.head import Head
 
 BLOCK = 16384  # entries of a row at a time; the fastest of a sweep on an H200, for rows of 49,152 and of 128,256
 LOG2E: tl.constexpr = tl.constexpr(1.4426950408889634)
+LOWEST: tl.constexpr = tl.constexpr(-3.4028234663852886e38)  # a row of -inf alone has this as its largest logit
 
 
 @triton.jit
@@ -33,7 +34,8 @@ def _cross_entropy_rows(
     share,
     by_lse,
     bias,
-    lse_out,
+    top_out,
+    rest_out,
     nll_out,
     vocab_size,
     smoothing,
@@ -54,9 +56,9 @@ def _cross_entropy_rows(
     # Read before anything is written over it: the reductions below are barriers between the two.
     at_label = _shaped(tl.load(base + label).to(tl.float32), bias, label, label >= 0, scale, softcap, HAS_BIAS, SCALED, CAPPED)
 
-    top = -float("inf")  # in powers of two, as everything up to the logarithm
+    top = -float("inf")
     total = 0.0
-    plain = 0.0
+    plain = 0.0  # sum of the logits, for smoothing
     for start in range(0, vocab_size, BLOCK):
         cols = start + tl.arange(0, BLOCK)
         inside = cols < vocab_size
@@ -64,17 +66,17 @@ def _cross_entropy_rows(
         x = _shaped(x, bias, cols, inside, scale, softcap, HAS_BIAS, SCALED, CAPPED)
         if SMOOTH:
             plain += tl.sum(tl.where(inside, x, 0.0), 0)
-        x = tl.where(inside, x * LOG2E, -float("inf"))
-        new_top = tl.maximum(top, tl.max(x, 0))
-        shift = tl.where(new_top == -float("inf"), 0.0, new_top)
-        total = total * tl.exp2(top - shift) + tl.sum(tl.exp2(x - shift), 0)
+        x = tl.where(inside, x, -float("inf"))
+        new_top = tl.maximum(tl.maximum(top, tl.max(x, 0)), LOWEST)
+        # Differences first: a large logit times log2(e) would be rounded by more than its softmax can bear.
+        total = total * tl.exp2((top - new_top) * LOG2E) + tl.sum(tl.exp2((x - new_top) * LOG2E), 0)
         top = new_top
-    lse2 = tl.where(top == -float("inf"), 0.0, top) + tl.log2(total)
-    lse = lse2 / LOG2E
-    nll = lse - at_label
+    rest = tl.log2(total) / LOG2E
+    nll = rest - (at_label - top)
     if SMOOTH:
-        nll = (1 - smoothing) * nll + smoothing * (lse - plain / vocab_size)
-    tl.store(lse_out + row, lse)
+        nll = (1 - smoothing) * nll + smoothing * (rest - (plain / vocab_size - top))
+    tl.store(top_out + row, top)
+    tl.store(rest_out + row, rest)
     tl.store(nll_out + row, nll)
 
     if WRITE:
@@ -82,13 +84,14 @@ def _cross_entropy_rows(
         per_p = weight
         if HAS_BY_LSE:
             per_p += tl.load(by_lse + row)
+        per_p = per_p / total
         even = smoothing * weight / vocab_size
         for start in range(0, vocab_size, BLOCK):
             cols = start + tl.arange(0, BLOCK)
             inside = cols < vocab_size
             x = tl.load(base + cols, mask=inside, other=-float("inf"), eviction_policy="evict_first").to(tl.float32)
             x = _shaped(x, bias, cols, inside, scale, softcap, HAS_BIAS, SCALED, CAPPED)
-            grad = tl.exp2(x * LOG2E - lse2) * per_p
+            grad = tl.exp2((x - top) * LOG2E) * per_p
             if SMOOTH:
                 grad -= even
             grad = tl.where(cols == label, grad - (1 - smoothing) * weight, grad)
@@ -107,7 +110,8 @@ def _join(
     columns,
     z,
     dz,
-    lse,
+    top,
+    rest,
     labels,
     share,
     numeric_share,
@@ -134,7 +138,7 @@ def _join(
     if HAS_BY_LSE:
         per_p += tl.load(by_lse + row)
     x = tl.load(z + p * size + at, mask=inside, other=-float("inf"))
-    grad = tl.exp(x - tl.load(lse + row)) * per_p
+    grad = tl.exp(x - tl.load(top + row) - tl.load(rest + row)) * per_p
     grad += tl.load(dz + p * size + at, mask=inside, other=0.0) * tl.load(numeric_share)
     if SMOOTH:
         grad -= smoothing * weight / vocab_size
@@ -159,20 +163,21 @@ def _scale(tensor, factor, size, BLOCK: tl.constexpr):
 
 def cross_entropy_rows_(
     logits: Tensor, labels: Tensor, share: Tensor, by_lse: Tensor | None, head: Head, smoothing: float, *, write: bool
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """See :func:`numerate.fused.rows_torch.cross_entropy_rows_`; ``share`` is a 0-d float32 tensor."""
     rows, vocab_size = logits.shape
     assert logits.stride(1) == 1 and labels.shape == (rows,) and share.numel() == 1
-    lse, nll = (torch.empty(rows, dtype=torch.float32, device=logits.device) for _ in range(2))
+    top, rest, nll = (torch.empty(rows, dtype=torch.float32, device=logits.device) for _ in range(3))
     block = min(BLOCK, triton.next_power_of_2(vocab_size))
     _cross_entropy_rows[(rows,)](
         logits,
         logits.stride(0),
         labels,
         share,
-        lse if by_lse is None else by_lse,
+        top if by_lse is None else by_lse,
         logits if head.bias is None else head.bias,
-        lse,
+        top,
+        rest,
         nll,
         vocab_size,
         smoothing,
@@ -187,7 +192,7 @@ def cross_entropy_rows_(
         BLOCK=block,
         num_warps=max(4, min(32, block // 512)),
     )
-    return lse, nll
+    return top, rest, nll
 
 
 def join_(
@@ -196,7 +201,8 @@ def join_(
     columns: Tensor,
     z: Tensor,
     dz: Tensor,
-    lse: Tensor,
+    top: Tensor,
+    rest: Tensor,
     labels: Tensor,
     share: Tensor,
     numeric_share: Tensor,
@@ -217,11 +223,12 @@ def join_(
         columns,
         z,
         dz.contiguous(),
-        lse,
+        top,
+        rest,
         labels,
         share,
         numeric_share,
-        lse if by_lse is None else by_lse,
+        top if by_lse is None else by_lse,
         size,
         logits.shape[1],
         smoothing,
