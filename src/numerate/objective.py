@@ -239,14 +239,11 @@ class NumericObjective(nn.Module):
 def numeric_gradient(
     loss: NumericLoss, z: Tensor, lse: Tensor | None, targets: Targets, *, needs_grad: bool
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """The numeric sum, and its gradients by ``z [P, N]`` and ``lse [P]``, apart from any graph."""
-    with torch.set_grad_enabled(needs_grad):
-        inputs = [tensor.detach().requires_grad_(needs_grad) for tensor in (z, lse) if tensor is not None]
-        total = loss.per_row(inputs[0], inputs[1] if lse is not None else None, targets).sum()
-        if not needs_grad:
-            return total, None, None
-        grads = torch.autograd.grad(total, inputs, allow_unused=True)
-    return total.detach(), grads[0], grads[1] if lse is not None else None
+    """The numeric sum, and its gradients by ``z [P, N]`` and ``lse [P]`` if they are needed, apart from any graph."""
+    with torch.no_grad(), torch.autocast(z.device.type, enabled=False):
+        if needs_grad:
+            return loss.value_and_grad(z, lse, targets)
+        return loss.per_row(z, lse, targets).sum(), None, None
 
 
 def mean_mass(loss: NumericLoss, z: Tensor, lse: Tensor, targets: Targets) -> Tensor:
