@@ -136,7 +136,7 @@ class NTILLoss(NumericLoss):
         """The published code knows single digits only."""
         return ("good", "") if vocab.is_single_digits else ("good", "beyond the published code, which reads single digits only")
 
-    def _per_row(self, z: Tensor, lse: Tensor | None, targets: Targets) -> Tensor:
+    def _per_row(self, z: Tensor, rest: Tensor | None, targets: Targets) -> Tensor:
         spans = targets.spans
         assert spans is not None
         slots, group = targets.slots, targets.group
@@ -153,11 +153,11 @@ class NTILLoss(NumericLoss):
         tokens, numbers = sum_by(unit, members, size)[unit.clamp_min(0)].clamp_min(1.0).unbind(-1)
         cost = (self.emd_weight * emd / tokens + whole / numbers).to(z.dtype)
         if self.outside == "penalize":
-            assert lse is not None
+            assert rest is not None
             most = math.log(10) * (spans.leading - spans.last).double() + self.values.max().log1p()
             worst_whole = torch.where(spans.is_start, self.alpha + self.beta * most, 0.0)
             worst = self.emd_weight * self.distance.max() * place_weight / tokens + worst_whole / numbers
-            cost = targets.blank(self.charge_outside(cost, self.mass(z, targets.blank(lse)), worst))
+            cost = targets.blank(self.charge_outside(cost, self.log_mass(z, targets.blank(rest)), worst))
         if targets.weights is None:
             return cost
         weight = put_by(torch.where(spans.is_start, spans.number_of, -1), targets.weights, slots)

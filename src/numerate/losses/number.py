@@ -39,7 +39,7 @@ from torch import Tensor
 
 from numerate.checks import check_number
 from numerate.losses.base import Fit, NumericLoss, Outside
-from numerate.losses.rows import Targets, geometric_mean
+from numerate.losses.rows import Targets, mean_log
 from numerate.spans import put_by, sum_by
 from numerate.vocab import NumericVocab
 
@@ -143,15 +143,16 @@ class NumberLoss(NumericLoss):
         """Sign, point, multi-digit tokens and leading zeros are all part of it."""
         return "good", "" if vocab.minus_ids or not vocab.composes else "no minus token: signs are not scored"
 
-    def _per_row(self, z: Tensor, lse: Tensor | None, targets: Targets) -> Tensor:
+    def _per_row(self, z: Tensor, rest: Tensor | None, targets: Targets) -> Tensor:
         spans = targets.spans
         assert spans is not None
         digit, slots = spans.is_digit, targets.slots
         if targets.rows is None:
             z = torch.where(self.looks_at(spans)[:, None], z, 0.0)
+        at_digits = torch.where(digit[:, None], z, 0.0)  # where a minus stands, digits may all be -inf
         group = torch.where(digit, spans.number_of, -1)  # [P]
         # The product of the tokens' φ, through their logarithms: a number's tokens are a sum over rows.
-        phi = torch.view_as_real(sum_by(group, self._log_phi(z[:, : self.vocab.size], targets), slots).exp())  # [slots, K, 2]
+        phi = torch.view_as_real(sum_by(group, self._log_phi(at_digits[:, : self.vocab.size], targets), slots).exp())
         sign, flip = self._signs(z, targets)  # [slots] each
         phi = phi * torch.stack([torch.ones_like(flip), flip], -1)[:, None]
         # The label's phases run to thousands of radians: their cosines are taken in float64.
@@ -160,9 +161,9 @@ class NumberLoss(NumericLoss):
         label_phi = torch.stack([label_phase.cos(), label_phase.sin()], -1).to(z.dtype)
         cost = number_loss(phi, label_phi, self.matrix("spectrum", z.dtype))  # [slots]
         if self.outside == "penalize":
-            assert lse is not None
-            log_mass = torch.where(digit, self.mass(z, torch.where(digit, lse, 0.0)).log(), 0.0)
-            cost = self.charge_outside(cost, geometric_mean(log_mass, group, slots))
+            assert rest is not None
+            log_mass = torch.where(digit, self.log_mass(at_digits, torch.where(digit, rest, 0.0)), 0.0)
+            cost = self.charge_outside(cost, mean_log(log_mass, group, slots))
         cost = torch.where(spans.is_start, cost[group.clamp_min(0)], 0.0)
         return cost if targets.weights is None else cost * targets.weights.to(cost.dtype)
 
