@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -253,8 +254,8 @@ def test_large_logits_are_as_exact_as_on_the_logits_path(name, size):
     labels = torch.randint(0, VOCAB.vocab_size, (1, 300), generator=generator)
     hidden, weight = (torch.randn(shape, generator=generator) for shape in ((1, 300, 64), (V, 64)))
     weight *= size / 24  # 24: about the largest of the products
-    for settings in ({}, {"scale": "match_ce"}):
-        objective = NumericObjective(LOSSES[name](VOCAB), **settings)
+    for outside, settings in itertools.product(("ignore", "penalize"), ({}, {"scale": "match_ce"})):
+        objective = NumericObjective(LOSSES[name](VOCAB, outside=outside), **settings)
 
         def results(dtype, fused, objective=objective):
             pair = [tensor.to(dtype).requires_grad_() for tensor in (hidden, weight)]
@@ -336,16 +337,18 @@ shapes = ((None, None), (0.7, 5.0))
 cases = itertools.product((507, 40), (torch.float32, torch.bfloat16), (True, False), shapes, (0.0, 0.1), (True, False))
 for size, dtype, with_bias, (scale, cap), smoothing, with_lse in cases:
     head = Head(torch.zeros(size, 2), torch.randn(size) if with_bias else None, scale, cap)
-    by_lse = torch.randn(9) if with_lse else None
+    by_softmax = torch.randn(9) if with_lse else None
+    without = torch.rand(size) < 0.5 if with_lse else None
     labels, share = torch.randint(0, size, (9,)), torch.tensor(0.3)
     poisoned = torch.full((9, size + 5), float("nan"), dtype=dtype)  # rows further apart than they are long
     poisoned[:, :size] = torch.randn(9, size)
     ours, theirs = poisoned[:, :size], poisoned[:, :size].clone()
     results = [
-        pass_(logits, labels, share, by_lse, head, smoothing, write=True)
+        pass_(logits, labels, share, by_softmax, head, smoothing, write=True, without=without)
         for pass_, logits in ((rows_triton.cross_entropy_rows_, ours), (rows_torch.cross_entropy_rows_, theirs))
     ]
-    for a, b in zip(*results):
+    assert (results[0].log_rest is None) == (without is None)
+    for a, b in zip(*(filter(lambda part: part is not None, sums) for sums in results)):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(ours.float(), theirs.float(), atol=2e-6, rtol=0 if dtype == torch.float32 else 2**-7)
     assert poisoned[:, size:].isnan().all()

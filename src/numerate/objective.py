@@ -5,9 +5,9 @@
 Both sums run over the batch at hand; both counts may be those of a whole optimizer step, over all its micro-batches and
 processes, so that any split of a batch gives the same gradient.
 
-A numeric loss reads N columns of the logits and the rows' log-sum-exp, nothing else. So the gradient of the whole is the
-softmax that cross-entropy needs anyway, with a few entries added: it is written once, into one buffer the size of the
-logits, where cross-entropy alone would take two.
+A numeric loss reads N columns of the logits and the log-sum-exp of all others, nothing else. So the gradient of the whole
+is the softmax that cross-entropy needs anyway, with a few entries added: it is written once, into one buffer the size of
+the logits, where cross-entropy alone would take two.
 """
 
 from __future__ import annotations
@@ -21,12 +21,24 @@ from torch import Tensor, nn
 
 from numerate.checks import check_choice, check_labels, check_logits, check_number, choices
 from numerate.losses.base import NumericLoss
-from numerate.losses.rows import Targets, check_range, chunk_rows, divide, log_sum_exp, refuse_second_derivative, take, wide
+from numerate.losses.rows import (
+    Targets,
+    check_range,
+    chunk_rows,
+    divide,
+    log_sum_exp,
+    refuse_second_derivative,
+    rest_of,
+    rest_of_rows,
+    take,
+    wide,
+)
 
 Normalize = Literal["numeric", "tokens"]
 Scale = Literal["fixed", "match_ce"]
 
 _MATCH_EPS = 1e-10  # as in NTIL's published code
+_MOST = 700.0  # the largest exponent whose exponential float64 holds; beyond it the gradient is zero
 
 
 @dataclass(frozen=True)
@@ -214,12 +226,15 @@ class NumericObjective(nn.Module):
             label_smoothing=self.label_smoothing,
         )
         ce = divide(ce_sum, items)
-        z, lse = self.numeric_loss.select(flat, targets)
-        term = divide(self.numeric_loss.per_row(z, lse, targets).sum(), self.denominator(items, numeric))
+        loss = self.numeric_loss
+        z, rest = loss.select(flat, targets)
+        term = divide(loss.per_row(z, rest, targets).sum(), self.denominator(items, numeric))
         mass = None
         if with_mass:
-            rows_lse = log_sum_exp(take(flat.detach(), targets.rows), targets.counts) if lse is None else lse.detach()
-            mass = mean_mass(self.numeric_loss, z.detach(), rows_lse, targets)
+            rest = (
+                rest_of_rows(take(flat.detach(), targets.rows), loss.columns, targets.counts) if rest is None else rest.detach()
+            )
+            mass = _mean_mass(loss, z.detach(), rest, targets)
         return ce + self.factor(ce, term) * term, ce, term, mass
 
     def _in_one_buffer(
@@ -237,18 +252,30 @@ class NumericObjective(nn.Module):
 
 
 def numeric_gradient(
-    loss: NumericLoss, z: Tensor, lse: Tensor | None, targets: Targets, *, needs_grad: bool
+    loss: NumericLoss, z: Tensor, rest: Tensor | None, targets: Targets, *, needs_grad: bool
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """The numeric sum, and its gradients by ``z [P, N]`` and ``lse [P]`` if they are needed, apart from any graph."""
+    """The numeric sum, and its gradients by ``z [P, N]`` and ``rest [P]`` if they are needed, apart from any graph."""
     with torch.no_grad(), torch.autocast(z.device.type, enabled=False):
         if needs_grad:
-            return loss.value_and_grad(z, lse, targets)
-        return loss.per_row(z, lse, targets).sum(), None, None
+            return loss.value_and_grad(z, rest, targets)
+        return loss.per_row(z, rest, targets).sum(), None, None
+
+
+def by_softmax(d_rest: Tensor, log_ratio: Tensor) -> Tensor:
+    """The gradient ``[P]`` by the log-sum-exp of the rest as a factor of the whole row's softmax, float64.
+
+    ``log_ratio [P]`` is the log-sum-exp of the whole row less that of the rest.
+    """
+    return d_rest.double() * log_ratio.double().clamp_max(_MOST).exp()
 
 
 def mean_mass(loss: NumericLoss, z: Tensor, lse: Tensor, targets: Targets) -> Tensor:
-    """Mean probability of the numeric tokens over the rows ``[P]`` whose label is one."""
-    mass = loss.mass(targets.blank(z), targets.blank(lse))
+    """Mean probability of the numeric tokens over the rows ``[P]`` whose label is one, by their log-sum-exp."""
+    return _mean_mass(loss, z, rest_of(targets.blank(z), targets.blank(lse)), targets)
+
+
+def _mean_mass(loss: NumericLoss, z: Tensor, rest: Tensor, targets: Targets) -> Tensor:
+    mass = loss.log_mass(targets.blank(z), targets.blank(rest)).exp().to(z.dtype)
     return divide(targets.blank(mass).sum(), targets.slots if targets.counts is None else targets.counts.sum())
 
 
@@ -278,9 +305,8 @@ class _OneBuffer(torch.autograd.Function):
         ce = divide(torch.where(valid, nll, 0.0).sum(), items)
 
         loss = objective.numeric_loss
-        z = loss.select_columns(flat, targets)
-        lse_rows = take(lse, targets.rows) if loss.uses_lse else None
-        total, dz, dlse = numeric_gradient(loss, z, lse_rows, targets, needs_grad=needs_grad)
+        z, rest = loss.select(flat, targets)
+        total, dz, d_rest = numeric_gradient(loss, z, rest, targets, needs_grad=needs_grad)
         count = objective.denominator(items, numeric)
         term = divide(total, count)
         factor = objective.factor(ce, term)
@@ -288,13 +314,15 @@ class _OneBuffer(torch.autograd.Function):
             assert softmax is not None and dz is not None
             scale = factor * divide(torch.ones_like(term), count)  # of the numeric sum
             share = torch.where(valid, divide(torch.ones_like(ce), items), 0.0)  # [R], of each row in the cross-entropy
-            by_lse = torch.zeros_like(share)  # what the numeric term wants of each row's log-sum-exp
-            if dlse is not None:
-                by_lse = scale * dlse if targets.rows is None else by_lse.index_copy(0, targets.rows, scale * dlse)
+            by_rest: Tensor | None = None  # [R], what the numeric term wants of the softmax beyond its columns
+            if d_rest is not None and rest is not None:
+                rows_want = scale * by_softmax(d_rest, -F.logsigmoid(rest - log_sum_exp(z)))
+                rows_want = targets.blank(rows_want).to(share.dtype)
+                by_rest = rows_want if targets.rows is None else torch.zeros_like(share).index_copy(0, targets.rows, rows_want)
             # p - 1 at the label, from its logarithm: exact where p is nearly one, which a rounded softmax is not.
-            at_label = share * (torch.expm1(log_p) + smoothing) + by_lse * log_p.exp() - share * smoothing / flat.shape[-1]
+            at_label = share * (torch.expm1(log_p) + smoothing) - share * smoothing / flat.shape[-1]
             at_label = torch.where(valid, at_label, 0.0)
-            ctx.save_for_backward(flat, valid, safe, share, by_lse, at_label, targets.rows, loss.columns, dz * scale)
+            ctx.save_for_backward(flat, valid, safe, share, by_rest, at_label, targets.rows, loss.columns, dz * scale)
             ctx.softmax, ctx.smoothing = softmax, smoothing
         value = ce + factor * term
         mass = mean_mass(loss, z, take(lse, targets.rows), targets) if with_mass else None
@@ -304,11 +332,13 @@ class _OneBuffer(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, upstream: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         refuse_second_derivative()
-        flat, valid, label, share, by_lse, at_label, rows, columns, dz = ctx.saved_tensors
+        flat, valid, label, share, by_rest, at_label, rows, columns, dz = ctx.saved_tensors
         # The first call turns the softmax itself into the gradient; a graph that was retained makes another.
         softmax, ctx.softmax = ctx.softmax, None
         grad: Tensor = _softmax(flat, valid, keep=True)[0] if softmax is None else softmax  # type: ignore[assignment]
-        per_row = (upstream * (share + by_lse))[:, None]
+        at: Any = (slice(None), columns) if rows is None else (rows[:, None], columns)
+        columns_apart = None if by_rest is None else grad[at] * (upstream * take(share, rows))[:, None]  # [P, N]
+        per_row = (upstream * (share if by_rest is None else share + by_rest))[:, None]
         uniform = (upstream * share * (ctx.smoothing / grad.shape[1]))[:, None]
         step = rows_at_a_time(grad)
         pieces = (torch.split(tensor, step) for tensor in (grad, per_row, uniform))
@@ -316,12 +346,13 @@ class _OneBuffer(torch.autograd.Function):
             chunk.mul_(factor)
             if ctx.smoothing:
                 chunk.sub_(even)
+        if columns_apart is not None:
+            grad[at] = (columns_apart - take(uniform, rows)).to(grad.dtype)
         every = torch.arange(grad.shape[0], device=grad.device)
         grad[every, label] = (upstream * at_label).to(grad.dtype)
         if rows is None:
             grad.index_add_(1, columns, (upstream * dz).to(grad.dtype))
         else:
-            at = (rows[:, None], columns)
             grad[at] = (grad[at] + upstream * dz).to(grad.dtype)
         return grad, *(None,) * 6
 

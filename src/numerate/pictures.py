@@ -30,7 +30,8 @@ def certain_costs(loss: NumericLoss, index: int) -> Tensor:
     labels = loss.vocab.token_ids[index].expand(size, 1)
     z = torch.zeros(size, loss.columns.shape[0], dtype=torch.float64)  # [N, N], and more where a loss asks for signs
     z[:, :size].fill_diagonal_(math.log(1e6 * max(1, size - 1)))
-    return loss.per_row(z, z.logsumexp(-1), loss.targets(labels, compact=False))
+    nothing = torch.full((size,), torch.finfo(z.dtype).min, dtype=z.dtype)  # no mass on other tokens
+    return loss.per_row(z, nothing, loss.targets(labels, compact=False))
 
 
 def figure_for(path: Path) -> type[Figure]:

@@ -29,7 +29,7 @@ from torch import Tensor
 from numerate.fused import rows_torch
 from numerate.fused.head import Head
 from numerate.losses.rows import Targets, check_range, divide, refuse_second_derivative, take, wide
-from numerate.objective import NumericObjective, mean_mass, numeric_gradient
+from numerate.objective import NumericObjective, by_softmax, mean_mass, numeric_gradient
 
 
 class RowPass(Protocol):
@@ -40,13 +40,14 @@ class RowPass(Protocol):
         logits: Tensor,
         labels: Tensor,
         share: Tensor,
-        by_lse: Tensor | None,
+        by_softmax: Tensor | None,
         head: Head,
         smoothing: float,
         *,
         write: bool,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Largest logit, log-sum-exp above it and cross-entropy of raw logits, which become their gradient."""
+        without: Tensor | None = None,
+    ) -> rows_torch.RowSums:
+        """Sums over raw logits, which become their gradient."""
         ...
 
 
@@ -149,7 +150,7 @@ class _Run:
         self.chunks = [*self.plain_chunks, *chunks(plain, ids.shape[0], plan.chunk)]
         rows = max((chunk.stop - chunk.start for chunk in self.chunks), default=0)
         self.buffer = hidden.new_empty((rows, head.weight.shape[0]))
-        self.by_lse: Tensor | None = None
+        self.by_softmax: Tensor | None = None
         self.d_hidden: Tensor | None = None
         self.d_weight: Tensor | None = None
         self.d_bias = torch.zeros_like(head.bias, dtype=self.dtype) if wanted[2] and head.bias is not None else None
@@ -172,26 +173,20 @@ class _Run:
     def forward(self) -> tuple[Tensor | None, ...]:
         """Loss, cross-entropy, numeric term, the counts of both, and the mass; the gradients are left on self."""
         objective, loss = self.objective, self.objective.numeric_loss
-        sums, tops, rests = [], [], []
-
-        def keep(top: Tensor, rest: Tensor, nll: Tensor) -> None:
-            tops.append(top)
-            rests.append(rest)
-            sums.append(nll.sum())
-
         numeric_chunks = self.chunks[len(self.plain_chunks) :]
-        seen: list[Tensor] | None = None  # largest logit and log-sum-exp above it
+        seen: rows_torch.RowSums | None = None
         ce: Tensor | None = None
         if loss.uses_lse or (objective.scale == "match_ce" and len(numeric_chunks) > 1):
             # What the numeric gradient waits for must be known before the first gradient is written.
-            *seen, nll = self._look()
-            ce = divide(nll.sum(), self.items)
+            seen = self._look()
+            ce = divide(seen.nll.sum(), self.items)
         beside = Beside(self.device)
         # The device is given what needs no numbers before the CPU turns to the labels: the chunks without any, and the product
         # and the pass of the first chunk with some.
+        sums = []
         for chunk in self.plain_chunks:
-            logits, *parts = self._pass_chunk(chunk)
-            keep(*parts)
+            logits, chunk_sums = self._pass_chunk(chunk)
+            sums.append(chunk_sums)
             if self.needs_grad:
                 self._products_back(logits, chunk)
         passed = self._pass_chunk(numeric_chunks[0]) if numeric_chunks and not loss.uses_lse else None
@@ -199,33 +194,36 @@ class _Run:
             targets, numeric = self._read_labels()
             count = objective.denominator(self.items, numeric)
             z = self._numeric_logits()
-            above, rows_lse = z, None
+            above, rest = z, None
             if loss.uses_lse:  # a shift of a row's logits changes no loss, and near 0 less is rounded away
-                assert seen is not None
-                above, rows_lse = z - seen[0][self.numeric_rows, None], seen[1][self.numeric_rows]
-            total, dz, dlse = numeric_gradient(loss, above, rows_lse, targets, needs_grad=self.needs_grad)
+                assert seen is not None and seen.log_rest is not None
+                above, rest = z - seen.top[self.numeric_rows, None], seen.log_rest[self.numeric_rows].double()
+                rest = rest.clamp_min(torch.finfo(z.dtype).min)
+            total, dz, d_rest = numeric_gradient(loss, above, rest, targets, needs_grad=self.needs_grad)
             term = divide(total, count)
         if ce is None and objective.scale == "match_ce":
-            ce = divide(sum(sums, self.share.new_zeros(()) if passed is None else passed[3].sum()), self.items)
+            first = [] if passed is None else [passed[1]]
+            ce = divide(sum((part.nll.sum() for part in [*sums, *first]), self.share.new_zeros(())), self.items)
         numeric_share = self._scalar(self.gain * objective.factor(ce, term), count)
-        if dlse is not None:
-            self.by_lse = self.share.expand(self.h.shape[0]).mul(0).index_copy(0, self.numeric_rows, numeric_share * dlse)
+        if d_rest is not None and rest is not None and seen is not None:
+            wanted = numeric_share * by_softmax(d_rest, seen.log_total[self.numeric_rows] - rest)
+            self.by_softmax = torch.zeros_like(seen.top).index_copy(0, self.numeric_rows, wanted.to(self.dtype))
         for number, chunk in enumerate(numeric_chunks, len(self.plain_chunks)):
-            logits, *parts = self._pass_chunk(chunk) if passed is None else passed
+            logits, chunk_sums = self._pass_chunk(chunk) if passed is None else passed
             passed = None
-            keep(*parts)
+            sums.append(chunk_sums)
             if dz is not None:
                 mine = slice(self.edges[number], self.edges[number + 1])
-                self._join(logits, chunk, parts[0], parts[1], z[mine], dz[mine], self.numeric_rows[mine], numeric_share)
+                self._join(logits, chunk, chunk_sums, z[mine], dz[mine], self.numeric_rows[mine], numeric_share)
                 self._products_back(logits, chunk)
             del logits  # a view that would keep the buffer
         del self.buffer
         self._finish()
-        ce = divide(torch.stack(sums).sum() if sums else self.share.new_zeros(()), self.items)
+        ce = divide(torch.stack([part.nll.sum() for part in sums]).sum() if sums else self.share.new_zeros(()), self.items)
         mass = None
         if self.labels.with_mass:
-            top, rest = (torch.cat(parts) if parts else self.share.new_zeros(1) for parts in (tops, rests))
-            mass = mean_mass(loss, z - top[self.numeric_rows, None], rest[self.numeric_rows], targets)
+            every = self._all_rows(sums)
+            mass = mean_mass(loss, z - every.top[self.numeric_rows, None], every.log_total[self.numeric_rows], targets)
         loss_value = ce + objective.factor(ce, term) * term
         return loss_value, ce, term, self._scalar(self.items), self._scalar(numeric), mass
 
@@ -239,24 +237,46 @@ class _Run:
         value = value if isinstance(value, Tensor) else torch.full((), value, dtype=self.dtype, device=self.device)
         return divide(value, count)
 
-    def _pass_chunk(self, chunk: slice, *, write: bool | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """A chunk's logits, turned into their gradient if one is wanted, and what the row pass says of them."""
-        write = self.needs_grad if write is None else write
-        h = self.h[chunk]
-        logits = torch.mm(h, self.head.weight.T, out=self.buffer[: h.shape[0]])
-        by_lse = None if self.by_lse is None or not write else self.by_lse[chunk]
-        arguments = (logits, self.targets_of_rows[chunk], self.share, by_lse, self.head, self.objective.label_smoothing)
-        if write and self.d_bias is not None:
+    def _pass_chunk(self, chunk: slice) -> tuple[Tensor, rows_torch.RowSums]:
+        """A chunk's logits, turned into their gradient if one is wanted, and sums over its rows."""
+        logits = self._product(chunk)
+        by_softmax = None if self.by_softmax is None else self.by_softmax[chunk]
+        arguments = (logits, self.targets_of_rows[chunk], self.share, by_softmax, self.head, self.objective.label_smoothing)
+        if self.needs_grad and self.d_bias is not None:
             # A bias that learns needs sums over rows before they are rounded, which only the torch pass has.
-            return logits, *rows_torch.cross_entropy_rows_(*arguments, write=True, d_bias=self.d_bias)
-        return logits, *self.plan.row_pass(*arguments, write=write)
+            return logits, rows_torch.cross_entropy_rows_(*arguments, write=True, d_bias=self.d_bias)
+        return logits, self.plan.row_pass(*arguments, write=self.needs_grad)
 
-    def _look(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Largest logit, log-sum-exp above it and cross-entropy of all rows, and no gradient."""
-        top, rest, nll = (torch.zeros(self.h.shape[0], dtype=self.dtype, device=self.device) for _ in range(3))
+    def _product(self, chunk: slice) -> Tensor:
+        """Raw logits of a chunk of rows."""
+        h = self.h[chunk]
+        return torch.mm(h, self.head.weight.T, out=self.buffer[: h.shape[0]])
+
+    def _look(self) -> rows_torch.RowSums:
+        """Sums over all rows, and no gradient."""
+        loss, smoothing = self.objective.numeric_loss, self.objective.label_smoothing
+        without: Tensor | None = None
+        if loss.uses_lse:
+            without = torch.zeros(self.head.weight.shape[0], dtype=torch.bool, device=self.device)
+            without[loss.columns] = True
+        parts = []
         for chunk in self.chunks:
-            _, top[chunk], rest[chunk], nll[chunk] = self._pass_chunk(chunk, write=False)
-        return top, rest, nll
+            arguments = self._product(chunk), self.targets_of_rows[chunk], self.share, None, self.head, smoothing
+            parts.append(self.plan.row_pass(*arguments, write=False, without=without))
+        return self._all_rows(parts)
+
+    def _all_rows(self, parts: list[rows_torch.RowSums]) -> rows_torch.RowSums:
+        """The sums of all chunks in one."""
+
+        def joined(tensors: list[Tensor]) -> Tensor:
+            return torch.cat(tensors) if tensors else torch.zeros(1, dtype=self.dtype, device=self.device)
+
+        return rows_torch.RowSums(
+            joined([part.top for part in parts]),
+            joined([part.log_total for part in parts]),
+            joined([part.nll for part in parts]),
+            joined([part.log_rest for part in parts if part.log_rest is not None]),
+        )
 
     def _read_labels(self) -> tuple[Targets, float | Tensor]:
         """Targets and their count; also where the numeric rows stand among the rows that are left, chunk by chunk."""
@@ -291,16 +311,26 @@ class _Run:
         return self.head.shaped(raw[:, : columns.shape[0]].to(self.dtype), columns).contiguous()
 
     def _join(
-        self, logits: Tensor, chunk: slice, top: Tensor, rest: Tensor, z: Tensor, dz: Tensor, rows: Tensor, numeric_share: Tensor
+        self,
+        logits: Tensor,
+        chunk: slice,
+        sums: rows_torch.RowSums,
+        z: Tensor,
+        dz: Tensor,
+        rows: Tensor,
+        numeric_share: Tensor,
     ) -> None:
         """Write the whole gradient at the numeric columns of this chunk's numeric rows."""
         columns, labels = self.objective.numeric_loss.columns, self.targets_of_rows[chunk]
-        by_lse = None if self.by_lse is None else self.by_lse[chunk]
         local = rows - chunk.start if chunk.start else rows
-        shares = self.share, numeric_share, by_lse
-        self.plan.join(logits, local, columns, z, dz, top, rest, labels, *shares, self.head, self.objective.label_smoothing)
+        shares, smoothing = (self.share, numeric_share), self.objective.label_smoothing
+        self.plan.join(logits, local, columns, z, dz, sums.top, sums.log_total, labels, *shares, self.head, smoothing)
         if self.d_bias is not None:
-            self.d_bias.index_add_(0, columns, self.head.unshaped(dz * numeric_share, z).sum(0))
+            change = dz * numeric_share
+            if self.by_softmax is not None:  # which the pass over rows gave these columns too
+                p = (z - (sums.top + sums.log_total)[local, None]).exp()
+                change = change - p * self.by_softmax[rows, None]
+            self.d_bias.index_add_(0, columns, self.head.unshaped(change, z).sum(0))
 
     def _products_back(self, grad: Tensor, rows: slice) -> None:
         """Turn a chunk's gradient into those of hidden states and head."""

@@ -8,6 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from numerate.fused.head import Head
+from numerate.fused.rows_torch import RowSums
 
 BLOCK = 16384  # entries of a row at a time; the fastest of a sweep on an H200, for rows of 49,152 and of 128,256
 LOG2E: tl.constexpr = tl.constexpr(1.4426950408889634)
@@ -32,17 +33,20 @@ def _cross_entropy_rows(
     row_stride,
     labels,
     share,
-    by_lse,
+    by_softmax,
     bias,
+    without,
     top_out,
-    rest_out,
+    log_total_out,
     nll_out,
+    log_rest_out,
     vocab_size,
     smoothing,
     scale,
     softcap,
     HAS_BIAS: tl.constexpr,
-    HAS_BY_LSE: tl.constexpr,
+    HAS_BY_SOFTMAX: tl.constexpr,
+    HAS_WITHOUT: tl.constexpr,
     SMOOTH: tl.constexpr,
     SCALED: tl.constexpr,
     CAPPED: tl.constexpr,
@@ -58,6 +62,7 @@ def _cross_entropy_rows(
 
     top = -float("inf")
     total = 0.0
+    rest = 0.0  # of the total, that of the columns that are not left out
     plain = 0.0  # sum of the logits, for smoothing
     for start in range(0, vocab_size, BLOCK):
         cols = start + tl.arange(0, BLOCK)
@@ -69,21 +74,28 @@ def _cross_entropy_rows(
         x = tl.where(inside, x, -float("inf"))
         new_top = tl.maximum(tl.maximum(top, tl.max(x, 0)), LOWEST)
         # Differences first: a large logit times log2(e) would be rounded by more than its softmax can bear.
-        total = total * tl.exp2((top - new_top) * LOG2E) + tl.sum(tl.exp2((x - new_top) * LOG2E), 0)
+        shrink = tl.exp2((top - new_top) * LOG2E)
+        power = tl.exp2((x - new_top) * LOG2E)
+        total = total * shrink + tl.sum(power, 0)
+        if HAS_WITHOUT:
+            left_out = tl.load(without + cols, mask=inside, other=1)
+            rest = rest * shrink + tl.sum(tl.where(left_out != 0, 0.0, power), 0)
         top = new_top
-    rest = tl.log2(total) / LOG2E
-    nll = rest - (at_label - top)
+    log_total = tl.log2(total) / LOG2E
+    nll = log_total - (at_label - top)
     if SMOOTH:
-        nll = (1 - smoothing) * nll + smoothing * (rest - (plain / vocab_size - top))
+        nll = (1 - smoothing) * nll + smoothing * (log_total - (plain / vocab_size - top))
     tl.store(top_out + row, top)
-    tl.store(rest_out + row, rest)
+    tl.store(log_total_out + row, log_total)
     tl.store(nll_out + row, nll)
+    if HAS_WITHOUT:
+        tl.store(log_rest_out + row, tl.log2(rest) / LOG2E)
 
     if WRITE:
         weight = tl.load(share)
         per_p = weight
-        if HAS_BY_LSE:
-            per_p += tl.load(by_lse + row)
+        if HAS_BY_SOFTMAX:
+            per_p += tl.load(by_softmax + row)
         per_p = per_p / total
         even = smoothing * weight / vocab_size
         for start in range(0, vocab_size, BLOCK):
@@ -111,17 +123,15 @@ def _join(
     z,
     dz,
     top,
-    rest,
+    log_total,
     labels,
     share,
     numeric_share,
-    by_lse,
     size,
     vocab_size,
     smoothing,
     scale,
     softcap,
-    HAS_BY_LSE: tl.constexpr,
     SMOOTH: tl.constexpr,
     SCALED: tl.constexpr,
     CAPPED: tl.constexpr,
@@ -134,11 +144,8 @@ def _join(
     inside = at < size
     column = tl.load(columns + at, mask=inside, other=0)
     weight = tl.load(share)
-    per_p = weight
-    if HAS_BY_LSE:
-        per_p += tl.load(by_lse + row)
     x = tl.load(z + p * size + at, mask=inside, other=-float("inf"))
-    grad = tl.exp(x - tl.load(top + row) - tl.load(rest + row)) * per_p
+    grad = tl.exp(x - tl.load(top + row) - tl.load(log_total + row)) * weight
     grad += tl.load(dz + p * size + at, mask=inside, other=0.0) * tl.load(numeric_share)
     if SMOOTH:
         grad -= smoothing * weight / vocab_size
@@ -162,29 +169,41 @@ def _scale(tensor, factor, size, BLOCK: tl.constexpr):
 
 
 def cross_entropy_rows_(
-    logits: Tensor, labels: Tensor, share: Tensor, by_lse: Tensor | None, head: Head, smoothing: float, *, write: bool
-) -> tuple[Tensor, Tensor, Tensor]:
+    logits: Tensor,
+    labels: Tensor,
+    share: Tensor,
+    by_softmax: Tensor | None,
+    head: Head,
+    smoothing: float,
+    *,
+    write: bool,
+    without: Tensor | None = None,
+) -> RowSums:
     """See :func:`numerate.fused.rows_torch.cross_entropy_rows_`; ``share`` is a 0-d float32 tensor."""
     rows, vocab_size = logits.shape
     assert logits.stride(1) == 1 and labels.shape == (rows,) and share.numel() == 1
-    top, rest, nll = (torch.empty(rows, dtype=torch.float32, device=logits.device) for _ in range(3))
+    assert without is None or (without.shape == (vocab_size,) and without.dtype == torch.bool)
+    top, log_total, nll, log_rest = torch.empty((4, rows), dtype=torch.float32, device=logits.device)
     block = min(BLOCK, triton.next_power_of_2(vocab_size))
     _cross_entropy_rows[(rows,)](
         logits,
         logits.stride(0),
         labels,
         share,
-        top if by_lse is None else by_lse,
+        top if by_softmax is None else by_softmax,
         logits if head.bias is None else head.bias,
+        labels if without is None else without.view(torch.int8),
         top,
-        rest,
+        log_total,
         nll,
+        log_rest,
         vocab_size,
         smoothing,
         1.0 if head.scale is None else head.scale,
         1.0 if head.softcap is None else head.softcap,
         HAS_BIAS=head.bias is not None,
-        HAS_BY_LSE=by_lse is not None,
+        HAS_BY_SOFTMAX=by_softmax is not None,
+        HAS_WITHOUT=without is not None,
         SMOOTH=smoothing > 0,
         SCALED=head.scale is not None,
         CAPPED=head.softcap is not None,
@@ -192,7 +211,7 @@ def cross_entropy_rows_(
         BLOCK=block,
         num_warps=max(4, min(32, block // 512)),
     )
-    return top, rest, nll
+    return RowSums(top, log_total, nll, None if without is None else log_rest)
 
 
 def join_(
@@ -202,11 +221,10 @@ def join_(
     z: Tensor,
     dz: Tensor,
     top: Tensor,
-    rest: Tensor,
+    log_total: Tensor,
     labels: Tensor,
     share: Tensor,
     numeric_share: Tensor,
-    by_lse: Tensor | None,
     head: Head,
     smoothing: float,
 ) -> None:
@@ -224,17 +242,15 @@ def join_(
         z,
         dz.contiguous(),
         top,
-        rest,
+        log_total,
         labels,
         share,
         numeric_share,
-        top if by_lse is None else by_lse,
         size,
         logits.shape[1],
         smoothing,
         1.0 if head.scale is None else head.scale,
         1.0 if head.softcap is None else head.softcap,
-        HAS_BY_LSE=by_lse is not None,
         SMOOTH=smoothing > 0,
         SCALED=head.scale is not None,
         CAPPED=head.softcap is not None,

@@ -2,12 +2,15 @@
 
 A loss sees three things and no more:
 
-    z    [P, N]   the logits of the numeric tokens, in float32 or wider, at the positions that count
-    lse  [P]      the log-sum-exp of the whole row, where a loss asks for it (mass outside the numeric tokens)
-    targets       what the labels say: which index, which number, which place
+    z     [P, N]   the logits of the numeric tokens, in float32 or wider, at the positions that count
+    rest  [P]      the log-sum-exp of all other tokens, in float64, where a loss asks for it (mass outside the numeric tokens)
+    targets        what the labels say: which index, which number, which place
 
-Its gradient is therefore a gradient of ``z`` and ``lse`` alone, which is what lets the objective and the fused operator
+Its gradient is therefore a gradient of ``z`` and ``rest`` alone, which is what lets the objective and the fused operator
 add any of these losses to cross-entropy without building anything of size ``[B·T, V]``.
+
+Why the rest and not the whole row: where nearly all mass lies on numeric tokens, the mass outside is a small difference of
+two large numbers, and so is its gradient. From the rest both follow without a subtraction.
 """
 
 from __future__ import annotations
@@ -17,10 +20,11 @@ from dataclasses import fields
 from typing import Any, ClassVar, Literal, Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from numerate.checks import check_choice, check_labels, check_logits, check_number, choices, nearest
-from numerate.losses.rows import Places, Targets, check_range, divide, log_sum_exp, place_weights, take, wide
+from numerate.losses.rows import Places, Targets, check_range, divide, log_sum_exp, place_weights, rest_of_rows, take, wide
 from numerate.spans import Numbers, NumberSpans, check_position_ids, find_numbers, find_numbers_among
 from numerate.vocab import NumericVocab, look_up
 
@@ -132,8 +136,8 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
         check_logits(logits, labels, self.columns_needed)
         check_range(labels, logits.shape[-1], ignore_index)
         targets = self.targets(labels, weights=weights, position_ids=position_ids, ignore_index=ignore_index)
-        z, lse = self.select(logits, targets)
-        cost = self.per_row(z, lse, targets)
+        z, rest = self.select(logits, targets)
+        cost = self.per_row(z, rest, targets)
         if reduction == "none":
             return self._scatter(cost, targets)
         total = cost.sum()
@@ -213,46 +217,46 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
         return look_up(self._column_mask, labels)
 
     def select(self, logits: Tensor, targets: Targets) -> tuple[Tensor, Tensor | None]:
-        """``z [P, N]`` and, where the loss asks for it, ``lse [P]``, in float32 or wider."""
+        """``z [P, N]`` and, where the loss asks for it, ``rest [P]``."""
         flat = logits.reshape(-1, logits.shape[-1])
-        lse = log_sum_exp(take(flat, targets.rows), targets.counts) if self.uses_lse else None
-        return self.select_columns(flat, targets), lse
+        rest = rest_of_rows(take(flat, targets.rows), self.columns, targets.counts) if self.uses_lse else None
+        return self.select_columns(flat, targets), rest
 
     def select_columns(self, flat: Tensor, targets: Targets) -> Tensor:
         """``z [P, N]`` of ``[B·T, V]`` logits."""
         z = flat.index_select(-1, self.columns) if targets.rows is None else flat[targets.rows[:, None], self.columns]
         return z.to(wide(flat.dtype))
 
-    def per_row(self, z: Tensor, lse: Tensor | None, targets: Targets) -> Tensor:
+    def per_row(self, z: Tensor, rest: Tensor | None, targets: Targets) -> Tensor:
         """Each row's share ``[P]`` of the total cost; the shares of rows that do not count are zero."""
         with torch.autocast(z.device.type, enabled=False):
-            return self._per_row(z, lse, targets)
+            return self._per_row(z, rest, targets)
 
-    def _per_row(self, z: Tensor, lse: Tensor | None, targets: Targets) -> Tensor:
+    def _per_row(self, z: Tensor, rest: Tensor | None, targets: Targets) -> Tensor:
         # Rows that do not count are blanked before the arithmetic: a NaN in them must reach neither value nor gradient.
-        z, lse = targets.blank(z), None if lse is None else targets.blank(lse)
-        cost = self.cost(z, lse, targets.index)
+        z, rest = targets.blank(z), None if rest is None else targets.blank(rest)
+        cost = self.cost(z, rest, targets.index)
         if self.outside == "penalize" and not self.costs_outside:
-            cost = self.charge_outside(cost, self.mass(z, lse))
+            cost = self.charge_outside(cost, self.log_mass(z, rest))
         cost = targets.blank(cost)
         if self.places != "uniform":
             cost = cost * place_weights(targets, self.places, self.place_sigma, self.numbers).to(cost.dtype)
         return cost if targets.weights is None else cost * targets.weights.to(cost.dtype)
 
-    def value_and_grad(self, z: Tensor, lse: Tensor | None, targets: Targets) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The total cost, and its gradients by ``z [P, N]`` and ``lse [P]``, apart from any graph.
+    def value_and_grad(self, z: Tensor, rest: Tensor | None, targets: Targets) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The total cost, and its gradients by ``z [P, N]`` and ``rest [P]``, apart from any graph.
 
         By autograd. Losses whose formula takes many small steps override it with the gradient written out, which takes a
         third of the steps; a test compares the two.
         """
         with torch.enable_grad():
-            inputs = [tensor.detach().requires_grad_() for tensor in (z, lse) if tensor is not None]
-            total = self.per_row(inputs[0], inputs[1] if lse is not None else None, targets).sum()
-            dz, *dlse = torch.autograd.grad(total, inputs)
-        return total.detach(), dz, dlse[0] if dlse else None
+            inputs = [tensor.detach().requires_grad_() for tensor in (z, rest) if tensor is not None]
+            total = self.per_row(inputs[0], inputs[1] if rest is not None else None, targets).sum()
+            dz, *d_rest = torch.autograd.grad(total, inputs)
+        return total.detach(), dz, d_rest[0] if d_rest else None
 
-    def cost(self, z: Tensor, lse: Tensor | None, target: Tensor) -> Tensor:
-        """Cost of each row: logits ``[P, N]``, log-sum-exp ``[P]``, target index ``[P]`` to ``[P]``."""
+    def cost(self, z: Tensor, rest: Tensor | None, target: Tensor) -> Tensor:
+        """Cost of each row: logits ``[P, N]``, log-sum-exp of all others ``[P]``, target index ``[P]`` to ``[P]``."""
         raise NotImplementedError
 
     def units(self, targets: Targets) -> Tensor:
@@ -270,7 +274,7 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
 
     @property
     def uses_lse(self) -> bool:
-        """Whether the loss needs the log-sum-exp over the whole vocabulary."""
+        """Whether the loss needs the log-sum-exp of the tokens that it does not read."""
         return self.outside == "penalize"
 
     @property
@@ -278,15 +282,19 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
         """Whether the formula itself charges mass outside the numeric tokens."""
         return False
 
-    def mass(self, z: Tensor, lse: Tensor | None) -> Tensor:
-        """Probability ``[P]`` of the numeric tokens under the whole vocabulary."""
-        assert lse is not None, "outside='penalize' needs the row's log-sum-exp"
-        return torch.exp(z[:, : self.values.shape[0]].logsumexp(-1) - lse)
+    def log_mass(self, z: Tensor, rest: Tensor | None) -> Tensor:
+        """Log-probability ``[P]``, float64, of the numeric tokens under the whole vocabulary."""
+        assert rest is not None, "outside='penalize' needs the log-sum-exp of the other tokens"
+        size = self.values.shape[0]
+        if z.shape[1] > size:  # signs are read, but they are no numbers; all of them may be -inf
+            rest = torch.logaddexp(rest, log_sum_exp(z[:, size:].clamp_min(torch.finfo(z.dtype).min)))
+        return F.logsigmoid(log_sum_exp(z[:, :size]) - rest)
 
-    def charge_outside(self, cost: Tensor, mass: Tensor, worst: Tensor | None = None) -> Tensor:
+    def charge_outside(self, cost: Tensor, log_mass: Tensor, worst: Tensor | None = None) -> Tensor:
         """``m·cost + 1.01·worst·(1 - m)`` with m the mass on numeric tokens (the ``reweigh`` of ``ntloss``)."""
         worst = self.worst if worst is None else worst
-        return mass * cost + OUTSIDE_MARGIN * worst.to(cost.dtype) * (1 - mass)
+        mass, outside = log_mass.exp().to(cost.dtype), -torch.expm1(log_mass).to(cost.dtype)
+        return mass * cost + OUTSIDE_MARGIN * worst.to(cost.dtype) * outside
 
     # Plumbing
 

@@ -39,6 +39,6 @@ class CRPSLoss(SquaredEMDLoss):
         """``[N - 1]``: the differences of values."""
         return values.diff()
 
-    def cost(self, z: Tensor, lse: Tensor | None, target: Tensor) -> Tensor:
+    def cost(self, z: Tensor, rest: Tensor | None, target: Tensor) -> Tensor:
         """See :func:`crps_loss`."""
         return crps_loss(z, target, self.values.to(z.dtype))

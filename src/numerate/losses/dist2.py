@@ -20,9 +20,9 @@ from numerate.losses.soft_target import SoftTargetLoss, soft_target_loss
 from numerate.vocab import NumericVocab
 
 
-def dist2_loss(logits: Tensor, target: Tensor, soft: Tensor, entropy: Tensor, lse: Tensor | None = None) -> Tensor:
+def dist2_loss(logits: Tensor, target: Tensor, soft: Tensor, entropy: Tensor, rest: Tensor | None = None) -> Tensor:
     """DIST2 of each row: logits ``[P, N]``, target ``[P]``, soft targets ``[N, N]`` and their entropy ``[N]`` to ``[P]``."""
-    return soft_target_loss(logits, target, soft, lse) - entropy[target]
+    return soft_target_loss(logits, target, soft, rest) - entropy[target]
 
 
 class DIST2Loss(SoftTargetLoss):
@@ -59,6 +59,6 @@ class DIST2Loss(SoftTargetLoss):
         super().__init__(vocab, soft, outside=outside, places=places, place_sigma=place_sigma)
         self._keep_matrix("entropy", torch.special.entr(soft).sum(-1))
 
-    def cost(self, z: Tensor, lse: Tensor | None, target: Tensor) -> Tensor:
+    def cost(self, z: Tensor, rest: Tensor | None, target: Tensor) -> Tensor:
         """See :func:`dist2_loss`."""
-        return dist2_loss(z, target, self.matrix("soft", z.dtype), self.matrix("entropy", z.dtype), lse)
+        return dist2_loss(z, target, self.matrix("soft", z.dtype), self.matrix("entropy", z.dtype), rest)

@@ -65,7 +65,7 @@ class EMDLoss(NumericLoss):
         """Distances grow with the range of values."""
         return wide_range_advice(vocab, "squash=9 keeps them in bounds")
 
-    def cost(self, z: Tensor, lse: Tensor | None, target: Tensor) -> Tensor:
+    def cost(self, z: Tensor, rest: Tensor | None, target: Tensor) -> Tensor:
         """See :func:`emd_loss`."""
         return emd_loss(z, target, self.matrix("distance", z.dtype))
 

@@ -142,7 +142,7 @@ class NTILLoss(NumericLoss):
         """The published code knows single digits only."""
         return ("good", "") if vocab.is_single_digits else ("good", "beyond the published code, which reads single digits only")
 
-    def _per_row(self, z: Tensor, lse: Tensor | None, targets: Targets) -> Tensor:
+    def _per_row(self, z: Tensor, rest: Tensor | None, targets: Targets) -> Tensor:
         spans = targets.spans
         assert spans is not None
         z = targets.blank(z)
@@ -154,16 +154,16 @@ class NTILLoss(NumericLoss):
         whole_share = torch.where(spans.is_start, whole_share, 0.0)  # a number's error stands at its first digit
         cost = (emd_share * emd + whole_share * whole[targets.group.clamp_min(0)]).to(z.dtype)
         if self.outside == "penalize":
-            assert lse is not None
+            assert rest is not None
             most = math.log(10) * (spans.leading - spans.last).double() + self.values.max().log1p()
             worst = emd_share * self.distance.max() + whole_share * (self.alpha + self.beta * most)
-            cost = targets.blank(self.charge_outside(cost, self.mass(z, targets.blank(lse)), worst))
+            cost = targets.blank(self.charge_outside(cost, self.log_mass(z, targets.blank(rest)), worst))
         return cost
 
-    def value_and_grad(self, z: Tensor, lse: Tensor | None, targets: Targets) -> tuple[Tensor, Tensor, Tensor | None]:
+    def value_and_grad(self, z: Tensor, rest: Tensor | None, targets: Targets) -> tuple[Tensor, Tensor, Tensor | None]:
         """The gradient written out, unless mass outside the numeric tokens is charged."""
         if self.outside == "penalize":
-            return super().value_and_grad(z, lse, targets)
+            return super().value_and_grad(z, rest, targets)
         spans, group = targets.spans, targets.group.clamp_min(0)
         assert spans is not None
         z = targets.blank(z)

@@ -25,7 +25,7 @@ from numerate.checks import check_choice, choices
 from numerate.gram import distances, squashed
 from numerate.losses.base import Fit, NumericLoss, Outside
 from numerate.losses.emd import emd_loss, wide_range_advice
-from numerate.losses.rows import Places, Targets, by_mean, geometric_mean, token_scale, worths
+from numerate.losses.rows import Places, Targets, by_mean, mean_log, token_scale, worths
 from numerate.spans import Numbers, put_by, sum_by
 from numerate.vocab import NumericVocab
 
@@ -142,32 +142,32 @@ class NTLLoss(NumericLoss):
         remedy = "squash=9 keeps them in bounds" if cls.default_kind == "was" else "give it a small weight"
         return wide_range_advice(vocab, remedy)
 
-    def cost(self, z: Tensor, lse: Tensor | None, target: Tensor) -> Tensor:
+    def cost(self, z: Tensor, rest: Tensor | None, target: Tensor) -> Tensor:
         """See :func:`ntl_loss` and :func:`~numerate.losses.emd.emd_loss`."""
         if self.kind == "was":
             return emd_loss(z, target, self.matrix("distance", z.dtype))
         return ntl_loss(z, target, self.matrix("token_values", z.dtype), self.kind)
 
-    def _per_row(self, z: Tensor, lse: Tensor | None, targets: Targets) -> Tensor:
+    def _per_row(self, z: Tensor, rest: Tensor | None, targets: Targets) -> Tensor:
         if self.kind != "number":
-            return super()._per_row(z, lse, targets)
+            return super()._per_row(z, rest, targets)
         spans = targets.spans
         assert spans is not None
         z = targets.blank(z)
         _, mean, scale = self._digits(z, targets)
         cost = ntl_number_loss(*self._numbers(mean * scale, targets), _EPS).to(z.dtype)
         if self.outside == "penalize":
-            assert lse is not None
-            row_mass = targets.blank(self.mass(z, targets.blank(lse)).log())
+            assert rest is not None
+            log_mass = targets.blank(self.log_mass(z, targets.blank(rest)))
             looked_at = torch.where(spans.is_start, targets.group, -1) if self.mass_at_start else targets.group
-            cost = self.charge_outside(cost, geometric_mean(row_mass, looked_at, targets.slots))
+            cost = self.charge_outside(cost, mean_log(log_mass, looked_at, targets.slots))
         cost = torch.where(spans.is_start, cost[targets.group.clamp_min(0)], 0.0)
         return cost if targets.weights is None else cost * targets.weights.to(cost.dtype)
 
-    def value_and_grad(self, z: Tensor, lse: Tensor | None, targets: Targets) -> tuple[Tensor, Tensor, Tensor | None]:
+    def value_and_grad(self, z: Tensor, rest: Tensor | None, targets: Targets) -> tuple[Tensor, Tensor, Tensor | None]:
         """For ``kind="number"`` the gradient written out, unless mass outside the numeric tokens is charged."""
         if self.kind != "number" or self.outside == "penalize":
-            return super().value_and_grad(z, lse, targets)
+            return super().value_and_grad(z, rest, targets)
         spans = targets.spans
         assert spans is not None
         z = targets.blank(z)

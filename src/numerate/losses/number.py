@@ -39,7 +39,7 @@ from torch import Tensor
 
 from numerate.checks import check_number
 from numerate.losses.base import Fit, NumericLoss, Outside
-from numerate.losses.rows import Targets, by_mean, geometric_mean
+from numerate.losses.rows import Targets, by_mean, mean_log
 from numerate.spans import put_by, sum_by
 from numerate.vocab import NumericVocab
 
@@ -143,7 +143,7 @@ class NumberLoss(NumericLoss):
         """Sign, point, multi-digit tokens and leading zeros are all part of it."""
         return "good", "" if vocab.minus_ids or not vocab.composes else "no minus token: signs are not scored"
 
-    def _per_row(self, z: Tensor, lse: Tensor | None, targets: Targets) -> Tensor:
+    def _per_row(self, z: Tensor, rest: Tensor | None, targets: Targets) -> Tensor:
         spans = targets.spans
         assert spans is not None
         digit, slots = spans.is_digit, targets.slots
@@ -158,16 +158,17 @@ class NumberLoss(NumericLoss):
         phi = phi * torch.stack([torch.ones_like(flip), flip], -1)[:, None]
         cost = number_loss(phi, self._label_phi(group, sign, targets, z.dtype), self.matrix("spectrum", z.dtype))  # [slots]
         if self.outside == "penalize":
-            assert lse is not None
-            log_mass = torch.where(digit, self.mass(z, torch.where(digit, lse, 0.0)).log(), 0.0)
-            cost = self.charge_outside(cost, geometric_mean(log_mass, group, slots))
+            assert rest is not None
+            at_digits = torch.where(digit[:, None], z, 0.0)
+            log_mass = torch.where(digit, self.log_mass(at_digits, torch.where(digit, rest, 0.0)), 0.0)
+            cost = self.charge_outside(cost, mean_log(log_mass, group, slots))
         cost = torch.where(spans.is_start, cost[group.clamp_min(0)], 0.0)
         return cost if targets.weights is None else cost * targets.weights.to(cost.dtype)
 
-    def value_and_grad(self, z: Tensor, lse: Tensor | None, targets: Targets) -> tuple[Tensor, Tensor, Tensor | None]:
+    def value_and_grad(self, z: Tensor, rest: Tensor | None, targets: Targets) -> tuple[Tensor, Tensor, Tensor | None]:
         """The gradient written out, unless mass outside the numeric tokens is charged."""
         if self.outside == "penalize":
-            return super().value_and_grad(z, lse, targets)
+            return super().value_and_grad(z, rest, targets)
         spans, slots, waves = targets.spans, targets.slots, self.matrix("waves", z.dtype)
         assert spans is not None
         if targets.rows is None:
@@ -204,9 +205,11 @@ class NumberLoss(NumericLoss):
 
     def _token_phi(self, z: Tensor, targets: Targets) -> tuple[Tensor, Tensor, Tensor]:
         """The softmax ``[P, N]``, which columns of ``waves`` each row reads, and its φ ``[P, K]``; 1 where it does not count."""
+        spans = targets.spans
+        assert spans is not None
         begins, counts = self._columns(targets)
         column = begins[:, None] * 2 + torch.arange(2 * self.frequencies, device=z.device)  # [P, 2 K]
-        p = z[:, : self.vocab.size].softmax(-1)
+        p = torch.where(spans.is_digit[:, None], z[:, : self.vocab.size], 0.0).softmax(-1)  # at a minus, digits may all be -inf
         phi = (p @ self.matrix("waves", z.dtype)).gather(-1, column).view(-1, self.frequencies, 2)
         phi = torch.where(counts[:, None, None], phi, self.absent.to(phi.dtype))
         return p, column, torch.view_as_complex(phi) + _TINY

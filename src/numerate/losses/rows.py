@@ -103,10 +103,10 @@ def place_weights(targets: Targets, places: Places, sigma: float, numbers: Numbe
     return raw * (tokens / total.clamp_min(1.0))[group.clamp_min(0)]
 
 
-def geometric_mean(log_mass: Tensor, group: Tensor, slots: int) -> Tensor:
-    """Of the masses ``[P]`` in each group ``[slots]``. Their product would fade with the length of a number."""
+def mean_log(log_mass: Tensor, group: Tensor, slots: int) -> Tensor:
+    """Mean ``[slots]`` of the logarithms ``[P]`` in each group: the product of masses would fade with a number's length."""
     totals = sum_by(group, torch.stack([log_mass, torch.ones_like(log_mass)], -1), slots)
-    return (totals[:, 0] / totals[:, 1].clamp_min(1.0)).exp()
+    return totals[:, 0] / totals[:, 1].clamp_min(1.0)
 
 
 def worths(vocab: NumericVocab) -> Tensor:
@@ -156,34 +156,62 @@ def refuse_second_derivative() -> None:
         )
 
 
-class _LogSumExp(torch.autograd.Function):
-    """Row log-sum-exp in float32 or wider without a wide copy of the rows, forward or backward."""
+def log_sum_exp(x: Tensor) -> Tensor:
+    """``[P, N] -> [P]`` in float64, whatever the dtype of ``x``.
+
+    In float32 the rounding of a log-sum-exp near 50 alone changes a probability by four parts in a million. Here the
+    maximum is exact and only the sum is rounded.
+    """
+    peak = x.detach().amax(-1, keepdim=True).clamp_min(torch.finfo(x.dtype).min)  # [P, 1]
+    return (x - peak).exp().sum(-1).double().log() + peak[:, 0].double()
+
+
+class _Rest(torch.autograd.Function):
+    """:func:`rest_of_rows` without a wide copy of the rows, forward or backward."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor) -> Tensor:
-        lse = torch.cat([chunk.to(wide(rows.dtype)).logsumexp(-1) for chunk in row_chunks(rows)])
-        ctx.save_for_backward(rows, lse)
-        return lse
+    def forward(ctx: Any, rows: Tensor, columns: Tensor) -> Tensor:
+        ctx.save_for_backward(rows, columns)
+        return torch.cat([log_sum_exp(_without(chunk, columns)) for chunk in row_chunks(rows)])
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         refuse_second_derivative()
-        rows, lse = ctx.saved_tensors
+        rows, columns = ctx.saved_tensors
         out = torch.empty_like(rows)
         step = chunk_rows(rows)
-        for chunk, part, value, upstream in zip(*(torch.split(x, step) for x in (rows, out, lse, grad)), strict=True):
-            by_row = upstream[:, None]
-            softmax = (chunk.to(value.dtype) - value[:, None]).exp_()
-            part.copy_(torch.where(by_row == 0, 0.0, softmax.mul_(by_row)))  # NaN where no gradient is asked for stays out
-        return out
+        for chunk, part, upstream in zip(*(torch.split(x, step) for x in (rows, out, grad)), strict=True):
+            others = _without(chunk, columns)
+            by_row = upstream[:, None].to(others.dtype)
+            # A NaN where no gradient is asked for stays out.
+            part.copy_(torch.where(by_row == 0, 0.0, others.softmax(-1).mul_(by_row)))
+        return out, None
 
 
-def log_sum_exp(rows: Tensor, counts: Tensor | None = None) -> Tensor:
-    """``[P, V] -> [P]`` in float32 or wider; rows that do not count ``[P]`` may hold anything."""
+def _without(rows: Tensor, columns: Tensor) -> Tensor:
+    """``rows [P, V]`` in float32 or wider, the given columns so low that their exponential is zero, but finite."""
+    taken = torch.zeros(rows.shape[-1], dtype=torch.bool, device=rows.device).index_fill(0, columns, True)
+    wider = rows.to(wide(rows.dtype))
+    return torch.where(taken, torch.finfo(wider.dtype).min, wider)
+
+
+def rest_of_rows(rows: Tensor, columns: Tensor, counts: Tensor | None = None) -> Tensor:
+    """Log-sum-exp ``[P]``, float64, of the rows ``[P, V]`` without ``columns``; rows that do not count may hold anything."""
     if torch.compiler.is_compiling():
-        wider = rows.to(wide(rows.dtype))
-        return (wider if counts is None else torch.where(counts[:, None], wider, 0.0)).logsumexp(-1)
-    return _LogSumExp.apply(rows)  # type: ignore[no-any-return, no-untyped-call]
+        others = _without(rows, columns)
+        return log_sum_exp(others if counts is None else torch.where(counts[:, None], others, 0.0))
+    return _Rest.apply(rows, columns)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def rest_of(z: Tensor, lse: Tensor) -> Tensor:
+    """The same ``[P]`` from the columns' logits ``z [P, N]`` and the log-sum-exp ``[P]`` of whole rows.
+
+    A difference of two rounded numbers: less exact than :func:`rest_of_rows`, and no more exact than ``lse``.
+    """
+    lse = lse.double()
+    share = -torch.expm1((log_sum_exp(z) - lse).clamp_max(0.0))  # of the rest, in the row
+    there = share > 0
+    return torch.where(there, lse + torch.where(there, share, 1.0).log(), torch.finfo(z.dtype).min)
 
 
 def chunk_rows(rows: Tensor, elements: int = 1 << 22) -> int:

@@ -162,7 +162,7 @@ class SMMDLoss(NumericLoss):
             return "fair", "flat near the target: form='repaired' tells 1 from 10"
         return "good", ""
 
-    def cost(self, z: Tensor, lse: Tensor | None, target: Tensor) -> Tensor:
+    def cost(self, z: Tensor, rest: Tensor | None, target: Tensor) -> Tensor:
         """See :func:`smmd_loss`."""
         cost = smmd_loss(z, target, self.matrix("whole", z.dtype))
         return cost.relu() if self.clips else cost

@@ -10,18 +10,27 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from numerate.losses.base import NumericLoss, Outside
-from numerate.losses.rows import Places
+from numerate.losses.rows import Places, log_sum_exp
 from numerate.vocab import NumericVocab
 
 
-def soft_target_loss(logits: Tensor, target: Tensor, soft: Tensor, lse: Tensor | None = None) -> Tensor:
-    """Cross-entropy of each row: logits ``[P, N]``, target index ``[P]``, soft targets ``[N, N]``, lse ``[P]`` to ``[P]``."""
-    lse = logits.logsumexp(-1) if lse is None else lse
+def soft_target_loss(logits: Tensor, target: Tensor, soft: Tensor, rest: Tensor | None = None) -> Tensor:
+    """Cross-entropy of each row: logits ``[P, N]``, target index ``[P]``, soft targets ``[N, N]`` to ``[P]``.
+
+    ``rest [P]``, the log-sum-exp of all other tokens, extends the softmax to the whole vocabulary. A logit of -inf costs
+    nothing where the target has no weight, and is infinitely wrong where it has some.
+    """
+    log_z = log_sum_exp(logits)
+    if rest is not None:
+        log_z = torch.logaddexp(log_z, rest)
+    q = soft[target]  # [P, N]
     # Differences first: log Z and the logits may be large where their difference is not.
-    return (soft[target] * (lse[:, None] - logits)).sum(-1)
+    surprise = (log_z[:, None] - logits).to(q.dtype)
+    return (q * torch.where(q > 0, surprise, 0.0)).sum(-1)
 
 
 class SoftTargetLoss(NumericLoss):
@@ -48,6 +57,6 @@ class SoftTargetLoss(NumericLoss):
         """The softmax runs over the whole vocabulary."""
         return True
 
-    def cost(self, z: Tensor, lse: Tensor | None, target: Tensor) -> Tensor:
+    def cost(self, z: Tensor, rest: Tensor | None, target: Tensor) -> Tensor:
         """See :func:`soft_target_loss`."""
-        return soft_target_loss(z, target, self.matrix("soft", z.dtype), lse)
+        return soft_target_loss(z, target, self.matrix("soft", z.dtype), rest)

@@ -68,6 +68,6 @@ class SquaredEMDLoss(NumericLoss):
         """Distances grow with the range of values."""
         return wide_range_advice(vocab, "give it a small weight")
 
-    def cost(self, z: Tensor, lse: Tensor | None, target: Tensor) -> Tensor:
+    def cost(self, z: Tensor, rest: Tensor | None, target: Tensor) -> Tensor:
         """See :func:`squared_emd_loss`."""
         return squared_emd_loss(z, target, self.matrix("gaps", z.dtype))
