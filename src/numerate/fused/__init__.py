@@ -11,15 +11,10 @@ from torch import Tensor
 from numerate.checks import check_choice, check_labels, check_number, choices
 from numerate.fused.head import Head
 from numerate.fused.operator import FusedObjective, Labels, Plan, one_thread
-from numerate.losses.base import NumericLoss
 from numerate.objective import NumericObjective, ObjectiveOutput
 
 Impl = Literal["auto", "torch", "triton"]
 Accumulate = Literal["float32", "weight"]
-
-# Operations of the three products below which a GPU waits for the CPU that reads the labels. Rows without a number are then
-# worked on first, which costs a sum of the head's gradient over two chunks.
-NUMERIC_LAST_BELOW = 8e12
 
 _ROWS = 128  # chunks are multiples of this, as the matrix units like them
 
@@ -56,7 +51,7 @@ def fused_objective(
             f"hidden has dtype {hidden.dtype} and weight {weight.dtype}: expected the same; use weight.to(hidden.dtype)."
         )
 
-    plan = _plan(impl, hidden, weight, objective.numeric_loss, labels.numel(), max_logits_mib, accumulate)
+    plan = _plan(impl, hidden, weight, labels.numel(), max_logits_mib, accumulate)
     head = Head(weight.detach(), None if bias is None else bias.detach(), logit_scale, softcap)
     if not torch.is_grad_enabled():
         hidden, weight, bias = hidden.detach(), head.weight, head.bias
@@ -80,7 +75,6 @@ def _plan(
     impl: Impl,
     hidden: Tensor,
     weight: Tensor,
-    loss: NumericLoss,
     tokens: int,
     max_logits_mib: float | None,
     accumulate: Accumulate,
@@ -93,14 +87,12 @@ def _plan(
     # A head's gradient that is summed over chunks, and wider than it is kept, takes its room from the logits' budget.
     extra = weight.numel() * (dtype.itemsize - weight.dtype.itemsize) / 2**20 if weight.requires_grad else 0.0
     rows = rows_of_a_chunk(weight.shape[0], hidden, tokens, max_logits_mib, extra)
-    work = 6 * tokens * weight.numel()  # of the three products, in operations
-    numeric_last = hidden.device.type == "cuda" and tokens <= rows and work < NUMERIC_LAST_BELOW and not loss.uses_lse
     from numerate.fused import rows_torch
 
     passes: Any = rows_torch
     if impl == "triton":
         from numerate.fused import rows_triton as passes
-    return Plan(passes.cross_entropy_rows_, passes.join_, passes.rescale_, rows, dtype, numeric_last)
+    return Plan(passes.cross_entropy_rows_, passes.rescale_, rows, dtype)
 
 
 def rows_of_a_chunk(vocab_size: int, hidden: Tensor, tokens: int, max_logits_mib: float | None, extra_mib: float) -> int:

@@ -4,13 +4,14 @@ Per chunk of rows: the product with the head; one pass per row that turns the lo
 more products for the gradients of hidden states and head. Nothing of size ``[B·T, V]`` outlives its chunk, and rows
 without a label are dropped before the first product.
 
-The numeric logits are had apart, as ``hidden[rows] @ weight[columns].T``: a thousandth of the work, so any loss takes its
-gradient by plain autograd, numbers that cross chunk borders included. It joins the chunks' gradients at its columns.
+Numeric logits are computed separately, as ``hidden[rows] @ weight[columns].T``: a thousandth of the work, so that a loss sees
+all of them at once, numbers that cross chunk borders included. The gradient of the numeric term goes back the same way: it
+is added to the rows of the hidden states and of the head that it concerns.
 
 The gradient is made in the forward pass; only the upstream scalar is left for the backward pass.
 
-Labels are read on the CPU, since they decide shapes, and asking the device for a shape would mean waiting for it. The device
-is given work to do meanwhile: the first chunk or, with a small head, all rows without a number (``Plan.numeric_last``).
+Labels are read on the CPU, since they decide shapes, and asking the device for a shape would mean waiting for it. By then the
+device has all the work of cross-entropy queued, on another stream.
 """
 
 from __future__ import annotations
@@ -56,11 +57,9 @@ class Plan:
     """How the work is done."""
 
     row_pass: RowPass
-    join: Callable[..., None]  # rows_torch.join_, or one like it
     rescale: Callable[[Tensor, Tensor], None]  # multiplies in place
     chunk: int  # rows of logits at a time
     accumulate: torch.dtype  # of the head's gradient, summed over chunks
-    numeric_last: bool = False  # whether rows without a number come first, in chunks of their own
 
 
 @dataclass(frozen=True)
@@ -132,10 +131,11 @@ class _Run:
         self.hidden, self.labels, self.wanted = hidden, labels, wanted
         self.device, self.dtype = hidden.device, wide(hidden.dtype)
         ids = labels.ids.reshape(-1)
-        self.order = self._order(ids)
+        valid = ids != objective.ignore_index
+        self.kept: Tensor | None = None if bool(valid.all()) else valid.nonzero()[:, 0]  # on the CPU
         self.rows: Tensor | None = None
-        if self.order is not None:
-            ids, self.rows = ids[self.order], self._here(self.order)
+        if self.kept is not None:
+            ids, self.rows = ids[self.kept], self._here(self.kept)
         check_range(ids, head.weight.shape[0], objective.ignore_index)
         self.h = take(hidden, self.rows)  # [R, H], the rows with a label
         on_device = labels.here if self.rows is None else None
@@ -145,11 +145,7 @@ class _Run:
         # until the upstream scalar, which may be as large, is known.
         self.gain = 2.0 ** round(math.log2(max(1, ids.shape[0]))) if hidden.dtype == torch.float16 else 1.0
         self.share = self._scalar(self.gain, self.items)
-        plain = self.num_plain
-        self.plain_chunks = chunks(0, plain, plan.chunk)  # without numbers
-        self.chunks = [*self.plain_chunks, *chunks(plain, ids.shape[0], plan.chunk)]
-        rows = max((chunk.stop - chunk.start for chunk in self.chunks), default=0)
-        self.buffer = hidden.new_empty((rows, head.weight.shape[0]))
+        self.chunks = chunks(ids.shape[0], plan.chunk)
         self.by_softmax: Tensor | None = None
         self.d_hidden: Tensor | None = None
         self.d_weight: Tensor | None = None
@@ -159,73 +155,43 @@ class _Run:
     def needs_grad(self) -> bool:
         return any(self.wanted)
 
-    def _order(self, ids: Tensor) -> Tensor | None:
-        """The rows with a label in the order in which they are worked on; None: all of them, as they stand."""
-        self.num_plain = 0  # rows at the beginning that are known to hold no number
-        valid = ids != self.objective.ignore_index
-        if not self.plan.numeric_last:
-            return None if bool(valid.all()) else valid.nonzero()[:, 0]
-        numeric = self.objective.numeric_loss.may_look_at(ids) & valid
-        plain = (valid & ~numeric).nonzero()[:, 0]
-        self.num_plain = plain.shape[0]
-        return torch.cat([plain, numeric.nonzero()[:, 0]])
-
     def forward(self) -> tuple[Tensor | None, ...]:
         """Loss, cross-entropy, numeric term, the counts of both, and the mass; the gradients are left on self."""
         objective, loss = self.objective, self.objective.numeric_loss
-        numeric_chunks = self.chunks[len(self.plain_chunks) :]
-        seen: rows_torch.RowSums | None = None
-        ce: Tensor | None = None
-        if loss.uses_lse or (objective.scale == "match_ce" and len(numeric_chunks) > 1):
-            # What the numeric gradient waits for must be known before the first gradient is written.
-            seen = self._look()
-            ce = divide(seen.nll.sum(), self.items)
-        beside = Beside(self.device)
-        # The device is given what needs no numbers before the CPU turns to the labels: the chunks without any, and the product
-        # and the pass of the first chunk with some.
-        sums = []
-        for chunk in self.plain_chunks:
-            logits, chunk_sums = self._pass_chunk(chunk)
-            sums.append(chunk_sums)
-            if self.needs_grad:
-                self._products_back(logits, chunk)
-        passed = self._pass_chunk(numeric_chunks[0]) if numeric_chunks and not loss.uses_lse else None
-        with beside:
+        side = SideStream(self.device)
+        sums = self._row_sums() if loss.uses_lse else self._cross_entropy()
+        with side:
             targets, numeric = self._read_labels()
-            count = objective.denominator(self.items, numeric)
             z = self._numeric_logits()
+        if loss.uses_lse:
+            side.wait_for_current()
+        with side:
             above, rest = z, None
             if loss.uses_lse:  # a shift of a row's logits changes no loss, and near 0 less is rounded away
-                assert seen is not None and seen.log_rest is not None
-                above, rest = z - seen.top[self.numeric_rows, None], seen.log_rest[self.numeric_rows].double()
+                assert sums.log_rest is not None
+                above, rest = z - sums.top[self.numeric_rows, None], sums.log_rest[self.numeric_rows].double()
                 rest = rest.clamp_min(torch.finfo(z.dtype).min)
             total, dz, d_rest = numeric_gradient(loss, above, rest, targets, needs_grad=self.needs_grad)
+            count = objective.denominator(self.items, numeric)
             term = divide(total, count)
-        if ce is None and objective.scale == "match_ce":
-            first = [] if passed is None else [passed[1]]
-            ce = divide(sum((part.nll.sum() for part in [*sums, *first]), self.share.new_zeros(())), self.items)
-        numeric_share = self._scalar(self.gain * objective.factor(ce, term), count)
-        if d_rest is not None and rest is not None and seen is not None:
-            wanted = numeric_share * by_softmax(d_rest, seen.log_total[self.numeric_rows] - rest)
-            self.by_softmax = torch.zeros_like(seen.top).index_copy(0, self.numeric_rows, wanted.to(self.dtype))
-        for number, chunk in enumerate(numeric_chunks, len(self.plain_chunks)):
-            logits, chunk_sums = self._pass_chunk(chunk) if passed is None else passed
-            passed = None
-            sums.append(chunk_sums)
-            if dz is not None:
-                mine = slice(self.edges[number], self.edges[number + 1])
-                self._join(logits, chunk, chunk_sums, z[mine], dz[mine], self.numeric_rows[mine], numeric_share)
-                self._products_back(logits, chunk)
-            del logits  # a view that would keep the buffer
-        del self.buffer
+        ce = divide(sums.nll.sum(), self.items)
+        factor = objective.factor(ce, term)
+        if dz is not None:
+            numeric_share = self._scalar(self.gain * factor, count)
+            change = dz * numeric_share
+            if rest is not None and d_rest is not None:
+                wanted = (numeric_share * by_softmax(d_rest, sums.log_total[self.numeric_rows] - rest)).to(self.dtype)
+                self.by_softmax = torch.zeros_like(sums.top).index_copy(0, self.numeric_rows, wanted)
+                self._cross_entropy()
+                # The pass over rows gave this share of the softmax to the numeric columns too.
+                change -= (above - sums.log_total[self.numeric_rows, None]).exp() * wanted[:, None]
+            self._add_numeric(change, z)
         self._finish()
-        ce = divide(torch.stack([part.nll.sum() for part in sums]).sum() if sums else self.share.new_zeros(()), self.items)
         mass = None
         if self.labels.with_mass:
-            every = self._all_rows(sums)
-            mass = mean_mass(loss, z - every.top[self.numeric_rows, None], every.log_total[self.numeric_rows], targets)
-        loss_value = ce + objective.factor(ce, term) * term
-        return loss_value, ce, term, self._scalar(self.items), self._scalar(numeric), mass
+            rows = self.numeric_rows
+            mass = mean_mass(loss, z - sums.top[rows, None], sums.log_total[rows], targets)
+        return ce + factor * term, ce, term, self._scalar(self.items), self._scalar(numeric), mass
 
     def _here(self, tensor: Tensor) -> Tensor:
         return tensor.to(self.device, non_blocking=True)
@@ -237,36 +203,43 @@ class _Run:
         value = value if isinstance(value, Tensor) else torch.full((), value, dtype=self.dtype, device=self.device)
         return divide(value, count)
 
-    def _pass_chunk(self, chunk: slice) -> tuple[Tensor, rows_torch.RowSums]:
-        """A chunk's logits, turned into their gradient if one is wanted, and sums over its rows."""
-        logits = self._product(chunk)
-        by_softmax = None if self.by_softmax is None else self.by_softmax[chunk]
-        arguments = (logits, self.targets_of_rows[chunk], self.share, by_softmax, self.head, self.objective.label_smoothing)
-        if self.needs_grad and self.d_bias is not None:
-            # A bias that learns needs sums over rows before they are rounded, which only the torch pass has.
-            return logits, rows_torch.cross_entropy_rows_(*arguments, write=True, d_bias=self.d_bias)
-        return logits, self.plan.row_pass(*arguments, write=self.needs_grad)
-
-    def _product(self, chunk: slice) -> Tensor:
-        """Raw logits of a chunk of rows."""
-        h = self.h[chunk]
-        return torch.mm(h, self.head.weight.T, out=self.buffer[: h.shape[0]])
-
-    def _look(self) -> rows_torch.RowSums:
-        """Sums over all rows, and no gradient."""
-        loss, smoothing = self.objective.numeric_loss, self.objective.label_smoothing
-        without: Tensor | None = None
-        if loss.uses_lse:
-            without = torch.zeros(self.head.weight.shape[0], dtype=torch.bool, device=self.device)
-            without[loss.columns] = True
+    def _cross_entropy(self) -> rows_torch.RowSums:
+        """Sums over all rows and, if a gradient is wanted, those of hidden states and head without the numeric term."""
         parts = []
-        for chunk in self.chunks:
-            arguments = self._product(chunk), self.targets_of_rows[chunk], self.share, None, self.head, smoothing
-            parts.append(self.plan.row_pass(*arguments, write=False, without=without))
+        for chunk, logits in self._products():
+            by_softmax = None if self.by_softmax is None else self.by_softmax[chunk]
+            arguments = (logits, self.targets_of_rows[chunk], self.share, by_softmax, self.head, self.objective.label_smoothing)
+            if self.needs_grad and self.d_bias is not None:
+                # A bias that learns needs sums over rows before they are rounded, which only the torch pass has.
+                parts.append(rows_torch.cross_entropy_rows_(*arguments, write=True, d_bias=self.d_bias))
+            else:
+                parts.append(self.plan.row_pass(*arguments, write=self.needs_grad))
+            if self.needs_grad:
+                self._products_back(logits, chunk)
         return self._all_rows(parts)
+
+    def _row_sums(self) -> rows_torch.RowSums:
+        """Sums over all rows, those of the tokens that the numeric loss does not read among them, and no gradient."""
+        without = torch.zeros(self.head.weight.shape[0], dtype=torch.bool, device=self.device)
+        without[self.objective.numeric_loss.columns] = True
+        parts = []
+        for chunk, logits in self._products():
+            arguments = (logits, self.targets_of_rows[chunk], self.share, None, self.head)
+            parts.append(self.plan.row_pass(*arguments, self.objective.label_smoothing, write=False, without=without))
+        return self._all_rows(parts)
+
+    def _products(self) -> Iterator[tuple[slice, Tensor]]:
+        """Chunks of rows and their raw logits, one after the other in the same memory."""
+        most = self.chunks[0].stop if self.chunks else 0
+        buffer = self.h.new_empty((most, self.head.weight.shape[0]))
+        for chunk in self.chunks:
+            h = self.h[chunk]
+            yield chunk, torch.mm(h, self.head.weight.T, out=buffer[: h.shape[0]])
 
     def _all_rows(self, parts: list[rows_torch.RowSums]) -> rows_torch.RowSums:
         """The sums of all chunks in one."""
+        if len(parts) == 1:
+            return parts[0]
 
         def joined(tensors: list[Tensor]) -> Tensor:
             return torch.cat(tensors) if tensors else torch.zeros(1, dtype=self.dtype, device=self.device)
@@ -279,7 +252,7 @@ class _Run:
         )
 
     def _read_labels(self) -> tuple[Targets, float | Tensor]:
-        """Targets and their count; also where the numeric rows stand among the rows that are left, chunk by chunk."""
+        """Targets and their count; also where the numeric rows stand, in the batch and among the rows that are left."""
         labels, loss = self.labels, self.objective.numeric_loss
         targets = loss.targets(
             labels.ids,
@@ -289,48 +262,34 @@ class _Run:
             compact=True,
         )
         assert targets.rows is not None
-        rows = targets.rows
-        if self.order is not None:
-            place = torch.empty(labels.ids.numel(), dtype=torch.long)
-            place[self.order] = torch.arange(self.order.shape[0])
-            rows = place[rows]
-        edges = torch.tensor([*(chunk.start for chunk in self.chunks), self.h.shape[0]])
-        self.edges: list[int] = torch.searchsorted(rows, edges).tolist()
-        assert self.edges[len(self.plain_chunks)] == 0, "a row with a number was taken for one without"
         units = loss.units(targets).item() if labels.num_numeric is None else labels.num_numeric
+        kept = None if self.kept is None else torch.searchsorted(self.kept, targets.rows)
         targets = targets.to(self.device)
         assert targets.rows is not None
-        self.numeric_rows = targets.rows if self.order is None else self._here(rows)
+        self.rows_in_batch = targets.rows
+        self.numeric_rows = targets.rows if kept is None else self._here(kept)
         return targets, units
 
     def _numeric_logits(self) -> Tensor:
         """``z [P, N]``, rounded as the chunks' logits are: a softmax over both must not find two values of one logit."""
         columns = self.objective.numeric_loss.columns
         padded = F.pad(columns, (0, -columns.shape[0] % 8))  # matrix units want multiples of 8
-        raw = take(self.h, self.numeric_rows) @ take(self.head.weight, padded).T
+        self.numeric_h, self.numeric_weight = take(self.h, self.numeric_rows), take(self.head.weight, padded)
+        raw = self.numeric_h @ self.numeric_weight.T
         return self.head.shaped(raw[:, : columns.shape[0]].to(self.dtype), columns).contiguous()
 
-    def _join(
-        self,
-        logits: Tensor,
-        chunk: slice,
-        sums: rows_torch.RowSums,
-        z: Tensor,
-        dz: Tensor,
-        rows: Tensor,
-        numeric_share: Tensor,
-    ) -> None:
-        """Write the whole gradient at the numeric columns of this chunk's numeric rows."""
-        columns, labels = self.objective.numeric_loss.columns, self.targets_of_rows[chunk]
-        local = rows - chunk.start if chunk.start else rows
-        shares, smoothing = (self.share, numeric_share), self.objective.label_smoothing
-        self.plan.join(logits, local, columns, z, dz, sums.top, sums.log_total, labels, *shares, self.head, smoothing)
+    def _add_numeric(self, change: Tensor, z: Tensor) -> None:
+        """Add what a gradient ``change [P, N]`` of the numeric logits means for hidden states, head and bias."""
+        columns = self.objective.numeric_loss.columns
+        grad = self.head.unshaped(change, z)
         if self.d_bias is not None:
-            change = dz * numeric_share
-            if self.by_softmax is not None:  # which the pass over rows gave these columns too
-                p = (z - (sums.top + sums.log_total)[local, None]).exp()
-                change = change - p * self.by_softmax[rows, None]
-            self.d_bias.index_add_(0, columns, self.head.unshaped(change, z).sum(0))
+            self.d_bias.index_add_(0, columns, grad.sum(0))
+        grad = F.pad(grad.to(self.h.dtype), (0, -columns.shape[0] % 8))
+        if self.d_hidden is not None:
+            self.d_hidden.index_add_(0, self.rows_in_batch, grad @ self.numeric_weight)
+        if self.d_weight is not None:
+            update = mm_wide(grad.T, self.numeric_h)[: columns.shape[0]]
+            self.d_weight.index_add_(0, columns, update.to(self.d_weight.dtype))
 
     def _products_back(self, grad: Tensor, rows: slice) -> None:
         """Turn a chunk's gradient into those of hidden states and head."""
@@ -362,11 +321,11 @@ class _Run:
             self.d_weight = self.d_weight.to(self.head.weight.dtype)
 
 
-def chunks(start: int, stop: int, most: int) -> list[slice]:
-    """Cut a range of rows into as few pieces of at most ``most`` as possible, alike in size, in multiples of 128."""
-    pieces = -(-(stop - start) // most)
-    size = min(most, -(-(stop - start) // max(1, pieces * 128)) * 128)
-    return [slice(at, min(at + size, stop)) for at in range(start, stop, max(1, size))]
+def chunks(rows: int, most: int) -> list[slice]:
+    """Cut rows into as few pieces of at most ``most`` as possible, alike in size, in multiples of 128."""
+    pieces = -(-rows // most)
+    size = min(most, -(-rows // max(1, pieces * 128)) * 128)
+    return [slice(start, min(start + size, rows)) for start in range(0, rows, max(1, size))]
 
 
 @contextmanager
@@ -386,18 +345,22 @@ def _second_stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device, priority=-1)
 
 
-class Beside:
-    """A second CUDA stream, from what was queued when this was made until it is left; nothing on a CPU.
+class SideStream:
+    """Run the body on a second CUDA stream; no-op on a CPU.
 
-    It waits for the current stream when it is made and is waited for when it is left, so memory that one hands to the
-    other is never reused too early.
+    It waits for the current stream when it is made, and the current stream waits for it when its body ends, so that memory
+    that one hands to the other is never reused too early.
     """
 
     def __init__(self, device: torch.device) -> None:
         self.stream = _second_stream(device) if device.type == "cuda" else None
         self.device = device
+        self.wait_for_current()
+
+    def wait_for_current(self) -> None:
+        """Let the side stream wait for all that is queued on the current one."""
         if self.stream is not None:
-            self.stream.wait_stream(torch.cuda.current_stream(device))
+            self.stream.wait_stream(torch.cuda.current_stream(self.device))
 
     def __enter__(self) -> None:
         self.entered = torch.cuda.stream(self.stream)

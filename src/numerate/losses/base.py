@@ -212,10 +212,6 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
         """Which positions' logits the loss needs: those whose label is a numeric token, and signs if it scores them."""
         return spans.is_digit | spans.is_sign if self.scores_signs else spans.is_digit
 
-    def may_look_at(self, labels: Tensor) -> Tensor:
-        """Which labels, on the CPU, can stand where :meth:`looks_at` is true: those whose token is one of ``columns``."""
-        return look_up(self._column_mask, labels)
-
     def select(self, logits: Tensor, targets: Targets) -> tuple[Tensor, Tensor | None]:
         """``z [P, N]`` and, where the loss asks for it, ``rest [P]``."""
         flat = logits.reshape(-1, logits.shape[-1])
@@ -302,8 +298,6 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
         """Say which columns of the logits the loss reads: the N numeric tokens first."""
         self._keep("columns", token_ids)
         self.columns_needed = int(token_ids.max()) + 1  # the least V that logits must have
-        self._column_mask = torch.zeros(self.columns_needed + 2, dtype=torch.bool, device=token_ids.device)  # for `look_up`
-        self._column_mask[token_ids + 1] = True
 
     def _keep(self, name: str, tensor: Tensor) -> None:
         """A buffer that moves with ``.to()`` and stays out of checkpoints."""
