@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 
 import pytest
@@ -10,6 +11,8 @@ import torch.nn.functional as F
 
 from numerate import LOSSES, NumericObjective
 from numerate.bench.losses import bench_labels, bench_vocab
+from numerate.fused import operator
+from numerate.fused.replay import _Recording, _recordings
 
 pytestmark = pytest.mark.gpu
 T, H = 252, 507
@@ -115,3 +118,46 @@ def test_every_loss_on_the_gpu_equals_the_cpu():
         here = NumericObjective(loss(vocab))(logits, labels).loss
         there = NumericObjective(loss(vocab)).cuda()(logits.cuda(), labels.cuda()).loss
         torch.testing.assert_close(there.cpu(), here, msg=name)
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("numeric_tokens", [10, 1110])
+@pytest.mark.parametrize("name", ["ntil", "ntl_number", "number"])
+def test_a_replayed_gradient_is_the_gradient(name, numeric_tokens, weighted, monkeypatch):
+    vocab_size = 4096
+    vocab = bench_vocab(numeric_tokens, vocab_size)
+    objective = NumericObjective(LOSSES[name](vocab)).cuda()
+    generator = torch.Generator("cuda").manual_seed(0)
+    weight = torch.randn((vocab_size, 64), generator=generator, device="cuda", dtype=torch.float32, requires_grad=True)
+    replays = []
+    replay = _Recording.replay
+    monkeypatch.setattr(_Recording, "replay", lambda *arguments: replays.append(1) or replay(*arguments))
+    for round_ in range(12):
+        tokens = 300 - 7 * (round_ % 3)  # padded to the same size
+        labels = bench_labels(vocab, tokens).cuda()
+        labels[0, : 5 * round_] = -100
+        hidden = torch.randn((1, tokens, 64), generator=generator, device="cuda", requires_grad=True)
+        weights = torch.rand(labels.shape, generator=generator, device="cuda") if weighted else None
+        if round_ == 9 and name == "ntil":
+            objective.numeric_loss.alpha = 0.9  # a setting that is changed on the way
+        results = []
+        for below in (1e12, 0):
+            monkeypatch.setattr(operator, "REPLAYED_BELOW", below)
+            out = objective.fused(hidden, weight, labels, weights=weights, with_mass=True)
+            results.append((out.loss, out.mass, *torch.autograd.grad(out.loss, (hidden, weight))))
+        for ours, theirs in zip(*results, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=2e-5, atol=1e-7)
+    assert len(replays) >= (3 if name == "ntil" else 6)
+
+
+def test_recordings_go_with_their_loss():
+    vocab = bench_vocab(10, 2048)
+    objective, labels = NumericObjective(LOSSES["number"](vocab)).cuda(), bench_labels(vocab, 256).cuda()
+    hidden, weight = (torch.randn(shape, device="cuda", requires_grad=True) for shape in ((1, 256, 64), (2048, 64)))
+    before = len(_recordings)
+    for _ in range(5):
+        objective.fused(hidden, weight, labels).loss.backward()
+    assert len(_recordings) == before + 1
+    del objective
+    gc.collect()
+    assert len(_recordings) == before

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -227,6 +228,26 @@ def test_a_gradient_written_out_is_that_of_autograd(
         assert (ours is None) == (theirs is None)
         if ours is not None and theirs is not None:
             torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("vocab", ["marks", "chunks"])
+@every_loss
+def test_padding_rows_change_nothing(name: str, vocab: str, weighted: bool) -> None:
+    loss = nm.LOSSES[name](VOCABS[vocab], outside="ignore")
+    labels = BATCHES[vocab]
+    weights = torch.rand(labels.shape, generator=torch.Generator().manual_seed(1)) if weighted else None
+    targets = loss.targets(labels, weights=weights, compact=True)
+    z, _ = loss.select(random_logits(labels, VOCABS[vocab], torch.float64), targets)
+    total, dz, _ = loss.value_and_grad(z, None, targets)
+    rows = targets.slots
+    counted = targets if targets.counts is not None else replace(targets, counts=torch.ones(rows, dtype=torch.bool))
+    padded = counted.unpacked(counted.packed(rows + 7))
+    assert padded.slots == rows + 7
+    padded_total, padded_dz, _ = loss.value_and_grad(torch.cat([z, z[:1].expand(7, -1)]), None, padded)
+    torch.testing.assert_close(padded_total, total, rtol=1e-12, atol=0)
+    torch.testing.assert_close(padded_dz[:rows], dz, rtol=1e-12, atol=1e-15)
+    assert not padded_dz[rows:].any()
 
 
 def test_ntil_gradient_is_that_of_the_softmax_at_tau() -> None:

@@ -172,13 +172,18 @@ class NumberSpans:
 
 
 def sum_by(group: Tensor, amounts: Tensor, size: int) -> Tensor:
-    """Sum rows of ``amounts [P, ..]`` that share a ``group [P]``, into ``[size, ..]``; group -1 is left out."""
+    """Sum rows of ``amounts [P, ..]`` that share a ``group [P]``, into ``[size, ..]``.
+
+    Groups follow one another: they never fall, but for -1, which is left out.
+    """
+    if amounts.device.type == "cuda" and amounts.is_floating_point():
+        # Segments are added in the same order every time, which index_add does not promise there.
+        amounts = torch.where((group < 0).view(-1, *[1] * (amounts.dim() - 1)), 0.0, amounts)
+        begins = torch.searchsorted(group.cummax(0).values, torch.arange(size + 1, device=group.device))
+        return torch.segment_reduce(amounts, "sum", offsets=begins, unsafe=True)
     # One spare slot takes what belongs to no group: a mask without a data-dependent shape.
     slots = amounts.new_zeros((size + 1, *amounts.shape[1:]))
-    group = torch.where(group < 0, size, group)
-    if amounts.device.type == "cuda":  # sorts, and so adds in the same order every time; index_add does not there
-        return slots.index_put((group,), amounts, accumulate=True)[:size]
-    return slots.index_add(0, group, amounts)[:size]
+    return slots.index_add(0, torch.where(group < 0, size, group), amounts)[:size]
 
 
 def put_by(group: Tensor, amounts: Tensor, size: int) -> Tensor:

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from numerate.checks import check_choice, check_labels, check_number, choices
+from numerate.fused.device import one_thread
 from numerate.fused.head import Head
-from numerate.fused.operator import FusedObjective, Labels, Plan, one_thread
+from numerate.fused.operator import FusedObjective, Labels, Plan
 from numerate.objective import NumericObjective, ObjectiveOutput
 
 Impl = Literal["auto", "torch", "triton"]
@@ -92,7 +93,7 @@ def _plan(
     passes: Any = rows_torch
     if impl == "triton":
         from numerate.fused import rows_triton as passes
-    return Plan(passes.cross_entropy_rows_, passes.rescale_, rows, dtype)
+    return Plan(passes.cross_entropy_rows_, passes.join_, passes.rescale_, rows, dtype)
 
 
 def rows_of_a_chunk(vocab_size: int, hidden: Tensor, tokens: int, max_logits_mib: float | None, extra_mib: float) -> int:

@@ -5,32 +5,36 @@ more products for the gradients of hidden states and head. Nothing of size ``[BÂ
 without a label are dropped before the first product.
 
 Numeric logits are computed separately, as ``hidden[rows] @ weight[columns].T``: a thousandth of the work, so that a loss sees
-all of them at once, numbers that cross chunk borders included. The gradient of the numeric term goes back the same way: it
-is added to the rows of the hidden states and of the head that it concerns.
+all of them at once, numbers that cross chunk borders included. Its gradient joins the chunks' gradients at its columns.
 
 The gradient is made in the forward pass; only the upstream scalar is left for the backward pass.
 
-Labels are read on the CPU, since they decide shapes, and asking the device for a shape would mean waiting for it. By then the
-device has all the work of cross-entropy queued, on another stream.
+Labels are read on the CPU, since they decide shapes, and asking the device for a shape would mean waiting for it. Meanwhile
+the device works on the first chunk: on its logits, and on the gradient of the head, of which the numeric term changes no more
+than the rows of its columns; those are computed again when it is known.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cache
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from numerate.fused import rows_torch
+from numerate.fused.device import SideStream, add_mm_, mm_wide
 from numerate.fused.head import Head
+from numerate.fused.replay import LARGEST, padded_size, replayed_gradient
 from numerate.losses.rows import Targets, check_range, divide, refuse_second_derivative, take, wide
 from numerate.objective import NumericObjective, by_softmax, mean_mass, numeric_gradient
+
+# Rows times entries of the head below which the device would wait for the CPU to launch a number-level loss: its three products
+# then take less than about 10 ms on an H200.
+REPLAYED_BELOW = 1e12
 
 
 class RowPass(Protocol):
@@ -57,6 +61,7 @@ class Plan:
     """How the work is done."""
 
     row_pass: RowPass
+    join: Callable[..., None]  # rows_torch.join_, or one like it
     rescale: Callable[[Tensor, Tensor], None]  # multiplies in place
     chunk: int  # rows of logits at a time
     accumulate: torch.dtype  # of the head's gradient, summed over chunks
@@ -73,6 +78,14 @@ class Labels:
     num_items: float | Tensor | None
     num_numeric: float | Tensor | None
     with_mass: bool  # whether the mass on numeric tokens is asked for
+
+
+class _Passed(NamedTuple):
+    """A chunk of rows after the pass over them."""
+
+    chunk: slice
+    grad: Tensor  # [R, V]: the logits, turned into their gradient
+    sums: rows_torch.RowSums
 
 
 class FusedObjective(torch.autograd.Function):
@@ -158,40 +171,73 @@ class _Run:
     def forward(self) -> tuple[Tensor | None, ...]:
         """Loss, cross-entropy, numeric term, the counts of both, and the mass; the gradients are left on self."""
         objective, loss = self.objective, self.objective.numeric_loss
+        seen: rows_torch.RowSums | None = None
+        ce: Tensor | None = None
+        if loss.uses_lse or (objective.scale == "match_ce" and len(self.chunks) > 1):
+            # What the numeric gradient waits for must be known before the first gradient is written.
+            seen = self._row_sums()
+            ce = divide(seen.nll.sum(), self.items)
         side = SideStream(self.device)
-        sums = self._row_sums() if loss.uses_lse else self._cross_entropy()
+        products = self._products()
+        early = None if loss.uses_lse or not self.chunks else self._pass_chunk(*next(products))
+        # Whole numbers take the CPU long to read.
+        head_early = early is not None and self.needs_grad and loss.level == "number"
+        if early is not None and head_early:
+            self._head_back(early.grad, early.chunk)
         with side:
-            targets, numeric = self._read_labels()
+            targets, packed, numeric = self._read_labels()
             z = self._numeric_logits()
-        if loss.uses_lse:
-            side.wait_for_current()
-        with side:
-            above, rest = z, None
-            if loss.uses_lse:  # a shift of a row's logits changes no loss, and near 0 less is rounded away
-                assert sums.log_rest is not None
-                above, rest = z - sums.top[self.numeric_rows, None], sums.log_rest[self.numeric_rows].double()
-                rest = rest.clamp_min(torch.finfo(z.dtype).min)
-            total, dz, d_rest = numeric_gradient(loss, above, rest, targets, needs_grad=self.needs_grad)
+            total, dz = self._numeric_gradient(z, targets, packed, seen)
             count = objective.denominator(self.items, numeric)
             term = divide(total, count)
-        ce = divide(sums.nll.sum(), self.items)
-        factor = objective.factor(ce, term)
-        if dz is not None:
-            numeric_share = self._scalar(self.gain * factor, count)
-            change = dz * numeric_share
-            if rest is not None and d_rest is not None:
-                wanted = (numeric_share * by_softmax(d_rest, sums.log_total[self.numeric_rows] - rest)).to(self.dtype)
-                self.by_softmax = torch.zeros_like(sums.top).index_copy(0, self.numeric_rows, wanted)
-                self._cross_entropy()
-                # The pass over rows gave this share of the softmax to the numeric columns too.
-                change -= (above - sums.log_total[self.numeric_rows, None]).exp() * wanted[:, None]
-            self._add_numeric(change, z)
+        if ce is None and objective.scale == "match_ce":
+            ce = divide(self.share.new_zeros(()) if early is None else early.sums.nll.sum(), self.items)  # of the only chunk
+        numeric_share = self._scalar(self.gain * objective.factor(ce, term), count)
+        if self.by_softmax is not None:
+            self.by_softmax *= numeric_share
+        parts = []
+        for at in range(len(self.chunks)):
+            passed = early if early is not None else self._pass_chunk(*next(products))
+            parts.append(passed.sums)
+            if dz is not None:
+                mine = slice(self.edges[at], self.edges[at + 1])
+                self._join(passed, z[mine], dz[mine], self.numeric_rows[mine], numeric_share)
+                self._hidden_back(passed.grad, passed.chunk)
+                if at == 0 and head_early:
+                    self._head_back_at_columns(passed, dz[mine] * numeric_share, z[mine], self.numeric_rows[mine])
+                else:
+                    self._head_back(passed.grad, passed.chunk)
+            early = None
+            del passed  # or it would keep the logits
+        del products
         self._finish()
+        sums = self._all_rows(parts)
+        ce = divide(sums.nll.sum(), self.items)
         mass = None
         if self.labels.with_mass:
             rows = self.numeric_rows
-            mass = mean_mass(loss, z - sums.top[rows, None], sums.log_total[rows], targets)
-        return ce + factor * term, ce, term, self._scalar(self.items), self._scalar(numeric), mass
+            targets = targets if packed is None else targets.unpacked(packed[:, : targets.slots])
+            mass = mean_mass(loss, z[: rows.shape[0]] - sums.top[rows, None], sums.log_total[rows], targets)
+        return ce + objective.factor(ce, term) * term, ce, term, self._scalar(self.items), self._scalar(numeric), mass
+
+    def _numeric_gradient(
+        self, z: Tensor, targets: Targets, packed: Tensor | None, seen: rows_torch.RowSums | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """The numeric sum and its gradient by ``z``; that by all other logits is left on self, to be scaled."""
+        loss = self.objective.numeric_loss
+        if packed is not None:
+            total, dz = replayed_gradient(loss, z, targets, packed)
+            return total, dz
+        above, rest = z, None
+        if loss.uses_lse:  # a shift of a row's logits changes no loss, and near 0 less is rounded away
+            assert seen is not None and seen.log_rest is not None
+            above, rest = z - seen.top[self.numeric_rows, None], seen.log_rest[self.numeric_rows].double()
+            rest = rest.clamp_min(torch.finfo(z.dtype).min)
+        total, grad, d_rest = numeric_gradient(loss, above, rest, targets, needs_grad=self.needs_grad)
+        if d_rest is not None and rest is not None and seen is not None:
+            wanted = by_softmax(d_rest, seen.log_total[self.numeric_rows] - rest).to(self.dtype)
+            self.by_softmax = torch.zeros_like(seen.top).index_copy(0, self.numeric_rows, wanted)
+        return total, grad
 
     def _here(self, tensor: Tensor) -> Tensor:
         return tensor.to(self.device, non_blocking=True)
@@ -203,20 +249,14 @@ class _Run:
         value = value if isinstance(value, Tensor) else torch.full((), value, dtype=self.dtype, device=self.device)
         return divide(value, count)
 
-    def _cross_entropy(self) -> rows_torch.RowSums:
-        """Sums over all rows and, if a gradient is wanted, those of hidden states and head without the numeric term."""
-        parts = []
-        for chunk, logits in self._products():
-            by_softmax = None if self.by_softmax is None else self.by_softmax[chunk]
-            arguments = (logits, self.targets_of_rows[chunk], self.share, by_softmax, self.head, self.objective.label_smoothing)
-            if self.needs_grad and self.d_bias is not None:
-                # A bias that learns needs sums over rows before they are rounded, which only the torch pass has.
-                parts.append(rows_torch.cross_entropy_rows_(*arguments, write=True, d_bias=self.d_bias))
-            else:
-                parts.append(self.plan.row_pass(*arguments, write=self.needs_grad))
-            if self.needs_grad:
-                self._products_back(logits, chunk)
-        return self._all_rows(parts)
+    def _pass_chunk(self, chunk: slice, logits: Tensor) -> _Passed:
+        """Turn a chunk's logits into their gradient if one is wanted, and sum over its rows."""
+        by_softmax = None if self.by_softmax is None else self.by_softmax[chunk]
+        arguments = (logits, self.targets_of_rows[chunk], self.share, by_softmax, self.head, self.objective.label_smoothing)
+        if self.needs_grad and self.d_bias is not None:
+            # A bias that learns needs sums over rows before they are rounded, which only the torch pass has.
+            return _Passed(chunk, logits, rows_torch.cross_entropy_rows_(*arguments, write=True, d_bias=self.d_bias))
+        return _Passed(chunk, logits, self.plan.row_pass(*arguments, write=self.needs_grad))
 
     def _row_sums(self) -> rows_torch.RowSums:
         """Sums over all rows, those of the tokens that the numeric loss does not read among them, and no gradient."""
@@ -251,8 +291,11 @@ class _Run:
             joined([part.log_rest for part in parts if part.log_rest is not None]),
         )
 
-    def _read_labels(self) -> tuple[Targets, float | Tensor]:
-        """Targets and their count; also where the numeric rows stand, in the batch and among the rows that are left."""
+    def _read_labels(self) -> tuple[Targets, Tensor | None, float | Tensor]:
+        """Targets, on the device, and their count; or on the CPU, and packed on the device, to replay a recording with.
+
+        Also where the numeric rows stand, in the batch and among the rows that are left.
+        """
         labels, loss = self.labels, self.objective.numeric_loss
         targets = loss.targets(
             labels.ids,
@@ -264,51 +307,88 @@ class _Run:
         assert targets.rows is not None
         units = loss.units(targets).item() if labels.num_numeric is None else labels.num_numeric
         kept = None if self.kept is None else torch.searchsorted(self.kept, targets.rows)
-        targets = targets.to(self.device)
-        assert targets.rows is not None
-        self.rows_in_batch = targets.rows
-        self.numeric_rows = targets.rows if kept is None else self._here(kept)
-        return targets, units
+        numeric_on_cpu = targets.rows if kept is None else kept
+        size = targets.slots
+        packed: Tensor | None = None
+        if self._replays(size):
+            if targets.counts is None:
+                targets = replace(targets, counts=torch.ones(size, dtype=torch.bool))
+            packed = self._here(targets.packed(padded_size(size), pin_memory=self.device.type == "cuda"))
+            rows = packed[0]
+        else:
+            targets = targets.to(self.device)
+            assert targets.rows is not None
+            rows = targets.rows
+        numeric_rows = rows if kept is None else self._here(F.pad(kept, (0, rows.shape[0] - size)))
+        self.padded_rows, self.numeric_rows = numeric_rows, numeric_rows[:size]
+        edges = torch.tensor([*(chunk.start for chunk in self.chunks), self.h.shape[0]])
+        self.edges: list[int] = torch.searchsorted(numeric_on_cpu, edges).tolist()
+        return targets, packed, units
+
+    def _replays(self, rows: int) -> bool:
+        """Whether the numeric gradient of that many rows is replayed from a recording."""
+        loss, work = self.objective.numeric_loss, self.h.shape[0] * self.head.weight.numel()
+        few = work < REPLAYED_BELOW and 0 < rows * loss.columns.shape[0] <= LARGEST
+        return self.device.type == "cuda" and self.needs_grad and loss.replayable and few
 
     def _numeric_logits(self) -> Tensor:
         """``z [P, N]``, rounded as the chunks' logits are: a softmax over both must not find two values of one logit."""
         columns = self.objective.numeric_loss.columns
         padded = F.pad(columns, (0, -columns.shape[0] % 8))  # matrix units want multiples of 8
-        self.numeric_h, self.numeric_weight = take(self.h, self.numeric_rows), take(self.head.weight, padded)
-        raw = self.numeric_h @ self.numeric_weight.T
+        raw = take(self.h, self.padded_rows) @ take(self.head.weight, padded).T
         return self.head.shaped(raw[:, : columns.shape[0]].to(self.dtype), columns).contiguous()
 
-    def _add_numeric(self, change: Tensor, z: Tensor) -> None:
-        """Add what a gradient ``change [P, N]`` of the numeric logits means for hidden states, head and bias."""
-        columns = self.objective.numeric_loss.columns
-        grad = self.head.unshaped(change, z)
+    def _join(self, passed: _Passed, z: Tensor, dz: Tensor, rows: Tensor, numeric_share: Tensor) -> None:
+        """Write the whole gradient at the numeric columns of this chunk's numeric rows."""
+        columns, sums, labels = self.objective.numeric_loss.columns, passed.sums, self.targets_of_rows[passed.chunk]
+        local = rows - passed.chunk.start if passed.chunk.start else rows
+        shares, smoothing = (self.share, numeric_share), self.objective.label_smoothing
+        self.plan.join(passed.grad, local, columns, z, dz, sums.top, sums.log_total, labels, *shares, self.head, smoothing)
         if self.d_bias is not None:
-            self.d_bias.index_add_(0, columns, grad.sum(0))
-        grad = F.pad(grad.to(self.h.dtype), (0, -columns.shape[0] % 8))
-        if self.d_hidden is not None:
-            self.d_hidden.index_add_(0, self.rows_in_batch, grad @ self.numeric_weight)
-        if self.d_weight is not None:
-            update = mm_wide(grad.T, self.numeric_h)[: columns.shape[0]]
-            self.d_weight.index_add_(0, columns, update.to(self.d_weight.dtype))
+            change = dz * numeric_share
+            if self.by_softmax is not None:  # which the pass over rows gave these columns too
+                p = (z - (sums.top + sums.log_total)[local, None]).exp()
+                change = change - p * self.by_softmax[rows, None]
+            self.d_bias.index_add_(0, columns, self.head.unshaped(change, z).sum(0))
 
-    def _products_back(self, grad: Tensor, rows: slice) -> None:
-        """Turn a chunk's gradient into those of hidden states and head."""
-        wants_hidden, wants_weight, _ = self.wanted
-        weight, h = self.head.weight, self.h[rows]
-        if wants_hidden:
-            if self.d_hidden is None:
-                self.d_hidden = torch.empty_like(self.hidden) if self.rows is None else torch.zeros_like(self.hidden)
-            if self.rows is None:
-                torch.mm(grad, weight, out=self.d_hidden[rows])
-            else:
-                self.d_hidden.index_copy_(0, self.rows[rows], grad @ weight)
-        if wants_weight:
-            if self.d_weight is not None:
-                add_mm_(self.d_weight, grad.T, h)
-            elif weight.dtype != torch.float16 and (len(self.chunks) == 1 or self.plan.accumulate == weight.dtype):
-                self.d_weight = grad.T @ h
-            else:
-                self.d_weight = mm_wide(grad.T, h)
+    def _hidden_back(self, grad: Tensor, chunk: slice) -> None:
+        """Turn a chunk's gradient into that of its hidden states."""
+        if not self.wanted[0]:
+            return
+        if self.d_hidden is None:
+            self.d_hidden = torch.empty_like(self.hidden) if self.rows is None else torch.zeros_like(self.hidden)
+        if self.rows is None:
+            torch.mm(grad, self.head.weight, out=self.d_hidden[chunk])
+        else:
+            self.d_hidden.index_copy_(0, self.rows[chunk], grad @ self.head.weight)
+
+    def _head_back(self, grad: Tensor, chunk: slice) -> None:
+        """Add a chunk's gradient of the head."""
+        if not self.wanted[1]:
+            return
+        h, dtype = self.h[chunk], self.head.weight.dtype
+        if self.d_weight is not None:
+            add_mm_(self.d_weight, grad.T, h)
+        elif dtype != torch.float16 and (len(self.chunks) == 1 or self.plan.accumulate == dtype):
+            self.d_weight = grad.T @ h
+        else:
+            self.d_weight = mm_wide(grad.T, h)
+
+    def _head_back_at_columns(self, passed: _Passed, change: Tensor, z: Tensor, rows: Tensor) -> None:
+        """Bring the head's gradient, made of a chunk before the numeric term joined it, up to date.
+
+        In the head's own dtype the rows in question are computed again, so that they are rounded once; a wider sum takes what
+        has changed.
+        """
+        if self.d_weight is None:
+            return
+        columns = self.objective.numeric_loss.columns
+        if self.d_weight.dtype == self.h.dtype:
+            again = mm_wide(passed.grad.index_select(1, columns).T, self.h[passed.chunk])
+            self.d_weight[columns] = again.to(self.d_weight.dtype)
+        else:
+            grad = self.head.unshaped(change, z).to(self.h.dtype)
+            self.d_weight.index_add_(0, columns, mm_wide(grad.T, take(self.h, rows)).to(self.d_weight.dtype))
 
     def _finish(self) -> None:
         """Zeros where there was nothing to learn from; the head's gradient in its own dtype, where that holds the gain."""
@@ -326,66 +406,3 @@ def chunks(rows: int, most: int) -> list[slice]:
     pieces = -(-rows // most)
     size = min(most, -(-rows // max(1, pieces * 128)) * 128)
     return [slice(start, min(start + size, rows)) for start in range(0, rows, max(1, size))]
-
-
-@contextmanager
-def one_thread(device: torch.device) -> Iterator[None]:
-    """Keep the CPU to this thread where it only reads labels: waking the others can take longer than a GPU's whole step."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1 if device.type == "cuda" else before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-@cache
-def _second_stream(device: torch.device) -> torch.cuda.Stream:
-    # What is small goes first: beside a large kernel that fills the device it would wait for its end.
-    return torch.cuda.Stream(device, priority=-1)
-
-
-class SideStream:
-    """Run the body on a second CUDA stream; no-op on a CPU.
-
-    It waits for the current stream when it is made, and the current stream waits for it when its body ends, so that memory
-    that one hands to the other is never reused too early.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self.stream = _second_stream(device) if device.type == "cuda" else None
-        self.device = device
-        self.wait_for_current()
-
-    def wait_for_current(self) -> None:
-        """Let the side stream wait for all that is queued on the current one."""
-        if self.stream is not None:
-            self.stream.wait_stream(torch.cuda.current_stream(self.device))
-
-    def __enter__(self) -> None:
-        self.entered = torch.cuda.stream(self.stream)
-        self.entered.__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        self.entered.__exit__(*error)
-        if self.stream is not None:
-            torch.cuda.current_stream(self.device).wait_stream(self.stream)
-
-
-def mm_wide(a: Tensor, b: Tensor) -> Tensor:
-    """``a @ b`` of half-precision matrices, with the result in float32."""
-    if a.dtype == wide(a.dtype):
-        return a @ b
-    if a.device.type == "cuda":
-        return torch.mm(a, b, out_dtype=torch.float32)
-    return a.float() @ b.float()
-
-
-def add_mm_(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """``total += a @ b``, where ``total`` may be wider than the factors."""
-    if total.dtype == a.dtype:
-        total.addmm_(a, b)
-    elif a.device.type == "cuda":
-        torch.addmm(total, a, b, out_dtype=total.dtype, out=total)
-    else:
-        total.addmm_(a.to(total.dtype), b.to(total.dtype))

@@ -70,6 +70,31 @@ def cross_entropy_rows_(
     return RowSums(top, log_total, nll, None if without is None else log_rest)
 
 
+def join_(
+    logits: Tensor,
+    rows: Tensor,
+    columns: Tensor,
+    z: Tensor,
+    dz: Tensor,
+    top: Tensor,
+    log_total: Tensor,
+    labels: Tensor,
+    share: Tensor,
+    numeric_share: Tensor,
+    head: Head,
+    smoothing: float,
+) -> None:
+    """Write the whole gradient of ``rows [P]`` of a chunk at ``columns [N]``: cross-entropy's and the numeric term's.
+
+    Cross-entropy's part is computed anew from ``z [P, N]``, so that the sum is rounded once. ``dz [P, N]`` is the gradient
+    of the numeric sum, ``numeric_share`` (0-d) what that sum counts in the loss.
+    """
+    grad = (z - top[rows][:, None] - log_total[rows][:, None]).exp() * share + dz * numeric_share
+    at_label = columns == labels[rows][:, None]
+    grad = grad - torch.where(at_label, (1 - smoothing) * share, 0.0) - share * (smoothing / logits.shape[1])
+    logits[rows[:, None], columns] = head.unshaped(grad, z).to(logits.dtype)
+
+
 def rescale_(tensor: Tensor, factor: Tensor) -> None:
     """``tensor *= factor``, in place."""
     tensor.mul_(factor)

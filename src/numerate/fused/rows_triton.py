@@ -115,6 +115,49 @@ def _cross_entropy_rows(
 
 
 @triton.jit
+def _join(
+    logits,
+    row_stride,
+    rows,
+    columns,
+    z,
+    dz,
+    top,
+    log_total,
+    labels,
+    share,
+    numeric_share,
+    size,
+    vocab_size,
+    smoothing,
+    scale,
+    softcap,
+    SMOOTH: tl.constexpr,
+    SCALED: tl.constexpr,
+    CAPPED: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The numeric columns of one row, or a block of them."""
+    p = tl.program_id(0).to(tl.int64)
+    row = tl.load(rows + p)
+    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < size
+    column = tl.load(columns + at, mask=inside, other=0)
+    weight = tl.load(share)
+    x = tl.load(z + p * size + at, mask=inside, other=-float("inf"))
+    grad = tl.exp(x - tl.load(top + row) - tl.load(log_total + row)) * weight
+    grad += tl.load(dz + p * size + at, mask=inside, other=0.0) * tl.load(numeric_share)
+    if SMOOTH:
+        grad -= smoothing * weight / vocab_size
+    grad = tl.where(column == tl.load(labels + row), grad - (1 - smoothing) * weight, grad)
+    if CAPPED:
+        grad *= 1 - (x / softcap) * (x / softcap)
+    if SCALED:
+        grad *= scale
+    tl.store(logits + row * row_stride + column, grad.to(logits.dtype.element_ty), mask=inside)
+
+
+@triton.jit
 def _scale(tensor, factor, size, BLOCK: tl.constexpr):
     """Multiply by a factor that lies on the device, and leave at once where it is one."""
     by = tl.load(factor)
@@ -169,6 +212,51 @@ def cross_entropy_rows_(
         num_warps=max(4, min(32, block // 512)),
     )
     return RowSums(top, log_total, nll, None if without is None else log_rest)
+
+
+def join_(
+    logits: Tensor,
+    rows: Tensor,
+    columns: Tensor,
+    z: Tensor,
+    dz: Tensor,
+    top: Tensor,
+    log_total: Tensor,
+    labels: Tensor,
+    share: Tensor,
+    numeric_share: Tensor,
+    head: Head,
+    smoothing: float,
+) -> None:
+    """See :func:`numerate.fused.rows_torch.join_`."""
+    size = columns.shape[0]
+    assert z.is_contiguous() and z.shape == dz.shape == (rows.shape[0], size) and rows.is_contiguous()
+    if not rows.shape[0]:
+        return
+    block = min(1024, triton.next_power_of_2(size))
+    _join[(rows.shape[0], triton.cdiv(size, block))](
+        logits,
+        logits.stride(0),
+        rows,
+        columns,
+        z,
+        dz.contiguous(),
+        top,
+        log_total,
+        labels,
+        share,
+        numeric_share,
+        size,
+        logits.shape[1],
+        smoothing,
+        1.0 if head.scale is None else head.scale,
+        1.0 if head.softcap is None else head.softcap,
+        SMOOTH=smoothing > 0,
+        SCALED=head.scale is not None,
+        CAPPED=head.softcap is not None,
+        BLOCK=block,
+        num_warps=max(1, min(4, block // 128)),
+    )
 
 
 def rescale_(tensor: Tensor, factor: Tensor) -> None:

@@ -239,6 +239,11 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
             cost = cost * place_weights(targets, self.places, self.place_sigma, self.numbers).to(cost.dtype)
         return cost if targets.weights is None else cost * targets.weights.to(cost.dtype)
 
+    @property
+    def replayable(self) -> bool:
+        """Whether :meth:`value_and_grad` is many small steps on a GPU, whatever the labels: worth recording."""
+        return False
+
     def value_and_grad(self, z: Tensor, rest: Tensor | None, targets: Targets) -> tuple[Tensor, Tensor, Tensor | None]:
         """The total cost, and its gradients by ``z [P, N]`` and ``rest [P]``, apart from any graph.
 

@@ -160,6 +160,11 @@ class NTILLoss(NumericLoss):
             cost = targets.blank(self.charge_outside(cost, self.log_mass(z, targets.blank(rest)), worst))
         return cost
 
+    @property
+    def replayable(self) -> bool:
+        """With the gradient written out, no noise, and no means over sequences."""
+        return self.outside == "ignore" and self.noise == 0 and self.average == "number"
+
     def value_and_grad(self, z: Tensor, rest: Tensor | None, targets: Targets) -> tuple[Tensor, Tensor, Tensor | None]:
         """The gradient written out, unless mass outside the numeric tokens is charged."""
         if self.outside == "penalize":

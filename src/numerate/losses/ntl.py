@@ -164,6 +164,11 @@ class NTLLoss(NumericLoss):
         cost = torch.where(spans.is_start, cost[targets.group.clamp_min(0)], 0.0)
         return cost if targets.weights is None else cost * targets.weights.to(cost.dtype)
 
+    @property
+    def replayable(self) -> bool:
+        """With the gradient of whole numbers written out."""
+        return self.kind == "number" and self.outside == "ignore"
+
     def value_and_grad(self, z: Tensor, rest: Tensor | None, targets: Targets) -> tuple[Tensor, Tensor, Tensor | None]:
         """For ``kind="number"`` the gradient written out, unless mass outside the numeric tokens is charged."""
         if self.kind != "number" or self.outside == "penalize":

@@ -151,8 +151,7 @@ class NumberLoss(NumericLoss):
             z = torch.where(self.looks_at(spans)[:, None], z, 0.0)
         group = torch.where(digit, spans.number_of, -1)  # [P]
         _, _, token_phi = self._token_phi(z, targets)
-        # The product of the tokens' φ, through their logarithms: a number's tokens are a sum over rows.
-        phi = torch.view_as_real(sum_by(group, torch.log(token_phi), slots).exp())  # [slots, K, 2]
+        phi = torch.view_as_real(self._product(group, token_phi, slots))  # [slots, K, 2]
         sign, says_minus, _ = self._signs(z, targets)  # [slots]
         flip = 1 - 2 * says_minus
         phi = phi * torch.stack([torch.ones_like(flip), flip], -1)[:, None]
@@ -165,6 +164,11 @@ class NumberLoss(NumericLoss):
         cost = torch.where(spans.is_start, cost[group.clamp_min(0)], 0.0)
         return cost if targets.weights is None else cost * targets.weights.to(cost.dtype)
 
+    @property
+    def replayable(self) -> bool:
+        """With the gradient written out."""
+        return self.outside == "ignore"
+
     def value_and_grad(self, z: Tensor, rest: Tensor | None, targets: Targets) -> tuple[Tensor, Tensor, Tensor | None]:
         """The gradient written out, unless mass outside the numeric tokens is charged."""
         if self.outside == "penalize":
@@ -176,7 +180,7 @@ class NumberLoss(NumericLoss):
         group = torch.where(spans.is_digit, spans.number_of, -1)  # [P]
         at = group.clamp_min(0)
         p, column, token_phi = self._token_phi(z, targets)
-        phi = sum_by(group, torch.log(token_phi), slots).exp()  # [slots, K]
+        phi = self._product(group, token_phi, slots)  # [slots, K]
         sign, says_minus, decides = self._signs(z, targets)
         flip = 1 - 2 * says_minus
         label_phi = torch.view_as_complex(self._label_phi(group, sign, targets, z.dtype))
@@ -202,6 +206,11 @@ class NumberLoss(NumericLoss):
             by_sign[:, : p.shape[1]] += dz
             dz = by_sign
         return cost.sum(), dz, None
+
+    @staticmethod
+    def _product(group: Tensor, token_phi: Tensor, slots: int) -> Tensor:
+        """The product ``[slots, K]`` of the tokens' φ, through logarithms: a number's tokens are a sum over rows."""
+        return torch.view_as_complex(sum_by(group, torch.view_as_real(torch.log(token_phi)), slots)).exp()
 
     def _token_phi(self, z: Tensor, targets: Targets) -> tuple[Tensor, Tensor, Tensor]:
         """The softmax ``[P, N]``, which columns of ``waves`` each row reads, and its φ ``[P, K]``; 1 where it does not count."""

@@ -29,18 +29,37 @@ class Targets:
         """The same on another device, in one copy that waits for nothing."""
         if device == self.index.device:
             return self
-        parts: dict[str, Any] = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
-        of_spans = {} if self.spans is None else vars(self.spans)
-        every = [*parts.values(), *of_spans.values()]
-        packed = torch.empty((len(every), self.slots), dtype=torch.int64, pin_memory=device.type == "cuda")
-        torch.stack([value.view(torch.int64) if value.itemsize == 8 else value.long() for value in every], out=packed)
-        rows = packed.to(device, non_blocking=True)
-        moved = iter(
-            row.view(value.dtype) if value.itemsize == 8 else row.to(value.dtype) for row, value in zip(rows, every, strict=True)
-        )
-        parts = {name: next(moved) for name in parts}
-        spans = None if self.spans is None else replace(self.spans, **{name: next(moved) for name in of_spans})
-        return replace(self, spans=spans, **parts)
+        return self.unpacked(self.packed(pin_memory=device.type == "cuda").to(device, non_blocking=True))
+
+    def packed(self, size: int | None = None, *, pin_memory: bool = False) -> Tensor:
+        """All tensors as the rows of one, ``[.., P]`` of int64, ``rows`` first.
+
+        With a larger ``size`` it holds that many columns; those beyond P say that their row belongs to no number, and does not
+        count if there are ``counts``.
+        """
+        tensors = self._tensors()
+        packed = torch.zeros((len(tensors), size or self.slots), dtype=torch.int64, pin_memory=pin_memory)
+        for name in ("spans.index", "spans.number_of"):
+            if name in tensors:
+                packed[list(tensors).index(name), self.slots :] = -1
+        values = [value.view(torch.int64) if value.itemsize == 8 else value.long() for value in tensors.values()]
+        packed[:, : self.slots] = torch.stack(values)
+        return packed
+
+    def unpacked(self, packed: Tensor) -> Self:
+        """Targets with the tensors that :meth:`packed` made of these, perhaps more rows, on the device of ``packed``."""
+        tensors = self._tensors()
+        moved = {
+            name: row.view(value.dtype) if value.itemsize == 8 else row.to(value.dtype)
+            for (name, value), row in zip(tensors.items(), packed, strict=True)
+        }
+        of_spans = {name.removeprefix("spans."): value for name, value in moved.items() if name.startswith("spans.")}
+        own = {name: value for name, value in moved.items() if not name.startswith("spans.")}
+        return replace(self, spans=None if self.spans is None else replace(self.spans, **of_spans), **own)
+
+    def _tensors(self) -> dict[str, Tensor]:
+        own = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+        return own if self.spans is None else own | {f"spans.{name}": value for name, value in vars(self.spans).items()}
 
     @property
     def slots(self) -> int:
