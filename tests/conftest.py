@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -66,6 +67,12 @@ def encode_batch(lines: Sequence[str], texts: Mapping[str, int]) -> Tensor:
     rows = [encode(line, texts) for line in lines]
     length = max(len(row) for row in rows)
     return torch.tensor([row + [-100] * (length - len(row)) for row in rows])
+
+
+def shared_tokenizers() -> dict[str, Path]:
+    """The ``tokenizer.json.gz`` files of a folder ``shared/tokenizers`` beside the project or above it, by name; often none."""
+    folders = [folder / "shared" / "tokenizers" for folder in Path(__file__).parents]
+    return {file.name.split(".")[0]: file for folder in folders for file in sorted(folder.glob("*.tokenizer.json.gz"))}
 
 
 BATCHES: dict[str, Tensor] = {

@@ -13,10 +13,10 @@ import sentencepiece
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from conftest import shared_tokenizers
 from numerate import NumericVocab, tokenizers
 from numerate.tokenizers import PACKAGED, load_tokenizer, packaged_file
 
-ROOT = Path(__file__).parents[1]
 SENTENCE = "It is 12345.678, -7 and 1,000"
 TEXTS = [
     SENTENCE,
@@ -90,15 +90,12 @@ class TestPackaged:
             load_tokenizer(name)
 
 
-SHARED = [folder / "shared" / "tokenizers" for folder in (ROOT, ROOT.parent)]
-
-
 @pytest.mark.parametrize(("name", "size"), [("llama3", 1110), ("qwen2_5", 10), ("gpt2", 1691)])
 def test_other_real_tokenizers(name: str, size: int):
-    files = [file for folder in SHARED if (file := folder / f"{name}.tokenizer.json.gz").is_file()]
-    if not files:
+    files = shared_tokenizers()
+    if name not in files:
         pytest.skip("no shared/tokenizers here")
-    assert NumericVocab.from_tokenizer(load_tokenizer(files[0])).size == size
+    assert NumericVocab.from_tokenizer(load_tokenizer(files[name])).size == size
 
 
 @pytest.fixture

@@ -107,7 +107,7 @@ def _charged(cost: Tensor, mass: Tensor, worst: float) -> Tensor:
 
 
 def _place_weights(number: Number, places: str, sigma: float, numbers: str) -> list[float]:
-    right = [exponent - number.last for exponent in number.exponents]  # digits to each token's right
+    right = [number.right(j) for j in range(len(number.tokens))]  # digits to each token's right
     if places == "exponential":
         return [(1 + sigma) ** (min(k, 15) if numbers == "values" else k) for k in right]
     if places == "linear":

@@ -128,8 +128,9 @@ class NumberLoss(NumericLoss):
         rows = [self.frequency[:, None] * lead for lead in self._leads(vocab)]
         if self.lead_widths:
             span = DEPTH * PER_DECADE + self.frequencies
-            deep = lowest * torch.pow(10.0, (torch.arange(span, dtype=torch.float64) / PER_DECADE - DEPTH))
-            rows += [deep[:, None] * values, deep[:, None] * values * torch.pow(10.0, -widths)]
+            # A decade more after the point: the first digit of .5 counts in tenths of itself.
+            deep = lowest * torch.pow(10.0, (torch.arange(span + PER_DECADE, dtype=torch.float64) / PER_DECADE - DEPTH))
+            rows += [deep[:span, None] * values, deep[:, None] * values * torch.pow(10.0, -widths)]
         return torch.cat(rows)
 
     def _leads(self, vocab: NumericVocab) -> Tensor:
@@ -188,7 +189,7 @@ class NumberLoss(NumericLoss):
         table = len(self.lead_widths) * self.frequencies
         fraction_table = table + DEPTH * PER_DECADE + self.frequencies
         deep = torch.where(spans.is_fraction, fraction_table, table) + (DEPTH + shift.clamp_min(-DEPTH)) * PER_DECADE
-        return torch.where(spans.is_start, lead, deep), spans.is_digit & near
+        return torch.where(spans.is_start & ~spans.is_fraction, lead, deep), spans.has_place & near
 
     def _signs(self, z: Tensor, targets: Targets) -> tuple[Tensor, Tensor]:
         """The label's sign ``[slots]``, ±1, and the expected sign of the prediction."""
