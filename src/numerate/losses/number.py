@@ -91,8 +91,9 @@ class NumberLoss(NumericLoss):
         frequencies: int = 44,
         *,
         outside: Outside | None = None,
+        thousands: bool = False,
     ) -> None:
-        super().__init__(vocab, outside=outside)
+        super().__init__(vocab, outside=outside, thousands=thousands)
         self.beta = check_number("beta", beta, least=0.0)
         lowest = check_number("lowest", lowest, above=0.0)
         if not isinstance(frequencies, int) or frequencies < 1:
