@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 from conftest import shared_tokenizers
 from numerate import NumberSpans, NumericVocab
 from numerate.models import tiny_tokenizer
+from numerate.reference_numbers import numbers_reference
 from numerate.tokenizers import PACKAGED, load_tokenizer, packaged_file
 
 PAGE = (Path(__file__).parents[1] / "docs" / "numbers.md").read_text(encoding="utf-8")
@@ -53,6 +56,12 @@ TOKENIZERS: dict[str, Callable[[], Any]] = {
 }
 
 
+@cache
+def loaded(name: str) -> tuple[Any, NumericVocab]:
+    tokenizer = TOKENIZERS[name]()
+    return tokenizer, NumericVocab.from_tokenizer(tokenizer)
+
+
 def test_the_page_has_its_tables() -> None:
     assert len(ROWS) > 100
     assert {thousands for *_, thousands in ROWS} == {True, False}
@@ -68,8 +77,7 @@ def read_all(tokenizer: Any, vocab: NumericVocab, texts: list[str], **options: A
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 def test_every_row_of_the_tables(name: str) -> None:
-    tokenizer = TOKENIZERS[name]()
-    vocab = NumericVocab.from_tokenizer(tokenizer)
+    tokenizer, vocab = loaded(name)
     for thousands in (False, True):
         rows = [(text, numbers) for text, numbers, grouped in ROWS if grouped == thousands]
         if name.startswith("tiny"):  # its alphabet is ASCII
@@ -82,3 +90,31 @@ def test_every_row_of_the_tables(name: str) -> None:
             if read != pytest.approx(numbers, rel=1e-15)
         ]
         assert not wrong
+
+
+@cache
+def random_texts(count: int) -> list[tuple[str, list[float], list[float]]]:
+    """Texts of digits and marks with their numbers, one character at a time, without and with thousands."""
+    alphabet = "0123456789" * 2 + "...,,---−–+eEeE$€(()%x  =\n"
+    characters = {character: token_id for token_id, character in enumerate(sorted(set(alphabet)))}
+    vocab = NumericVocab.from_texts(characters, len(characters))
+    rng = random.Random(0)
+    texts = ["".join(rng.choices(alphabet, k=rng.randint(1, 9))) for _ in range(count)]
+    texts = [text for text in texts if not re.search(r"[eE][-+−–]?[0-9]{3}", text)]  # may be beyond float64
+
+    def numbers(text: str, thousands: bool) -> list[float]:
+        labels = [characters[character] for character in text]
+        return [float(number.value) for number in numbers_reference(labels, vocab, thousands=thousands)]
+
+    return [(text, numbers(text, False), numbers(text, True)) for text in texts]
+
+
+@pytest.mark.parametrize("name", [name for name in TOKENIZERS if not name.startswith("tiny")])
+def test_every_tokenizer_reads_the_same(name: str) -> None:
+    """However it merges the characters of a text, the numbers are those of the text."""
+    tokenizer, vocab = loaded(name)
+    rows = random_texts(1500)
+    for thousands in (False, True):
+        found = read_all(tokenizer, vocab, [text for text, *_ in rows], thousands=thousands)
+        pairs = [(text, read, numbers[thousands]) for (text, *numbers), read in zip(rows, found, strict=True)]
+        assert not [pair for pair in pairs if pair[1] != pytest.approx(pair[2], rel=1e-14)]

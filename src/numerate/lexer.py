@@ -134,8 +134,8 @@ def _hyphen(tokens: Tokens) -> Tensor:
 def _powers(tokens: Tokens, glued_digit: Tensor, run_on: Tensor, point: Tensor, *, needed: bool) -> Powers | None:
     """Find powers of ten: ``e``, a sign or none, and one to three digits, directly behind digits.
 
-    A further point or ``e`` behind its digits, or an ``e`` before the digits it follows, means something else: 1e5e3 is 1, 5 and 3.
-    None on a CPU where no ``e`` follows a digit, unless it is ``needed``.
+    A further point or ``e`` behind its digits, or an ``e`` before the digits it follows, means something else: 1e5e3 is 1,
+    5 and 3. None on a CPU where no ``e`` follows a digit, unless it is ``needed``.
     """
     letter = tokens.match(EXPONENT, before=DIGITS)
     if letter.device.type == "cpu" and not torch.compiler.is_compiling() and not needed and not bool(letter.any()):

@@ -284,6 +284,8 @@ def _find(
 
     ``inner`` tells where that one is in the same document, ``next_to`` where it is also the one before it in ``index``.
     """
+    if thousands and numbers == "runs":
+        raise ValueError("thousands=True has no meaning for numbers='runs', which end at a comma: expected numbers='values'.")
     unspaced = (flags & SPACED) == 0
     digit = index >= 0
     safe = index.clamp_min(0)
