@@ -65,7 +65,8 @@ _EXPONENT = r"(?:[eE][-+]?\d+)?"
 _ENDED = rf"\w{re.escape(CLOSERS)}"  # behind one of these, no number begins
 _DECIMAL = rf"(?:\d+(?:\.\d+)?|(?<![{_ENDED}.])\.\d+){_EXPONENT}"
 _NUMERAL = rf"(?:\d{{1,3}}(?:,\d{{3}})+(?!\d)(?:\.\d+)?{_EXPONENT}|{_DECIMAL})"
-# After a letter, a digit, a closing bracket or a dash, or one of them and a currency, a dash is a hyphen, a range or a subtraction.
+# After a letter, a digit, a closing bracket or a dash, or one of them and a currency, a dash is a hyphen, a range or a
+# subtraction.
 _SIGN = rf"(?<![-{_ENDED}])(?<![-{_ENDED}][{CURRENCIES}])[-+]"
 
 _CURRENCY = rf"(?:\\?[{CURRENCIES}])?"
