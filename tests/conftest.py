@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -40,9 +41,33 @@ MARKS = _numbered("x", *"0123456789", ".", "-", ",", " ", "(", ")", "(-", " -")
 CHUNKS = _numbered(
     *MARKS, "10", "12", "45", "05", "00", "99", "123", "007", "678", "000", "999", " 5", " 12"
 )  # one to three digits a token, some with leading zeros or a leading space
+SIGNS = _numbered(
+    *CHUNKS,
+    "e",
+    "E",
+    "e-",
+    "E+",
+    "+",
+    "−",
+    "$",
+    "€",
+    "-$",
+    "$-",
+    "-.",
+    "$.",
+    "(.",
+    "=-$",
+    " .",
+    " $",
+    "..",
+    "x-",
+    "%",
+    "5x",
+    "−.",
+)  # what can stand before a number, and in its power of ten
 RATINGS = {3: 0.5, 4: 1.0, 5: 2.0, 6: 2.5, 8: 4.0, 9: 30.0}
 
-TEXTS: dict[str, dict[str, int]] = {"digits": DIGITS, "marks": MARKS, "chunks": CHUNKS}
+TEXTS: dict[str, dict[str, int]] = {"digits": DIGITS, "marks": MARKS, "chunks": CHUNKS, "signs": SIGNS}
 VOCABS: dict[str, NumericVocab] = {
     **{name: NumericVocab.from_texts(texts, vocab_size=len(texts)) for name, texts in TEXTS.items()},
     "ratings": NumericVocab.from_values(RATINGS, vocab_size=12),
@@ -68,10 +93,17 @@ def encode_batch(lines: Sequence[str], texts: Mapping[str, int]) -> Tensor:
     return torch.tensor([row + [-100] * (length - len(row)) for row in rows])
 
 
+def shared_tokenizers() -> dict[str, Path]:
+    """The ``tokenizer.json.gz`` files of a folder ``shared/tokenizers`` beside the project or above it, by name; often none."""
+    folders = [folder / "shared" / "tokenizers" for folder in Path(__file__).parents]
+    return {file.name.split(".")[0]: file for folder in folders for file in sorted(folder.glob("*.tokenizer.json.gz"))}
+
+
 BATCHES: dict[str, Tensor] = {
     "digits": encode_batch(["x12y", "007", "5x9"], DIGITS),
     "marks": encode_batch(["x -12.5", "(-7)3-5", "0.98 41"], MARKS),
     "chunks": encode_batch(["-12345.678", "007.05 5x", "1.2.3 12(-9"], CHUNKS),
+    "signs": encode_batch(["-$12.5e-3(", " .678−.5e12", "x-1.5E+007x", "$-.05e5.1"], SIGNS),
     "ratings": torch.tensor([[3, 9, 0, -100], [8, 8, 5, 4]]),
 }
 

@@ -123,11 +123,23 @@ class TestErrors:
         assert isinstance(result.exception, FileNotFoundError)
 
     def test_a_closed_pipe_is_no_error_of_ours(self, run, monkeypatch):
-        def closed(*arguments):
+        def closed(*arguments, **options):
             raise BrokenPipeError
 
         monkeypatch.setattr("numerate.cli.inspect.load_tokenizer", closed)
         assert "error:" not in run("inspect", "mistral").output
+
+    @pytest.mark.parametrize("flags", [[], ["--trust-remote-code"]])
+    def test_remote_code_by_a_flag_alone(self, run, monkeypatch, flags: list[str]):
+        given = []
+
+        def load(name, *, trust_remote_code):
+            given.append(trust_remote_code)
+            raise FileNotFoundError(name)
+
+        monkeypatch.setattr("numerate.cli.inspect.load_tokenizer", load)
+        run("inspect", "someone/some-model", *flags)
+        assert given == [bool(flags)]
 
     def test_a_wrong_call_is_a_usage_error(self, run):
         assert run("inspect").exit_code == 2

@@ -21,7 +21,7 @@ from numerate.reference import REFERENCES, Cost
 NAMES = list(nm.LOSSES)
 REDUCTIONS = ["mean", "sum", "none"]
 NUMBER_LEVEL = ["ntil", "ntl_number", "number"]
-SHARED = {"self", "vocab", "outside", "places", "place_sigma"}
+SHARED = {"self", "vocab", "outside", "places", "place_sigma", "thousands"}
 every_loss = pytest.mark.parametrize("name", NAMES)
 outsides = pytest.mark.parametrize("outside", ["ignore", "penalize"])
 
@@ -147,7 +147,7 @@ def test_equals_its_reference(name: str, dtype: torch.dtype, reduction: str) -> 
     assert torch.allclose(grad.double(), true_grad, rtol=20 * tolerance.grad, atol=float(true_grad.abs().max()) * tolerance.grad)
 
 
-@pytest.mark.parametrize("vocab", ["marks", "chunks", "ratings"])
+@pytest.mark.parametrize("vocab", ["marks", "chunks", "signs", "ratings"])
 @pytest.mark.parametrize(("name", "settings"), every_setting())
 def test_every_setting_equals_its_reference(name: str, settings: dict[str, Any], vocab: str) -> None:
     labels = BATCHES[vocab]
@@ -182,6 +182,21 @@ def test_long_numbers_equal_the_reference(name: str, settings: dict[str, Any], v
     truth = REFERENCES[name](logits, labels, VOCABS[vocab], **settings).mean
     rtol = 1e-6 if name == "number" else 1e-12
     torch.testing.assert_close(nm.LOSSES[name](VOCABS[vocab], **settings)(logits, labels), truth, rtol=rtol, atol=0)
+
+
+@every_loss
+def test_thousands_reach_every_loss(name: str) -> None:
+    """``1,000`` is one number or two: to number-level losses, and to all others through the places of its digits."""
+    vocab, labels = VOCABS["marks"], torch.tensor([encode("-12,345 1,000", MARKS)])
+    logits = random_logits(labels, vocab)
+    places: dict[str, Any] = {} if name in NUMBER_LEVEL else {"places": "exponential"}
+    costs = [nm.LOSSES[name](vocab, thousands=thousands, **places)(logits, labels) for thousands in (False, True)]
+    assert not torch.equal(*costs)
+    torch.testing.assert_close(costs[0], nm.LOSSES[name](vocab, **places)(logits, labels), rtol=0, atol=0)
+    truth = REFERENCES[name](logits, labels, vocab, thousands=True, **places).mean
+    torch.testing.assert_close(costs[1], truth, rtol=1e-9, atol=0)
+    with pytest.raises(ValueError, match="thousands='yes'.*expected one of False, True"):
+        nm.LOSSES[name](vocab, thousands="yes")
 
 
 @outsides

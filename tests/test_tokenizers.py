@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,13 +11,14 @@ from pathlib import Path
 import gguf
 import pytest
 import sentencepiece
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from conftest import shared_tokenizers
 from numerate import NumericVocab, tokenizers
+from numerate.models import load_model, load_reader
 from numerate.tokenizers import PACKAGED, load_tokenizer, packaged_file
 
-ROOT = Path(__file__).parents[1]
 SENTENCE = "It is 12345.678, -7 and 1,000"
 TEXTS = [
     SENTENCE,
@@ -90,15 +92,12 @@ class TestPackaged:
             load_tokenizer(name)
 
 
-SHARED = [folder / "shared" / "tokenizers" for folder in (ROOT, ROOT.parent)]
-
-
 @pytest.mark.parametrize(("name", "size"), [("llama3", 1110), ("qwen2_5", 10), ("gpt2", 1691)])
 def test_other_real_tokenizers(name: str, size: int):
-    files = [file for folder in SHARED if (file := folder / f"{name}.tokenizer.json.gz").is_file()]
-    if not files:
+    files = shared_tokenizers()
+    if name not in files:
         pytest.skip("no shared/tokenizers here")
-    assert NumericVocab.from_tokenizer(load_tokenizer(files[0])).size == size
+    assert NumericVocab.from_tokenizer(load_tokenizer(files[name])).size == size
 
 
 @pytest.fixture
@@ -128,6 +127,94 @@ class TestFiles:
         monkeypatch.setenv("HOME", str(tmp_path))
         small.save_pretrained(tmp_path / "mine")
         assert load_tokenizer("~/mine").get_vocab() == small.get_vocab()
+
+
+@pytest.fixture
+def no_prompt(monkeypatch):
+    """Fail where somebody is asked."""
+
+    def ask(*args):
+        pytest.fail(f"asked at a prompt: {args}")
+
+    monkeypatch.setattr("builtins.input", ask)
+
+
+REMOTE = """
+import pathlib
+from transformers import PreTrainedTokenizerFast
+pathlib.Path({marker!r}).write_text("ran")
+class Mine(PreTrainedTokenizerFast):
+    pass
+"""
+CONFIGS = {
+    "another class": {"tokenizer_class": "LlamaTokenizerFast", "add_prefix_space": True},
+    "no such class": {"tokenizer_class": "NoSuchTokenizer"},
+    "remote code": {"auto_map": {"AutoTokenizer": ["mine.Mine", "mine.Mine"]}, "tokenizer_class": "Mine"},
+    "more tokens": {"added_tokens_decoder": {"9": {"content": "4", "special": False}}, "additional_special_tokens": ["12"]},
+    "roles it has not": {"eos_token": "12", "pad_token": {"content": "<none>"}, "bos_token": 7},
+    "a list": [],
+    "broken": "{",
+}
+
+
+class TestNamedFile:
+    """What lies beside a named file changes nothing of what it reads."""
+
+    @pytest.fixture
+    def file(self, tmp_path) -> Path:
+        """A byte-level tokenizer of single digits, with a special and a plain added token."""
+        alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+        backend = Tokenizer(models.BPE({token: i for i, token in enumerate(alphabet)}, []))
+        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        backend.decoder = decoders.ByteLevel()
+        backend.add_special_tokens([AddedToken("<end>", lstrip=True)])
+        backend.add_tokens([AddedToken("ab")])
+        backend.save(str(tmp_path / "tokenizer.json"))
+        (tmp_path / "mine.py").write_text(REMOTE.format(marker=str(tmp_path / "marker")))
+        return tmp_path / "tokenizer.json"
+
+    @pytest.mark.parametrize("name", CONFIGS)
+    def test_config_beside_it(self, file: Path, no_prompt, name: str):
+        config = CONFIGS[name]
+        (file.parent / "tokenizer_config.json").write_text(config if isinstance(config, str) else json.dumps(config))
+        raw, loaded = Tokenizer.from_file(str(file)), load_tokenizer(file)
+        for text in [*TEXTS, "a 12.5 <end>abc", "4  <end> -7"]:
+            assert loaded.encode(text) == raw.encode(text).ids, text
+        assert loaded.get_vocab() == raw.get_vocab()
+        assert type(loaded) is PreTrainedTokenizerFast
+        assert (loaded.eos_token, loaded.pad_token, loaded.bos_token) == (None, None, None)
+        assert not (file.parent / "marker").exists()
+
+    def test_roles_of_its_own_special_tokens(self, file: Path):
+        roles = {"eos_token": {"content": "<end>", "lstrip": False}, "pad_token": "<end>", "unk_token": "ab"}
+        (file.parent / "tokenizer_config.json").write_text(json.dumps(roles))
+        raw, loaded = Tokenizer.from_file(str(file)), load_tokenizer(file)
+        assert (loaded.eos_token, loaded.pad_token, loaded.unk_token) == ("<end>", "<end>", None)
+        assert loaded.encode("a <end> ab 12") == raw.encode("a <end> ab 12").ids
+
+    def test_a_folder_with_remote_code_needs_the_flag(self, file: Path, no_prompt, monkeypatch, tmp_path_factory):
+        monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path_factory.mktemp("modules")))
+        (file.parent / "tokenizer_config.json").write_text(json.dumps(CONFIGS["remote code"]))
+        with pytest.raises(ValueError, match=r"comes with Python code.*trust_remote_code=True.*name its tokenizer.json"):
+            load_tokenizer(file.parent)
+        assert not (file.parent / "marker").exists()
+        assert type(load_tokenizer(file.parent, trust_remote_code=True)).__name__ == "Mine"
+        assert (file.parent / "marker").read_text() == "ran"
+
+    @pytest.mark.parametrize("load", [load_reader, load_model])
+    def test_a_model_with_remote_code_needs_the_flag(self, file: Path, no_prompt, load):
+        (file.parent / "config.json").write_text('{"model_type": "mine", "auto_map": {"AutoConfig": "mine.Config"}}')
+        with pytest.raises(ValueError, match=r"model=.* comes with Python code.*--set trust_remote_code=true"):
+            load(str(file.parent))
+        assert not (file.parent / "marker").exists()
+
+    def test_gguf(self, file: Path):
+        write_gguf(file.parent / "model.gguf", "default")
+        alone = load_tokenizer(file.parent / "model.gguf").backend_tokenizer.to_str()
+        (file.parent / "tokenizer_config.json").write_text('{"eos_token": "7", "added_tokens_decoder": {}, "bos_token": "8"}')
+        beside = load_tokenizer(file.parent / "model.gguf")
+        assert beside.backend_tokenizer.to_str() == alone
+        assert (beside.eos_token, beside.bos_token) == ("<|end|>", None)
 
 
 def write_gguf(path: Path, pre: str | None) -> None:
@@ -313,7 +400,21 @@ class TestHub:
         monkeypatch.setattr("huggingface_hub.HfApi.model_info", model_info)
         monkeypatch.setattr(AutoTokenizer, "from_pretrained", lambda *args, **kwargs: calls.append((args, kwargs)) or small)
         assert load_tokenizer("someone/some-model") is small
-        assert calls == [(("someone/some-model",), {"local_files_only": not reachable})]
+        assert calls == [(("someone/some-model",), {"local_files_only": not reachable, "trust_remote_code": False})]
+
+    def test_remote_code_needs_the_flag(self, monkeypatch, no_prompt):
+        """The Hub's own answer is simulated; that transformers raises it where the flag is False is tested with folders."""
+
+        def from_pretrained(*args, trust_remote_code, **kwargs):
+            if not trust_remote_code:
+                raise ValueError("Please pass the argument `trust_remote_code=True`")
+            return "trusted"
+
+        monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *args, **kwargs: None)
+        monkeypatch.setattr(AutoTokenizer, "from_pretrained", from_pretrained)
+        with pytest.raises(ValueError, match="'someone/some-model' comes with Python code.*--trust-remote-code"):
+            load_tokenizer("someone/some-model")
+        assert load_tokenizer("someone/some-model", trust_remote_code=True) == "trusted"
 
 
 def test_nothing_heavy_is_imported_before_it_is_needed():

@@ -61,7 +61,6 @@ class TestFromTokenizer:
         assert vocab.widths.tolist() == [1, 2, 1, 1, 1, 1, 1, 1, 1, 1, 3, 1, 1, 2, 2, 3]
         ids = tokenizer.convert_tokens_to_ids
         assert vocab.minus_ids == tuple(sorted([ids("-"), ids("Ġ-")]))
-        assert vocab.spaced_minus_ids == (ids("Ġ-"),)
         assert vocab.negating_ids == (ids("(-"),)  # not ")-", where the minus follows a closing bracket
         assert vocab.point_ids == (ids("."),)
         assert vocab.comma_ids == (ids(","),)
@@ -77,7 +76,6 @@ class TestFromTokenizer:
         vocab = NumericVocab.from_tokenizer(sentencepiece_like())
         assert vocab.texts == ("0", "1", " 1", "2", "3", "4", "5", "6", "7", "8", "9", " 42")
         assert len(vocab.minus_ids) == 2
-        assert len(vocab.spaced_minus_ids) == 1
 
     def test_bytes_are_no_numbers(self):
         tokenizer = sentencepiece_like()
@@ -291,11 +289,11 @@ class TestKeeping:
     @vocabs
     def test_the_file_is_plain_json(self, vocab: NumericVocab, tmp_path):
         vocab.save(tmp_path / "vocab.json")
-        assert json.loads((tmp_path / "vocab.json").read_text())["format"] == 1
+        assert json.loads((tmp_path / "vocab.json").read_text())["format"] == 2
 
     @pytest.mark.parametrize("text", ["[]", "{}", '{"format": 2}', '{"format": 1, "tokens": []}'])
     def test_another_file(self, text: str):
-        with pytest.raises(ValueError, match="is not a NumericVocab of format 1"):
+        with pytest.raises(ValueError, match="is not a NumericVocab of format 2.*from_tokenizer"):
             NumericVocab.from_json(text)
 
     def test_equal_and_hashable(self):

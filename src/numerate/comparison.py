@@ -99,7 +99,7 @@ def _check_fit(cells: Sequence[RunConfig]) -> int:
     tasks: dict[str, Task] = {}
     for cell in {(cell.model, cell.task, json.dumps(cell.task_settings), cell.name): cell for cell in cells}.values():
         if cell.model not in readers:
-            readers[cell.model] = load_reader(cell.model)
+            readers[cell.model] = load_reader(cell.model, trust_remote_code=cell.trust_remote_code)
         asked = json.dumps([cell.task, cell.task_settings, cell.data, cell.skip_bad])
         if asked not in tasks:
             tasks[asked] = make_task(cell)

@@ -27,6 +27,7 @@ class RunConfig(BaseModel):
     model: str = Field("tiny", description="tiny, tiny-3, tiny-vlm, smollm2, a folder, or a Hub id.")
     adapter: Adapter = Field("none", description="lora or qlora train an adapter instead of all weights.")
     rank: int = Field(16, ge=1, description="Of the adapter.")
+    trust_remote_code: bool = Field(False, description="Run Python code that comes with the model.")
 
     task: str = Field("arithmetic", description="A task by name.")
     task_settings: dict[str, Any] = Field(default_factory=dict, description="Its settings.")
@@ -100,7 +101,7 @@ class RunConfig(BaseModel):
     @property
     def hash(self) -> str:
         """Of what decides the result: the name of the run's folder."""
-        ignored = {"label", "log_every", "save_every", "keep_model", "tensorboard"}
+        ignored = {"label", "log_every", "save_every", "keep_model", "tensorboard", "trust_remote_code"}
         text = json.dumps(self.model_dump(mode="json", exclude=ignored), sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 

@@ -26,7 +26,7 @@ class Reading:
     text: str
     thousands: bool
     tokens: tuple[str, ...]  # a leading space shown as ␣
-    exponents: tuple[int | None, ...]  # of each token's last digit; None where a token has no digits
+    exponents: tuple[int | None, ...]  # of each token's last digit; None where a token has no digits, or those of a power of ten
     numbers: tuple[float, ...]
 
 
@@ -104,6 +104,7 @@ def vocab_facts(tokenizer: Any, vocab: NumericVocab) -> dict[str, str]:
         "minus": count(_tokens(tokenizer, vocab.minus_ids)),
         "minus after others": count(_tokens(tokenizer, vocab.negating_ids)),
         "comma": count(_tokens(tokenizer, vocab.comma_ids)),
+        "power of ten": count(_tokens(tokenizer, vocab.exponent_ids)),
     }
 
 
@@ -111,12 +112,12 @@ def read_text(tokenizer: Any, vocab: NumericVocab, text: str, *, thousands: bool
     """Split a text and read its numbers back."""
     ids = _encode(tokenizer, text)
     spans = NumberSpans.from_labels(ids, vocab, thousands=thousands)
-    exponents = zip(spans.is_digit.tolist(), spans.exponent.tolist(), strict=True)
+    exponents = zip(spans.has_place.tolist(), spans.exponent.tolist(), strict=True)
     return Reading(
         text=text,
         thousands=thousands,
         tokens=_tokens(tokenizer, ids.tolist()),
-        exponents=tuple(exponent if is_digit else None for is_digit, exponent in exponents),
+        exponents=tuple(exponent if has_place else None for has_place, exponent in exponents),
         numbers=tuple(spans.values.tolist()),
     )
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
-from numerate.tokenizers import load_tokenizer, packaged_file
+from numerate.tokenizers import load_tokenizer, needs_remote_code, packaged_file
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -96,6 +96,7 @@ def load_model(
     adapter: Adapter = "none",
     rank: int = 16,
     reader: Reader | None = None,
+    trust_remote_code: bool = False,
 ) -> LoadedModel:
     r"""A model by one of the names above, a folder, or a Hub id. The seed decides the weights of the tiny ones.
 
@@ -107,6 +108,7 @@ def load_model(
             of four bits (needs bitsandbytes).
         rank: of the adapter.
         reader: what :func:`load_reader` gave for this name, if it was called before.
+        trust_remote_code: run Python code that comes with the model. Never asked for at a prompt.
 
     Example:
         >>> loaded = load_model("tiny")
@@ -114,16 +116,17 @@ def load_model(
         ['3+4=', '7']
     """
     name = str(name)
-    reader = load_reader(name) if reader is None else reader
+    reader = load_reader(name, trust_remote_code=trust_remote_code) if reader is None else reader
     torch.manual_seed(seed)
-    model = _named(name, reader.tokenizer) if name in NAMED else _pretrained(name, reader.sees, dtype, adapter)
-    if not (adapter == "qlora" and name not in NAMED):
+    pretrained = name not in NAMED
+    model = _pretrained(reader, dtype, adapter, trust_remote_code) if pretrained else _named(name, reader.tokenizer)
+    if not (adapter == "qlora" and pretrained):
         model.to(dtype)
     return LoadedModel(**vars(reader), model=model if adapter == "none" else _adapted(model, rank))
 
 
-def load_reader(name: str) -> Reader:
-    """What is to be known of a model before its weights are loaded."""
+def load_reader(name: str, *, trust_remote_code: bool = False) -> Reader:
+    """What is to be known of a model before its weights are loaded; ``trust_remote_code`` runs code that comes with it."""
     if name == "smollm2":
         return Reader(name, _padding(load_tokenizer(name)))
     if name in NAMED:
@@ -131,9 +134,10 @@ def load_reader(name: str) -> Reader:
     from transformers import AutoConfig, AutoProcessor
 
     with _explained(name):
-        sees = hasattr(AutoConfig.from_pretrained(name), "vision_config")
-        processor = AutoProcessor.from_pretrained(name) if sees else None
-    tokenizer = _padding(processor.tokenizer if processor is not None else load_tokenizer(name))
+        code = {"trust_remote_code": trust_remote_code}  # False, not None, which would ask at a prompt
+        sees = hasattr(AutoConfig.from_pretrained(name, **code), "vision_config")
+        processor = AutoProcessor.from_pretrained(name, **code) if sees else None
+    tokenizer = _padding(processor.tokenizer if processor is not None else load_tokenizer(name, **code))
     told = processor if processor is not None else tokenizer
     return Reader(name, tokenizer, sees, processor, chat=getattr(told, "chat_template", None) is not None)
 
@@ -254,18 +258,19 @@ def _smollm2() -> PreTrainedModel:
     return model
 
 
-def _pretrained(name: str, sees: bool, dtype: torch.dtype, adapter: Adapter) -> PreTrainedModel:
+def _pretrained(reader: Reader, dtype: torch.dtype, adapter: Adapter, trust_remote_code: bool) -> PreTrainedModel:
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
-    options: dict[str, Any] = {"dtype": dtype}
+    options: dict[str, Any] = {"dtype": dtype, "trust_remote_code": trust_remote_code}
     if adapter == "qlora":
         from transformers import BitsAndBytesConfig
 
         options["quantization_config"] = BitsAndBytesConfig(
             load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16
         )
-    with _explained(name), _quietly():
-        return (AutoModelForImageTextToText if sees else AutoModelForCausalLM).from_pretrained(name, **options)
+    kind = AutoModelForImageTextToText if reader.sees else AutoModelForCausalLM
+    with _explained(reader.name), _quietly():
+        return kind.from_pretrained(reader.name, **options)
 
 
 @contextmanager
@@ -289,6 +294,11 @@ def _explained(name: str) -> Iterator[None]:
     except (OSError, ValueError) as error:
         from numerate.checks import nearest
 
+        if needs_remote_code(error):
+            raise ValueError(
+                f"model={name!r} comes with Python code of its own: expected trust_remote_code=True to run it "
+                "(--set trust_remote_code=true); read that code first."
+            ) from error
         raise ValueError(
             f"model={name!r} cannot be loaded ({str(error).splitlines()[0]}): expected {', '.join(NAMED)}, a folder with a "
             f"model, or a Hub id that can be reached.{nearest(name, NAMED)}"

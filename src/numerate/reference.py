@@ -6,7 +6,7 @@ is, and use it to check code that is fast. Autograd through the loops gives the 
 Every function takes ``logits [.., T, V]``, ``labels [.., T]`` aligned with them, the vocabulary, the settings of the
 class of the same name with the same defaults, and what all share:
 
-    outside, places, place_sigma, weights, position_ids, ignore_index     as in :class:`numerate.NumericLoss`
+    outside, places, place_sigma, thousands, weights, position_ids, ignore_index     as in :class:`numerate.NumericLoss`
     dtype       of the arithmetic; a narrow one gives the naive computation that fast code has to beat
 
 Notation: p softmax over the N numeric tokens, v their values, t index and y value of the label, r = p - e_t.
@@ -66,6 +66,7 @@ class _Batch:
         vocab: NumericVocab,
         *,
         numbers: str = "values",
+        thousands: bool = False,
         weights: Tensor | None = None,
         position_ids: Tensor | None = None,
         ignore_index: int = -100,
@@ -79,7 +80,7 @@ class _Batch:
         rows = labels.reshape(-1, length).tolist()
         positions = [None] * len(rows) if position_ids is None else position_ids.reshape(-1, length).tolist()
         self.sequences = [
-            numbers_reference(row, vocab, position_ids=ids, numbers=numbers, ignore_index=ignore_index)
+            numbers_reference(row, vocab, position_ids=ids, numbers=numbers, thousands=thousands, ignore_index=ignore_index)
             for row, ids in zip(rows, positions, strict=True)
         ]
         # A sum over nothing is a zero that autograd knows.
@@ -107,7 +108,7 @@ def _charged(cost: Tensor, mass: Tensor, worst: float) -> Tensor:
 
 
 def _place_weights(number: Number, places: str, sigma: float, numbers: str) -> list[float]:
-    right = [exponent - number.last for exponent in number.exponents]  # digits to each token's right
+    right = [number.right(j) for j in range(len(number.tokens))]  # digits to each token's right
     if places == "exponential":
         return [(1 + sigma) ** (min(k, 15) if numbers == "values" else k) for k in right]
     if places == "linear":

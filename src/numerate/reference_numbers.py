@@ -1,4 +1,4 @@
-"""The numbers of a label sequence, read from left to right by a plain state machine: the ground truth of NumberSpans.
+"""The numbers of a label sequence, read from its characters by a plain state machine: the ground truth of NumberSpans.
 
 Example:
     >>> texts = {**{str(d): d for d in range(10)}, ".": 10, "-": 11}
@@ -9,11 +9,22 @@ Example:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from numerate.vocab import CLOSES, COMMA, MINUS, NEGATES, POINT, SPACED, NumericToken, NumericVocab
+from numerate.marks import CLOSERS, CURRENCIES, DASHES
+from numerate.vocab import NumericToken, NumericVocab
+
+_DASH, _CURRENCY = f"[{re.escape(DASHES)}]", f"[{re.escape(CURRENCIES)}]"
+_ENDED = rf"[\w\ufffd{re.escape(CLOSERS)}]"  # a letter, a digit or a closing bracket: what stands behind it begins no number
+_NO_SIGN = re.compile(rf"(?:{_ENDED}|{_DASH})(?:\\?{_CURRENCY})?\Z")
+_NO_LEAD = re.compile(rf"(?:{_ENDED}|\.)\Z")
+_PREFIX = re.compile(rf"({_DASH})\\?{_CURRENCY}?\.?\Z")
+_POWER = re.compile(rf"[eE]([+{re.escape(DASHES)}]?)([0-9]+)")
+_BEHIND_POWER = re.compile(rf"[0-9][eE][+{re.escape(DASHES)}]?\Z")
+_ABSENT = "\0"  # stands for a token that is no part of any number, and for what parts documents
 
 
 @dataclass(frozen=True)
@@ -24,7 +35,8 @@ class Number:
     tokens: list[NumericToken]
     exponents: list[int]  # the place of a token's last digit is 10**exponent
     fraction: list[bool]  # whether the token stands after the point
-    marks: list[int]  # positions of its point and commas
+    power: list[bool]  # whether the token is part of a power of ten, where it has the exponent it would have in an integer
+    marks: list[int]  # positions of its point, commas, e and the sign behind it
     sign_at: int | None  # position of its minus, where that is a token of its own
     negative: bool
 
@@ -35,24 +47,28 @@ class Number:
 
     @property
     def last(self) -> int:
-        """Exponent of its last digit."""
-        return self.exponents[-1]
+        """Exponent of its last digit, that of a power of ten aside."""
+        return self.exponents[self.power.count(False) - 1]
+
+    def right(self, j: int) -> int:
+        """How many digits stand to the right of the j-th token, within the number or within its power of ten."""
+        return self.exponents[j] - (0 if self.power[j] else self.last)
 
     @property
     def value(self) -> Fraction:
         """What it is worth, exactly."""
-        size = sum(
-            (Fraction(t.value) * Fraction(10) ** e for t, e in zip(self.tokens, self.exponents, strict=True)),
-            Fraction(0),
-        )
+        parts = zip(self.tokens, self.exponents, self.power, strict=True)
+        size = sum((Fraction(t.value) * Fraction(10) ** e for t, e, power in parts if not power), Fraction(0))
         return -size if self.negative else size
 
     def worth(self, j: int, token: NumericToken) -> float:
         """What ``token`` would add in the place of the j-th token, in units of the number's leading place.
 
         Before the point it counts by its value: 6 where 45 stands is 6. After it, digits line up on the left: 6 where
-        678 stands is 0.6.
+        678 stands is 0.6. In a power of ten it adds nothing.
         """
+        if self.power[j]:
+            return 0.0
         shift = self.tokens[j].width - token.width if self.fraction[j] else 0
         return token.value * 10.0 ** (self.exponents[j] - self.leading + shift)
 
@@ -66,73 +82,102 @@ def numbers_reference(
     thousands: bool = False,
     ignore_index: int = -100,
 ) -> list[Number]:
-    """Read the numbers of one label sequence from left to right, as a person would.
+    """Read the numbers of one label sequence from left to right, as a person would read its text.
 
-    A number is a run of digits; with ``numbers="values"`` also a sign before it, a point and digits after it. With
-    ``thousands``, a comma joins where one to three digits stand before it and exactly three after it.
+    A number is a run of digits; with ``numbers="values"`` also a sign before it, a point and digits after it, a point
+    and no digits before it, and a power of ten. With ``thousands``, a comma joins where one to three digits stand before
+    it and exactly three after it.
     """
-    digits = {token.token_id: token for token in vocab.tokens}
-    flags = vocab.flag_table.tolist()[1:-1]
-    size = len(labels)
+    tokens, pieces = _pieces(labels, vocab, position_ids, ignore_index)
+    text = "".join(pieces)
+    token_at = [position for position, piece in enumerate(pieces) for _ in piece]
 
-    def is_digit(at: int) -> bool:
-        return 0 <= at < size and labels[at] != ignore_index and labels[at] in digits
-
-    def has(at: int, flag: int) -> bool:
-        known = 0 <= at < size and labels[at] != ignore_index and 0 <= labels[at] < len(flags)
-        return known and bool(flags[labels[at]] & flag)
-
-    def glued(at: int) -> bool:
-        """Whether nothing stands between this token and the one before it: no space, no border of documents."""
-        return at > 0 and not has(at, SPACED) and (position_ids is None or position_ids[at] != 0)
-
-    def run_from(at: int) -> list[int]:
-        """Positions of the digit tokens that follow each other from here; none if there is no digit glued here."""
-        run: list[int] = []
-        while is_digit(at) and glued(at):
-            run.append(at)
-            at += 1
-        return run
-
-    def width(run: list[int]) -> int:
-        return sum(digits[labels[at]].width for at in run)
+    def run(at: int) -> str:
+        """The digits that stand here."""
+        match = re.compile("[0-9]*").match(text, at)
+        assert match is not None
+        return match[0]
 
     found: list[Number] = []
     at = 0
-    while at < size:
-        if not is_digit(at):
+    while at < len(text):
+        if not run(at):
             at += 1
             continue
-        start = at
-        whole, part, marks = [start, *run_from(start + 1)], [], []  # type: list[int], list[int], list[int]
-        at = whole[-1] + 1
+        start, before = at, text[:at]
+        whole, part, power, marks = run(at), "", "", []  # type: str, str, str, list[int]
+        shift, negative, sign = 0, False, None
+        at += len(whole)
         if numbers == "values":
+            leads = before.endswith(".") and _NO_LEAD.search(before[:-1]) is None
+            if sign := _PREFIX.search(before):
+                negative = (leads or not before.endswith(".")) and _NO_SIGN.search(before[: sign.start()]) is None
+            if leads:
+                part, whole, marks = whole, "", [start - 1]
             group = whole
-            while thousands and has(at, COMMA) and glued(at) and width(group) <= 3 and width(run_from(at + 1)) == 3:
-                group = run_from(at + 1)
-                whole, marks = whole + group, [*marks, at]
-                at = group[-1] + 1
-            if has(at, POINT) and glued(at) and run_from(at + 1):
-                part, marks = run_from(at + 1), [*marks, at]
-                at = part[-1] + 1
-        minus = numbers == "values" and glued(start) and has(start - 1, MINUS)
-        behind = glued(start - 1) and (is_digit(start - 2) or has(start - 2, CLOSES))  # 3-5, (a)-5: no sign
-        signed = minus and not behind
-        longer = numbers == "values" and glued(start) and has(start - 1, NEGATES)  # a token such as "(-"
-        exponents: list[int] = []
-        right = width(whole)
-        for position in whole + part:
-            right -= digits[labels[position]].width
-            exponents.append(right)
+            while thousands and not leads and len(group) <= 3 and text[at : at + 1] == "," and len(run(at + 1)) == 3:
+                group = run(at + 1)
+                whole, marks, at = whole + group, [*marks, at], at + 4
+            if not leads and text[at : at + 1] == "." and run(at + 1):
+                part, marks, at = run(at + 1), [*marks, at], at + 1 + len(run(at + 1))
+            raised = _POWER.match(text, at)
+            last_run = at - len(part or group)
+            if (
+                raised
+                and len(raised[2]) <= 3
+                and not _BEHIND_POWER.search(text[:last_run])
+                and not _goes_on(text[raised.end() :])
+            ):
+                power, marks, at = raised[2], [*marks, *range(at, raised.start(2))], raised.end()
+                shift = -int(power) if raised[1] and raised[1] != "+" else int(power)
+        places = [*range(len(whole) - 1, -len(part) - 1, -1), *range(len(power) - 1, -1, -1)]
+        digits = [position for position in range(start, at) if text[position].isdigit() and position not in marks]
+        ends = [k for k, position in enumerate(digits) if token_at[position] != token_at[min(position + 1, len(text) - 1)]]
+        ends = sorted({*ends, len(digits) - 1})
+        in_power = [k >= len(whole + part) for k in ends]
+        positions = [token_at[digits[k]] for k in ends]
+        sign_at = token_at[sign.start()] if negative and sign else None
         found.append(
             Number(
-                positions=whole + part,
-                tokens=[digits[labels[position]] for position in whole + part],
-                exponents=exponents,
-                fraction=[False] * len(whole) + [True] * len(part),
-                marks=marks,
-                sign_at=start - 1 if signed else None,
-                negative=signed or longer,
+                positions=positions,
+                tokens=[tokens[position] for position in positions],
+                exponents=[places[k] + (0 if raised else shift) for k, raised in zip(ends, in_power, strict=True)],
+                fraction=[len(whole) <= k < len(whole + part) for k in ends],
+                power=in_power,
+                marks=sorted({token_at[k] for k in marks if pieces[token_at[k]].strip(" \0") in _MARKS}),
+                sign_at=sign_at if sign_at is not None and pieces[sign_at].strip(" \0") in DASHES else None,
+                negative=negative,
             )
         )
     return found
+
+
+_MARKS = frozenset([".", ",", "+", *DASHES, *"eE", *(letter + sign for letter in "eE" for sign in f"+{DASHES}")])
+
+
+def _goes_on(text: str) -> bool:
+    """Whether what follows the digits of a power of ten says that it is none."""
+    return re.match(r"\.[0-9]", text) is not None or _POWER.match(text) is not None
+
+
+def _pieces(
+    labels: Sequence[int], vocab: NumericVocab, position_ids: Sequence[int] | None, ignore_index: int
+) -> tuple[dict[int, NumericToken], list[str]]:
+    """The numeric tokens by position, and the characters of every token: ``x`` for any that ends in a letter or bracket."""
+    by_id = {token.token_id: token for token in vocab.tokens}
+    marks = dict(vocab.marks)
+    closing = set(vocab.closing_ids)
+    tokens: dict[int, NumericToken] = {}
+    pieces: list[str] = []
+    for position, label in enumerate(labels):
+        if label != ignore_index and label in by_id:
+            tokens[position] = by_id[label]
+            width, text = tokens[position].width, tokens[position].text
+            piece = f"{int(tokens[position].value):0{width}d}" if vocab.composes else "0"
+            piece = f" {piece}" if text.startswith(" ") or not vocab.composes else piece
+        elif label != ignore_index and label in marks:
+            piece = re.sub(r"[0-9]", "x", marks[label])
+        else:
+            piece = "x" if label != ignore_index and label in closing else _ABSENT
+        pieces.append(_ABSENT + piece if position_ids is not None and position_ids[position] == 0 else piece)
+    return tokens, pieces

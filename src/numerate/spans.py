@@ -4,6 +4,8 @@
 of ``45`` 10⁰, of ``678`` 10⁻³. With C the running count of digits, a token's exponent is C at the end of the integer
 part (the point counts no digit) minus C at the token: one formula for both sides of the point.
 
+A power of ten shifts them: the place of 5 in ``1.5e-3`` is 10⁻⁴. Its own digits are part of the number, but have no place in it.
+
 Nothing here loops over tokens, waits for a GPU, or has a shape that depends on the data: S numbers live in the first
 S of B·T slots. Only the properties that give ``[S]`` tensors cut them to size.
 """
@@ -17,7 +19,9 @@ import torch
 from torch import Tensor
 
 from numerate.checks import check_choice, check_labels, choices
-from numerate.vocab import CLOSES, COMMA, MINUS, NEGATES, POINT, SPACED, NumericVocab, look_up
+from numerate.lexer import Parts, Tokens, after, before, read_numbers, read_runs
+from numerate.marks import SPACED
+from numerate.vocab import NumericVocab, look_up
 
 Numbers = Literal["values", "runs"]
 
@@ -36,11 +40,14 @@ class NumberSpans:
 
     Attributes:
         index: index of the token among the numeric ones, -1 where it is none.
-        number_of: which number a token belongs to, counted through the batch, its sign, point and commas included; else -1.
-        is_digit: whether the token carries digits.
+        number_of: which number a token belongs to, counted through the batch, its sign, point, commas and power of ten
+            included; else -1.
+        is_digit: whether the token carries digits, those of a power of ten included.
         is_start: whether it is the first digit token of its number.
         is_sign: whether it is the minus of a number, as a token of its own (``(-`` is not, but negates all the same).
         is_fraction: whether it carries digits after the point.
+        is_power: whether it carries digits of a power of ten: the 5 of ``1e-5``. Its exponent, leading and last are those it has
+            within that power, and it adds nothing to the number by itself.
         exponent: place of the token's last digit is ``10**exponent``; 0 where there is none.
         leading: exponent of the first digit of the token's number.
         last: exponent of the last digit of the token's number.
@@ -62,6 +69,7 @@ class NumberSpans:
     is_start: Tensor
     is_sign: Tensor
     is_fraction: Tensor
+    is_power: Tensor
     exponent: Tensor
     leading: Tensor
     last: Tensor
@@ -109,9 +117,14 @@ class NumberSpans:
 
     @property
     def place(self) -> Tensor:
-        """Place value of each digit token, float64, 0 elsewhere."""
-        self._refuse_beyond_float64(torch.where(self.is_digit, self.exponent, 0))
-        return torch.where(self.is_digit, power_of_ten(self.exponent), 0.0)
+        """Place value of each digit token, float64, 0 elsewhere and for digits of a power of ten."""
+        self._refuse_beyond_float64(torch.where(self.has_place, self.exponent, 0))
+        return torch.where(self.has_place, power_of_ten(self.exponent), 0.0)
+
+    @property
+    def has_place(self) -> Tensor:
+        """Whether the token carries digits that have a place in their number: all but those of a power of ten."""
+        return self.is_digit & ~self.is_power
 
     @property
     def values(self) -> Tensor:
@@ -122,7 +135,9 @@ class NumberSpans:
         exact = top - last < EXACT_DIGITS
         base = torch.where(exact, last, top)
         total = self._sum_above(base)
-        value = torch.where(base < 0, total / power_of_ten(-base), total * power_of_ten(base))
+        # Numbers below 1e-308 take two divisions: 10**400 is no float64.
+        small = total / power_of_ten((-base).clamp(0, 308)) / power_of_ten((-base - 308).clamp_min(0))
+        value = torch.where(base < 0, small, total * power_of_ten(base))
         negative = self.per_number((self.is_start & self.negative).long())[: value.shape[0]]
         return torch.where(negative > 0, -value, value)
 
@@ -135,7 +150,8 @@ class NumberSpans:
     def _first_digits(self) -> tuple[Tensor, Tensor]:
         """Exponents ``[S]`` of each number's first digit that is not zero, and of its last digit."""
         width = self.token_values.abs().clamp_min(1).log10().floor().long()  # of the token without its leading zeros, less one
-        shown = torch.where(self.is_digit & (self.token_values != 0), self.exponent + width, self.last)
+        shown = torch.where(self.has_place & (self.token_values != 0), self.exponent + width, self.last)
+        shown = torch.where(self.is_power, torch.iinfo(torch.int64).min, shown)
         group = self.number_of.flatten()
         slots = torch.full((group.numel() + 1,), torch.iinfo(torch.int64).min, device=group.device)
         top = slots.scatter_reduce(0, torch.where(group < 0, group.numel(), group), shown.flatten(), "amax")
@@ -145,18 +161,21 @@ class NumberSpans:
     def _sum_above(self, base: Tensor) -> Tensor:
         """Each number ``[S]`` without its sign, in units of ``10**base``."""
         shift = self.exponent - base[self.number_of.clamp(0, max(0, base.shape[0] - 1))] if base.numel() else self.exponent
-        amounts = torch.where(self.is_digit & (self.token_values != 0), self.token_values * power_of_ten(shift), 0.0)
+        amounts = torch.where(self.has_place & (self.token_values != 0), self.token_values * power_of_ten(shift), 0.0)
         return self.per_number(amounts)[: base.shape[0]]
 
     @property
     def relative_values(self) -> Tensor:
         """What each digit token adds to its number, in units of the number's leading place; 0 elsewhere."""
-        return torch.where(self.is_digit, self.token_values * self.relative_place, 0.0)
+        return torch.where(self.has_place, self.token_values * self.relative_place, 0.0)
 
     @property
     def relative_place(self) -> Tensor:
-        """Place of each token in units of its number's leading place, float64: never large, whatever the number."""
-        return torch.pow(10.0, (self.exponent - self.leading).double())
+        """Place of each token in units of its number's leading place, float64: never large, whatever the number.
+
+        0 for digits of a power of ten.
+        """
+        return torch.where(self.is_power, 0.0, torch.pow(10.0, (self.exponent - self.leading).double()))
 
     def per_number(self, amounts: Tensor) -> Tensor:
         """Sum ``[.., T]`` amounts over the tokens of each number: ``[B·T]`` slots, S of them in use."""
@@ -210,110 +229,131 @@ def find_numbers(
     if position_ids is not None:
         check_position_ids(position_ids, labels)
     shape = labels.shape
-    labels = labels.reshape(-1, shape[-1]).long()
+    labels = labels.reshape(-1, shape[-1])
+    inner = torch.ones_like(labels, dtype=torch.bool) if position_ids is None else position_ids.reshape(labels.shape) != 0
+    inner[:, 0] = False
     index = look_up(index_table, labels, ignore_index)
-    flags = look_up(flag_table, labels, ignore_index).long()
-
-    def has(bit: int) -> Tensor:
-        return (flags & bit) != 0
-
-    digit = index >= 0
-    safe = index.clamp_min(0)
-    width = torch.where(digit, widths[safe], 0)
-    # Whether a token is glued to the one before it: same document, no space between.
-    glued = ~has(SPACED)
-    glued[:, 0] = False
-    if position_ids is not None:
-        glued = glued & (position_ids.reshape(labels.shape) != 0)
-
-    glued_digit = glued & digit
-    between = _before(digit) & glued & _after(glued_digit)
-    comma = torch.zeros_like(digit)
-    point = torch.zeros_like(digit)
-    if numbers == "values":
-        point = has(POINT) & between
-        if thousands:
-            comma = has(COMMA) & between & _three_digits_follow(glued_digit, digit, width)
-        # Read from the left, a point begins a fraction, which a further point or comma ends: 1.2.3.4 is 1.2 and 3.4.
-        chained = point | comma | (glued_digit & _before(digit | point | comma))
-        points_so_far = _count_since(point.long(), comma | ~chained)
-        in_fraction = _before(points_so_far % 2 == 1)
-        point, comma = point & ~in_fraction, comma & ~in_fraction
-
-    joined = glued_digit & _before(digit | point | comma)
-    start = digit & ~joined
-    inside = digit | point | comma
-    number = start.flatten().long().cumsum(0).view_as(labels) - 1
-    sign = negates = torch.zeros_like(digit)
-    if numbers == "values":
-        starts_next = _after(start & glued)
-        sign = has(MINUS) & ~(glued & _before(has(CLOSES) | digit)) & starts_next
-        negates = sign | (has(NEGATES) & starts_next)
-    number_of = torch.where(inside, number, torch.where(sign, number + 1, -1))
-
-    # What a number's tokens must know of it: one writer each, its last token, its point and its first digit.
-    running = width.cumsum(-1)
-    ends = digit & ~_after(joined | point | comma)
-    told = torch.stack(
-        [
-            torch.where(ends, running, 0),
-            torch.where(point, running, 0),
-            point.long(),
-            torch.where(start, running - width, 0),
-            negates.long(),
-        ],
-        -1,
-    )
-    owner = torch.where(negates, number + 1, number_of)
-    known = sum_by(owner.flatten(), told.flatten(0, 1), number_of.numel())[number_of.flatten().clamp_min(0)]
-    last_running, point_running, points, before_start, negated = known.view(*labels.shape, 5).unbind(-1)
-    has_point = points > 0
-    integer_end = torch.where(has_point, point_running, last_running)
-    exponent = torch.where(digit, integer_end - running, 0)
-    fraction = digit & has_point & (running > integer_end)
-    members = number_of >= 0
-    negative = members & (negated > 0)
-
-    def shaped(tensor: Tensor) -> Tensor:
-        return tensor.reshape(shape)
-
-    return NumberSpans(
-        index=shaped(index),
-        number_of=shaped(number_of),
-        is_digit=shaped(digit),
-        is_start=shaped(start),
-        is_sign=shaped(sign),
-        is_fraction=shaped(fraction),
-        exponent=shaped(exponent),
-        leading=shaped(torch.where(members, integer_end - before_start - 1, 0)),
-        last=shaped(torch.where(members, integer_end - last_running, 0)),
-        negative=shaped(negative),
-        token_values=shaped(torch.where(digit, values[safe], 0.0)),
-    )
+    flags = look_up(flag_table, labels, ignore_index)
+    spans = _find(index, flags, before(flags), inner, inner, widths, values, numbers=numbers, thousands=thousands)
+    return NumberSpans(**{name: tensor.reshape(shape) for name, tensor in vars(spans).items()})
 
 
 def find_numbers_among(
     labels: Tensor,
     part_table: Tensor,
-    *tables: Tensor,
+    index_table: Tensor,
+    flag_table: Tensor,
+    widths: Tensor,
+    values: Tensor,
+    *,
     position_ids: Tensor | None = None,
     numbers: Numbers = "values",
+    thousands: bool = False,
     ignore_index: int = -100,
 ) -> tuple[Tensor, NumberSpans]:
-    """:func:`find_numbers` of the tokens that can be part of a number or stop one: their positions ``[M]`` and ``[1, M]``.
+    """:func:`find_numbers` of the tokens that can be part of a number: their positions ``[M]`` and ``[1, M]``.
 
-    Text between numbers only cuts them apart, so most labels need not be looked at.
+    Of the text between numbers, only the token directly before such a token is looked at.
     """
+    check_choice("numbers", numbers, choices(Numbers))
     flat = labels.reshape(-1)
     rows = look_up(part_table, flat, ignore_index).nonzero()[:, 0]
-    follows = torch.cat([rows[:1] < 0, rows.diff() == 1]) & (rows % labels.shape[-1] != 0)
-    if position_ids is not None:
-        follows = follows & (position_ids.reshape(-1)[rows] != 0)
     if rows.numel() == 0:
         rows = rows.new_zeros(1)  # one position, and what stands there is no number
-        follows = torch.zeros_like(rows)
-    spans = find_numbers(flat[rows][None], *tables, position_ids=follows[None].long(), numbers=numbers, ignore_index=ignore_index)
-    return rows, spans
+    inner = rows % labels.shape[-1] != 0
+    if position_ids is not None:
+        inner = inner & (position_ids.reshape(-1)[rows] != 0)
+    next_to = inner & torch.cat([rows[:1] < 0, rows.diff() == 1])
+    index = look_up(index_table, flat[rows][None], ignore_index)
+    flags = look_up(flag_table, flat[rows][None], ignore_index)
+    flags_before = look_up(flag_table, flat[rows - 1][None], ignore_index)
+    options = {"numbers": numbers, "thousands": thousands}
+    return rows, _find(index, flags, flags_before, inner[None], next_to[None], widths, values, **options)  # type: ignore[arg-type]
+
+
+def _find(
+    index: Tensor,
+    flags: Tensor,
+    flags_before: Tensor,
+    inner: Tensor,
+    next_to: Tensor,
+    widths: Tensor,
+    values: Tensor,
+    *,
+    numbers: Numbers,
+    thousands: bool,
+) -> NumberSpans:
+    """The numbers of tokens ``[B, T]``: what each is, and in ``flags_before`` what the one before it in the text is.
+
+    ``inner`` tells where that one is in the same document, ``next_to`` where it is also the one before it in ``index``.
+    """
+    if thousands and numbers == "runs":
+        raise ValueError("thousands=True has no meaning for numbers='runs', which end at a comma: expected numbers='values'.")
+    unspaced = (flags & SPACED) == 0
+    digit = index >= 0
+    safe = index.clamp_min(0)
+    width = torch.where(digit, widths[safe], 0)
+    tokens = Tokens.of(digit, width, next_to & unspaced, flags, torch.where(inner & unspaced, flags_before, 0))
+    parts = read_numbers(tokens, thousands=thousands) if numbers == "values" else read_runs(tokens)
+    return _with_places(parts, tokens, index, torch.where(digit, values[safe], 0.0))
+
+
+def _with_places(parts: Parts, tokens: Tokens, index: Tensor, token_values: Tensor) -> NumberSpans:
+    """Places and signs of the tokens of each number."""
+    number_of, digit, powers = parts.number_of, tokens.digit, parts.powers
+    none = torch.zeros_like(digit)
+    is_power = none if powers is None else powers.sign != 0
+    placed = digit if powers is None else digit & ~is_power
+    width = tokens.width if powers is None else torch.where(placed, tokens.width, 0)
+    running = width.cumsum(-1)
+    goes_on = parts.joined if parts.separator is None else parts.joined | parts.separator
+    # What a number's tokens must know of it: one writer each, but for the tokens of its power of ten.
+    told = [
+        torch.where(placed & ~after(goes_on), running, 0),
+        torch.where(parts.start, running - width, 0),
+    ]
+    owner = number_of
+    if parts.point is not None and parts.leads is not None and parts.negates is not None:
+        owner = torch.where(parts.negates, parts.number + 1, number_of)
+        # Digits before the point, and one more: 0 is no point.
+        told += [
+            torch.where(parts.point | parts.leads, running + torch.where(parts.point, 1, 1 - width), 0),
+            parts.negates.long(),
+        ]
+    if powers is not None:
+        power_width = torch.where(is_power, tokens.width, 0)
+        power_right = after(power_width) + after(after(power_width))  # a power of ten has three digits at most
+        told.append(powers.sign * token_values.where(is_power, 0.0).long() * 10**power_right)
+    size = number_of.numel()
+    known = sum_by(owner.flatten(), torch.stack(told, -1).flatten(0, 1), size)[number_of.flatten().clamp_min(0)]
+    last_running, before_start, *more = known.view(*number_of.shape, len(told)).unbind(-1)
+    members = number_of >= 0
+    integer_end, is_fraction, negative = last_running, none, none
+    if len(more) > 1:
+        has_point = more[0] > 0
+        integer_end = torch.where(has_point, more[0] - 1, last_running)
+        is_fraction = placed & has_point & (running > integer_end)
+        negative = members & (more[1] > 0)
+    exponent, leading, last = integer_end - running, integer_end - before_start - 1, integer_end - last_running
+    if powers is not None:
+        power_of = more[2]
+        exponent = torch.where(is_power, power_right, exponent + power_of)
+        leading = torch.where(is_power, powers.width - 1, leading + power_of)
+        last = torch.where(is_power, 0, last + power_of)
+    return NumberSpans(
+        index=index,
+        number_of=number_of,
+        is_digit=digit,
+        is_start=parts.start,
+        is_sign=none if parts.sign is None else parts.sign,
+        is_fraction=is_fraction,
+        is_power=is_power,
+        exponent=torch.where(digit, exponent, 0),
+        leading=torch.where(members, leading, 0),
+        last=torch.where(members, last, 0),
+        negative=negative,
+        token_values=token_values,
+    )
 
 
 def check_position_ids(position_ids: Tensor, labels: Tensor) -> None:
@@ -323,28 +363,3 @@ def check_position_ids(position_ids: Tensor, labels: Tensor) -> None:
             f"position_ids has shape {tuple(position_ids.shape)} and labels {tuple(labels.shape)}: expected the same; "
             "where labels were shifted, shift position_ids along with them."
         )
-
-
-def _before(flag: Tensor) -> Tensor:
-    """``flag`` of the token before, False at the left edge."""
-    return torch.cat([torch.zeros_like(flag[:, :1]), flag[:, :-1]], dim=1)
-
-
-def _after(flag: Tensor) -> Tensor:
-    """``flag`` of the token after, False at the right edge."""
-    return torch.cat([flag[:, 1:], torch.zeros_like(flag[:, :1])], dim=1)
-
-
-def _count_since(amount: Tensor, reset: Tensor) -> Tensor:
-    """Running sum of ``amount`` that starts anew (at 0) where ``reset`` is set."""
-    running = amount.cumsum(-1)
-    base = torch.where(reset, running, 0).cummax(-1).values
-    return running - base
-
-
-def _three_digits_follow(glued_digit: Tensor, digit: Tensor, width: Tensor) -> Tensor:
-    """Where a separator of thousands may stand: one to three digits before, exactly three after."""
-    new_run = digit & ~(glued_digit & _before(digit))
-    run = torch.where(digit, new_run.flatten().long().cumsum(0).view_as(width) - 1, -1)
-    length = sum_by(run.flatten(), width.flatten(), run.numel())[run.clamp_min(0)]
-    return _before(digit & (length <= 3)) & _after(digit & (length == 3))

@@ -10,10 +10,12 @@ Three real tokenizers come from the package index, so that nothing here needs th
 from __future__ import annotations
 
 import gzip
+import json
 import struct
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from numerate.checks import nearest
@@ -47,12 +49,16 @@ _CONTROL, _USER_DEFINED = 3, 4  # kinds of SentencePiece pieces
 _UNIGRAM, _BPE = 1, 2  # kinds of SentencePiece models
 
 
-def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
+def load_tokenizer(name: str | Path, *, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
     """A Hugging Face tokenizer by name; never one that needs the network where a file or a package will do.
+
+    A named file is read as it is, whatever lies beside it. From a ``tokenizer_config.json`` beside a ``tokenizer.json``,
+    only the roles of special tokens that the file itself has are taken.
 
     Args:
         name: a folder with a tokenizer; a ``tokenizer.json``, ``.json.gz``, ``.gguf`` or SentencePiece ``.model`` file;
             ``"smollm2"``, ``"deepseek"`` or ``"mistral"``; or a Hub id such as ``"Qwen/Qwen2.5-0.5B"``.
+        trust_remote_code: run Python code that comes with the tokenizer, in a folder or on the Hub. Never asked for at a prompt.
     """
     if find_spec("transformers") is None:
         raise ModuleNotFoundError(
@@ -62,14 +68,14 @@ def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
         return _from_file(packaged_file(str(name)))
     path = Path(name).expanduser()
     if path.is_dir():
-        return _from_folder(path)
+        return _from_folder(path, trust_remote_code)
     if path.is_file():
         return _from_file(path)
     if path.suffix in _SUFFIXES or path.is_absolute() or len(path.parts) > 2 or str(name).startswith(("~", ".")):
         raise FileNotFoundError(
             f"name={str(name)!r} does not exist: expected a folder, a file, {_listed()} or a Hub id; check the path."
         )
-    return _from_hub(str(name))
+    return _from_hub(str(name), trust_remote_code)
 
 
 def packaged_file(name: str) -> Path:
@@ -86,7 +92,12 @@ def _listed() -> str:
     return ", ".join(repr(name) for name in PACKAGED)
 
 
-def _from_folder(folder: Path) -> PreTrainedTokenizerBase:
+def needs_remote_code(error: Exception) -> bool:
+    """Whether transformers refused to run the code that comes with a model or tokenizer."""
+    return isinstance(error, ValueError) and "trust_remote_code" in str(error)
+
+
+def _from_folder(folder: Path, trust_remote_code: bool) -> PreTrainedTokenizerBase:
     from transformers import AutoTokenizer
 
     if not any((folder / file).is_file() for file in ("tokenizer.json", "tokenizer_config.json", "config.json")):
@@ -99,8 +110,12 @@ def _from_folder(folder: Path) -> PreTrainedTokenizerBase:
             f"(found {found}); save one with tokenizer.save_pretrained, or name the file."
         )
     try:
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder)
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
     except Exception as error:  # transformers raises what it meets on the way: KeyError, json errors, a bare Exception
+        if needs_remote_code(error):
+            raise ValueError(
+                f"{_remote(folder)} Or name its tokenizer.json, if it has one, which is read without code."
+            ) from error
         raise ValueError(_unreadable(folder, "a tokenizer saved with tokenizer.save_pretrained", error)) from error
     return tokenizer
 
@@ -114,9 +129,6 @@ def _from_file(path: Path) -> PreTrainedTokenizerBase:
         raise ValueError(_unreadable(path, "a GGUF file, which begins with the letters GGUF", f"it begins with {magic!r}"))
     if ".model" in path.suffixes:
         return _from_sentencepiece(path)
-    # The special tokens of a saved tokenizer are named in the config beside it.
-    if path.name == "tokenizer.json" and (path.parent / "tokenizer_config.json").is_file():
-        return _from_folder(path.parent)
     return _from_json(path)
 
 
@@ -129,7 +141,26 @@ def _from_json(path: Path) -> PreTrainedTokenizerBase:
         backend = Tokenizer.from_buffer(data)
     except (ValueError, OSError, EOFError) as error:
         raise ValueError(_unreadable(path, "the tokenizer.json of a Hugging Face tokenizer", error)) from error
-    return PreTrainedTokenizerFast(tokenizer_object=backend)
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **_roles(path, backend))
+
+
+def _roles(path: Path, backend: Any) -> dict[str, Any]:
+    """The special tokens of the file that the config beside a ``tokenizer.json`` calls ``bos_token``, ``eos_token`` and so on."""
+    file = path.parent / "tokenizer_config.json"
+    if path.name != "tokenizer.json" or not file.is_file():
+        return {}
+    try:
+        config: Any = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, OSError):  # the named file needs no config
+        return {}
+    special = {token.content: token for token in backend.get_added_tokens_decoder().values() if token.special}
+    roles: dict[str, Any] = {}
+    for role in ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"):
+        said = config.get(role) if isinstance(config, dict) else None
+        text = said.get("content") if isinstance(said, dict) else said
+        if isinstance(text, str) and text in special:
+            roles[role] = special[text]
+    return roles
 
 
 def _from_gguf(path: Path) -> PreTrainedTokenizerBase:
@@ -137,7 +168,9 @@ def _from_gguf(path: Path) -> PreTrainedTokenizerBase:
     from transformers import PreTrainedTokenizerFast
 
     try:
-        tokenizer = PreTrainedTokenizerFast.from_pretrained(path.parent, gguf_file=path.name)
+        with TemporaryDirectory() as alone:  # or transformers would read a config that lies beside the file
+            (Path(alone) / path.name).symlink_to(path.resolve())
+            tokenizer = PreTrainedTokenizerFast.from_pretrained(alone, gguf_file=path.name)
     except Exception as error:  # a cut file is a struct.error, a foreign one a KeyError or ValueError
         raise ValueError(_unreadable(path, "a GGUF file with a tokenizer that transformers knows", error)) from error
     if _gguf_pre_tokenizer(path) in _SINGLE_DIGIT_GGUF:
@@ -231,7 +264,7 @@ def _merges(scores: dict[str, float]) -> list[tuple[str, str]]:
     return [(left, right) for _, _, left, right in sorted(pairs())]
 
 
-def _from_hub(name: str) -> PreTrainedTokenizerBase:
+def _from_hub(name: str, trust_remote_code: bool) -> PreTrainedTokenizerBase:
     from huggingface_hub import HfApi
     from transformers import AutoTokenizer
 
@@ -242,14 +275,25 @@ def _from_hub(name: str) -> PreTrainedTokenizerBase:
     except Exception as error:  # its HTTP client's errors share no base with OSError
         problem = error
     try:
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(name, local_files_only=problem is not None)
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+            name, local_files_only=problem is not None, trust_remote_code=trust_remote_code
+        )
     except Exception as error:
+        if needs_remote_code(error):
+            raise ValueError(_remote(name)) from error
         reason = str(problem or error).strip().splitlines()[0]
         raise OSError(
             f"name={name!r} is no file, and neither the Hub nor its cache here has it ({reason}): expected a folder, a file, "
             f"{_listed()} or a Hub id that can be reached.{nearest(name, PACKAGED)}"
         ) from (problem or error)
     return tokenizer
+
+
+def _remote(name: str | Path) -> str:
+    return (
+        f"name={str(name)!r} comes with Python code of its own: expected trust_remote_code=True (--trust-remote-code) to run it; "
+        "read that code first."
+    )
 
 
 def _unreadable(path: Path, expected: str, reason: object) -> str:

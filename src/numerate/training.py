@@ -51,10 +51,16 @@ def run(config: RunConfig, folder: Path, *, resume: bool = True, progress: Progr
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / "config.json", {**config.model_dump(mode="json"), "label": config.name})
     task = make_task(config)
-    reader = load_reader(config.model)
+    reader = load_reader(config.model, trust_remote_code=config.trust_remote_code)
     check_fit(config, task, reader)
     loaded = load_model(
-        config.model, seed=config.seed, dtype=_weights(config), adapter=config.adapter, rank=config.rank, reader=reader
+        config.model,
+        seed=config.seed,
+        dtype=_weights(config),
+        adapter=config.adapter,
+        rank=config.rank,
+        reader=reader,
+        trust_remote_code=config.trust_remote_code,
     )
     if first:
         write_json(folder / "environment.json", environment())

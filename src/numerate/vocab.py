@@ -14,15 +14,13 @@ import torch
 from torch import Tensor
 
 from numerate.checks import check_labels, check_number
+from numerate.marks import CLOSES, COMMA, DIGITS, EXPONENT, MINUS, NEGATES, PARTS, POINT, SPACED, flags_of
 
 _NUMBER = re.compile(r" ?[0-9]+", re.ASCII)
 _SPACE_MARKS = "\u0120\u2581"  # byte-level BPE writes a leading space as Ġ, SentencePiece as ▁
-_CLOSERS = frozenset("0123456789)]}")
 _DIGITS = frozenset("0123456789")
-_FORMAT = 1
-
-# What a token does to the numbers around it, as bits of `flag_table`.
-POINT, COMMA, MINUS, NEGATES, CLOSES, SPACED = 1, 2, 4, 8, 16, 32
+_BYTE = re.compile(r"<0x[89A-F][0-9A-F]>")  # SentencePiece's spelling of a byte that is part of a longer character
+_FORMAT = 2
 
 
 class NumericToken(NamedTuple):
@@ -54,12 +52,8 @@ class NumericVocab:
 
     tokens: tuple[NumericToken, ...]
     vocab_size: int
-    point_ids: tuple[int, ...] = ()
-    comma_ids: tuple[int, ...] = ()
-    minus_ids: tuple[int, ...] = ()  # "-" and " -"
-    spaced_minus_ids: tuple[int, ...] = ()  # " -" alone
-    negating_ids: tuple[int, ...] = ()  # longer tokens that end in a sign: "(-", " =-"
-    closing_ids: tuple[int, ...] = ()  # tokens that end in a digit or a closing bracket
+    marks: tuple[tuple[int, str], ...] = ()  # id and text of the tokens that shape numbers: ".", " -", "(-", "e"
+    closing_ids: tuple[int, ...] = ()  # other tokens that end in a letter, a digit or a closing bracket
     composes: bool = True  # digits that join into longer numbers; False: every token is a number of its own
 
     def __post_init__(self) -> None:
@@ -68,6 +62,7 @@ class NumericVocab:
         ids = [token.token_id for token in self.tokens]
         if len(set(ids)) != len(ids):
             raise ValueError("tokens holds a token id twice: expected each id once.")
+        ids += [token_id for token_id, _ in self.marks]
         if min(ids) < 0 or max(ids) >= self.vocab_size:
             raise ValueError(
                 f"vocab_size={self.vocab_size} does not hold token ids {min(ids)}..{max(ids)}: expected every id in "
@@ -97,28 +92,18 @@ class NumericVocab:
     @classmethod
     def _from_pairs(cls, pairs: Iterable[tuple[str, int]], vocab_size: int) -> NumericVocab:
         tokens: list[NumericToken] = []
-        points: list[int] = []
-        commas: list[int] = []
-        minuses: list[int] = []
-        spaced_minuses: list[int] = []
-        negating: list[int] = []
+        marks: list[tuple[int, str]] = []
         closing: list[int] = []
         for text, token_id in pairs:
             if _NUMBER.fullmatch(text):
                 digits = text.lstrip(" ")
                 tokens.append(NumericToken(int(token_id), float(int(digits)), len(digits), text))
-            elif text == ".":
-                points.append(token_id)
-            elif text == ",":
-                commas.append(token_id)
-            elif text in ("-", " -"):
-                minuses.append(token_id)
-                if text == " -":
-                    spaced_minuses.append(token_id)
-            elif len(text) > 1 and text[-1] == "-" and text[-2] not in _CLOSERS and text[-2] != "-":  # "--" is a dash
-                negating.append(token_id)
-            if text and text[-1] in _CLOSERS:
-                closing.append(token_id)
+                closing.append(int(token_id))
+            elif flags := flags_of(text):
+                if flags & ~(CLOSES | SPACED):
+                    marks.append((int(token_id), text))
+                elif flags & CLOSES and token_id < vocab_size:
+                    closing.append(int(token_id))
         if not tokens:
             raise ValueError(
                 "no numeric token found: expected tokens of ASCII digits such as '7' or ' 42'. "
@@ -127,11 +112,7 @@ class NumericVocab:
         return cls(
             tokens=_ordered(tokens),
             vocab_size=int(vocab_size),
-            point_ids=tuple(sorted(points)),
-            comma_ids=tuple(sorted(commas)),
-            minus_ids=tuple(sorted(minuses)),
-            spaced_minus_ids=tuple(sorted(spaced_minuses)),
-            negating_ids=tuple(sorted(negating)),
+            marks=tuple(sorted(marks)),
             closing_ids=tuple(sorted(closing)),
         )
 
@@ -232,6 +213,34 @@ class NumericVocab:
         """Token texts, N of them, a leading space kept."""
         return tuple(token.text for token in self.tokens)
 
+    @cached_property
+    def point_ids(self) -> tuple[int, ...]:
+        """Tokens that are a point, with or without a leading space."""
+        return self._marked(POINT)
+
+    @cached_property
+    def comma_ids(self) -> tuple[int, ...]:
+        """Tokens that are a comma."""
+        return self._marked(COMMA)
+
+    @cached_property
+    def minus_ids(self) -> tuple[int, ...]:
+        """Tokens that are a minus (``-``, U+2212 or another dash), with or without a leading space."""
+        return self._marked(MINUS)
+
+    @cached_property
+    def negating_ids(self) -> tuple[int, ...]:
+        """Longer tokens whose end can be a sign: ``(-``, ``-$``, ``-.``."""
+        return self._marked(NEGATES, but=MINUS)
+
+    @cached_property
+    def exponent_ids(self) -> tuple[int, ...]:
+        """Tokens that raise a number to a power of ten: ``e``, ``E``, ``e-``."""
+        return self._marked(EXPONENT)
+
+    def _marked(self, flag: int, but: int = 0) -> tuple[int, ...]:
+        return tuple(token_id for token_id, text in self.marks if flags_of(text) & flag and not flags_of(text) & but)
+
     @property
     def is_single_digits(self) -> bool:
         """Whether numbers are spelled one digit per token, with exactly the ten digits."""
@@ -246,25 +255,24 @@ class NumericVocab:
 
     @cached_property
     def flag_table(self) -> Tensor:
-        """What each token does to numbers around it, as bits; for :func:`look_up`."""
-        table = torch.zeros(self.vocab_size + 2, dtype=torch.uint8)
+        """What each token does to numbers around it, as the bits of :mod:`numerate.marks`; for :func:`look_up`."""
+        table = torch.zeros(self.vocab_size + 2, dtype=torch.int16)
+        table[torch.tensor(self.closing_ids, dtype=torch.long) + 1] = CLOSES
+        if self.marks:
+            ids, texts = zip(*self.marks, strict=True)
+            table[torch.tensor(ids) + 1] = torch.tensor([flags_of(text) for text in texts], dtype=torch.int16)
         spaced = [token.token_id for token in self.tokens if token.text.startswith(" ") or not self.composes]
-        for bit, ids in (
-            (POINT, self.point_ids),
-            (COMMA, self.comma_ids),
-            (MINUS, self.minus_ids),
-            (NEGATES, self.negating_ids),
-            (CLOSES, self.closing_ids),
-            (SPACED, (*spaced, *self.spaced_minus_ids)),
-        ):
-            if ids:
-                table[torch.tensor(ids) + 1] |= bit
+        table[torch.tensor(spaced, dtype=torch.long) + 1] |= SPACED
+        table[self.token_ids + 1] |= DIGITS
         return table
 
     @cached_property
     def part_table(self) -> Tensor:
-        """Whether each token can be part of a number, or tells a sign from a minus; for :func:`look_up`."""
-        return (self.index_table >= 0) | (self.flag_table != 0)
+        """Whether each token can be part of a number, or of what stands directly before one; for :func:`look_up`.
+
+        What a token must know of other text, it finds in the flags of the token before it.
+        """
+        return (self.flag_table & PARTS) != 0
 
     def index_of(self, labels: Tensor) -> Tensor:
         """Index of each label among the numeric tokens, -1 where it is none of them."""
@@ -291,9 +299,13 @@ class NumericVocab:
         """Read what :meth:`to_json` wrote."""
         data: Any = json.loads(text)
         if not isinstance(data, dict) or data.pop("format", None) != _FORMAT or set(data) != set(cls.__dataclass_fields__):
-            raise ValueError(f"text is not a NumericVocab of format {_FORMAT}: expected what NumericVocab.save writes.")
+            raise ValueError(
+                f"text is not a NumericVocab of format {_FORMAT}: expected what NumericVocab.save writes; "
+                "make it again with NumericVocab.from_tokenizer."
+            )
         data = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
         data["tokens"] = tuple(NumericToken(*token) for token in data["tokens"])
+        data["marks"] = tuple((token_id, mark) for token_id, mark in data["marks"])
         return cls(**data)
 
     def __repr__(self) -> str:
@@ -345,12 +357,28 @@ def _read_texts(tokenizer: Any, *, skip_special: bool) -> tuple[list[tuple[str, 
     special = {i for i, token in added.items() if getattr(token, "special", False)} | set(
         getattr(tokenizer, "all_special_ids", ())
     )
+    bytes_of = _byte_alphabet() if {"\u0120", "\u010a"} <= vocab.keys() else None  # a byte-level BPE: Ġ, and Ċ for a newline
     pairs: list[tuple[str, int]] = []
     for token, token_id in vocab.items():
-        if skip_special and token_id in special:
-            continue
-        text = token.decode("utf-8", errors="replace") if isinstance(token, bytes) else token
-        if text and text[0] in _SPACE_MARKS and token_id not in added:
-            text = " " + text[1:]
-        pairs.append((text, token_id))
+        if not (skip_special and token_id in special):
+            pairs.append((_spelled(token, bytes_of if token_id not in added else {}), token_id))
     return pairs, max([len(vocab), *(i + 1 for i in vocab.values())])
+
+
+def _spelled(token: str | bytes, bytes_of: dict[int, int] | None) -> str:
+    """The text of a token: of bytes, of a byte-level alphabet (a table), of an added token ({}), of SentencePiece (None)."""
+    if isinstance(token, bytes):
+        return token.decode("utf-8", errors="replace")
+    if bytes_of is not None:
+        known = bool(bytes_of) and all(ord(character) in bytes_of for character in token)
+        return bytes(map(bytes_of.__getitem__, map(ord, token))).decode("utf-8", errors="replace") if known else token
+    if _BYTE.fullmatch(token):
+        return "\ufffd"
+    return " " + token[1:] if token and token[0] in _SPACE_MARKS else token
+
+
+def _byte_alphabet() -> dict[int, int]:
+    """Which byte each character of a byte-level BPE stands for: printable ones for themselves, others for 256 and up."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in set(printable)]
+    return {byte: byte for byte in printable} | {256 + rank: byte for rank, byte in enumerate(others)}

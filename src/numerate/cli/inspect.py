@@ -28,11 +28,14 @@ def inspect(
     text: Annotated[list[str] | None, typer.Option(help="A text to split and read; may be given several times.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw a loss on this tokenizer's numbers: a .png, .svg or .pdf file.")] = None,
     loss: Annotated[str, typer.Option(help="The loss to draw.")] = "smmd",
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run code that comes with the tokenizer.")
+    ] = False,
 ) -> None:
     """Show what a tokenizer does to numbers, and which losses fit it."""
     console = Console(highlight=False)
     with console.status("reading the tokenizer"):
-        inspection = inspect_tokenizer(load_tokenizer(tokenizer), text or EXAMPLES)
+        inspection = inspect_tokenizer(load_tokenizer(tokenizer, trust_remote_code=trust_remote_code), text or EXAMPLES)
     _print_inspection(console, tokenizer, inspection)
     if plot is not None:
         with console.status("drawing"):

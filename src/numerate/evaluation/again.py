@@ -41,8 +41,8 @@ def evaluate_again(
 def _trained(config: RunConfig, weights: Path) -> LoadedModel:
     """The model with the weights that were kept."""
     if config.model not in NAMED and config.adapter == "none":
-        return load_model(weights)
-    loaded = load_model(config.model, seed=config.seed)
+        return load_model(weights, trust_remote_code=config.trust_remote_code)
+    loaded = load_model(config.model, seed=config.seed, trust_remote_code=config.trust_remote_code)
     if config.adapter == "none":
         loaded.model = type(loaded.model).from_pretrained(weights)
     else:

@@ -36,6 +36,8 @@ from itertools import pairwise
 from numbers import Rational, Real
 from typing import Any, NamedTuple
 
+from numerate.marks import CLOSERS, CURRENCIES, DASHES
+
 MAX_DIGITS = 10_000
 """A numeral with more digits, or a larger power of ten, has no value."""
 
@@ -53,19 +55,21 @@ class Region(NamedTuple):
 
 _INVISIBLE = "\u00ad\u061c\u200b\u200c\u200d\u200e\u200f\u2060\ufeff\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 _PLAIN = str.maketrans(
-    dict.fromkeys("\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d", "-")
+    dict.fromkeys(DASHES, "-")
     | {"＋": "+", "．": ".", "，": ",", "／": "/", "：": ":", "＿": "_", "（": "(", "）": ")", "［": "[", "］": "]"}
     | {"\u066b": ".", "\u066c": ","}  # the Arabic decimal and thousands marks
     | dict.fromkeys(_INVISIBLE)
 )
 
 _EXPONENT = r"(?:[eE][-+]?\d+)?"
-_DECIMAL = rf"(?:\d+(?:\.\d+)?|(?<![\w.])\.\d+){_EXPONENT}"
+_ENDED = rf"\w{re.escape(CLOSERS)}"  # behind one of these, no number begins
+_DECIMAL = rf"(?:\d+(?:\.\d+)?|(?<![{_ENDED}.])\.\d+){_EXPONENT}"
 _NUMERAL = rf"(?:\d{{1,3}}(?:,\d{{3}})+(?!\d)(?:\.\d+)?{_EXPONENT}|{_DECIMAL})"
-# After a letter, a digit, a closing bracket or a dash, a dash is a hyphen, a range or a subtraction.
-_SIGN = r"(?<![-\w)\]}])[-+]"
+# After a letter, a digit, a closing bracket or a dash, or one of them and a currency, a dash is a hyphen, a range or a
+# subtraction.
+_SIGN = rf"(?<![-{_ENDED}])(?<![-{_ENDED}][{CURRENCIES}])[-+]"
 
-_CURRENCY = r"(?:\\?[$€£¥])?"
+_CURRENCY = rf"(?:\\?[{CURRENCIES}])?"
 _NUMBER = re.compile(rf"({_SIGN}{_CURRENCY})?({_NUMERAL}(?:/[-+]?{_NUMERAL})*)")
 _WHOLE = re.compile(rf"{_CURRENCY}{_NUMBER.pattern}\.?")
 _PERCENT = re.compile(r"\s?\\?(?:[%٪％﹪]|per\s?cent\b)", re.IGNORECASE)
@@ -330,14 +334,14 @@ class Extractor:
 EXTRACTORS: dict[str, Extractor] = {
     extractor.name: extractor
     for extractor in (
-        Extractor("last_number", 1, last_number, "the last number"),
+        Extractor("last_number", 2, last_number, "the last number"),
         Extractor("number", 1, number, "the number that the whole text is"),
-        Extractor("rational", 1, rational, "the last number, mixed numbers such as 2 1/2 and ½ too"),
-        Extractor("percent", 1, percent, "the last percentage, 1 for 100%"),
+        Extractor("rational", 2, rational, "the last number, mixed numbers such as 2 1/2 and ½ too"),
+        Extractor("percent", 2, percent, "the last percentage, 1 for 100%"),
         Extractor("gsm8k_strict", 1, gsm8k_strict, "the text after ####, lm-evaluation-harness' rule"),
         Extractor("gsm8k_flexible", 1, gsm8k_flexible, "the last number as text, lm-evaluation-harness' rule"),
         Extractor("clock", 1, clock_time, "the last time of day, in minutes after twelve"),
-        Extractor("box", 1, box, "the last four numbers in a row, or two points"),
+        Extractor("box", 2, box, "the last four numbers in a row, or two points"),
         Extractor("boxes", 1, boxes, "the last JSON list of boxes or quadrilaterals with text"),
         Extractor("final_answer", 1, final_answer, "the line after the last 'answer:', lm-evaluation-harness' rule"),
         Extractor("text", 1, whole_text, "the whole text"),

@@ -189,7 +189,7 @@ def _readings(loaded: LoadedModel, model: Any, examples: Sequence[Example]) -> I
     log_p = logits.log_softmax(-1)
     nll = -log_p.gather(-1, labels.clamp_min(0)[..., None])[..., 0].masked_fill(labels < 0, 0.0)
     for row in range(len(examples)):
-        at = spans.is_digit[row].nonzero()[:, 0]
+        at = spans.has_place[row].nonzero()[:, 0]
         numeric = log_p[row, at][:, vocab.token_ids].exp()  # [digits, N]
         best = vocab.token_ids[numeric.argmax(-1)] if len(at) else at
         yield {

@@ -204,7 +204,7 @@ class _Run:
                 self._join(passed, z[mine], dz[mine], self.numeric_rows[mine], numeric_share)
                 self._hidden_back(passed.grad, passed.chunk)
                 if at == 0 and head_early:
-                    self._head_back_at_columns(passed, dz[mine] * numeric_share, z[mine], self.numeric_rows[mine])
+                    self._head_back_at_columns(passed)
                 else:
                     self._head_back(passed.grad, passed.chunk)
             early = None
@@ -374,21 +374,14 @@ class _Run:
         else:
             self.d_weight = mm_wide(grad.T, h)
 
-    def _head_back_at_columns(self, passed: _Passed, change: Tensor, z: Tensor, rows: Tensor) -> None:
-        """Bring the head's gradient, made of a chunk before the numeric term joined it, up to date.
-
-        In the head's own dtype the rows in question are computed again, so that they are rounded once; a wider sum takes what
-        has changed.
-        """
+    def _head_back_at_columns(self, passed: _Passed) -> None:
+        """Compute the rows of the head's gradient again that the numeric term has changed since; of the first chunk."""
         if self.d_weight is None:
             return
         columns = self.objective.numeric_loss.columns
-        if self.d_weight.dtype == self.h.dtype:
-            again = mm_wide(passed.grad.index_select(1, columns).T, self.h[passed.chunk])
-            self.d_weight[columns] = again.to(self.d_weight.dtype)
-        else:
-            grad = self.head.unshaped(change, z).to(self.h.dtype)
-            self.d_weight.index_add_(0, columns, mm_wide(grad.T, take(self.h, rows)).to(self.d_weight.dtype))
+        padded = F.pad(columns, (0, -columns.shape[0] % 8))  # matrix units want multiples of 8
+        again = mm_wide(passed.grad.index_select(1, padded).T, self.h[passed.chunk])[: columns.shape[0]]
+        self.d_weight[columns] = again.to(self.d_weight.dtype)
 
     def _finish(self) -> None:
         """Zeros where there was nothing to learn from; the head's gradient in its own dtype, where that holds the gain."""

@@ -61,6 +61,7 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
             tokens alone; ``"penalize"`` charges it more than the worst number.
         places: how positions within a number weigh. ``"exponential"``: ``(1 + place_sigma)^k`` for a token with k digits
             to its right, 15 at most (NTIL); ``"linear"``: n, n-1, .., 1 over their mean (DIST2).
+        thousands: read ``1,000`` as one number. Matters where whole numbers or their places are looked at.
     """
 
     name: ClassVar[str]
@@ -86,14 +87,17 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
         outside: Outside | None = None,
         places: Places = "uniform",
         place_sigma: float = 0.2,
+        thousands: bool = False,
     ) -> None:
         super().__init__()
         outside = self.default_outside if outside is None else outside
         check_choice("outside", outside, choices(Outside))
         check_choice("places", places, choices(Places))
+        check_choice("thousands", thousands, (False, True))
         self.vocab = vocab
         self.outside: Outside = outside
         self.places: Places = places
+        self.thousands = bool(thousands)
         self.place_sigma = check_number("place_sigma", place_sigma, above=-1.0)
         self._read_columns(vocab.token_ids)
         self._keep("values", vocab.values)
@@ -174,7 +178,12 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
         if compact is None:
             compact = labels.device.type == "cpu" and not torch.compiler.is_compiling()
         part_table, *tables = self._tables(labels.device)
-        options = {"position_ids": position_ids, "numbers": self.numbers, "ignore_index": ignore_index}
+        options = {
+            "position_ids": position_ids,
+            "numbers": self.numbers,
+            "thousands": self.thousands,
+            "ignore_index": ignore_index,
+        }
         rows: Tensor | None = None
         spans: NumberSpans | None = None
         if self.level == "token" and self.places == "uniform":

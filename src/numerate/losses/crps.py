@@ -23,7 +23,7 @@ class CRPSLoss(SquaredEMDLoss):
 
     Args:
         vocab: the numeric tokens.
-        outside, places, place_sigma: see :class:`~numerate.losses.base.NumericLoss`.
+        outside, places, place_sigma, thousands: see :class:`~numerate.losses.base.NumericLoss`.
 
     Example:
         >>> import torch

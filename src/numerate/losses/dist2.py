@@ -31,7 +31,7 @@ class DIST2Loss(SoftTargetLoss):
     Args:
         vocab: the numeric tokens.
         tau: temperature; larger is flatter.
-        outside, places, place_sigma: see :class:`~numerate.losses.base.NumericLoss`.
+        outside, places, place_sigma, thousands: see :class:`~numerate.losses.base.NumericLoss`.
 
     Example:
         >>> vocab = NumericVocab.from_texts({str(d): d for d in range(10)}, vocab_size=10)
@@ -53,10 +53,11 @@ class DIST2Loss(SoftTargetLoss):
         outside: Outside | None = None,
         places: Places = "uniform",
         place_sigma: float = 0.2,
+        thousands: bool = False,
     ) -> None:
         sigma = (check_number("tau", tau, above=0.0) / 2) ** 0.5  # exp(-d²/τ) is a Gaussian of variance τ/2
         soft = gaussian_targets(vocab.values, sigma)
-        super().__init__(vocab, soft, outside=outside, places=places, place_sigma=place_sigma)
+        super().__init__(vocab, soft, outside=outside, places=places, place_sigma=place_sigma, thousands=thousands)
         self._keep_matrix("entropy", torch.special.entr(soft).sum(-1))
 
     def cost(self, z: Tensor, rest: Tensor | None, target: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ class EMDLoss(NumericLoss):
     Args:
         vocab: the numeric tokens.
         squash: rescale distances to 1..squash, so that a wide vocabulary costs no more than ten digits do.
-        outside, places, place_sigma: see :class:`~numerate.losses.base.NumericLoss`.
+        outside, places, place_sigma, thousands: see :class:`~numerate.losses.base.NumericLoss`.
 
     Example:
         >>> import torch
@@ -52,8 +52,9 @@ class EMDLoss(NumericLoss):
         outside: Outside | None = None,
         places: Places = "uniform",
         place_sigma: float = 0.2,
+        thousands: bool = False,
     ) -> None:
-        super().__init__(vocab, outside=outside, places=places, place_sigma=place_sigma)
+        super().__init__(vocab, outside=outside, places=places, place_sigma=place_sigma, thousands=thousands)
         distance = distances(vocab.values)
         if squash is not None:
             distance = squashed(distance, squash)

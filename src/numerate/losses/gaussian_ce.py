@@ -30,7 +30,7 @@ class GaussianCELoss(SoftTargetLoss):
     Args:
         vocab: the numeric tokens.
         sigma: width of the bell, in units of value.
-        outside, places, place_sigma: see :class:`~numerate.losses.base.NumericLoss`.
+        outside, places, place_sigma, thousands: see :class:`~numerate.losses.base.NumericLoss`.
 
     Example:
         >>> import torch
@@ -49,6 +49,7 @@ class GaussianCELoss(SoftTargetLoss):
         outside: Outside | None = None,
         places: Places = "uniform",
         place_sigma: float = 0.2,
+        thousands: bool = False,
     ) -> None:
         soft = gaussian_targets(vocab.values, sigma)
-        super().__init__(vocab, soft, outside=outside, places=places, place_sigma=place_sigma)
+        super().__init__(vocab, soft, outside=outside, places=places, place_sigma=place_sigma, thousands=thousands)

@@ -107,8 +107,10 @@ class NTILLoss(NumericLoss):
         average: Average = "number",
         *,
         outside: Outside | None = None,
+        thousands: bool = False,
     ) -> None:
-        super().__init__(vocab, outside=outside, places="exponential", place_sigma=check_number("sigma", sigma, above=-1.0))
+        place_sigma = check_number("sigma", sigma, above=-1.0)
+        super().__init__(vocab, outside=outside, places="exponential", place_sigma=place_sigma, thousands=thousands)
         check_choice("numbers", numbers, choices(Numbers))
         check_choice("average", average, choices(Average))
         if bool((vocab.values < 0).any()):

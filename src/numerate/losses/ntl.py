@@ -66,7 +66,7 @@ class NTLLoss(NumericLoss):
         squash: rescale distances to 1..squash; ``"was"`` only.
         numbers: for ``"number"``, what a number is: ``"values"`` (point, multi-digit tokens) or the published ``"runs"``
             of digits.
-        outside, places, place_sigma: see :class:`~numerate.losses.base.NumericLoss`.
+        outside, places, place_sigma, thousands: see :class:`~numerate.losses.base.NumericLoss`.
 
     Example:
         >>> vocab = NumericVocab.from_texts({str(d): d for d in range(10)}, vocab_size=10)
@@ -91,6 +91,7 @@ class NTLLoss(NumericLoss):
         outside: Outside | None = None,
         places: Places = "uniform",
         place_sigma: float = 0.2,
+        thousands: bool = False,
     ) -> None:
         if reweigh is not None:
             if outside is not None and (outside == "penalize") != reweigh:
@@ -98,7 +99,7 @@ class NTLLoss(NumericLoss):
                     f"reweigh={reweigh!r} contradicts outside={outside!r}: expected one of them; they name the same thing."
                 )
             outside = "penalize" if reweigh else "ignore"
-        super().__init__(vocab, outside=outside, places=places, place_sigma=place_sigma)
+        super().__init__(vocab, outside=outside, places=places, place_sigma=place_sigma, thousands=thousands)
         kind = self.default_kind if kind is None else kind
         check_choice("kind", kind, choices(Kind))
         check_choice("numbers", numbers, choices(Numbers))

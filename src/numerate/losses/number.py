@@ -91,8 +91,9 @@ class NumberLoss(NumericLoss):
         frequencies: int = 44,
         *,
         outside: Outside | None = None,
+        thousands: bool = False,
     ) -> None:
-        super().__init__(vocab, outside=outside)
+        super().__init__(vocab, outside=outside, thousands=thousands)
         self.beta = check_number("beta", beta, least=0.0)
         lowest = check_number("lowest", lowest, above=0.0)
         if not isinstance(frequencies, int) or frequencies < 1:
@@ -128,8 +129,9 @@ class NumberLoss(NumericLoss):
         rows = [self.frequency[:, None] * lead for lead in self._leads(vocab)]
         if self.lead_widths:
             span = DEPTH * PER_DECADE + self.frequencies
-            deep = lowest * torch.pow(10.0, (torch.arange(span, dtype=torch.float64) / PER_DECADE - DEPTH))
-            rows += [deep[:, None] * values, deep[:, None] * values * torch.pow(10.0, -widths)]
+            # A decade more after the point: the first digit of .5 counts in tenths of itself.
+            deep = lowest * torch.pow(10.0, (torch.arange(span + PER_DECADE, dtype=torch.float64) / PER_DECADE - DEPTH))
+            rows += [deep[:span, None] * values, deep[:, None] * values * torch.pow(10.0, -widths)]
         return torch.cat(rows)
 
     def _leads(self, vocab: NumericVocab) -> Tensor:
@@ -245,7 +247,7 @@ class NumberLoss(NumericLoss):
         table = len(self.lead_widths) * self.frequencies
         fraction_table = table + DEPTH * PER_DECADE + self.frequencies
         deep = torch.where(spans.is_fraction, fraction_table, table) + (DEPTH + shift.clamp_min(-DEPTH)) * PER_DECADE
-        return torch.where(spans.is_start, lead, deep), spans.is_digit & near
+        return torch.where(spans.is_start & ~spans.is_fraction, lead, deep), spans.has_place & near
 
     def _signs(self, z: Tensor, targets: Targets) -> tuple[Tensor, Tensor, Tensor]:
         """The label's sign ``[slots]``, ±1, the probability that the prediction is negative, and the rows that decide it."""

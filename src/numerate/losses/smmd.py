@@ -84,7 +84,7 @@ class SMMDLoss(NumericLoss):
         ablation: ``"random"`` (a gram that knows no values) or ``"shuffled"`` (values dealt out at random), to see
             whether the number line matters. A random gram has negative entries, and its smoothness term may fall below 0.
         seed: of the ablation.
-        outside, places, place_sigma: see :class:`~numerate.losses.base.NumericLoss`.
+        outside, places, place_sigma, thousands: see :class:`~numerate.losses.base.NumericLoss`.
 
     Example:
         >>> vocab = NumericVocab.from_texts({str(d): d for d in range(10)}, vocab_size=10)
@@ -115,8 +115,9 @@ class SMMDLoss(NumericLoss):
         outside: Outside | None = None,
         places: Places = "uniform",
         place_sigma: float = 0.2,
+        thousands: bool = False,
     ) -> None:
-        super().__init__(vocab, outside=outside, places=places, place_sigma=place_sigma)
+        super().__init__(vocab, outside=outside, places=places, place_sigma=place_sigma, thousands=thousands)
         check_choice("terms", terms, choices(Terms))
         check_choice("form", form, choices(Form))
         check_choice("ablation", ablation, (None, *choices(Ablation)))

@@ -57,7 +57,7 @@ class SoftLabelLoss(SoftTargetLoss):
         vocab: the numeric tokens.
         spread: the shape of ψ.
         eta: how much of the target is spread; None: the paper's value for that shape.
-        outside, places, place_sigma: see :class:`~numerate.losses.base.NumericLoss`.
+        outside, places, place_sigma, thousands: see :class:`~numerate.losses.base.NumericLoss`.
 
     Example:
         >>> vocab = NumericVocab.from_texts({str(d): d for d in range(10)}, vocab_size=10)
@@ -76,6 +76,7 @@ class SoftLabelLoss(SoftTargetLoss):
         outside: Outside | None = None,
         places: Places = "uniform",
         place_sigma: float = 0.2,
+        thousands: bool = False,
     ) -> None:
         check_choice("spread", spread, choices(Spread))
         default, shape = SPREADS[spread]
@@ -84,4 +85,4 @@ class SoftLabelLoss(SoftTargetLoss):
             raise ValueError(f"eta={eta!r} is out of range: expected a share in [0, 1].")
         psi = shape(vocab.values)
         soft = (1 - share) * torch.eye(vocab.size, dtype=torch.float64) + share * psi / psi.sum(-1, keepdim=True)
-        super().__init__(vocab, soft, outside=outside, places=places, place_sigma=place_sigma)
+        super().__init__(vocab, soft, outside=outside, places=places, place_sigma=place_sigma, thousands=thousands)

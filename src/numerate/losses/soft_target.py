@@ -48,8 +48,9 @@ class SoftTargetLoss(NumericLoss):
         outside: Outside | None = None,
         places: Places = "uniform",
         place_sigma: float = 0.2,
+        thousands: bool = False,
     ) -> None:
-        super().__init__(vocab, outside=outside, places=places, place_sigma=place_sigma)
+        super().__init__(vocab, outside=outside, places=places, place_sigma=place_sigma, thousands=thousands)
         self._keep_matrix("soft", soft)
 
     @property

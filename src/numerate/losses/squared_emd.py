@@ -32,7 +32,7 @@ class SquaredEMDLoss(NumericLoss):
 
     Args:
         vocab: the numeric tokens. Tokens of equal value (``5``, ``05``) share a rank.
-        outside, places, place_sigma: see :class:`~numerate.losses.base.NumericLoss`.
+        outside, places, place_sigma, thousands: see :class:`~numerate.losses.base.NumericLoss`.
 
     Example:
         >>> vocab = NumericVocab.from_texts({str(d): d for d in range(10)}, vocab_size=10)
@@ -53,8 +53,9 @@ class SquaredEMDLoss(NumericLoss):
         outside: Outside | None = None,
         places: Places = "uniform",
         place_sigma: float = 0.2,
+        thousands: bool = False,
     ) -> None:
-        super().__init__(vocab, outside=outside, places=places, place_sigma=place_sigma)
+        super().__init__(vocab, outside=outside, places=places, place_sigma=place_sigma, thousands=thousands)
         step = self.steps(vocab.values)
         self._keep_matrix("gaps", torch.cat([step, step.new_zeros(1)]))
         self.worst.copy_(step.sum())
