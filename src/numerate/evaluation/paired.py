@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar, overload
 
 import numpy as np
@@ -27,10 +27,13 @@ from numerate.evaluation.intervals import (
     BATCH,
     ROUNDING,
     Array,
+    Errors,
+    check_bounds,
     check_count,
     check_measure,
     check_over,
     half_width,
+    reach_of,
     scale_of,
     standard_errors,
 )
@@ -48,7 +51,9 @@ class PairedTest:
     p_value: float
 
 
-def paired_test(a: Any, b: Any, *, resamples: int = 9_999, seed: int = 0) -> PairedTest:
+def paired_test(
+    a: Any, b: Any, *, bounds: tuple[float, float] | None = None, resamples: int = 9_999, seed: int = 0
+) -> PairedTest:
     """The test that fits the data, of the mean of a - b.
 
     - Two seeds or more: :func:`paired_t` over both. The question is whether a loss is better, not whether some of its models
@@ -63,6 +68,7 @@ def paired_test(a: Any, b: Any, *, resamples: int = 9_999, seed: int = 0) -> Pai
     Args:
         a: finite values, ``[E]`` or ``[S, E]``.
         b: of the same shape.
+        bounds: see :func:`paired_t`.
         resamples: see :func:`paired_permutation`.
         seed: see :func:`paired_permutation`.
 
@@ -72,21 +78,22 @@ def paired_test(a: Any, b: Any, *, resamples: int = 9_999, seed: int = 0) -> Pai
     """
     first, second = check_pair(a, b)
     if len(first) > 1:
-        return PairedTest("paired_t", paired_t(first, second))
+        return PairedTest("paired_t", paired_t(first, second, bounds=bounds))
     if np.isin((first, second), (0, 1)).all():
         return PairedTest("mcnemar", mcnemar(first, second))
     return PairedTest("paired_permutation", paired_permutation(first, second, resamples=resamples, seed=seed))
 
 
-def paired_t(a: Any, b: Any, over: Literal["seeds", "both"] = "both") -> float:
-    """The test that belongs to :func:`mean_interval` of a - b: p < 0.05 where the 95 % interval leaves out 0.
-
-    Where neither seeds nor examples show any spread, p is what it would be had one of the S x E differences been 0.
+def paired_t(
+    a: Any, b: Any, over: Literal["seeds", "both"] = "both", *, bounds: tuple[float, float] | None = None
+) -> float:
+    """The test that belongs to the interval of a - b: p < 0.05 where the 95 % interval leaves out 0.
 
     Args:
         a: finite values, ``[S, E]`` with two seeds or more.
         b: of the same shape: the same examples, and for each seed its partner.
         over: what would be drawn anew; over seeds, it is the paired t-test of the seeds' means.
+        bounds: of a and b; see :func:`mean_interval`.
 
     Example:
         >>> a, b = [[3, 2], [4, 3], [6, 4]], [[1, 1], [1, 1], [1, 1]]
@@ -96,17 +103,30 @@ def paired_t(a: Any, b: Any, over: Literal["seeds", "both"] = "both") -> float:
     check_choice("over", over, ("seeds", "both"))
     first, second = check_pair(a, b)
     check_over("a", first, over)
-    differences, _ = difference_of(first, second)
-    mean = abs(float(differences.mean()))
-    if mean <= ROUNDING:
+    differences, scale = difference_of(first, second)
+    reach = reach_of(*check_bounds(bounds, a=first, b=second)) / scale
+    return p_value(float(differences.mean()), difference_errors(differences, over, reach))
+
+
+def difference_errors(differences: Array, over: Literal["examples", "seeds", "both"], reach: float) -> Errors:
+    """Standard errors of the mean of paired differences.
+
+    Where neither seeds nor examples show any spread, they are what they would be had one of the S x E differences been 0.
+    """
+    errors = standard_errors(differences, over, reach)
+    if errors.by_seed or errors.by_example:
+        return errors
+    # Had one of the differences been 0, the mean would have been S E - 1 times its error.
+    return replace(errors, by_seed=abs(float(differences.mean())) / max(differences.size - 1, 1))
+
+
+def p_value(mean: float, errors: Errors) -> float:
+    """The p for which the interval at level 1 - p ends at 0."""
+    if abs(mean) <= ROUNDING:
         return 1.0
-    errors = standard_errors(differences, over)
-    if not any(errors):
-        # Had one of the differences been 0, the mean would have been S E - 1 times its error.
-        return _probability(2 * special.stdtr(len(differences) - 1, 1 - differences.size))
 
     def excess(log_p: float) -> float:
-        return half_width(math.exp(log_p), differences.shape, *errors) - mean
+        return half_width(math.exp(log_p), errors) - abs(mean)
 
     least = math.log(LEAST_P)
     return _probability(math.exp(optimize.brentq(excess, least, 0.0))) if excess(least) > 0 else LEAST_P
