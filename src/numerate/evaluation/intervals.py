@@ -4,14 +4,14 @@ A measure is an array ``[S, E]``: S training runs (seeds), each scored on the sa
 vary: another seed gives another model, and other examples another test set. A lucky seed lifts all its examples at once, so
 S x E scores tell far less than S x E independent ones. With x_s the values of seed s, m_s their mean, and m the mean of the m_s:
 
-    over="examples"   these models, other examples   bootstrap (BCa) of m, the examples drawn anew; within bounds, m ± h_E
+    over="examples"   these models, other examples   bootstrap (BCa) of m, the examples drawn anew; of right and wrong, m ± h_E
     over="seeds"      these examples, other seeds    m ± t(S-1) sqrt(s² / S)
     over="both"       other examples and seeds       m ± h,  h² = h_S² + h_E²
 
     h_S² = t(S-1)² (s² + (g / E)²) / S           s²  the variance of the m_s
                                                  g   the distance from m to the value that is farthest from it
-    h_E² = t(E-1)² (c + 2 f² / (E - 1)) / E      c   the mean of cov(x_s, x_r) over the pairs of seeds s, r, or 0 if it is negative;
-                                                     with one seed, or over examples, the variance of the examples' means
+    h_E² = t(E-1)² (c + 2 f² / (E - 1)) / E      c   the mean of cov(x_s, x_r) over the pairs of seeds s, r, or 0 if that
+                                                     is negative; over examples, the variance of the examples' means
                                                  f   the distance from m to the example whose mean over seeds is farthest from it
 
 t(n) is the quantile of the t distribution with n degrees of freedom. c is what seeds have in common because they share their
@@ -20,9 +20,10 @@ to no better than one example, so that seeds whose means happen to be equal make
 as wide as if two more examples were as far off as the farthest, so that five answers that differ, all one way, are not yet
 significant, as in McNemar's test.
 
-``bounds`` are the least and the largest value that a measure can have, such as 0 and 1. Where both are finite, at a distance of
-b, g is at least b, and no half-width is below b ln(1 / (1 - level)) / E: what happened in none of E examples can happen in three
-of E (the rule of three, at 95 %). Every interval is cut at the bounds.
+``bounds`` are the least and the largest value that a measure can have, such as 0 and 1; every interval is cut there. Where no
+value lies between them, as with right and wrong answers, and b is their distance, g is at least b, and no half-width over
+examples or both is below b ln(1 / (1 - level)) / E: what happened in none of E examples can happen in three of E (the rule of
+three, at 95 %).
 
 Values are finite, or ``inf`` where an error is measured and there was no answer. Results depend on the arguments alone: what is
 random comes from ``seed``, the seed of the resampling, not of a training run.
@@ -74,10 +75,11 @@ def mean_interval(
 
     - Over seeds: 95 % at 3, 5 and 10 seeds, where a percentile bootstrap holds 76, 84 and 91 %. If one run in ten collapses,
       no interval from so few seeds knows it: 91, 83 and 79 % (percentile: 62, 65 and 73 %).
-    - Over both: COVER_BOTH. Seeds and examples resampled together give 87 to
-      100 %. The intervals over seeds and over examples answer other questions, and hold this mean in as few as 43 and 46 %.
-    - Over examples: COVER_EXAMPLES. Without bounds, errors with heavy tails (log-normal, σ = 2) stay below 84 %: take their
-      median.
+    - Over both: 96 to 100 % at 2 seeds, 94 to 99 % at 3, 94 to 98 % at 5 and 10 (43 and 200 examples). Seeds and examples
+      resampled together give 87 to 100 %. The intervals over seeds and over examples answer other questions, and hold this mean
+      in as few as 43 and 46 %.
+    - Over examples: of right and wrong answers, 94 to 100 % from 20 examples on, at accuracies of 0.5 to 0.99. Of other measures,
+      errors with heavy tails (log-normal, σ = 2) stay below 84 %: take their median.
 
     Args:
         values: ``[E]`` or ``[S, E]``. Where one is infinite, so are the mean and both ends.
@@ -98,8 +100,8 @@ def mean_interval(
     if np.isinf(array).any():
         return Interval(math.inf, math.inf, math.inf, level, over)
     scale = scale_of(array)
+    reach = reach_of(low, high, array) / scale
     array = array / scale
-    reach = reach_of(low, high) / scale
     if over == "examples" and not reach:
         ends = _bootstrap_mean(array.mean(0), level, resamples, seed)
     else:
@@ -227,9 +229,9 @@ def check_bounds(bounds: tuple[float, float] | None, **measures: Array) -> tuple
     return low, high
 
 
-def reach_of(low: float, high: float) -> float:
-    """The width of bounds; 0 where they are not finite."""
-    return high - low if math.isfinite(high - low) else 0.0
+def reach_of(low: float, high: float, *arrays: Array) -> float:
+    """The width of bounds where every value is one of them, as of right and wrong answers; else 0."""
+    return high - low if all(np.isin(array, (low, high)).all() for array in arrays) and math.isfinite(high - low) else 0.0
 
 
 def check_over(name: str, array: Array, over: Over | None) -> Over:
