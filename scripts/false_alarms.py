@@ -2,7 +2,7 @@
 
     python scripts/false_alarms.py            # about four minutes on one core; prints the tables of docs/statistics.md
 
-Two losses are drawn without a difference (or with one), S seeds x E examples, and compared as ``numerate.evaluation.stats.compare``
+Two losses are drawn without a difference (or with one), S seeds x E examples, and compared as ``compare`` of the library
 does. "Before" is the test without the terms in g and f of ``numerate.evaluation.intervals``, whose error over seeds was 0 where
 the seeds' means were equal. A few comparisons of every scenario are checked against ``compare`` itself.
 """
