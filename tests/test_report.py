@@ -329,6 +329,34 @@ class TestAnswer:
         assert "With one seed, no loss can be told from luck" in found.lead
         assert "smmd 90.0 %" in text_of(found)
 
+    def test_two_seeds_allow_no_verdict(self, tmp_path: Path):
+        folder = make_run(tmp_path, {"ce": ce, "smmd": smmd}, seeds=[0, 1])
+        found = answer_of(folder)
+        assert (found.verdict, found.winners) == ("untested", ())
+        assert found.lead.startswith("Two seeds cannot tell a loss from luck on arithmetic")
+        assert "Run five or more" in found.lead
+        assert all(score.better is None for score in scores(setup_of(folder)))
+        text = write_report(folder).read_text(encoding="utf-8")
+        assert "beyond noise" not in found.lead
+        assert ">2 seeds</span>" not in text  # no column of verdicts
+        assert "Beyond noise?" not in text
+
+    @pytest.mark.parametrize("seeds", [2, 3, 5])
+    def test_every_interval_is_within_what_is_possible(self, tmp_path: Path, seeds: int):
+        def luck(seed: int, split: str, index: int) -> int | None:
+            return 0 if (seed + index) % (2 + seed) else None if index % 7 == 0 else 1
+
+        def one_better(seed: int, split: str, index: int) -> int | None:
+            return 0 if index == 20 else ce(seed, split, index)
+
+        setup = setup_of(make_run(tmp_path, {"ce": ce, "luck": luck, "one": one_better}, seeds=range(seeds)))
+        for score in scores(setup):
+            if score.measure.percent and score.measure.higher_is_better:
+                assert 0 <= score.interval.low <= score.interval.estimate <= score.interval.high <= 1
+            if score.gain is not None and score.gain_measure.percent:
+                assert -1 <= score.gain.low <= score.gain.estimate <= score.gain.high <= 1
+            assert score.label != "one" or score.better is None
+
     def test_one_loss_and_no_baseline(self, tmp_path: Path):
         assert "Only ce was run" in answer_of(make_run(tmp_path / "a", {"ce": ce})).lead
         assert "The baseline has no finished run" in answer_of(make_run(tmp_path / "b", {"smmd": smmd, "emd": ce})).lead

@@ -4,13 +4,26 @@ A measure is an array ``[S, E]``: S training runs (seeds), each scored on the sa
 vary: another seed gives another model, and other examples another test set. A lucky seed lifts all its examples at once, so
 S x E scores tell far less than S x E independent ones. With x_s the values of seed s, m_s their mean, and m the mean of the m_s:
 
-    over="examples"   these models, other examples   bootstrap (BCa) of m, the examples drawn anew
-    over="seeds"      these examples, other seeds    m ± h_S               h_S = t(S-1) sqrt(s² / S),  s² the variance of the m_s
-    over="both"       other examples and seeds       m ± sqrt(h_S² + h_E²) h_E = t(E-1) sqrt(c / E),   c the mean of cov(x_s, x_r)
-                                                                           over the pairs of seeds s, r, or 0 if that is negative
+    over="examples"   these models, other examples   bootstrap (BCa) of m, the examples drawn anew; of right and wrong, m ± h_E
+    over="seeds"      these examples, other seeds    m ± t(S-1) sqrt(s² / S)
+    over="both"       other examples and seeds       m ± h,  h² = h_S² + h_E²
+
+    h_S² = t(S-1)² (s² + (g / E)²) / S           s²  the variance of the m_s
+                                                 g   the distance from m to the value that is farthest from it
+    h_E² = t(E-1)² (c + 2 f² / (E - 1)) / E      c   the mean of cov(x_s, x_r) over the pairs of seeds s, r, or 0 if that
+                                                     is negative; over examples, the variance of the examples' means
+                                                 f   the distance from m to the example whose mean over seeds is farthest from it
 
 t(n) is the quantile of the t distribution with n degrees of freedom. c is what seeds have in common because they share their
-examples; what they do not share is in s² already.
+examples; what they do not share is in s² already. The terms in g and f matter where few answers differ: a seed's mean is known
+to no better than one example, so that seeds whose means happen to be equal make no interval without width; and the interval is
+as wide as if two more examples were as far off as the farthest, so that five answers that differ, all one way, are not yet
+significant, as in McNemar's test.
+
+``bounds`` are the least and the largest value that a measure can have, such as 0 and 1; every interval is cut there. Where no
+value lies between them, as with right and wrong answers, and b is their distance, g is at least b, and no half-width over
+examples or both is below b ln(1 / (1 - level)) / E: what happened in none of E examples can happen in three of E (the rule of
+three, at 95 %).
 
 Values are finite, or ``inf`` where an error is measured and there was no answer. Results depend on the arguments alone: what is
 random comes from ``seed``, the seed of the resampling, not of a training run.
@@ -48,7 +61,13 @@ class Interval:
 
 
 def mean_interval(
-    values: Any, level: float = 0.95, over: Over | None = None, *, resamples: int = 9_999, seed: int = 0
+    values: Any,
+    level: float = 0.95,
+    over: Over | None = None,
+    *,
+    bounds: tuple[float, float] | None = None,
+    resamples: int = 9_999,
+    seed: int = 0,
 ) -> Interval:
     """The mean of a measure, with its interval.
 
@@ -56,36 +75,39 @@ def mean_interval(
 
     - Over seeds: 95 % at 3, 5 and 10 seeds, where a percentile bootstrap holds 76, 84 and 91 %. If one run in ten collapses,
       no interval from so few seeds knows it: 91, 83 and 79 % (percentile: 62, 65 and 73 %).
-    - Over both: 95 to 98 % at 3 seeds, 94 to 97 % at 5 and 10, 95 to 99 % at 2. Seeds and examples resampled together give 87 to
-      100 %. The intervals over seeds and over examples answer other questions, and hold this mean in as few as 43 and 46 %.
-    - Over examples: 92 to 98 % from 100 examples on, if some are right and some wrong. Where a single wrong answer is to be
-      expected (accuracy 0.99, 100 examples) it is 66 %, and where none was found the interval has no width, though that does
-      not prove there is none. Errors with heavy tails (log-normal, σ = 2) stay below 84 %: take their median.
+    - Over both: 96 to 100 % at 2 seeds, 94 to 99 % at 3, 94 to 98 % at 5 and 10 (43 and 200 examples). Seeds and examples
+      resampled together give 87 to 100 %. The intervals over seeds and over examples answer other questions, and hold this mean
+      in as few as 43 and 46 %.
+    - Over examples: of right and wrong answers, 94 to 100 % from 20 examples on, at accuracies of 0.5 to 0.99. Of other measures,
+      errors with heavy tails (log-normal, σ = 2) stay below 84 %: take their median.
 
     Args:
         values: ``[E]`` or ``[S, E]``. Where one is infinite, so are the mean and both ends.
         level: of the interval.
         over: what would be drawn anew; by default both, or the examples where there is one seed.
+        bounds: the least and the largest value that the measure can have; -inf or inf where there is none. By default 0 and 1
+            where all values are 0 or 1, else none.
         resamples: of the bootstrap over examples.
         seed: of the bootstrap.
 
     Example:
         >>> mean_interval([[1, 0, 1, 1], [1, 0, 0, 1], [1, 1, 1, 1]], over="seeds")
-        Interval(estimate=0.75, low=0.12896..., high=1.37103..., level=0.95, over='seeds')
+        Interval(estimate=0.75, low=0.12896..., high=1.0, level=0.95, over='seeds')
     """
     array = check_measure("values", values)
     level, over = check_level(level), check_over("values", array, over)
+    low, high = check_bounds(bounds, values=array)
     if np.isinf(array).any():
         return Interval(math.inf, math.inf, math.inf, level, over)
     scale = scale_of(array)
+    reach = reach_of(low, high, array) / scale
     array = array / scale
-    mean = float(array.mean())
-    if over == "examples":
-        low, high = _bootstrap_mean(array.mean(0), level, resamples, seed)
+    if over == "examples" and not reach:
+        ends = _bootstrap_mean(array.mean(0), level, resamples, seed)
     else:
-        half = half_width(1 - level, array.shape, *standard_errors(array, over))
-        low, high = mean - half, mean + half
-    return Interval(mean * scale, low * scale, high * scale, level, over)
+        mean, half = float(array.mean()), half_width(1 - level, standard_errors(array, over, reach))
+        ends = mean - half, mean + half
+    return Interval(float(array.mean()) * scale, max(ends[0] * scale, low), min(ends[1] * scale, high), level, over)
 
 
 def median_interval(
@@ -121,25 +143,44 @@ def median_interval(
     if over != "examples" and math.isinf(estimate):
         low, high = -math.inf, math.inf
     elif over != "examples":
-        half = half_width(1 - level, array.shape, _standard_error(medians), 0.0)
+        half = half_width(1 - level, Errors(_standard_error(medians), 0.0, *array.shape))
         low, high = estimate - math.hypot(half, estimate - low), estimate + math.hypot(half, high - estimate)
     return Interval(estimate * scale, low * scale, high * scale, level, over)
 
 
-def standard_errors(array: Array, over: Over) -> tuple[float, float]:
-    """Of the mean of ``array [S, E]``: what seeds add to it, and what examples add."""
+@dataclass(frozen=True)
+class Errors:
+    """Standard errors of a mean: what seeds add to it, and what examples add; their numbers; the range of a value."""
+
+    by_seed: float
+    by_example: float
+    seeds: int
+    examples: int
+    reach: float = 0.0
+
+
+def standard_errors(array: Array, over: Over, reach: float = 0.0) -> Errors:
+    """Of the mean of ``array [S, E]``, whose values have a range of ``reach``: 0 where that is not known."""
     seeds, examples = array.shape
     if over == "seeds":
-        return _standard_error(array.mean(1)), 0.0
-    # The variance of a mean of S terms is (their mean variance + (S - 1) mean covariance) / S.
-    covariance = (seeds * array.mean(0).var(ddof=1) - array.var(1, ddof=1).mean()) / (seeds - 1)
-    return _standard_error(array.mean(1)), math.sqrt(max(covariance, 0.0) / examples)
+        return Errors(_standard_error(array.mean(1)), 0.0, seeds, examples)
+    mean, by_example = array.mean(), array.mean(0)  # [E]
+    variance, by_seed = float(by_example.var(ddof=1)), 0.0
+    if over == "both":
+        # The variance of a mean of S terms is (their mean variance + (S - 1) mean covariance) / S.
+        variance = max(0.0, (seeds * variance - float(array.var(1, ddof=1).mean())) / (seeds - 1))
+        one = max(float(np.abs(array - mean).max()), reach) / examples
+        by_seed = math.hypot(_standard_error(array.mean(1)), one / math.sqrt(seeds))
+    variance += 2 * float(np.abs(by_example - mean).max()) ** 2 / (examples - 1)
+    by_seed, error = (x if x > ROUNDING else 0.0 for x in (by_seed, math.sqrt(variance / examples)))
+    return Errors(by_seed, error, seeds, examples, reach)
 
 
-def half_width(p: float, shape: tuple[int, ...], seed_error: float, example_error: float) -> float:
+def half_width(p: float, errors: Errors) -> float:
     """Of the interval at level ``1 - p``."""
-    by_seeds, by_examples = (-float(special.stdtrit(max(size - 1, 1), p / 2)) for size in shape)
-    return math.hypot(by_seeds * seed_error, by_examples * example_error)
+    by_seed, by_example = (-float(special.stdtrit(max(size - 1, 1), p / 2)) for size in (errors.seeds, errors.examples))
+    unseen = -math.log(p) * errors.reach / errors.examples
+    return max(math.hypot(by_seed * errors.by_seed, by_example * errors.by_example), unseen)
 
 
 def check_measure(name: str, values: Any) -> Array:
@@ -169,6 +210,28 @@ def check_level(level: float) -> float:
     if not 0.5 < check_number("level", level) < 1:
         raise ValueError(f"level={level!r}: expected the level of an interval, between 0.5 and 1, such as 0.95.")
     return float(level)
+
+
+def check_bounds(bounds: tuple[float, float] | None, **measures: Array) -> tuple[float, float]:
+    """The least and the largest possible value, or an error where a measure, named by its argument, goes beyond them."""
+    if bounds is None:
+        return (0.0, 1.0) if all(np.isin(array, (0, 1)).all() for array in measures.values()) else (-math.inf, math.inf)
+    try:
+        low, high = (float(end) for end in bounds)
+    except (TypeError, ValueError):
+        raise TypeError(f"bounds={bounds!r}: expected two numbers, such as (0, 1), or None.") from None
+    if not low < high:
+        raise ValueError(f"bounds={bounds!r}: expected the least value and a larger one, such as (0, 1).")
+    for name, array in measures.items():
+        odd = array[(array < low) | (array > high)]
+        if odd.size:
+            raise ValueError(f"{name} holds {odd[0]:g}, and bounds={bounds!r}: expected bounds that no value goes beyond.")
+    return low, high
+
+
+def reach_of(low: float, high: float, *arrays: Array) -> float:
+    """The width of bounds where every value is one of them, as of right and wrong answers; else 0."""
+    return high - low if all(np.isin(array, (low, high)).all() for array in arrays) and math.isfinite(high - low) else 0.0
 
 
 def check_over(name: str, array: Array, over: Over | None) -> Over:

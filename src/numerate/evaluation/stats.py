@@ -9,7 +9,8 @@ scores[loss] is the measure of a loss, ``[S, E]``: S seeds, each scored on the s
 
 With d_s the mean difference of seed s, and t(n) the quantile of the t distribution with n degrees of freedom:
 
-    effect_size    J mean(d_s) / sd(d_s),   J = G(n / 2) / (sqrt(n / 2) G((n - 1) / 2)),   n = S - 1,   G the gamma function
+    effect_size    J mean(d_s) / spread,   spread² = max(var(d_s), r / E), r the variance that neither seeds nor examples explain,
+                   J = G(n / 2) / (sqrt(n / 2) G((n - 1) / 2)),   n = S - 1,   G the gamma function
     seeds_needed   the least S with P(T > t(S-1)) >= power, T noncentral t around sqrt(S) difference / spread
 
 The intervals are from :mod:`numerate.evaluation.intervals`, the tests from :mod:`numerate.evaluation.paired`.
@@ -31,17 +32,23 @@ from numerate.evaluation.intervals import (
     ROUNDING,
     Array,
     Interval,
+    check_bounds,
     check_count,
     check_level,
+    check_over,
+    half_width,
     mean_interval,
     median_interval,
+    reach_of,
 )
 from numerate.evaluation.paired import (
     PairedTest,
     check_pair,
+    difference_errors,
     difference_of,
     holm,
     mcnemar,
+    p_value,
     paired_permutation,
     paired_t,
     paired_test,
@@ -72,6 +79,11 @@ K = TypeVar("K")
 
 MOST_SEEDS = 2**20
 
+_FEW_SEEDS = {
+    1: "; one seed each: true of these two models, not of their losses",
+    2: "; two seeds each: too few to tell, run five or more",
+}
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -98,14 +110,24 @@ class Comparison:
         return (
             f"{estimate:+z.{digits}f}{' ' if unit else ''}{unit} ({100 * self.difference.level:g} % interval "
             f"{low:z.{digits}f} to {high:z.{digits}f}), {f'p = {p:.2g}' if p >= 0.001 else 'p < 0.001'}{correction}"
-            f"{'; one seed each: true of these two models, not of their losses' if self.seeds == 1 else ''}"
+            f"{_FEW_SEEDS.get(self.seeds, '')}"
         )
 
 
 def compare(
-    a: Any, b: Any, statistic: Statistic = "mean", level: float = 0.95, *, resamples: int = 9_999, seed: int = 0
+    a: Any,
+    b: Any,
+    statistic: Statistic = "mean",
+    level: float = 0.95,
+    *,
+    bounds: tuple[float, float] | None = None,
+    resamples: int = 9_999,
+    seed: int = 0,
 ) -> Comparison:
     """The difference between a and b: its interval, its p-value by :func:`paired_test`, and its size.
+
+    p is below ``1 - level`` where the interval leaves out 0. With one seed, test and interval are made apart, and where they
+    disagree, the interval ends at 0.
 
     Args:
         a: ``[E]`` or ``[S, E]``.
@@ -113,6 +135,7 @@ def compare(
         statistic: ``"mean"``, the mean of a - b; or ``"sign"``, the share of the examples on which a is larger less the
             share on which it is smaller: for errors, which may be infinite or have heavy tails.
         level: of the interval, which is over both, or over examples where there is one seed.
+        bounds: the least and the largest value that a and b can have; see :func:`mean_interval`.
         resamples: see :func:`mean_interval`.
         seed: see :func:`mean_interval`.
 
@@ -120,24 +143,38 @@ def compare(
         >>> smmd = [[1, 1, 1, 0, 1], [1, 1, 1, 1, 0], [1, 1, 0, 1, 1]]
         >>> ce = [[0, 1, 0, 0, 1], [1, 0, 0, 1, 0], [0, 1, 0, 1, 1]]
         >>> compare(smmd, ce).summary(scale=100, unit="points")
-        '+33 points (95 % interval -3 to 70), p = 0.061'
+        '+33 points (95 % interval -35 to 100), p = 0.19'
     """
     check_choice("statistic", statistic, choices(Statistic))
     first, second = check_pair(a, b, finite=statistic == "mean")
+    level, over = check_level(level), check_over("a", first, None)
+    low, high = check_bounds(bounds, a=first, b=second)
     differences, scale = difference_of(first, second)
+    reach, most = reach_of(low, high, first, second) / scale, (high - low) / scale
     if statistic == "sign":
-        differences, scale = np.sign(differences), 1.0
+        differences, scale, reach, most = np.sign(differences), 1.0, 1.0, 1.0
         first, second = differences, np.zeros_like(differences)
-    test = paired_test(first, second, resamples=resamples, seed=seed)
-    interval = mean_interval(differences, level, resamples=resamples, seed=seed)
-    ends = {end: scale * getattr(interval, end) for end in ("estimate", "low", "high")}
     seeds, examples = differences.shape
+    mean, errors = float(differences.mean()), difference_errors(differences, over, reach)
+    if seeds > 1:
+        test = PairedTest("paired_t", p_value(mean, errors))
+    else:
+        test = paired_test(first, second, resamples=resamples, seed=seed)
+    if seeds > 1 or reach:
+        half = half_width(1 - level, errors)
+        interval = Interval(mean, mean - half, mean + half, level, over)
+    else:
+        interval = mean_interval(differences, level, resamples=resamples, seed=seed)
+    interval = replace(interval, low=max(interval.low, -most), high=min(interval.high, most))
+    if (test.p_value < 1 - level) == (interval.low <= 0 <= interval.high):
+        interval = replace(interval, low=0.0) if mean > 0 else replace(interval, high=0.0)
+    ends = {end: scale * getattr(interval, end) for end in ("estimate", "low", "high")}
     return Comparison(
         difference=replace(interval, **ends),
         p_value=test.p_value,
         test=test.name,
-        effect=_effect(differences.mean(1)) if seeds > 2 else None,
-        spread=scale * _spread(differences.mean(1)) if seeds > 1 else None,
+        effect=_effect(differences) if seeds > 2 else None,
+        spread=scale * _spread(differences) if seeds > 1 else None,
         seeds=seeds,
         examples=examples,
     )
@@ -158,8 +195,9 @@ def corrected(comparisons: Mapping[K, Comparison]) -> dict[K, Comparison]:
 def effect_size(a: Any, b: Any) -> float:
     """The difference between a and b, in units of its spread between seeds (Hedges' g of the paired differences).
 
-    At 1, one seed in six goes the other way. Without any spread it is 0 where a and b are equal, else infinite. Three seeds
-    are the least, for with two it has no expectation that could be corrected.
+    At 1, one seed in six goes the other way. The spread is at least what single answers make of it: seeds whose means happen to
+    be equal give no infinite effect. Without any spread it is 0 where a and b are equal, else infinite. Three seeds are the
+    least, for with two it has no expectation that could be corrected.
 
     Args:
         a: finite values, ``[S, E]`` with three seeds or more.
@@ -172,7 +210,7 @@ def effect_size(a: Any, b: Any) -> float:
     first, second = check_pair(a, b)
     if len(first) < 3:
         raise ValueError(f"a has {len(first)} seeds: an effect size needs three or more. Train more, or report the difference.")
-    return _effect(difference_of(first, second)[0].mean(1))
+    return _effect(difference_of(first, second)[0])
 
 
 def seeds_needed(difference: float, spread: float, power: float = 0.8, level: float = 0.95) -> int:
@@ -231,16 +269,20 @@ def detectable_difference(spread: float, seeds: int, power: float = 0.8, level: 
     return spread * float(optimize.brentq(lambda ratio: _power(ratio, seeds, level) - power, 0.0, most))
 
 
-def _spread(by_seed: Array) -> float:
-    spread = float(by_seed.std(ddof=1))
+def _spread(differences: Array) -> float:
+    """Between seeds: the standard deviation of their means, and at least what single answers make of it."""
+    by_seed, by_example = differences.mean(1, keepdims=True), differences.mean(0)  # [S, 1], [E]
+    seeds, examples = differences.shape
+    rest = differences - by_seed - by_example + differences.mean()
+    spread = max(float(by_seed.std(ddof=1)), math.sqrt((rest**2).sum() / (seeds - 1) / max(examples - 1, 1) / examples))
     return spread if spread > ROUNDING else 0.0
 
 
-def _effect(by_seed: Array) -> float:
-    mean, spread = float(by_seed.mean()), _spread(by_seed)
+def _effect(differences: Array) -> float:
+    mean, spread = float(differences.mean()), _spread(differences)
     if not spread:
         return math.copysign(math.inf, mean) if abs(mean) > ROUNDING else 0.0
-    half = (len(by_seed) - 1) / 2
+    half = (len(differences) - 1) / 2
     return float(special.poch(half - 0.5, 0.5)) / math.sqrt(half) * mean / spread
 
 

@@ -19,6 +19,7 @@ from numerate.report.records import Cell, Floats, Predictions, Run
 from numerate.report.wording import EXAMPLES_WON, Measure, measure
 
 LEVEL = 0.95
+LEAST_SEEDS = 3  # of a verdict: two have one degree of freedom, and tell nothing but the largest differences
 IN_RANGE, OUT_OF_RANGE = "interpolate", "extrapolate"
 SPLIT_NAMES = {IN_RANGE: "in range", OUT_OF_RANGE: "out of range"}
 
@@ -92,6 +93,7 @@ class Score:
     examples: int
     interval: Interval
     comparison: Comparison | None
+    alike: bool  # whether no example of any seed is scored differently from the baseline's
     family: int  # how many comparisons the p-value is corrected for
 
     @property
@@ -132,7 +134,7 @@ class Score:
     @property
     def better(self) -> bool | None:
         """True or False where the difference is beyond noise and the measure has a direction, else None."""
-        if self.comparison is None or self.measure.higher_is_better is None or self.comparison.seeds < 2:
+        if self.comparison is None or self.measure.higher_is_better is None or self.comparison.seeds < LEAST_SEEDS:
             return None
         p = self.comparison.p_value if self.comparison.corrected_p is None else self.comparison.corrected_p
         return self.ahead if p < 1 - LEVEL else None
@@ -178,7 +180,7 @@ def scores(setup: Setup) -> list[Score]:
         shown = measure(name)
         rows = [_score(setup, label, split, shown) for split in _having(setup, name) for label in setup.labels]
         made = {i: row.comparison for i, row in enumerate(rows) if row.comparison is not None}
-        alike = {i: replace(one, corrected_p=1.0) for i, one in made.items() if one.difference.low == one.difference.high == 0}
+        alike = {i: replace(one, corrected_p=1.0) for i, one in made.items() if rows[i].alike}
         family = corrected({i: one for i, one in made.items() if i not in alike})
         told = family | alike
         found += [replace(row, comparison=told.get(i), family=max(1, len(family))) for i, row in enumerate(rows)]
@@ -221,25 +223,26 @@ def interval(shown: Measure, values: Floats, resamples: int = 999) -> Interval:
     """The summary of a measure ``[S, E]``, its interval cut where no value can be; of a single example, without an interval."""
     if values.shape[1] == 1:
         return Interval(float(np.mean(values)), -np.inf, np.inf, LEVEL, "examples")
-    found = (median_interval if shown.median else mean_interval)(values, LEVEL, resamples=resamples)
-    low, high = found.low, found.high
-    if shown.higher_is_better is not None and values.min() >= 0:
-        low = max(low, 0.0)
-        high = min(high, 1.0) if shown.percent and shown.higher_is_better else high
-    return replace(found, low=low, high=high)
+    bounds = shown.bounds(values)
+    if not shown.median:
+        return mean_interval(values, LEVEL, bounds=bounds, resamples=resamples)
+    found = median_interval(values, LEVEL, resamples=resamples)
+    return replace(found, low=max(found.low, bounds[0]), high=min(found.high, bounds[1]))
 
 
 def _score(setup: Setup, label: str, split: str, shown: Measure) -> Score:
     mine = setup.scores(label, split, shown.name)
-    comparison = None
+    comparison, alike = None, False
     if label in setup.rivals():
         assert setup.baseline is not None
         common = sorted(setup.cells[label].keys() & setup.cells[setup.baseline].keys())
         if common and mine.shape[1] > 1:
             ours, theirs = (setup.scores(name, split, shown.name, common) for name in (label, setup.baseline))
+            alike = np.array_equal(ours, theirs)
             if shown.median or np.isfinite([ours, theirs]).all():
-                comparison = compare(ours, theirs, "sign" if shown.median else "mean", LEVEL)
-    return Score(label, split, shown, mine.shape[0], mine.shape[1], interval(shown, mine), comparison, 0)
+                bounds = shown.bounds(np.stack([ours, theirs]))
+                comparison = compare(ours, theirs, "sign" if shown.median else "mean", LEVEL, bounds=bounds)
+    return Score(label, split, shown, mine.shape[0], mine.shape[1], interval(shown, mine), comparison, alike, 0)
 
 
 def _having(setup: Setup, name: str) -> list[str]:

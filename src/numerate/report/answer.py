@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from numerate.evaluation.stats import seeds_needed
-from numerate.report.analysis import LEVEL, SPLIT_NAMES, Cost, Score, Setup
+from numerate.report.analysis import LEAST_SEEDS, LEVEL, SPLIT_NAMES, Cost, Score, Setup
 from numerate.report.wording import counted, listed, p_text, sentence, times
 
 Verdict = Literal["better", "worse", "noise", "untested"]
@@ -29,8 +29,9 @@ def answer(setup: Setup, scores: Sequence[Score], costs: Sequence[Cost], where: 
     """The answer for one setup, from the scores of its headline."""
     compared = [score for score in scores if score.comparison is not None]
     seeds = sorted({score.comparison.seeds for score in compared if score.comparison is not None})
-    if not seeds or seeds[-1] < 2 or setup.headline.higher_is_better is None:
-        lead = _nothing_compared(setup, where) if not seeds else _one_seed(where) if seeds[-1] < 2 else _no_direction(setup)
+    if not seeds or seeds[-1] < LEAST_SEEDS or setup.headline.higher_is_better is None:
+        few = seeds and seeds[-1] < LEAST_SEEDS
+        lead = _nothing_compared(setup, where) if not seeds else _few_seeds(seeds[-1], where) if few else _no_direction(setup)
         return Answer("untested", lead, (_figures(setup, scores),), ())
     better, worse = ([score for score in compared if score.better is way] for way in (True, False))
     base = setup.baseline
@@ -175,8 +176,10 @@ def _needed(score: Score) -> str:
     return f"To tell a difference of this size from noise, {many} seeds would be needed."
 
 
-def _one_seed(where: str) -> str:
-    return f"With one seed, no loss can be told from luck on {where}: another seed gives other figures. Run three seeds or more."
+def _few_seeds(seeds: int, where: str) -> str:
+    if seeds == 1:
+        return f"With one seed, no loss can be told from luck on {where}: another seed gives other figures. Run five or more."
+    return f"Two seeds cannot tell a loss from luck on {where}: how far seeds differ is not known from two. Run five or more."
 
 
 def _no_direction(setup: Setup) -> str:

@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import Any
 
 from numerate.report import figures
-from numerate.report.analysis import Cost, Score, Setup, costs, scores
+from numerate.report.analysis import LEAST_SEEDS, Cost, Score, Setup, costs, scores
 from numerate.report.answer import Answer, answer, how_far_off, overall
 from numerate.report.downloads import csv_address
 from numerate.report.examples import PIXELS, SHOWN, Differing, differing, examples_table
@@ -67,7 +67,7 @@ class Chapter:
     @property
     def tested(self) -> bool:
         """Whether there are seeds enough for a test."""
-        return any(score.comparison is not None and score.comparison.seeds > 1 for score in self.headline)
+        return any(score.comparison is not None and score.comparison.seeds >= LEAST_SEEDS for score in self.headline)
 
     @property
     def same_seeds(self) -> bool:
@@ -164,6 +164,7 @@ def to_html(run: Run, found: Sequence[Chapter]) -> str:
         grid=json.dumps(run.config, indent=2, ensure_ascii=False),
         unfinished=run.unfinished,
         table_address=csv_address(to_table(found)),
+        least_seeds=LEAST_SEEDS,
         pixels=PIXELS,
         examples_address=lambda chosen: csv_address(examples_table(chosen)),
         style_of=figures.styles(sorted({label for one in found for label in one.setup.labels}), [run.baseline]),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from numerate.evaluation.distributions import DISTRIBUTION_METRICS
 from numerate.evaluation.metrics import METRICS
+from numerate.report.records import Floats
 
 CUT = 160  # characters of an output that are shown
 
@@ -61,6 +62,12 @@ class Measure:
     def factor(self) -> int:
         """From the value to the figure that is shown."""
         return 100 if self.percent else 1
+
+    def bounds(self, values: Floats) -> tuple[float, float]:
+        """The least and the largest value it can have; a measure with a direction whose values are all >= 0 has no others."""
+        if self.higher_is_better is None or values.min() < 0:
+            return -math.inf, math.inf
+        return 0.0, 1.0 if self.percent and self.higher_is_better and values.max() <= 1 else math.inf
 
     def value(self, value: float) -> str:
         """``57.3 %``, ``12.5 min``, ``0.0123``."""
