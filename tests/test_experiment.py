@@ -10,8 +10,12 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
+from contextlib import suppress
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -254,6 +258,103 @@ def test_a_full_disk_stops_the_grid(tmp_path, monkeypatch):
     assert len(watch.errors) == 1
 
 
+class FakeRay(ModuleType):
+    """A cluster in this process: a worker that dies is replaced as often as the task allows, an exception is the task's own."""
+
+    class WorkerDiedError(Exception):
+        """What a task raises here to make its worker die."""
+
+    def __init__(self):
+        super().__init__("ray")
+        self.up, self.retries = False, None
+
+    def is_initialized(self):
+        return self.up
+
+    def init(self, **_):
+        self.up = True
+
+    def shutdown(self):
+        self.up = False
+
+    def cluster_resources(self):
+        return {"CPU": 2.0}
+
+    def remote(self, *, max_retries, num_cpus, num_gpus):
+        assert (num_cpus, num_gpus) == (1, 0)
+        self.retries = max_retries
+        return lambda function: SimpleNamespace(remote=lambda values: partial(function, values))
+
+    def wait(self, tasks):
+        return tasks[:1], tasks[1:]
+
+    def get(self, task):
+        for _ in range(self.retries):
+            with suppress(self.WorkerDiedError):
+                return task()
+        return task()
+
+
+def test_ray_replaces_workers_that_die(tmp_path, monkeypatch):
+    """Three times for each cell. An exception would be raised again, and is told at once; neither stops the other cells."""
+    ray = FakeRay()
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    cells = read_experiment({**QUICK, "losses": ["ce", "smmd", "emd"]}).cells()
+    finished, dies_thrice, dies, raises, *well = cells
+    attempts = Counter()
+
+    def work(values):
+        cell = RunConfig(**values).hash
+        attempts[cell] += 1
+        if cell == dies.hash or (cell == dies_thrice.hash and attempts[cell] <= 3):
+            raise ray.WorkerDiedError
+        if cell == raises.hash:
+            raise ValueError("no such model")
+        assert ray.up
+        return {"result.json": b"{}", "deeper/file": cell.encode()}
+
+    monkeypatch.setattr("numerate.executors._on_cluster", work)
+    write_json(cell_folder(tmp_path, finished) / "result.json", {})
+    told = {}
+    run_ray(cells, tmp_path, on_done=lambda cell, error: told.update({cell.hash: type(error)}))
+    none = type(None)
+    assert told == {
+        dies_thrice.hash: none, dies.hash: ray.WorkerDiedError, raises.hash: ValueError, **{cell.hash: none for cell in well},
+    }  # fmt: skip
+    assert attempts == {dies_thrice.hash: 4, dies.hash: 4, raises.hash: 1, **{cell.hash: 1 for cell in well}}
+    for cell in cells:
+        assert is_finished(tmp_path, cell) == (cell not in (dies, raises))
+    assert (cell_folder(tmp_path, dies_thrice) / "deeper" / "file").read_text() == dies_thrice.hash
+    assert not ray.up
+
+
+@pytest.mark.slow
+def test_ray_replaces_a_worker_that_is_killed(tmp_path, monkeypatch):
+    ray = pytest.importorskip("ray")
+    from numerate.executors import _on_cluster
+
+    trace, work = tmp_path / "trace", _on_cluster
+
+    def killed_twice(values):
+        with trace.open("a") as file:
+            file.write("x")
+        if trace.stat().st_size <= 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return work(values)
+
+    monkeypatch.setattr("numerate.executors._on_cluster", killed_twice)
+    (cell,) = read_experiment({**QUICK, "losses": ["ce"], "seeds": 1}).cells()
+    told = []
+    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+    try:
+        run_ray([cell], tmp_path, on_done=lambda _, error: told.append(error))
+    finally:
+        ray.shutdown()
+    assert told == [None]
+    assert trace.read_text() == "xxx"
+    assert is_finished(tmp_path, cell)
+
+
 @pytest.mark.slow
 def test_ray_gives_the_same_records(undisturbed, tmp_path):
     ray = pytest.importorskip("ray")
@@ -332,6 +433,33 @@ def test_tuning_gives_every_loss_the_same_budget(tmp_path):
         assert (cell.learning_rate, cell.weight) == (best.learning_rate, best.weight)
         assert not cell.validation
         assert not is_finished(tmp_path, cell)
+
+
+@pytest.mark.parametrize("seeds", [3, [TUNING_SEED], [TUNING_SEED + 1, TUNING_SEED, 0]])
+def test_the_seeds_that_count_take_no_part_in_tuning(seeds, tmp_path, monkeypatch):
+    grids = []
+
+    def record(cells, folder, **_):
+        grids.append(cells)
+        for cell in cells:
+            write_json(cell_folder(folder, cell) / "result.json", {"headline": "exact"})
+            write_jsonl(cell_folder(folder, cell) / "predictions.jsonl", [{"measures": {"exact": 1.0}}])
+
+    def stop(folder):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("numerate.comparison.run_local", record)
+    monkeypatch.setattr("numerate.report.write_report", stop)
+    with pytest.raises(KeyboardInterrupt):
+        compare_losses({**QUICK, "seeds": seeds}, tmp_path, tune=2, watch=Watch())
+    trials, counting = grids
+    assert {cell.seed for cell in counting} == set(range(seeds) if isinstance(seeds, int) else seeds)
+    assert not {trial.seed for trial in trials} & {cell.seed for cell in counting}
+    assert len({trial.seed for trial in trials}) == 1
+    assert all(trial.validation for trial in trials)
+    assert not any(cell.validation for cell in counting)
+    # The report is of what experiment.json names.
+    assert json.loads((tmp_path / "experiment.json").read_text())["cells"] == [cell.hash for cell in counting]
 
 
 def test_errors_are_tuned_downwards(tmp_path):

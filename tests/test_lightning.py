@@ -83,8 +83,8 @@ class Module(lightning.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=LEARNING_RATE)
 
 
-def fit(objective, accumulate, batch_size, rows=None, loader_accumulate=None, **settings) -> Module:
-    module = Module(objective)
+def fit(objective, accumulate, batch_size, rows=None, loader_accumulate=None, module=None, **settings) -> Module:
+    module = module or Module(objective)
     loader = StepDataLoader(
         rows or examples(),
         objective=objective,
@@ -186,6 +186,47 @@ def test_what_cannot_be_right_is_refused():
     batch = next(iter(StepDataLoader(examples(), objective=objective, accumulate=2, collate_fn=collate)))
     with pytest.raises(NotImplementedError, match="accumulates gradients by its own rules"):
         step_counts(module, batch, 0)
+
+
+class Forgetful(Module):
+    """Divides each batch by its own counts."""
+
+    def training_step(self, batch, batch_idx):
+        return self.objective(self.model(batch["input_ids"]), shifted(batch["labels"])).loss
+
+
+class Stream(torch.utils.data.IterableDataset):
+    """Of no known length, so that Lightning fetches a batch ahead."""
+
+    def __iter__(self):
+        return iter(examples())
+
+
+@pytest.mark.parametrize("accumulate", [1, 4])
+@pytest.mark.parametrize("rows", [None, Stream()], ids=["sized", "stream"])
+def test_forgetting_the_counts_is_an_error(accumulate, rows):
+    objective = objective_of("smmd", "numeric")
+    with pytest.raises(RuntimeError, match=r"took the counts of 0 of [12] batches: .*step_counts\(self, batch, batch_idx\)"):
+        fit(objective, accumulate, batch_size=2, rows=rows, module=Forgetful(objective))
+
+
+@pytest.mark.parametrize("accumulate", [1, 4])
+def test_a_stream_of_unknown_length(accumulate):
+    """A batch that was fetched ahead is not one that was forgotten."""
+    objective = objective_of("smmd", "numeric")
+    steps = fit(objective, accumulate, batch_size=2, rows=Stream()).steps
+    assert len(steps) == 4 // accumulate
+    for at, (state, grads) in enumerate(steps):
+        assert_same(grads, whole(objective, examples()[at * 2 * accumulate : (at + 1) * 2 * accumulate], state)[0])
+
+
+def test_a_look_at_the_loader_leaves_it_as_it_was():
+    objective = objective_of("smmd", "numeric")
+    loader = StepDataLoader(examples(), objective=objective, batch_size=2, collate_fn=collate)
+    for _ in range(3):
+        next(iter(loader))
+    with pytest.raises(RuntimeError, match="took the counts of 0 of 1 batches.* use a plain DataLoader"):
+        list(loader)
 
 
 def test_two_processes(tmp_path: Path):

@@ -76,30 +76,55 @@ def test_the_same_seed_gives_the_same_numbers(tmp_path):
         assert [record["prompt"] for record in records] == [record["prompt"] for record in first]
 
 
-def test_resuming_from_a_checkpoint(tmp_path, monkeypatch):
-    config = quick(loss="smmd", steps=6, save_every=3)
-    run(config, tmp_path / "whole")
-    expected = read_jsonl(tmp_path / "whole" / "predictions.jsonl")
+class Interrupted(Exception):  # noqa: N818
+    pass
 
-    class Interrupted(Exception):  # noqa: N818
-        pass
+
+def resumed(config, folder, *, at):
+    """Run until the end of step ``at``, as if killed there while writing a line, and go on; gives the steps done again."""
 
     def stop(what, done, total, figures):
-        if (what, done) == ("train", 4):
+        if (what, done) == ("train", at):
             raise Interrupted
 
     with pytest.raises(Interrupted):
-        run(config, tmp_path / "broken", progress=stop)
-    assert (tmp_path / "broken" / "checkpoints" / "checkpoint-3").is_dir()
-    assert not (tmp_path / "broken" / "result.json").exists()
-    with (tmp_path / "broken" / "curve.jsonl").open("a") as file:
-        file.write('{"step": 4, "lo')  # cut short
+        run(config, folder, progress=stop)
+    assert not (folder / "result.json").exists()
+    with (folder / "curve.jsonl").open("a") as file:
+        file.write('{"step": 4, "lo')
     steps = []
-    run(config, tmp_path / "broken", progress=lambda what, done, *_: steps.append(done) if what == "train" else None)
-    assert steps == [4, 5, 6]
-    assert read_jsonl(tmp_path / "broken" / "predictions.jsonl") == expected
-    curves = [[point["step"] for point in read_jsonl(tmp_path / name / "curve.jsonl")] for name in ("broken", "whole")]
-    assert curves[0] == curves[1]
+    run(config, folder, progress=lambda what, done, *_: steps.append(done) if what == "train" else None)
+    return steps
+
+
+def test_resuming_from_a_checkpoint(tmp_path):
+    config = quick(loss="smmd", steps=6, save_every=3, log_every=1)
+    run(config, tmp_path / "whole")
+    assert resumed(config, tmp_path / "broken", at=5) == [4, 5, 6]
+    assert read_jsonl(tmp_path / "broken" / "predictions.jsonl") == read_jsonl(tmp_path / "whole" / "predictions.jsonl")
+
+
+def test_what_was_logged_after_the_checkpoint_is_logged_once(tmp_path):
+    """Steps 4 and 5 were done before, and are done again; each has one line, one point in TensorBoard, and its own time."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    config = quick(loss="smmd", steps=6, save_every=3, log_every=1, tensorboard=True)
+    run(config, tmp_path / "whole")
+    seen = []
+    resumed(config, tmp_path / "broken", at=5)
+    for folder in (tmp_path / "whole", tmp_path / "broken"):
+        points = read_jsonl(folder / "curve.jsonl")
+        seconds = [point.pop("seconds") for point in points]
+        assert seconds == sorted(seconds)
+        events = EventAccumulator(str(folder / "tensorboard")).Reload()
+        board = [(event.step, event.value) for event in events.Scalars("train/loss")]
+        cost = json.loads((folder / "result.json").read_text())["cost"]
+        seen.append((points, board, cost["tokens_per_second"] * cost["train_seconds"]))
+    (whole, whole_board, tokens), (broken, broken_board, later_tokens) = seen
+    assert [point["step"] for point in whole] == [step for step, _ in whole_board] == [1, 2, 3, 4, 5, 6]
+    assert broken == whole
+    assert broken_board == whole_board
+    assert 0.3 * tokens < later_tokens < 0.7 * tokens  # the speed is that of the second part alone
 
 
 def test_evaluating_again(tmp_path):

@@ -495,7 +495,7 @@ def test_import_is_light():
     heavy = ("transformers", "trl", "accelerate")
     code = f"import sys, numerate; numerate.integrations; sys.exit(any(name in sys.modules for name in {heavy}))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-    with pytest.raises(AttributeError, match="expected one of lightning, transformers, trl"):
+    with pytest.raises(AttributeError, match="expected one of lightning, loop, transformers, trl"):
         numerate.integrations.jax  # noqa: B018
 
 

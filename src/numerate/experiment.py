@@ -15,7 +15,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from itertools import product
+from itertools import count, product
 from pathlib import Path
 from typing import Any, Self
 
@@ -29,7 +29,7 @@ from numerate.records import read_jsonl, write_json
 from numerate.training import RESULT, run
 
 DEFAULT_LOSSES = (PLAIN, "emd", "ntil", "smmd", "ntl_was", "number")
-TUNING_SEED = 1000  # none of those that count
+TUNING_SEED = 1000  # the first to try: see tuning_seed
 
 
 class Experiment(BaseModel):
@@ -162,8 +162,14 @@ def begin(experiment: Experiment, cells: Sequence[RunConfig], folder: Path) -> N
 # Tuning
 
 
+def tuning_seed(experiment: Experiment) -> int:
+    """A seed of weights and data for all trials, and none of those that count."""
+    return next(seed for seed in count(TUNING_SEED) if seed not in experiment.seeds)
+
+
 def tuning_trials(experiment: Experiment, budget: int) -> dict[str, list[RunConfig]]:
     """As many trials for every loss: learning rates for plain cross-entropy, learning rates and weights for the others."""
+    seed = tuning_seed(experiment)
     found: dict[str, list[RunConfig]] = {}
     for cell in experiment.cells():
         if cell.seed != experiment.seeds[0]:
@@ -174,9 +180,7 @@ def tuning_trials(experiment: Experiment, budget: int) -> dict[str, list[RunConf
         else:
             pairs = [(rate, cell.weight * factor) for factor, rate in product((1.0, 0.3, 3.0), rates[:3])]
             pairs = [pairs[at] for at in (0, 1, 3, 6, 2, 4, 7, 5, 8)]
-        changes = [
-            {"learning_rate": rate, "weight": weight, "seed": TUNING_SEED, "validation": True} for rate, weight in pairs[:budget]
-        ]
+        changes = [{"learning_rate": rate, "weight": weight, "seed": seed, "validation": True} for rate, weight in pairs[:budget]]
         found[_key(cell)] = [cell.model_copy(update=change) for change in changes]
     return found
 

@@ -125,7 +125,8 @@ def train(
 ) -> dict[str, Any]:
     """Train the model in place; gives what it cost."""
     data, too_long = training_data(config, task, loaded)
-    trainer = make_trainer(config, loaded, data, folder)
+    checkpoint = _last_checkpoint(folder) if resume else None
+    trainer = make_trainer(config, loaded, data, folder, checkpoint)
     watch = _watch(config, folder / "curve.jsonl", progress)
     trainer.add_callback(watch)
     objective = make_objective(config, loaded)
@@ -135,7 +136,7 @@ def train(
 
         attachment = attach(trainer, objective)
     begin = time.perf_counter()
-    trainer.train(resume_from_checkpoint=_last_checkpoint(folder) if resume else None)
+    trainer.train(resume_from_checkpoint=checkpoint)
     if attachment is not None:
         attachment.detach()
     seconds = time.perf_counter() - begin
@@ -143,7 +144,7 @@ def train(
         "steps": config.steps,
         "train_seconds": seconds,
         "ms_per_step": median(watch.step_ms) if watch.step_ms else None,
-        "tokens_per_second": watch.tokens / seconds,
+        "tokens_per_second": (watch.tokens - watch.tokens_before) / seconds,
         "peak_mib": watch.peak_mib,
         "parameters": sum(p.numel() for p in loaded.model.parameters()),
         "trained_parameters": sum(p.numel() for p in loaded.model.parameters() if p.requires_grad),
@@ -151,8 +152,8 @@ def train(
     }
 
 
-def make_trainer(config: RunConfig, loaded: LoadedModel, data: Any, folder: Path) -> Trainer:
-    """A Hugging Face Trainer with these settings and no voice of its own."""
+def make_trainer(config: RunConfig, loaded: LoadedModel, data: Any, folder: Path, checkpoint: str | None) -> Trainer:
+    """A Hugging Face Trainer with these settings, to go on from the checkpoint, that prints nothing."""
     from transformers import Trainer, TrainingArguments
     from transformers.trainer_callback import PrinterCallback
 
@@ -190,7 +191,9 @@ def make_trainer(config: RunConfig, loaded: LoadedModel, data: Any, folder: Path
         from torch.utils.tensorboard import SummaryWriter
         from transformers.integrations import TensorBoardCallback
 
-        trainer.add_callback(TensorBoardCallback(SummaryWriter(str(folder / "tensorboard"))))
+        # Hides what an earlier attempt logged from this step on.
+        first_step = 1 + (0 if checkpoint is None else int(checkpoint.rpartition("-")[2]))
+        trainer.add_callback(TensorBoardCallback(SummaryWriter(str(folder / "tensorboard"), purge_step=first_step)))
     return trainer
 
 
@@ -218,7 +221,7 @@ def _watch(config: RunConfig, curve: Path, progress: Progress) -> Any:
     class Watch(TrainerCallback):  # type: ignore[misc]
         def __init__(self) -> None:
             self.step_ms: list[float] = []
-            self.tokens = 0
+            self.tokens = self.tokens_before = 0  # of the whole run, and until the checkpoint
             self.peak_mib: float | None = None
             self.begin = self.started = time.perf_counter()
             self.last: dict[str, float] = {}
@@ -227,13 +230,14 @@ def _watch(config: RunConfig, curve: Path, progress: Progress) -> Any:
             if not state.is_world_process_zero:
                 return
             curve.parent.mkdir(parents=True, exist_ok=True)
-            # What was logged after the checkpoint, or cut short, is going to be logged again.
+            # Lines of steps after the checkpoint, and a line cut short, are logged again.
             lines = curve.read_text(encoding="utf-8").split("\n")[:-1] if curve.is_file() and state.global_step else []
             kept = [line for line in lines if json.loads(line)["step"] <= state.global_step]
             curve.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
             if torch.cuda.is_available():
                 torch.cuda.reset_peak_memory_stats()
-            self.begin = time.perf_counter()
+            self.tokens = self.tokens_before = int(state.num_input_tokens_seen or 0)
+            self.begin = time.perf_counter() - (json.loads(kept[-1])["seconds"] if kept else 0.0)
 
         def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             self.started = time.perf_counter()

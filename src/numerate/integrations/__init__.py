@@ -1,11 +1,11 @@
-"""Plugs for the trainers people use: ``transformers``, ``trl``, ``lightning``. Each is imported when it is first named."""
+"""Plugs for ``transformers``, ``trl``, ``lightning`` and loops of your own. Each is imported when it is first named."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from types import ModuleType
 
-_PLUGS = ("lightning", "transformers", "trl")
+_PLUGS = ("lightning", "loop", "transformers", "trl")
 
 
 def __getattr__(name: str) -> ModuleType:

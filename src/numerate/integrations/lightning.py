@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from numerate.integrations.step import Counts, shifted
 from numerate.objective import NumericObjective
@@ -35,17 +35,36 @@ __all__ = ["StepDataLoader", "shifted", "step_counts"]
 _KEY = "step_counts"
 
 
+class _Tally:
+    """Batches that a loader gave, and those whose counts were taken. Shared by the copies that Lightning makes of a batch."""
+
+    def __init__(self) -> None:
+        self.given = self.taken = 0
+
+    def give(self, ahead: int) -> None:
+        """Count another batch; raise if more than ``ahead`` are not taken."""
+        if self.given - self.taken > ahead:
+            raise RuntimeError(
+                f"training_step took the counts of {self.taken} of {self.given} batches: expected step_counts(self, batch, "
+                "batch_idx) at the beginning of each, for objective(.., **counts). Without them each batch is divided by its own "
+                "counts, and the gradient of a step is wrong. To validate, or to look at the data, use a plain DataLoader."
+            )
+        self.given += 1
+
+
 class _StepCounts(NamedTuple):
     """What a loader tells each batch of a step."""
 
     counts: Tensor  # [batches of the step, 2]: label tokens, units of the numeric loss
     accumulate: int
+    tally: _Tally
 
 
 class StepDataLoader(DataLoader[Any]):
     """A ``DataLoader`` that looks ahead: each batch carries the counts of the step it belongs to, for :func:`step_counts`.
 
-    Batches are mappings with ``labels``. Being a ``DataLoader``, it gets its distributed sampler from Lightning.
+    Batches are mappings with ``labels``. Being a ``DataLoader``, it gets its distributed sampler from Lightning. It raises at the
+    second batch (the third of an iterable dataset) if a ``training_step`` does not take the counts.
 
     Args:
         dataset: as of a ``DataLoader``.
@@ -65,11 +84,15 @@ class StepDataLoader(DataLoader[Any]):
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         batches = iter(super().__iter__())
+        tally = _Tally()
+        # Lightning fetches one batch ahead where it cannot know which is the last.
+        ahead = 1 if isinstance(self.dataset, IterableDataset) else 0
         while step := list(islice(batches, self.accumulate)):
             counts = [Counts.of(self.objective, [batch], shift=self.shift) for batch in step]
             sums = torch.stack([torch.stack([count.items, count.units]) for count in counts])
             for batch in step:
-                batch[_KEY] = _StepCounts(sums.float(), self.accumulate)
+                tally.give(ahead)
+                batch[_KEY] = _StepCounts(sums.float(), self.accumulate, tally)
                 yield batch
 
 
@@ -83,6 +106,7 @@ def step_counts(module: Any, batch: MutableMapping[str, Any], batch_idx: int) ->
     step: _StepCounts | None = batch.pop(_KEY, None)
     if step is None:
         raise ValueError(f"batch has {', '.join(batch)} and no counts of its step: expected batches of a StepDataLoader.")
+    step.tally.taken += 1
     accumulate = trainer.accumulate_grad_batches
     if step.accumulate != accumulate:
         raise ValueError(
