@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from numerate.checks import nearest
+from numerate.messages import nearest
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -13,11 +13,11 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
-from numerate.bench.fused import SHAPES, FusedBench, bench_fused
-from numerate.bench.losses import LossesBench, bench_losses
-from numerate.bench.picture import plot_fused
 from numerate.cli.app import app
-from numerate.losses import LOSSES
+
+if TYPE_CHECKING:
+    from numerate.bench.fused import FusedBench
+    from numerate.bench.losses import LossesBench
 
 bench = typer.Typer(no_args_is_help=True, help="Measure what things cost, against cross-entropy in the same run.")
 app.add_typer(bench, name="bench")
@@ -35,6 +35,10 @@ def bench_losses_command(
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file as well.")] = None,
 ) -> None:
     """Time and peak memory of cross-entropy plus each loss, as a ratio to cross-entropy alone."""
+    _check_device(device)
+    from numerate.bench.losses import bench_losses
+    from numerate.losses import LOSSES
+
     console = Console(highlight=False)
     with Progress(*Progress.get_default_columns(), console=console, transient=True) as bar:
 
@@ -71,7 +75,7 @@ def bench_losses_command(
 
 @bench.command("fused")
 def bench_fused_command(
-    shape: Annotated[list[str] | None, typer.Option(help=f"VxH of a head, or several: {', '.join(SHAPES)}, or any.")] = None,
+    shape: Annotated[list[str] | None, typer.Option(help="VxH of a head, or several; 128256x4096 unless given.")] = None,
     tokens: Annotated[list[int] | None, typer.Option(min=32, help="Label tokens, or several; 8192 unless given.")] = None,
     numeric_tokens: Annotated[
         list[int] | None, typer.Option(help="10, 110, 1110 or 11110, or several; 10 and 1110 unless given.")
@@ -84,6 +88,10 @@ def bench_fused_command(
     plot: Annotated[Path | None, typer.Option(help="Draw how time and memory grow: a .png, .svg or .pdf file.")] = None,
 ) -> None:
     """Time and peak memory of head, cross-entropy and numeric term in one operator, against the matrix products alone."""
+    _check_device(device)
+    from numerate.bench.fused import bench_fused
+    from numerate.bench.picture import plot_fused
+
     console = Console(highlight=False)
     with console.status("measuring") as status:
         result = bench_fused(
@@ -110,6 +118,23 @@ def bench_fused_command(
     _save_figures(console, result, json_file)
     if plot is not None:
         console.print(Text.assemble("picture in ", (str(plot_fused(result, plot)), "bold")), soft_wrap=True)
+
+
+def _check_device(device: str) -> None:
+    """Raise in one line for a GPU that is not here."""
+    import torch
+
+    try:
+        kind = torch.device(device).type
+    except RuntimeError:
+        kind = ""
+    if kind not in ("cpu", "cuda"):
+        raise ValueError(f"--device {device!r} is not known: expected cpu, cuda, or cuda:1 and so on.")
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ValueError(
+            f"--device {device!r} needs a CUDA GPU, and there is none here: run it on a machine that has one, or on the CPU with "
+            "`numerate bench losses`, or `numerate bench fused --device cpu --shape 2048x64 --tokens 64`."
+        )
 
 
 def _save_figures(console: Console, result: LossesBench | FusedBench, file: Path | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.cells import cell_len
@@ -12,9 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from numerate.cli.app import app
-from numerate.inspection import EXAMPLES, Inspection, Reading, inspect_tokenizer
-from numerate.pictures import plot_loss
 from numerate.tokenizers import PACKAGED, load_tokenizer
+
+if TYPE_CHECKING:
+    from numerate.inspection import Inspection, Reading
 
 _FIT_COLOURS = {"good": "green", "fair": "yellow", "poor": "red"}
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -30,6 +31,9 @@ def inspect(
     loss: Annotated[str, typer.Option(help="The loss to draw.")] = "smmd",
 ) -> None:
     """Show what a tokenizer does to numbers, and which losses fit it."""
+    from numerate.inspection import EXAMPLES, inspect_tokenizer
+    from numerate.pictures import plot_loss
+
     console = Console(highlight=False)
     with console.status("reading the tokenizer"):
         inspection = inspect_tokenizer(load_tokenizer(tokenizer), text or EXAMPLES)

@@ -40,6 +40,7 @@ class Reader:
 
     skip_bad: bool = False
     skipped: list[BadData] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     @contextmanager
     def row(self, path: Path, line: int | None) -> Iterator[None]:
@@ -48,7 +49,7 @@ class Reader:
             yield
         except BadData as bad:
             self._bad(bad.problem, bad.remedy, path, line)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, ArithmeticError) as error:
             what = f"column {error} is missing" if isinstance(error, KeyError) else str(error)
             self._bad(what, "Correct or remove the row, or leave such rows out with skip_bad=True (--skip-bad).", path, line)
 
@@ -106,13 +107,17 @@ class Reader:
                 self._bad("broken JSON (the list does not end)", "The file may be truncated: download it again.", path, line)
                 return
 
+    def delimiter(self, path: Path) -> str:
+        """The separator of a table, by its header line."""
+        _, header = next(self.lines(path), (0, ""))
+        return "\t" if path.suffix == ".tsv" or ("\t" in header and "," not in header) else max(",;|", key=header.count)
+
     def table(self, path: Path) -> Iterator[tuple[int, dict[str, str]]]:
         """Rows of a CSV or TSV file with a header line."""
         lines = list(self.lines(path))
         if not lines:
             raise BadData("is empty", "Expected a header line with the names of the columns.", path)
-        header_line = lines[0][1]
-        delimiter = "\t" if path.suffix == ".tsv" or ("\t" in header_line and "," not in header_line) else _delimiter(header_line)
+        delimiter = self.delimiter(path)
         reader = csv.reader((f"{text}\n" for _, text in lines), delimiter=delimiter)
         header = next(reader)
         if len(set(header)) != len(header):
@@ -180,8 +185,3 @@ def _skip(text: str, at: int) -> int:
     while at < len(text) and text[at] in " \t\n\r":
         at += 1
     return at
-
-
-def _delimiter(header: str) -> str:
-    """The separator that the header has most of."""
-    return max(",;|", key=header.count)
