@@ -32,7 +32,10 @@ class PlainErrors(TyperGroup):
             raise typer.Exit(1) from error
 
 
-app = typer.Typer(cls=PlainErrors, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+# Panels for help and errors would take longer to import than everything else.
+app = typer.Typer(
+    cls=PlainErrors, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
+)
 
 
 def _show_version(asked: bool) -> None:

@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
-from rich.text import Text
 
 from numerate.cli.app import app
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from numerate.bench.fused import FusedBench
     from numerate.bench.losses import LossesBench
 
-bench = typer.Typer(no_args_is_help=True, help="Measure what things cost, against cross-entropy in the same run.")
+bench = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Measure what things cost, against cross-entropy in the same run."
+)
 app.add_typer(bench, name="bench")
 
 
@@ -36,6 +36,10 @@ def bench_losses_command(
 ) -> None:
     """Time and peak memory of cross-entropy plus each loss, as a ratio to cross-entropy alone."""
     _check_device(device)
+    from rich.console import Console
+    from rich.progress import Progress
+    from rich.table import Table
+
     from numerate.bench.losses import bench_losses
     from numerate.losses import LOSSES
 
@@ -89,6 +93,10 @@ def bench_fused_command(
 ) -> None:
     """Time and peak memory of head, cross-entropy and numeric term in one operator, against the matrix products alone."""
     _check_device(device)
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     from numerate.bench.fused import bench_fused
     from numerate.bench.picture import plot_fused
 
@@ -139,6 +147,8 @@ def _check_device(device: str) -> None:
 
 def _save_figures(console: Console, result: LossesBench | FusedBench, file: Path | None) -> None:
     if file is not None:
+        from rich.text import Text
+
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(result.to_dict(), indent=2), encoding="utf-8")
         console.print(Text.assemble("figures in ", (str(file), "bold")), soft_wrap=True)

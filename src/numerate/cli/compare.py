@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
-from rich.text import Text
 
 from numerate.cli.app import app
 from numerate.cli.settings import SET_HELP, experiment_types, merged, parse_settings
 from numerate.messages import check_choice, one_line
 from numerate.presets import PRESETS
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import TaskID
 
 
 @app.command()
@@ -40,6 +40,9 @@ def compare(
     tune: Annotated[int, typer.Option(min=0, max=9, help="Trials for each loss on a validation split before; 0: none.")] = 0,
 ) -> None:
     """Train with each loss and seed, evaluate on the same examples, and write a report. Finished runs are not run again."""
+    from rich.console import Console
+    from rich.text import Text
+
     from numerate.comparison import compare_losses, with_baseline
     from numerate.config import read_yaml
 
@@ -89,6 +92,9 @@ def compare(
 
 def _show(console: Console, scores: list[dict[str, Any]]) -> None:
     """The headline of each loss, in and out of range."""
+    from rich.table import Table
+    from rich.text import Text
+
     from numerate.report.analysis import SPLIT_NAMES
     from numerate.report.wording import measure, p_text
 
@@ -120,6 +126,8 @@ class Grid:
     """A bar for the grid, and one below it for the run that is under way, if there is but one at a time."""
 
     def __init__(self, console: Console) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
         columns = (
             TextColumn("{task.description:>8}"),
             BarColumn(),
@@ -154,6 +162,8 @@ class Grid:
         if error is None:
             self.bar.advance(self.task)
         else:
+            from rich.text import Text
+
             self.console.print(Text.assemble(("failed: ", "bold red"), f"{name}: {one_line(error)}"), soft_wrap=True)
 
     def _forget_run(self) -> None:
@@ -168,6 +178,9 @@ def report(
     out: Annotated[Path | None, typer.Option(help="Where to write report.html; the folder itself unless given.")] = None,
 ) -> None:
     """Write the report of a comparison anew."""
+    from rich.console import Console
+    from rich.text import Text
+
     from numerate.report import write_report
 
     path = write_report(folder, out)

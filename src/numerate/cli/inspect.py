@@ -6,15 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.cells import cell_len
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from numerate.cli.app import app
 from numerate.tokenizers import PACKAGED, load_tokenizer
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
     from numerate.inspection import Inspection, Reading
 
 _FIT_COLOURS = {"good": "green", "fair": "yellow", "poor": "red"}
@@ -31,6 +30,9 @@ def inspect(
     loss: Annotated[str, typer.Option(help="The loss to draw.")] = "smmd",
 ) -> None:
     """Show what a tokenizer does to numbers, and which losses fit it."""
+    from rich.console import Console
+    from rich.text import Text
+
     from numerate.inspection import EXAMPLES, inspect_tokenizer
     from numerate.pictures import plot_loss
 
@@ -45,6 +47,9 @@ def inspect(
 
 
 def _print_inspection(console: Console, name: str, inspection: Inspection) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
     console.print(Text.assemble((name, "bold"), ": ", inspection.style))
     facts = Table.grid(padding=(0, 2))
     for fact, value in inspection.facts.items():
@@ -69,6 +74,9 @@ def _print_inspection(console: Console, name: str, inspection: Inspection) -> No
 
 def _pieces(reading: Reading, width: int) -> Text:
     """Tokens in one line, the place of each below it; a text longer than ``width`` goes on in further pairs of lines."""
+    from rich.cells import cell_len
+    from rich.text import Text
+
     pairs: list[tuple[Text, Text]] = []
     for token, power in zip(reading.tokens, reading.exponents, strict=True):
         place = "" if power is None else f"10{str(power).translate(_SUPERSCRIPTS)}"

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-from typer.core import TyperCommand
 
 from numerate.cli.app import app
 from numerate.cli.settings import parse_settings, task_types
@@ -19,20 +15,13 @@ if TYPE_CHECKING:
     from numerate.tasks.base import Split
 
 
-class NamesTasks(TyperCommand):
-    """Lists the tasks in its help: only then are they imported."""
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Show the help."""
-        from numerate.tasks import TASKS
-
-        next(param for param in self.params if param.name == "name").help = f"One of {', '.join(TASKS)}."  # type: ignore[attr-defined]
-        super().format_help(ctx, formatter)
+TASK_NAMES = "arithmetic, word_problems, clock, charts, grounding, scene_text, math_vision, regression"
+"""Those of ``TASKS``, which takes long to import."""
 
 
-@app.command(cls=NamesTasks)
+@app.command()
 def task(
-    name: Annotated[str, typer.Argument(help="A task by name.")],
+    name: Annotated[str, typer.Argument(help=f"One of {TASK_NAMES}.")],
     n: Annotated[int | None, typer.Option("-n", min=1, help="How many; 5 unless given, 16 of a preview.")] = None,
     split: Annotated[str, typer.Option(help="train, interpolate or extrapolate.")] = "train",
     seed: Annotated[int, typer.Option(help="Another seed, other examples.")] = 0,
@@ -45,6 +34,10 @@ def task(
     preview: Annotated[Path | None, typer.Option(help="Draw the examples of a visual task on one sheet: a .png file.")] = None,
 ) -> None:
     """Print examples of a task, generated or from your data, or draw a sheet of them."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     console = Console(highlight=False)
     made = make_task(name, setting or [], data, target, skip_bad)
     if made.skipped:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 from statistics import mean
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
-from rich.text import Text
 
 from numerate.cli.app import app
 from numerate.cli.settings import SET_HELP, merged, parse_settings, run_types
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 @app.command()
@@ -33,6 +32,9 @@ def train(
     overwrite: Annotated[bool, typer.Option(help="Start over in a folder that holds a run: its files are deleted.")] = False,
 ) -> None:
     """Train a model with one loss, evaluate it, and keep the weights with a model card."""
+    from rich.console import Console
+    from rich.text import Text
+
     from numerate.config import RunConfig, checked, read_yaml
     from numerate.environment import is_first_process
     from numerate.training import claim, run
@@ -70,6 +72,8 @@ def evaluate_command(
     out: Annotated[Path | None, typer.Option(help="Where to write predictions.jsonl; FOLDER/eval-HASH unless given.")] = None,
 ) -> None:
     """Evaluate a trained model: one JSON line for each example. Called again after an interruption, it goes on."""
+    from rich.console import Console
+
     from numerate.evaluation.again import evaluate_again, plan_evaluation, trained_config
 
     console = Console(highlight=False)
@@ -84,6 +88,8 @@ class Bars:
     """Progress of training and evaluation, with the parts of the loss and the time left."""
 
     def __init__(self, console: Console) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
         columns = (
             TextColumn("{task.description:>8}"),
             BarColumn(),
@@ -112,6 +118,9 @@ class Bars:
 
 def _show(console: Console, folder: Path) -> None:
     """A table of the measures."""
+    from rich.table import Table
+    from rich.text import Text
+
     from numerate.evaluation.metrics import METRICS
     from numerate.records import read_jsonl
 
