@@ -42,11 +42,11 @@ def words(paths: Any) -> list[str]:
 
 def options(command: Any) -> list[tuple[str, set[Any], Any]]:
     """Name, types and settings of each option, from the function behind a command."""
-    found = []
+    found, names = [], {param.name: param.opts[0] for param in command.params}
     for name, hint in get_type_hints(command.callback, include_extras=True).items():
         if get_origin(hint) is Annotated and isinstance(get_args(hint)[1], typer.models.OptionInfo):
             kind, info = get_args(hint)[:2]
-            found.append(((info.param_decls or [f"--{name.replace('_', '-')}"])[0], {kind, *get_args(kind)}, info))
+            found.append((names[name], {kind, *get_args(kind)}, info))
     return found
 
 
@@ -152,7 +152,7 @@ TABLE = "area,price\n" + "".join(f"{area},{9 * area + 100}\n" for area in range(
 BAD: list[tuple[str, str]] = [
     ("inspect {missing}", "does not exist"),
     ("inspect {empty}", "empty.json"),
-    ("inspect {folder}", "holds no tokenizer"),
+    ("inspect {folder}", "folder"),
     ("inspect deepsek", "deepseek"),
     ("task regression --data {missing} --target price", "Expected .csv"),
     ("task regression --data {missing}.csv --target price", "there is no such file"),

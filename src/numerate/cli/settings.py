@@ -79,9 +79,10 @@ def run_types(*tasks: str) -> dict[str, Any]:
     return {name: hints[name] for name in RunConfig.model_fields} | task_types(*tasks, prefix="task_settings.")
 
 
-def experiment_types(tasks: Sequence[str | Mapping[str, Any]]) -> dict[str, Any]:
+def experiment_types(tasks: str | Sequence[str | Mapping[str, Any]]) -> dict[str, Any]:
     """Types of the settings of a comparison, of its runs, and of their tasks."""
-    names = [name.get("task", "arithmetic") if isinstance(name, Mapping) else name for name in tasks]
+    listed = [tasks] if isinstance(tasks, str) else tasks
+    names = [name.get("task", "arithmetic") if isinstance(name, Mapping) else name for name in listed]
     several = {"losses": tuple[Any, ...], "tasks": tuple[Any, ...], "models": tuple[str, ...], "seeds": int | tuple[int, ...]}
     return run_types(*names) | several | {"name": str, "baseline": str, "settings": dict}
 
