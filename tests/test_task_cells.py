@@ -332,6 +332,17 @@ def test_answers_of_arithmetic_files(answer, tmp_path):
     assert len(Arithmetic.from_files(path, skip_bad=True).examples("train")) == 1
 
 
+@pytest.mark.parametrize("n", [1, 3, 9, 10, 11, 40])
+def test_a_table_is_split_if_it_has_ten_rows(n, tmp_path):
+    """Whatever the hashes of its rows are: some to train on, two or more to test on; a smaller table is not split."""
+    for seed in range(30):
+        path = table(tmp_path / "t.csv", [str(1000 * seed + i) for i in range(n)])
+        task = Regression.from_files(path, target="price")
+        tested = task.count("interpolate")
+        assert task.count("train") + tested == n
+        assert (2 <= tested < n / 2 + 2) if n >= 10 else tested == 0
+
+
 def test_the_mark_of_an_empty_column():
     assert decimal_mark([], "price") == "."
     assert answer_text(Decimal("-0")) == "0"

@@ -107,18 +107,12 @@ class Reader:
                 self._bad("broken JSON (the list does not end)", "The file may be truncated: download it again.", path, line)
                 return
 
-    def delimiter(self, path: Path) -> str:
-        """The separator of a table, by its header line."""
-        _, header = next(self.lines(path), (0, ""))
-        return "\t" if path.suffix == ".tsv" or ("\t" in header and "," not in header) else max(",;|", key=header.count)
-
     def table(self, path: Path) -> Iterator[tuple[int, dict[str, str]]]:
         """Rows of a CSV or TSV file with a header line."""
         lines = list(self.lines(path))
         if not lines:
             raise BadData("is empty", "Expected a header line with the names of the columns.", path)
-        delimiter = self.delimiter(path)
-        reader = csv.reader((f"{text}\n" for _, text in lines), delimiter=delimiter)
+        reader = csv.reader((f"{text}\n" for _, text in lines), delimiter=_delimiter(path, lines[0][1]))
         header = next(reader)
         if len(set(header)) != len(header):
             raise BadData(f"the header names a column twice: {', '.join(header)}", "Give each column a name of its own.", path, 1)
@@ -142,6 +136,15 @@ class Reader:
         if not self.skip_bad:
             raise bad from None
         self.skipped.append(bad)
+
+
+def delimiter(path: Path) -> str:
+    """The separator of a table, by the first of its lines that can be read."""
+    return _delimiter(path, next(Reader(skip_bad=True).lines(path), (0, ""))[1])
+
+
+def _delimiter(path: Path, header: str) -> str:
+    return "\t" if path.suffix == ".tsv" or ("\t" in header and "," not in header) else max(",;|", key=header.count)
 
 
 def column(row: dict[str, Any], name: str) -> Any:

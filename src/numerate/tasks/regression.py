@@ -22,7 +22,7 @@ from numerate.evaluation.extract import EXTRACTORS
 from numerate.messages import check_choice, choices, nearest
 from numerate.tasks.base import Example, Located, Split, Task, content_hash
 from numerate.tasks.cells import Cell, Mark, answer_text, decimal_mark, is_blank, number_of, read_cell, usual_unit
-from numerate.tasks.files import BadData, Reader, existing
+from numerate.tasks.files import BadData, Reader, delimiter, existing
 
 Kind = Literal["table", "series"]
 
@@ -138,10 +138,9 @@ class Regression(Task):
         if path.suffix not in (".csv", ".tsv", ".jsonl"):
             raise BadData(f"is a {path.suffix or 'nameless'} file", "Expected .csv, .tsv or .jsonl.", path)
         lines = reader.jsonl(path) if path.suffix == ".jsonl" else reader.table(path)
-        semicolons = path.suffix == ".csv" and reader.delimiter(path) == ";"
+        semicolons = path.suffix == ".csv" and delimiter(path) == ";"
         found = list(self._answered(((path, line, values) for line, values in lines), reader, semicolons=semicolons))
-        marks = {content_hash(self.content(row)) for _, row, _ in found}
-        tested = {mark for mark in marks if mark % 5 == 0} | set(sorted(marks)[:2]) if len(marks) >= LEAST_ROWS else set()
+        tested = _test_marks({content_hash(self.content(row)) for _, row, _ in found})
         rows: dict[Split, list[tuple[Row, Fraction]]] = {"train": [], "interpolate": [], "extrapolate": []}
         for cell, row, number in found:
             by_hash: Split = "interpolate" if content_hash(self.content(row)) in tested else "train"
@@ -236,6 +235,14 @@ def _notes(name: str, rewritten: Sequence[tuple[str, str]], cells: Sequence[Cell
     if mark == "." and unclear is not None and all(cell.mark is None for cell in cells):
         point, comma = answer_text(unclear.numbers["."]), answer_text(unclear.numbers[","])
         yield f"{name}: {unclear.text!r} is read as {point}, with a decimal point; decimal=',' reads it as {comma}."
+
+
+def _test_marks(marks: set[int]) -> set[int]:
+    """The hashes of the rows to test on: about every fifth, and at least two; none of a table that is too small."""
+    if len(marks) < LEAST_ROWS:
+        return set()
+    tested = {mark for mark in marks if mark % 5 == 0}
+    return tested if len(tested) >= 2 else tested | set(sorted(marks)[:2])
 
 
 def _shown(value: Any) -> str:
