@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -79,8 +78,7 @@ def _library_threads(cells: Sequence[RunConfig], processes: int) -> Iterator[Non
 
 
 def _end_with_parent() -> None:
-    """End a worker quietly at Ctrl-C, and when its parent was killed: it would wait for more work forever."""
-    signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+    """A worker whose parent was killed would work through what is queued, and then wait for more forever."""
 
     def wait_for_its_end() -> None:
         parent = parent_process()
