@@ -1,49 +1,12 @@
-"""Errors that help: each names the argument, its value, what was expected, and the way out."""
+"""Errors that help, for tensors too: each names the argument, its value, what was expected, and the way out."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Sequence
-from typing import Any, get_args
-
 from torch import Tensor
 
+from numerate.messages import check_choice, check_number, choices, nearest, one_line
 
-def choices(literal: Any) -> tuple[str, ...]:
-    """The values a ``Literal[...]`` type allows."""
-    return tuple(get_args(literal))
-
-
-def one_line(error: BaseException) -> str:
-    """What an error says, in one line; its name, if it says nothing."""
-    return " ".join(str(error).split()) or type(error).__name__
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """``" Did you mean 'sigma'?"`` for a near miss, else an empty string."""
-    close = difflib.get_close_matches(str(name), list(known), n=1)
-    return f" Did you mean {close[0]!r}?" if close else ""
-
-
-def check_choice(name: str, value: Any, allowed: Sequence[Any]) -> None:
-    """Raise unless ``value`` is one of ``allowed``."""
-    if value not in allowed:
-        listed = ", ".join(repr(choice) for choice in allowed)
-        raise ValueError(f"{name}={value!r} is not known: expected one of {listed}.{nearest(value, map(str, allowed))}")
-
-
-def check_number(name: str, value: Any, *, above: float | None = None, least: float | None = None) -> float:
-    """Raise unless ``value`` is a finite number ``> above`` or ``>= least``; return it as a float."""
-    bound = f"> {above:g}" if above is not None else f">= {least:g}" if least is not None else "finite"
-    try:
-        number = float("text" if isinstance(value, str) else value)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name}={value!r} is not a number: expected a number {bound}.") from None
-    ok = abs(number) != float("inf") and number == number
-    ok = ok and (above is None or number > above) and (least is None or number >= least)
-    if not ok:
-        raise ValueError(f"{name}={value!r} is out of range: expected a finite number {bound}.")
-    return number
+__all__ = ["check_choice", "check_labels", "check_logits", "check_number", "choices", "nearest", "one_line"]
 
 
 def check_labels(labels: Tensor, name: str = "labels") -> None:

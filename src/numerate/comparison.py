@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from numerate.checks import one_line
-from numerate.config import RunConfig
+from numerate.config import PLAIN, RunConfig
 from numerate.executors import run_local, run_ray
 from numerate.experiment import begin, is_finished, read_experiment, tuned_cells, tuning_trials
+from numerate.losses import LOSSES
+from numerate.messages import check_choice, one_line
 from numerate.models import Reader, load_reader
 from numerate.tasks import Task
-from numerate.training import check_fit, make_task
+from numerate.training import check_fit, check_writable, make_task
 
 
 class Watch(Protocol):
@@ -32,12 +33,26 @@ class Watch(Protocol):
 
 @dataclass(frozen=True)
 class Report:
-    """Where the report is, its answer, the scores of the headlines, and how many rows of the data were left out."""
+    """Where the report is, its answer, the scores of the headlines, how many rows were left out, and how the others were read."""
 
     path: Path
     sentences: list[str]
     scores: list[dict[str, Any]]
     skipped: int
+    notes: tuple[str, ...] = ()
+
+
+def with_baseline(values: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+    """Put the baseline before the losses if it is not among them; whether that was so."""
+    baseline, given = values.get("baseline", PLAIN), values.get("losses")
+    if given is None:
+        return dict(values), False
+    losses = [given] if isinstance(given, str) else list(given)
+    labels = [one.get("label") or one.get("loss") if isinstance(one, Mapping) else one for one in losses]
+    if baseline in labels:
+        return dict(values), False
+    check_choice("baseline", baseline, (PLAIN, *LOSSES, *filter(None, labels)))
+    return {**values, "losses": [baseline, *losses]}, True
 
 
 def compare_losses(
@@ -56,7 +71,7 @@ def compare_losses(
 
     experiment = read_experiment(values, source)
     folder = Path("runs") / experiment.name if folder is None else folder
-    _check_writable(folder)
+    check_writable(folder)
 
     def execute(cells: Sequence[RunConfig], what: str) -> None:
         failures: list[tuple[RunConfig, Exception]] = []
@@ -79,7 +94,7 @@ def compare_losses(
             ) from error
 
     cells = experiment.cells()
-    skipped = _check_fit(cells) if executor == "local" else 0
+    tasks = _check_fit(cells) if executor == "local" else []
     if tune:
         trials = tuning_trials(experiment, tune)
         execute([trial for found in trials.values() for trial in found], "trials")
@@ -90,11 +105,13 @@ def compare_losses(
     told = json.loads(path.with_name("report.json").read_text(encoding="utf-8"))
     answers = told["answers"]
     sentences = answers[0]["sentences"] if len(answers) == 1 else [told["answer"]]
-    return Report(path, sentences, [score for score in told["scores"] if score["headline"]], skipped)
+    scores = [score for score in told["scores"] if score["headline"]]
+    notes = dict.fromkeys(note for task in tasks for note in task.notes)
+    return Report(path, sentences, scores, sum(len(task.skipped) for task in tasks), tuple(notes))
 
 
-def _check_fit(cells: Sequence[RunConfig]) -> int:
-    """Say what would stop a run before any begins, and count the rows that are left out of the data."""
+def _check_fit(cells: Sequence[RunConfig]) -> list[Task]:
+    """Say what would stop a run before any begins; gives the tasks."""
     readers: dict[str, Reader] = {}
     tasks: dict[str, Task] = {}
     for cell in {(cell.model, cell.task, json.dumps(cell.task_settings), cell.name): cell for cell in cells}.values():
@@ -104,14 +121,4 @@ def _check_fit(cells: Sequence[RunConfig]) -> int:
         if asked not in tasks:
             tasks[asked] = make_task(cell)
         check_fit(cell, tasks[asked], readers[cell.model])
-    return sum(len(task.skipped) for task in tasks.values())
-
-
-def _check_writable(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".probe"
-        probe.write_text("", encoding="utf-8")
-        probe.unlink()
-    except OSError as error:
-        raise OSError(f"{folder} cannot be written to ({error.strerror}): name another folder with --out.") from None
+    return list(tasks.values())

@@ -9,14 +9,17 @@ from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from numerate.checks import check_choice, nearest
 from numerate.losses import LOSSES
+from numerate.messages import check_choice, nearest
 from numerate.models import Adapter, suitable_rate
 from numerate.objective import Normalize, Scale
 from numerate.tasks import TASKS
 from numerate.tasks.base import Split
 
 PLAIN = "ce"  # cross-entropy alone, the baseline
+
+
+NO_EFFECT = frozenset({"label", "log_every", "save_every", "keep_model", "tensorboard", "trust_remote_code"})  # on the result
 
 
 class RunConfig(BaseModel):
@@ -101,8 +104,7 @@ class RunConfig(BaseModel):
     @property
     def hash(self) -> str:
         """Of what decides the result: the name of the run's folder."""
-        ignored = {"label", "log_every", "save_every", "keep_model", "tensorboard", "trust_remote_code"}
-        text = json.dumps(self.model_dump(mode="json", exclude=ignored), sort_keys=True)
+        text = json.dumps(self.model_dump(mode="json", exclude=set(NO_EFFECT)), sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 

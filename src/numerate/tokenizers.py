@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from numerate.checks import nearest
+from numerate.messages import nearest
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

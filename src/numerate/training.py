@@ -11,6 +11,7 @@ result.json                     written last: a run without it is not finished
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import shutil
@@ -19,12 +20,12 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 
 from numerate.batches import Collator, training_data
-from numerate.config import PLAIN, RunConfig
+from numerate.config import NO_EFFECT, PLAIN, RunConfig
 from numerate.environment import environment, is_first_process
 from numerate.evaluation.run import Progress, evaluate
 from numerate.losses import LOSSES
@@ -32,6 +33,8 @@ from numerate.models import LoadedModel, Reader, load_model, load_reader
 from numerate.objective import NumericObjective
 from numerate.records import write_json, write_jsonl, write_text
 from numerate.tasks import TASKS, Task
+from numerate.tasks.base import Split
+from numerate.tasks.regression import LEAST_ROWS
 from numerate.vocab import NumericVocab
 
 if TYPE_CHECKING:
@@ -47,12 +50,12 @@ def run(config: RunConfig, folder: Path, *, resume: bool = True, progress: Progr
     others get nothing.
     """
     first = is_first_process()
-    if first:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / "config.json", {**config.model_dump(mode="json"), "label": config.name})
     task = make_task(config)
     reader = load_reader(config.model, trust_remote_code=config.trust_remote_code)
     check_fit(config, task, reader)
+    if first:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / "config.json", {**config.model_dump(mode="json"), "label": config.name})
     loaded = load_model(
         config.model,
         seed=config.seed,
@@ -78,11 +81,59 @@ def run(config: RunConfig, folder: Path, *, resume: bool = True, progress: Progr
         "headline": task.measures[0],
         "splits": {split: {"n": n} for split, n in Counter(record["split"] for record in records).items()},
         "skipped_rows": len(task.skipped),
+        "notes": list(task.notes),
         "cost": cost | {"eval_seconds": time.perf_counter() - begin},
     }
     write_json(folder / RESULT, result)
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     return result
+
+
+def claim(config: RunConfig, folder: Path, *, resume: bool = False, overwrite: bool = False) -> bool:
+    """Check that a run may write to ``folder``; False if this very run is finished there.
+
+    ``overwrite`` deletes the files of the run that is there. Other results are never overwritten.
+    """
+    if overwrite and resume:
+        raise ValueError("overwrite=True starts over and resume=True goes on: expected one of them.")
+    check_writable(folder)
+    if overwrite:
+        if is_first_process():
+            _delete_run(folder)
+        return True
+    finished, begun = (folder / RESULT).is_file(), (folder / "checkpoints").is_dir()
+    if not finished and not begun:
+        return True
+    state = "a finished run" if finished else "a run that was interrupted"
+    ways = "name another folder with --out, or start over there with --overwrite"
+    if not resume:
+        raise ValueError(f"{folder} holds {state}: {ways if finished else f'go on with --resume, {ways}'}.")
+    held = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    mine = config.model_dump(mode="json", exclude=set(NO_EFFECT))
+    other = [f"{name} is {held.get(name)!r} there and {value!r} here" for name, value in mine.items() if held.get(name) != value]
+    if other:
+        raise ValueError(f"{folder} holds {state} with other settings ({', '.join(other)}): {ways}.")
+    return not finished
+
+
+def check_writable(folder: Path) -> None:
+    """Make a folder, and raise if nothing can be written there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".probe.{os.getpid()}"
+        probe.write_text("", encoding="utf-8")
+        probe.unlink()
+    except OSError as error:
+        raise OSError(f"{folder} cannot be written to ({error.strerror}): name another folder with --out.") from None
+
+
+def _delete_run(folder: Path) -> None:
+    """Delete the files that a run and its evaluations wrote, the result first: what is left is no finished run."""
+    names = (RESULT, "predictions.jsonl", "curve.jsonl", "environment.json", "config.json")
+    for name in names:
+        (folder / name).unlink(missing_ok=True)
+    for kept in [*(folder / name for name in ("checkpoints", "model", "images", "tensorboard")), *folder.glob("eval-*")]:
+        shutil.rmtree(kept, ignore_errors=True)
 
 
 def make_task(config: RunConfig) -> Task:
@@ -100,12 +151,29 @@ def _weights(config: RunConfig) -> torch.dtype:
 
 def check_fit(config: RunConfig, task: Task, reader: Reader) -> None:
     """Raise for a model that does not fit the task, or a loss that does not fit the tokenizer."""
+    check_rows(config, task)
     if task.examples("train", 1)[0].image is not None and not reader.sees:
         raise ValueError(
             f"model={config.model!r} sees no pictures, which task={config.task!r} has: expected a vision-language model, "
             "such as tiny-vlm."
         )
     make_objective(config, reader)
+
+
+def check_rows(config: RunConfig, task: Task) -> None:
+    """Raise for data that were read from files and leave no row to train on, or none to test on."""
+    trained = task.count("train")
+    if trained is None:
+        return
+    tested = trained if config.validation else sum(task.count(split) or 0 for split in config.eval_splits)
+    if not trained or not tested:
+        splits = "validation" if config.validation else " or ".join(config.eval_splits)
+        counts = ", ".join(f"{task.count(split) or 0} of {split}" for split in get_args(Split))
+        raise ValueError(
+            f"data={config.data!r} has no row to {'test' if trained else 'train'} on ({counts}; to be tested: {splits}): "
+            f"expected a table of at least {LEAST_ROWS} different rows, a fifth of which are kept for the test, or data with "
+            "splits of their own, such as a column `split` with train and test."
+        )
 
 
 def make_objective(config: RunConfig, reader: Reader) -> NumericObjective | None:
@@ -212,8 +280,6 @@ def _last_checkpoint(folder: Path) -> str | None:
 
 def _watch(config: RunConfig, curve: Path, progress: Progress) -> Any:
     """A callback that keeps the learning curve and the time of each step."""
-    import json
-
     from transformers import TrainerCallback
 
     from numerate.records import plain

@@ -5,12 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.text import Text
 from typer.core import TyperGroup
 
-import numerate
-from numerate.checks import one_line
+from numerate.messages import one_line
 
 
 class PlainErrors(TyperGroup):
@@ -20,11 +17,14 @@ class PlainErrors(TyperGroup):
         """Run the command."""
         try:
             return super().invoke(ctx)
-        except BrokenPipeError:  # `numerate .. | head`
+        except (typer.Exit, typer.Abort, BrokenPipeError):  # the end of --help, of a question, of `numerate .. | head`
             raise
         except (ValueError, TypeError, OSError, ImportError, ArithmeticError, RuntimeError) as error:
             if ctx.params.get("traceback"):
                 raise
+            from rich.console import Console
+            from rich.text import Text
+
             said = one_line(error)
             if isinstance(error, ModuleNotFoundError) and error.name:  # one that nobody foresaw, and so without a remedy
                 said = f"this needs the package {error.name}: run pip install 'numerate[train,tasks,report]'."
@@ -32,11 +32,16 @@ class PlainErrors(TyperGroup):
             raise typer.Exit(1) from error
 
 
-app = typer.Typer(cls=PlainErrors, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+# Panels for help and errors would take longer to import than everything else.
+app = typer.Typer(
+    cls=PlainErrors, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
+)
 
 
 def _show_version(asked: bool) -> None:
     if asked:
+        import numerate
+
         typer.echo(f"numerate {numerate.__version__}")
         raise typer.Exit
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
-from rich.text import Text
 
-from numerate.bench.fused import SHAPES, FusedBench, bench_fused
-from numerate.bench.losses import LossesBench, bench_losses
-from numerate.bench.picture import plot_fused
 from numerate.cli.app import app
-from numerate.losses import LOSSES
 
-bench = typer.Typer(no_args_is_help=True, help="Measure what things cost, against cross-entropy in the same run.")
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from numerate.bench.fused import FusedBench
+    from numerate.bench.losses import LossesBench
+
+bench = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Measure what things cost, against cross-entropy in the same run."
+)
 app.add_typer(bench, name="bench")
 
 
@@ -35,6 +35,14 @@ def bench_losses_command(
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file as well.")] = None,
 ) -> None:
     """Time and peak memory of cross-entropy plus each loss, as a ratio to cross-entropy alone."""
+    _check_device(device)
+    from rich.console import Console
+    from rich.progress import Progress
+    from rich.table import Table
+
+    from numerate.bench.losses import bench_losses
+    from numerate.losses import LOSSES
+
     console = Console(highlight=False)
     with Progress(*Progress.get_default_columns(), console=console, transient=True) as bar:
 
@@ -71,7 +79,7 @@ def bench_losses_command(
 
 @bench.command("fused")
 def bench_fused_command(
-    shape: Annotated[list[str] | None, typer.Option(help=f"VxH of a head, or several: {', '.join(SHAPES)}, or any.")] = None,
+    shape: Annotated[list[str] | None, typer.Option(help="VxH of a head, or several; 128256x4096 unless given.")] = None,
     tokens: Annotated[list[int] | None, typer.Option(min=32, help="Label tokens, or several; 8192 unless given.")] = None,
     numeric_tokens: Annotated[
         list[int] | None, typer.Option(help="10, 110, 1110 or 11110, or several; 10 and 1110 unless given.")
@@ -84,6 +92,14 @@ def bench_fused_command(
     plot: Annotated[Path | None, typer.Option(help="Draw how time and memory grow: a .png, .svg or .pdf file.")] = None,
 ) -> None:
     """Time and peak memory of head, cross-entropy and numeric term in one operator, against the matrix products alone."""
+    _check_device(device)
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from numerate.bench.fused import bench_fused
+    from numerate.bench.picture import plot_fused
+
     console = Console(highlight=False)
     with console.status("measuring") as status:
         result = bench_fused(
@@ -112,8 +128,27 @@ def bench_fused_command(
         console.print(Text.assemble("picture in ", (str(plot_fused(result, plot)), "bold")), soft_wrap=True)
 
 
+def _check_device(device: str) -> None:
+    """Raise in one line for a GPU that is not here."""
+    import torch
+
+    try:
+        kind = torch.device(device).type
+    except RuntimeError:
+        kind = ""
+    if kind not in ("cpu", "cuda"):
+        raise ValueError(f"--device {device!r} is not known: expected cpu, cuda, or cuda:1 and so on.")
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ValueError(
+            f"--device {device!r} needs a CUDA GPU, and there is none here: run it on a machine that has one, or on the CPU with "
+            "`numerate bench losses`, or `numerate bench fused --device cpu --shape 2048x64 --tokens 64`."
+        )
+
+
 def _save_figures(console: Console, result: LossesBench | FusedBench, file: Path | None) -> None:
     if file is not None:
+        from rich.text import Text
+
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(result.to_dict(), indent=2), encoding="utf-8")
         console.print(Text.assemble("figures in ", (str(file), "bold")), soft_wrap=True)

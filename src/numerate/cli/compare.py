@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
-from rich.text import Text
 
-from numerate.checks import check_choice, one_line
 from numerate.cli.app import app
-from numerate.cli.task import parse_settings
+from numerate.cli.settings import SET_HELP, experiment_types, merged, parse_settings
+from numerate.messages import check_choice, one_line
 from numerate.presets import PRESETS
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import TaskID
 
 
 @app.command()
 def compare(
     config: Annotated[Path | None, typer.Argument(help="A YAML file of what to compare; flags go before it.")] = None,
     preset: Annotated[str | None, typer.Option(help=f"One of {', '.join(PRESETS)}; demo unless given.")] = None,
-    loss: Annotated[list[str] | None, typer.Option(help="A loss to compare, or several; ce is the baseline.")] = None,
+    loss: Annotated[list[str] | None, typer.Option(help="A loss to compare, or several; the baseline is added.")] = None,
+    baseline: Annotated[str | None, typer.Option(help="The loss that the others are compared with; ce unless given.")] = None,
     task: Annotated[list[str] | None, typer.Option(help="A task, or several.")] = None,
     model: Annotated[
         list[str] | None, typer.Option(help="tiny, tiny-3, tiny-vlm, smollm2, a folder or Hub id; or several.")
@@ -31,9 +32,7 @@ def compare(
     data: Annotated[str | None, typer.Option(help="Real data, or a table of your own: a file or folder.")] = None,
     target: Annotated[str | None, typer.Option(help="Of your own table: the column to predict.")] = None,
     skip_bad: Annotated[bool, typer.Option(help="Leave out rows of the data that cannot be read, and count them.")] = False,
-    setting: Annotated[
-        list[str] | None, typer.Option("--set", help="A setting of every run, such as steps=200; several times.")
-    ] = None,
+    setting: Annotated[list[str] | None, typer.Option("--set", help=f"Of every run. {SET_HELP}")] = None,
     out: Annotated[Path | None, typer.Option(help="Where to; runs/NAME unless given.")] = None,
     processes: Annotated[int | None, typer.Option(min=1, help="Runs at a time; one per core, or one on a GPU.")] = None,
     executor: Annotated[str, typer.Option(help="local, or ray.")] = "local",
@@ -41,7 +40,10 @@ def compare(
     tune: Annotated[int, typer.Option(min=0, max=9, help="Trials for each loss on a validation split before; 0: none.")] = 0,
 ) -> None:
     """Train with each loss and seed, evaluate on the same examples, and write a report. Finished runs are not run again."""
-    from numerate.comparison import compare_losses
+    from rich.console import Console
+    from rich.text import Text
+
+    from numerate.comparison import compare_losses, with_baseline
     from numerate.config import read_yaml
 
     check_choice("executor", executor, ("local", "ray"))
@@ -52,17 +54,22 @@ def compare(
     if config is not None:
         values |= {"name": config.stem} | read_yaml(config)
     if task or data or target:
-        values.pop("task_settings", None)
+        if config is None:
+            values.pop("task_settings", None)
         values["name"] = "-".join([*(task or []), *([Path(data).stem] if data else [])]) or "my-data"
     values |= {"losses": loss} if loss else {}
-    values |= {"tasks": task or ["regression"]} if task or data else {}
+    values |= {"tasks": task or ["regression"]} if task or data or target else {}
     values |= {"models": model} if model else {}
     values |= {"seeds": seeds} if seeds else {}
     values |= {"data": data} if data else {}
     values |= {"skip_bad": True} if skip_bad else {}
-    values |= {"task_settings": {"target": target}} if target else {}
-    values |= parse_settings(setting or [])
+    values |= {"baseline": baseline} if baseline else {}
+    values = merged(values, {"task_settings": {"target": target}} if target else {})
+    values = merged(values, parse_settings(setting or [], experiment_types(values.get("tasks", ("arithmetic",)))))
     console = Console(highlight=False)
+    values, added = with_baseline(values)
+    if added:
+        console.print(f"Added {values['losses'][0]}, the baseline that the others are compared with; --baseline names another.")
     with Grid(console) as grid:
         report = compare_losses(
             values,
@@ -78,11 +85,16 @@ def compare(
     console.print(Text(" ".join(report.sentences)))
     if report.skipped:
         console.print(f"{report.skipped:,} rows of the data have no answer or could not be read, and were left out.")
+    for note in report.notes:
+        console.print(Text(note), style="yellow")
     console.print(Text.assemble("report in ", (str(report.path), "bold")), soft_wrap=True)
 
 
 def _show(console: Console, scores: list[dict[str, Any]]) -> None:
     """The headline of each loss, in and out of range."""
+    from rich.table import Table
+    from rich.text import Text
+
     from numerate.report.analysis import SPLIT_NAMES
     from numerate.report.wording import measure, p_text
 
@@ -114,6 +126,8 @@ class Grid:
     """A bar for the grid, and one below it for the run that is under way, if there is but one at a time."""
 
     def __init__(self, console: Console) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
         columns = (
             TextColumn("{task.description:>8}"),
             BarColumn(),
@@ -148,6 +162,8 @@ class Grid:
         if error is None:
             self.bar.advance(self.task)
         else:
+            from rich.text import Text
+
             self.console.print(Text.assemble(("failed: ", "bold red"), f"{name}: {one_line(error)}"), soft_wrap=True)
 
     def _forget_run(self) -> None:
@@ -162,6 +178,9 @@ def report(
     out: Annotated[Path | None, typer.Option(help="Where to write report.html; the folder itself unless given.")] = None,
 ) -> None:
     """Write the report of a comparison anew."""
+    from rich.console import Console
+    from rich.text import Text
+
     from numerate.report import write_report
 
     path = write_report(folder, out)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.cells import cell_len
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from numerate.cli.app import app
-from numerate.inspection import EXAMPLES, Inspection, Reading, inspect_tokenizer
-from numerate.pictures import plot_loss
 from numerate.tokenizers import PACKAGED, load_tokenizer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+    from numerate.inspection import Inspection, Reading
 
 _FIT_COLOURS = {"good": "green", "fair": "yellow", "poor": "red"}
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -33,6 +33,12 @@ def inspect(
     ] = False,
 ) -> None:
     """Show what a tokenizer does to numbers, and which losses fit it."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from numerate.inspection import EXAMPLES, inspect_tokenizer
+    from numerate.pictures import plot_loss
+
     console = Console(highlight=False)
     with console.status("reading the tokenizer"):
         inspection = inspect_tokenizer(load_tokenizer(tokenizer, trust_remote_code=trust_remote_code), text or EXAMPLES)
@@ -44,6 +50,9 @@ def inspect(
 
 
 def _print_inspection(console: Console, name: str, inspection: Inspection) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
     console.print(Text.assemble((name, "bold"), ": ", inspection.style))
     facts = Table.grid(padding=(0, 2))
     for fact, value in inspection.facts.items():
@@ -68,6 +77,9 @@ def _print_inspection(console: Console, name: str, inspection: Inspection) -> No
 
 def _pieces(reading: Reading, width: int) -> Text:
     """Tokens in one line, the place of each below it; a text longer than ``width`` goes on in further pairs of lines."""
+    from rich.cells import cell_len
+    from rich.text import Text
+
     pairs: list[tuple[Text, Text]] = []
     for token, power in zip(reading.tokens, reading.exponents, strict=True):
         place = "" if power is None else f"10{str(power).translate(_SUPERSCRIPTS)}"

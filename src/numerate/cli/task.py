@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from numerate.checks import check_choice
 from numerate.cli.app import app
-from numerate.tasks import TASKS, Task
-from numerate.tasks.base import Split
+from numerate.cli.settings import parse_settings, task_types
+
+if TYPE_CHECKING:
+    from numerate.tasks import Task
+    from numerate.tasks.base import Split
+
+
+TASK_NAMES = "arithmetic, word_problems, clock, charts, grounding, scene_text, math_vision, regression"
+"""Those of ``TASKS``, which takes long to import."""
 
 
 @app.command()
 def task(
-    name: Annotated[str, typer.Argument(help=f"One of {', '.join(TASKS)}.")],
+    name: Annotated[str, typer.Argument(help=f"One of {TASK_NAMES}.")],
     n: Annotated[int | None, typer.Option("-n", min=1, help="How many; 5 unless given, 16 of a preview.")] = None,
     split: Annotated[str, typer.Option(help="train, interpolate or extrapolate.")] = "train",
     seed: Annotated[int, typer.Option(help="Another seed, other examples.")] = 0,
     setting: Annotated[
-        list[str] | None, typer.Option("--set", help="A setting of the task, such as difficulty=3; several times.")
+        list[str] | None, typer.Option("--set", help="A setting of the task: difficulty=3, or columns=area,rooms; several times.")
     ] = None,
     data: Annotated[Path | None, typer.Option(help="Real data: a file or folder in the dataset's own format.")] = None,
     target: Annotated[str | None, typer.Option(help="Of your own table: the column to predict.")] = None,
@@ -32,10 +34,16 @@ def task(
     preview: Annotated[Path | None, typer.Option(help="Draw the examples of a visual task on one sheet: a .png file.")] = None,
 ) -> None:
     """Print examples of a task, generated or from your data, or draw a sheet of them."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     console = Console(highlight=False)
     made = make_task(name, setting or [], data, target, skip_bad)
     if made.skipped:
         console.print(f"Skipped {len(made.skipped):,} rows that could not be read; the first: {made.skipped[0]}", style="yellow")
+    for note in made.notes:
+        console.print(Text(note), style="yellow")
     if preview is not None:
         from numerate.tasks.drawing import contact_sheet
 
@@ -58,28 +66,12 @@ def task(
 
 def make_task(name: str, settings: list[str], data: Path | None, target: str | None, skip_bad: bool) -> Task:
     """The task of these options."""
-    check_choice("task", name, tuple(TASKS))
-    chosen = parse_settings(settings)
+    from numerate.tasks import TASKS
+
+    chosen = parse_settings(settings, task_types(name))
     if target is not None:
         chosen["target"] = target
     return TASKS[name](**chosen) if data is None else TASKS[name].from_files(data, skip_bad=skip_bad, **chosen)
-
-
-def parse_settings(texts: list[str]) -> dict[str, Any]:
-    """``["difficulty=3"]`` to names and values."""
-    return dict(map(_setting, texts))
-
-
-def _setting(text: str) -> tuple[str, Any]:
-    """``difficulty=3`` to a name and a value; what is no JSON is text."""
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise ValueError(f"--set {text!r} has no value: expected name=value, such as difficulty=3.")
-    try:
-        read = json.loads(value)
-    except json.JSONDecodeError:
-        read = value
-    return name, tuple(read) if isinstance(read, list) else read
 
 
 def _split(name: str) -> Split:

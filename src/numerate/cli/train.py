@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 from statistics import mean
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
-from rich.text import Text
 
 from numerate.cli.app import app
-from numerate.cli.task import parse_settings
+from numerate.cli.settings import SET_HELP, merged, parse_settings, run_types
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 @app.command()
@@ -27,14 +26,18 @@ def train(
     skip_bad: Annotated[bool, typer.Option(help="Leave out rows of the data that cannot be read, and count them.")] = False,
     steps: Annotated[int | None, typer.Option(min=1, help="Optimizer steps.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Of weights and data.")] = None,
-    setting: Annotated[list[str] | None, typer.Option("--set", help="Any setting, such as batch_size=32; several times.")] = None,
+    setting: Annotated[list[str] | None, typer.Option("--set", help=SET_HELP)] = None,
     out: Annotated[Path | None, typer.Option(help="Where to; runs/TASK-LOSS-SEED unless given.")] = None,
     resume: Annotated[bool, typer.Option(help="Go on from the last checkpoint there, if there is one (set save_every).")] = False,
+    overwrite: Annotated[bool, typer.Option(help="Start over in a folder that holds a run: its files are deleted.")] = False,
 ) -> None:
     """Train a model with one loss, evaluate it, and keep the weights with a model card."""
+    from rich.console import Console
+    from rich.text import Text
+
     from numerate.config import RunConfig, checked, read_yaml
     from numerate.environment import is_first_process
-    from numerate.training import run
+    from numerate.training import claim, run
 
     values: dict[str, Any] = {"keep_model": True} | ({} if config is None else read_yaml(config))
     flags = {"model": model, "task": task, "loss": loss, "data": data, "steps": steps, "seed": seed}
@@ -42,36 +45,51 @@ def train(
     values |= {"skip_bad": True} if skip_bad else {}
     if target is not None:
         values |= {"task": task or "regression", "task_settings": {**values.get("task_settings", {}), "target": target}}
-    chosen = checked(RunConfig, values | parse_settings(setting or []), "" if config is None else str(config))
+    named = [text.removeprefix("task=") for text in setting or [] if text.startswith("task=")]
+    tried = named[-1] if named else values.get("task", RunConfig.model_fields["task"].default)
+    found = parse_settings(setting or [], run_types(tried))
+    chosen = checked(RunConfig, merged(values, found), "" if config is None else str(config))
     folder = out or Path("runs") / f"{chosen.task}-{chosen.name}-{chosen.seed}".replace(" ", "-")
     console = Console(highlight=False, quiet=not is_first_process())
+    if not claim(chosen, folder, resume=resume, overwrite=overwrite):
+        console.print("This run is finished already.")
+        _show(console, folder)
+        return
     with Bars(console) as bars:
         result = run(chosen, folder, resume=resume, progress=bars)
     if result:
         _show(console, folder)
+        for note in result["notes"]:
+            console.print(Text(note), style="yellow")
 
 
 @app.command("eval")
 def evaluate_command(
     folder: Annotated[Path, typer.Argument(help="Of a run whose weights were kept (numerate train).")],
     setting: Annotated[
-        list[str] | None, typer.Option("--set", help="Another setting of the evaluation, such as eval_examples=1000.")
+        list[str] | None, typer.Option("--set", help="A setting of the evaluation: eval_examples=1000, samples=8; several times.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Where to write predictions.jsonl; the folder itself unless given.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where to write predictions.jsonl; FOLDER/eval-HASH unless given.")] = None,
 ) -> None:
     """Evaluate a trained model: one JSON line for each example. Called again after an interruption, it goes on."""
-    from numerate.evaluation.again import evaluate_again
+    from rich.console import Console
+
+    from numerate.evaluation.again import evaluate_again, plan_evaluation, trained_config
 
     console = Console(highlight=False)
+    settings = parse_settings(setting or [], run_types(trained_config(folder).task))
+    where = plan_evaluation(folder, settings, out)[1]
     with Bars(console) as bars:
-        evaluate_again(folder, parse_settings(setting or []), out or folder, progress=bars)
-    _show(console, out or folder)
+        evaluate_again(folder, settings, where, progress=bars)
+    _show(console, where)
 
 
 class Bars:
     """Progress of training and evaluation, with the parts of the loss and the time left."""
 
     def __init__(self, console: Console) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
         columns = (
             TextColumn("{task.description:>8}"),
             BarColumn(),
@@ -100,6 +118,9 @@ class Bars:
 
 def _show(console: Console, folder: Path) -> None:
     """A table of the measures."""
+    from rich.table import Table
+    from rich.text import Text
+
     from numerate.evaluation.metrics import METRICS
     from numerate.records import read_jsonl
 

@@ -9,23 +9,27 @@ from typing import Any
 from numerate.config import RunConfig, checked
 from numerate.evaluation.run import Progress, evaluate
 from numerate.models import NAMED, LoadedModel, load_model
-from numerate.records import plain, write_jsonl
+from numerate.records import plain, write_json, write_jsonl
 from numerate.training import make_task
+
+EVALUATION = (
+    *("task", "task_settings", "data", "skip_bad", "trust_remote_code"),
+    *("eval_splits", "eval_examples", "eval_batch_size", "max_new_tokens", "samples", "bf16"),
+)
+"""Settings that an evaluation heeds; the others are of the training, which is over."""
+
+_RECORD = "evaluation.json"
 
 
 def evaluate_again(
-    folder: Path, settings: dict[str, Any], out: Path, *, progress: Progress = lambda *_: None
+    folder: Path, settings: dict[str, Any], out: Path | None = None, *, progress: Progress = lambda *_: None
 ) -> list[dict[str, Any]]:
-    """Records of the model in ``folder``; what ``out`` has of the same settings already is taken as it is."""
-    file, weights = folder / "config.json", folder / "model"
-    if not file.is_file() or not weights.is_dir():
-        raise ValueError(f"{folder} holds no trained model: expected what `numerate train` writes, with config.json and model/.")
-    values = json.loads(file.read_text(encoding="utf-8")) | settings
-    config = checked(RunConfig, values)
+    """Evaluate the model in ``folder`` with other settings; an interrupted evaluation of the same settings is continued."""
+    config, out = plan_evaluation(folder, settings, out)
     part = out / f".predictions.{config.hash}.part"
     done = _whole_lines(part)
-    loaded = _trained(config, weights)
-    out.mkdir(parents=True, exist_ok=True)
+    loaded = _trained(config, folder / "model")
+    write_json(out / _RECORD, {"hash": config.hash, "model": str(folder / "model"), **config.model_dump(mode="json")})
     with part.open("a", encoding="utf-8") as lines:
 
         def keep(record: dict[str, Any]) -> None:
@@ -36,6 +40,39 @@ def evaluate_again(
     write_jsonl(out / "predictions.jsonl", records)
     part.unlink()
     return records
+
+
+def trained_config(folder: Path) -> RunConfig:
+    """The settings of a run whose weights were kept."""
+    file = folder / "config.json"
+    if not file.is_file() or not (folder / "model").is_dir():
+        raise ValueError(f"{folder} holds no trained model: expected what `numerate train` writes, with config.json and model/.")
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{file} is no JSON ({error}): train again, or restore the file.") from None
+    return checked(RunConfig, values, str(file))
+
+
+def plan_evaluation(folder: Path, settings: dict[str, Any], out: Path | None = None) -> tuple[RunConfig, Path]:
+    """The settings of an evaluation and the folder for its files; other results there are not overwritten."""
+    config = trained_config(folder)
+    for name, value in settings.items():
+        if name in RunConfig.model_fields and name not in EVALUATION:
+            raise ValueError(
+                f"{name}={value!r} has no effect on an evaluation: expected one of {', '.join(EVALUATION)}. "
+                "Train again to change another setting."
+            )
+    values = config.model_dump(mode="json")
+    if "task_settings" in settings and "task" not in settings:  # some of them, beside those of the training
+        settings = {**settings, "task_settings": {**config.task_settings, **settings["task_settings"]}}
+    config = checked(RunConfig, values | settings)
+    out = folder / f"eval-{config.hash}" if out is None else out
+    record = out / _RECORD
+    same = record.is_file() and json.loads(record.read_text(encoding="utf-8"))["hash"] == config.hash
+    if (out / "predictions.jsonl").exists() and not same:
+        raise ValueError(f"{out} holds other predictions, which would be lost: name another folder with --out, or leave it out.")
+    return config, out
 
 
 def _trained(config: RunConfig, weights: Path) -> LoadedModel:

@@ -25,8 +25,8 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Literal
 
-from numerate.checks import check_choice, choices
 from numerate.evaluation.extract import number
+from numerate.messages import check_choice, choices
 
 Rule = Literal["numerate", "chartqa", "qwen_vl", "lm_eval"]
 

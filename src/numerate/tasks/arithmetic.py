@@ -17,7 +17,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
 
-from numerate.checks import check_choice, choices
+from numerate.evaluation.extract import EXTRACTORS
+from numerate.messages import check_choice, choices
 from numerate.tasks.base import Example, Split, Task
 from numerate.tasks.files import BadData, Reader, column
 
@@ -110,7 +111,7 @@ class Arithmetic(Task):
         """Columns ``question`` and ``answer``; some copies hold them as bytes written out, with ``b'`` before them."""
         texts = (str(column(row, name)).strip() for name in ("question", "answer"))
         question, answer = (text[2:-1].removesuffix("\\n") if text.startswith("b'") else text for text in texts)
-        return [("{}", question, answer)]
+        return [("{}", question, _number(answer))]
 
     def read_files(self, path: Path, reader: Reader) -> Mapping[Split, Sequence[Spec]]:
         """One file, or a folder of ``train-easy__*.txt``, ``interpolate__*.txt``, ``extrapolate__*.txt``, also as ``.gz``.
@@ -179,6 +180,15 @@ def _split_of(file: Path) -> Split:
     return "train"
 
 
+def _number(answer: str) -> str:
+    """An answer that is a number or a fraction, and nothing else: ``-1a3`` or ``2*sqrt(3)`` would be read as 3."""
+    if EXTRACTORS["number"](answer) is None:
+        raise BadData(
+            f"the answer {answer!r:.60} is not one number", "Expected such as -3, 2.75 or 17/18; see skip_bad (--skip-bad)."
+        )
+    return answer
+
+
 def _pairs(file: Path, reader: Reader) -> list[Spec]:
     pairs: list[Spec] = []
     question: tuple[int, str] | None = None
@@ -192,7 +202,7 @@ def _pairs(file: Path, reader: Reader) -> list[Spec]:
             asked, question = question[1], None
             if not text.strip():
                 raise BadData("is empty where an answer belongs", "Expected a question line, then an answer line.")
-            pairs.append(("{}", asked, text.strip()))
+            pairs.append(("{}", asked, _number(text.strip())))
     if question is not None:
         with reader.row(file, question[0]):
             raise BadData("the last question has no answer", "The file may be truncated: download it again.")

@@ -7,21 +7,22 @@ of the two it belongs to. ``extrapolate`` lies outside the range of training. Th
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, overload
 
-from numerate.checks import check_choice, choices, nearest
 from numerate.evaluation.extract import EXTRACTORS
 from numerate.evaluation.metrics import METRICS
+from numerate.messages import check_choice, choices, nearest
 from numerate.tasks.files import Reader
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 Split = Literal["train", "interpolate", "extrapolate"]
+Located = tuple[Path, int, dict[str, Any]]  # file or part of a dataset, line, columns
 
 _PATIENCE = 2000  # draws without a new example before a range is called exhausted
 
@@ -75,6 +76,7 @@ class Task:
     visual: ClassVar[bool] = False
     _rows: Mapping[Split, Sequence[Any]] | None = None  # of a task that was read from files
     _skipped: Sequence[Exception] = ()
+    _notes: Sequence[str] = ()
 
     def __new__(cls, *args: Any, **settings: Any) -> Self:
         """Refuse settings that the task does not know, by name."""
@@ -190,17 +192,17 @@ class Task:
         from datasets import load_dataset
 
         task, reader = cls(**settings), Reader(skip_bad)
+        parts = load_dataset(repo, name).items()
+        located = ((Path(f"{repo}/{part}"), line, row) for part, found in parts for line, row in enumerate(found, 1))
         rows: dict[Split, list[Any]] = {"train": [], "interpolate": []}
-        for part, found in load_dataset(repo, name).items():
-            mine = rows["train" if str(part).startswith("train") else "interpolate"]
-            for line, row in enumerate(found, 1):
-                with reader.row(Path(f"{repo}/{part}"), line):
-                    mine += task.read_row(row)
+        for part, spec in task.read_rows(located, reader):
+            rows["train" if part.name.startswith("train") else "interpolate"].append(spec)
         return task._with_rows(rows, reader, repo)
 
     def _with_rows(self, rows: Mapping[Split, Sequence[Any]], reader: Reader, source: object) -> Self:
         object.__setattr__(self, "_rows", {split: tuple(found) for split, found in rows.items()})
         object.__setattr__(self, "_skipped", tuple(reader.skipped))
+        object.__setattr__(self, "_notes", tuple(reader.notes))
         if not self.splits:
             raise ValueError(f"{source} has no rows that could be read ({len(reader.skipped)} were skipped): expected data.")
         return self
@@ -210,9 +212,22 @@ class Task:
         """Rows of the files that were left out, and why."""
         return self._skipped
 
+    @property
+    def notes(self) -> Sequence[str]:
+        """How the files were read, where that could have been otherwise."""
+        return self._notes
+
     def read_files(self, path: Path, reader: Reader) -> Mapping[Split, Sequence[Any]]:
         """Rows by split."""
         raise ValueError(f"the task {self.name!r} has no real data to read: it is generated; leave out the path.")
+
+    def read_rows(self, rows: Iterable[Located], reader: Reader) -> Iterator[tuple[Path, Any]]:
+        """What the rows of a dataset on the Hub become, each with the part of the dataset that it is from."""
+        for part, line, row in rows:
+            found: Sequence[Any] = ()
+            with reader.row(part, line):
+                found = self.read_row(row)
+            yield from ((part, spec) for spec in found)
 
     def read_row(self, row: dict[str, Any]) -> Sequence[Any]:
         """What a row of a dataset on the Hub becomes: one example, or several."""

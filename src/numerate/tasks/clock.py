@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from numerate.checks import check_number
+from numerate.messages import check_number
 from numerate.tasks.base import Example, Split, Task
 from numerate.tasks.clock_face import Face, clock_image, random_face
 from numerate.tasks.files import BadData, Reader, column, existing

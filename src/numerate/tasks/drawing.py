@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from numerate.checks import check_choice, choices
+from numerate.messages import check_choice, choices
 from numerate.tasks.files import BadData
 
 MISSING = "pictures need the packages Pillow and matplotlib: expected them installed; run pip install 'numerate[tasks]'."

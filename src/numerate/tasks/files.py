@@ -40,6 +40,7 @@ class Reader:
 
     skip_bad: bool = False
     skipped: list[BadData] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     @contextmanager
     def row(self, path: Path, line: int | None) -> Iterator[None]:
@@ -48,7 +49,7 @@ class Reader:
             yield
         except BadData as bad:
             self._bad(bad.problem, bad.remedy, path, line)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, ArithmeticError) as error:
             what = f"column {error} is missing" if isinstance(error, KeyError) else str(error)
             self._bad(what, "Correct or remove the row, or leave such rows out with skip_bad=True (--skip-bad).", path, line)
 
@@ -111,9 +112,7 @@ class Reader:
         lines = list(self.lines(path))
         if not lines:
             raise BadData("is empty", "Expected a header line with the names of the columns.", path)
-        header_line = lines[0][1]
-        delimiter = "\t" if path.suffix == ".tsv" or ("\t" in header_line and "," not in header_line) else _delimiter(header_line)
-        reader = csv.reader((f"{text}\n" for _, text in lines), delimiter=delimiter)
+        reader = csv.reader((f"{text}\n" for _, text in lines), delimiter=_delimiter(path, lines[0][1]))
         header = next(reader)
         if len(set(header)) != len(header):
             raise BadData(f"the header names a column twice: {', '.join(header)}", "Give each column a name of its own.", path, 1)
@@ -137,6 +136,15 @@ class Reader:
         if not self.skip_bad:
             raise bad from None
         self.skipped.append(bad)
+
+
+def delimiter(path: Path) -> str:
+    """The separator of a table, by the first of its lines that can be read."""
+    return _delimiter(path, next(Reader(skip_bad=True).lines(path), (0, ""))[1])
+
+
+def _delimiter(path: Path, header: str) -> str:
+    return "\t" if path.suffix == ".tsv" or ("\t" in header and "," not in header) else max(",;|", key=header.count)
 
 
 def column(row: dict[str, Any], name: str) -> Any:
@@ -180,8 +188,3 @@ def _skip(text: str, at: int) -> int:
     while at < len(text) and text[at] in " \t\n\r":
         at += 1
     return at
-
-
-def _delimiter(header: str) -> str:
-    """The separator that the header has most of."""
-    return max(",;|", key=header.count)

@@ -13,8 +13,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from numerate.checks import check_choice, choices
 from numerate.evaluation.extract import EXTRACTORS, Box
+from numerate.messages import check_choice, choices
 from numerate.tasks.base import Example, Split, Task
 from numerate.tasks.files import BadData, Reader, column, existing
 from numerate.tasks.scenes import BACKDROPS, COLOURS, DARK, KINDS, Expression, Phrase, Scene, Shape, referents, render, words

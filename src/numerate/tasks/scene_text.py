@@ -14,10 +14,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
 
-from numerate.checks import check_choice, choices
 from numerate.evaluation.boxes import DONT_CARE
 from numerate.evaluation.extract import Region
 from numerate.evaluation.metrics import METRICS
+from numerate.messages import check_choice, choices
 from numerate.tasks.base import Example, Split, Task
 from numerate.tasks.files import Reader
 from numerate.tasks.grounding import checked_range

@@ -16,6 +16,7 @@ from typing import Any
 from numerate.evaluation.extract import EXTRACTORS
 from numerate.evaluation.metrics import METRICS
 from numerate.tasks.base import Example, Split, Task, content_hash
+from numerate.tasks.cells import plain_answer
 from numerate.tasks.files import BadData, Reader, column
 
 Spec = tuple[str, str]  # question, worked answer
@@ -131,7 +132,7 @@ def _gsm8k(row: Mapping[str, Any]) -> Spec:
 
 def _svamp(row: Mapping[str, Any]) -> Spec:
     body, question, equation, answer = (column(dict(row), name) for name in ("Body", "Question", "Equation", "Answer"))
-    number = str(int(answer)) if float(answer).is_integer() else str(answer)
+    number = plain_answer(answer)
     body = body if body.rstrip().endswith((".", ",", "?", "!")) else f"{body}."
     return f"{body} {question}", f"{_plain(equation)} = {number}\n#### {number}"
 
