@@ -15,6 +15,7 @@ arXiv:2411.02083; the code is the package ``ntloss``, whose ``reweigh`` is ``out
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
 
 import torch
@@ -119,8 +120,15 @@ class NTLLoss(NumericLoss):
 
     @classmethod
     def released(cls, vocab: NumericVocab, *, digit_level: bool = True, **settings: Any) -> Self:
-        """What ``ntloss`` computes: the ten digits (or, with ``digit_level=False``, all numeric tokens), reweighed."""
-        loss = cls(vocab.restrict(digits_only=digit_level), **{"reweigh": True, "numbers": "runs", **settings})
+        """What ``ntloss`` computes: the ten digits (``digit_level=False``: all numeric tokens without a space), reweighed."""
+        kept = tuple(token for token in vocab.tokens if not token.text.startswith(" "))
+        if not kept:
+            raise ValueError(
+                "vocab has only numeric tokens that begin with a space, which ntloss does not take: expected some without; "
+                "use NTLLoss(vocab, reweigh=True)."
+            )
+        vocab = replace(vocab, tokens=kept).restrict(digits_only=digit_level)
+        loss = cls(vocab, **{"reweigh": True, "numbers": "runs", **settings})
         loss.mass_at_start = True
         return loss
 
