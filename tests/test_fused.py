@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,9 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from conftest import MARKS, VOCABS, encode_batch
-from numerate import LOSSES, NumericObjective, SMMDLoss
-from numerate.fused import chunk_rows
-from numerate.fused.operator import _Run
+from numerate import LOSSES, NumericObjective, SMMDLoss, fused
+from numerate.fused import chunk_rows, rows_of_a_chunk
+from numerate.fused.operator import _Run, chunks
 
 VOCAB = VOCABS["marks"]
 V, H = VOCAB.vocab_size + 3, 8  # a few more rows than the tokenizer has tokens
@@ -96,8 +98,8 @@ def test_rows_without_a_label_cost_nothing_and_may_hold_anything(monkeypatch):
     objective = NumericObjective(SMMDLoss(VOCAB))
     expected = objective.fused(hidden, weight, labels).loss
     seen = []
-    product = _Run._product
-    monkeypatch.setattr(_Run, "_product", lambda run, start: seen.append(run.h.shape[0]) or product(run, start))
+    pass_chunk = _Run._pass_chunk
+    monkeypatch.setattr(_Run, "_pass_chunk", lambda run, *chunk: seen.append(run.h.shape[0]) or pass_chunk(run, *chunk))
     with torch.no_grad():
         hidden[labels == -100] = float("nan")
     loss = objective.fused(hidden, weight, labels).loss
@@ -229,6 +231,80 @@ def test_rows_follow_from_the_budget():
     assert chunk_rows(10**9, 4, 1) == 1
 
 
+def test_chunks_are_few_and_alike():
+    assert chunks(0, 8192, 7424) == [slice(0, 4096), slice(4096, 8192)]  # not 7,424 and 768
+    assert chunks(5, 1005, 300) == [slice(5, 261), slice(261, 517), slice(517, 773), slice(773, 1005)]
+    assert chunks(0, 7, 3) == [slice(0, 3), slice(3, 6), slice(6, 7)]
+    assert chunks(4, 4, 3) == []
+
+
+def test_all_rows_at_once_where_their_logits_fit_twice_the_default(monkeypatch):
+    monkeypatch.setattr("numerate.fused.default_logits_mib", lambda device: 1.0)
+    hidden = torch.empty(0, dtype=torch.bfloat16)
+    assert rows_of_a_chunk(1024, hidden, 1000, None, 0.5) == 1000
+    assert rows_of_a_chunk(1024, hidden, 1025, None, 0.5) == 256  # what the head's wide gradient leaves of the default
+    assert rows_of_a_chunk(1024, hidden, 1025, None, 99.0) == 128
+    assert rows_of_a_chunk(1024, hidden, 1000, 1.0, 0.5) == 512  # as asked for
+
+
+@pytest.mark.parametrize("size", [300, 1000])
+@pytest.mark.parametrize("name", LOSSES)
+def test_large_logits_are_as_exact_as_on_the_logits_path(name, size):
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(0, VOCAB.vocab_size, (1, 300), generator=generator)
+    hidden, weight = (torch.randn(shape, generator=generator) for shape in ((1, 300, 64), (V, 64)))
+    weight *= size / 24  # 24: about the largest of the products
+    for outside, settings in itertools.product(("ignore", "penalize"), ({}, {"scale": "match_ce"})):
+        objective = NumericObjective(LOSSES[name](VOCAB, outside=outside), **settings)
+
+        def results(dtype, fused, objective=objective):
+            pair = [tensor.to(dtype).requires_grad_() for tensor in (hidden, weight)]
+            out = objective.fused(*pair, labels) if fused else objective(pair[0] @ pair[1].T, labels)
+            return torch.autograd.grad(out.loss, pair)
+
+        truth = results(torch.float64, fused=False)
+        for ours, plain, true in zip(results(torch.float32, True), results(torch.float32, False), truth, strict=True):
+            error, plain_error = (float((x.double() - true).norm() / true.norm()) for x in (ours, plain))
+            assert error <= 1.1 * plain_error + 1e-7
+
+
+@pytest.mark.parametrize("settings", [{}, {"scale": "match_ce"}, {"label_smoothing": 0.1}], ids=str)
+@pytest.mark.parametrize("labels", [LABELS, torch.where(MARKS["x"] == LABELS, -100, LABELS)], ids=["all", "some"])
+@pytest.mark.parametrize("name", LOSSES)
+def test_rows_with_numbers_may_come_last(name, labels, settings, monkeypatch):
+    objective = NumericObjective(LOSSES[name](VOCAB), **settings)
+    hidden, weight, bias = inputs()
+    order = []
+    plan = fused._plan
+    monkeypatch.setattr(fused, "_plan", lambda *arguments: replace(plan(*arguments), numeric_last=True))
+    products_back = _Run._products_back
+    monkeypatch.setattr(_Run, "_products_back", lambda run, grad, rows: order.append(rows) or products_back(run, grad, rows))
+    ours = objective.fused(hidden, weight, labels, bias, with_mass=True)
+    monkeypatch.setattr(fused, "_plan", plan)
+    theirs = objective.fused(hidden, weight, labels, bias, with_mass=True)
+    numeric = int(objective.numeric_loss.may_look_at(labels).sum())
+    assert order[0] == slice(0, int((labels != -100).sum()) - numeric)
+    for part in ("loss", "cross_entropy", "numeric", "num_items", "num_numeric", "mass"):
+        assert torch.allclose(getattr(ours, part), getattr(theirs, part), rtol=1e-12)
+    for a, b in zip(gradients(ours.loss, hidden, weight, bias), gradients(theirs.loss, hidden, weight, bias), strict=True):
+        assert torch.allclose(a, b, rtol=1e-11, atol=1e-14)
+
+
+def test_float16_gradients_are_kept_large_until_the_upstream_scalar_is_known():
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(0, VOCAB.vocab_size, (1, 8192), generator=generator)
+    hidden, weight = (torch.randn(shape, generator=generator).half() / 4 for shape in ((1, 8192, H), (V, H)))
+    objective = NumericObjective(SMMDLoss(VOCAB))
+
+    def gradient_by_hidden(dtype):
+        pair = [tensor.to(dtype).requires_grad_() for tensor in (hidden, weight)]
+        # A token's share of the step is the 17th multiple of the smallest float16: only the loss scaler makes it a number.
+        return torch.autograd.grad(objective.fused(*pair, labels, num_items=1_000_000, max_logits_mib=1.0).loss * 65536.0, pair)
+
+    for ours, true in zip(gradient_by_hidden(torch.float16), gradient_by_hidden(torch.float64), strict=True):
+        assert float((ours.double() - true).norm() / true.norm()) < 1e-3
+
+
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
@@ -261,16 +337,18 @@ shapes = ((None, None), (0.7, 5.0))
 cases = itertools.product((507, 40), (torch.float32, torch.bfloat16), (True, False), shapes, (0.0, 0.1), (True, False))
 for size, dtype, with_bias, (scale, cap), smoothing, with_lse in cases:
     head = Head(torch.zeros(size, 2), torch.randn(size) if with_bias else None, scale, cap)
-    by_lse = torch.randn(9) if with_lse else None
+    by_softmax = torch.randn(9) if with_lse else None
+    without = torch.rand(size) < 0.5 if with_lse else None
     labels, share = torch.randint(0, size, (9,)), torch.tensor(0.3)
     poisoned = torch.full((9, size + 5), float("nan"), dtype=dtype)  # rows further apart than they are long
     poisoned[:, :size] = torch.randn(9, size)
     ours, theirs = poisoned[:, :size], poisoned[:, :size].clone()
     results = [
-        pass_(logits, labels, share, by_lse, head, smoothing, write=True)
+        pass_(logits, labels, share, by_softmax, head, smoothing, write=True, without=without)
         for pass_, logits in ((rows_triton.cross_entropy_rows_, ours), (rows_torch.cross_entropy_rows_, theirs))
     ]
-    for a, b in zip(*results):
+    assert (results[0].log_rest is None) == (without is None)
+    for a, b in zip(*(filter(lambda part: part is not None, sums) for sums in results)):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(ours.float(), theirs.float(), atol=2e-6, rtol=0 if dtype == torch.float32 else 2**-7)
     assert poisoned[:, size:].isnan().all()

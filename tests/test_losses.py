@@ -210,6 +210,25 @@ def test_gradcheck(name: str, settings: dict[str, Any]) -> None:
     assert torch.autograd.gradcheck(lambda x: loss(x, labels, reduction="none"), (logits,), fast_mode=True)
 
 
+@pytest.mark.parametrize("compact", [True, False])
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("vocab", ["marks", "chunks", "ratings"])
+@pytest.mark.parametrize(("name", "settings"), every_setting())
+def test_a_gradient_written_out_is_that_of_autograd(
+    name: str, settings: dict[str, Any], vocab: str, weighted: bool, compact: bool
+) -> None:
+    loss = nm.LOSSES[name](VOCABS[vocab], **settings)
+    labels = BATCHES[vocab]
+    weights = torch.rand(labels.shape, generator=torch.Generator().manual_seed(1)) if weighted else None
+    targets = loss.targets(labels, weights=weights, compact=compact)
+    z, lse = loss.select(random_logits(labels, VOCABS[vocab], torch.float64), targets)
+    expected = nm.NumericLoss.value_and_grad(loss, z, lse, targets)
+    for ours, theirs in zip(loss.value_and_grad(z, lse, targets), expected, strict=True):
+        assert (ours is None) == (theirs is None)
+        if ours is not None and theirs is not None:
+            torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
 def test_ntil_gradient_is_that_of_the_softmax_at_tau() -> None:
     """Straight-through: the value does not move with the logits, the gradient does."""
     labels = torch.tensor(encode("42", MARKS))

@@ -252,31 +252,21 @@ class NumericObjective(nn.Module):
 
 
 def numeric_gradient(
-    loss: NumericLoss,
-    z: Tensor,
-    lse: Tensor | None,
-    targets: Targets,
-    *,
-    needs_grad: bool,
-    rest: Tensor | None = None,
+    loss: NumericLoss, z: Tensor, rest: Tensor | None, targets: Targets, *, needs_grad: bool
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """The numeric sum, and its gradients by ``z [P, N]`` and by ``lse [P]`` or ``rest [P]``, apart from any graph.
+    """The numeric sum, and its gradients by ``z [P, N]`` and ``rest [P]`` if they are needed, apart from any graph."""
+    with torch.no_grad(), torch.autocast(z.device.type, enabled=False):
+        if needs_grad:
+            return loss.value_and_grad(z, rest, targets)
+        return loss.per_row(z, rest, targets).sum(), None, None
 
-    ``rest``, the log-sum-exp of all columns but the loss's, is exact, and its gradient concerns those columns alone. With
-    ``lse``, that of whole rows, the gradient concerns all columns, and is as exact as ``lse`` is.
+
+def by_softmax(d_rest: Tensor, log_ratio: Tensor) -> Tensor:
+    """The gradient ``[P]`` by the log-sum-exp of the rest as a factor of the whole row's softmax, float64.
+
+    ``log_ratio [P]`` is the log-sum-exp of the whole row less that of the rest.
     """
-    given = lse if rest is None else rest
-    with torch.set_grad_enabled(needs_grad):
-        inputs = [tensor.detach().requires_grad_(needs_grad) for tensor in (z, given) if tensor is not None]
-        if rest is not None:
-            others: Tensor | None = inputs[1]
-        else:
-            others = None if lse is None else rest_of(inputs[0], inputs[1])
-        total = loss.per_row(inputs[0], others, targets).sum()
-        if not needs_grad:
-            return total, None, None
-        grads = torch.autograd.grad(total, inputs, allow_unused=True)
-    return total.detach(), grads[0], grads[1] if given is not None else None
+    return d_rest.double() * log_ratio.double().clamp_max(_MOST).exp()
 
 
 def mean_mass(loss: NumericLoss, z: Tensor, lse: Tensor, targets: Targets) -> Tensor:
@@ -316,7 +306,7 @@ class _OneBuffer(torch.autograd.Function):
 
         loss = objective.numeric_loss
         z, rest = loss.select(flat, targets)
-        total, dz, d_rest = numeric_gradient(loss, z, None, targets, rest=rest, needs_grad=needs_grad)
+        total, dz, d_rest = numeric_gradient(loss, z, rest, targets, needs_grad=needs_grad)
         count = objective.denominator(items, numeric)
         term = divide(total, count)
         factor = objective.factor(ce, term)
@@ -326,8 +316,7 @@ class _OneBuffer(torch.autograd.Function):
             share = torch.where(valid, divide(torch.ones_like(ce), items), 0.0)  # [R], of each row in the cross-entropy
             by_rest: Tensor | None = None  # [R], what the numeric term wants of the softmax beyond its columns
             if d_rest is not None and rest is not None:
-                # By the softmax over the rest, times 1 / (its share in the row): the softmax over the row.
-                rows_want = scale * d_rest * (-F.logsigmoid(rest - log_sum_exp(z))).clamp_max(_MOST).exp()
+                rows_want = scale * by_softmax(d_rest, -F.logsigmoid(rest - log_sum_exp(z)))
                 rows_want = targets.blank(rows_want).to(share.dtype)
                 by_rest = rows_want if targets.rows is None else torch.zeros_like(share).index_copy(0, targets.rows, rows_want)
             # p - 1 at the label, from its logarithm: exact where p is nearly one, which a rounded softmax is not.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -11,10 +11,15 @@ from torch import Tensor
 from numerate.checks import check_choice, check_labels, check_number, choices
 from numerate.fused.head import Head
 from numerate.fused.operator import FusedObjective, Labels, Plan, one_thread
+from numerate.losses.base import NumericLoss
 from numerate.objective import NumericObjective, ObjectiveOutput
 
 Impl = Literal["auto", "torch", "triton"]
 Accumulate = Literal["float32", "weight"]
+
+# Operations of the three products below which a GPU waits for the CPU that reads the labels. Rows without a number are then
+# worked on first, which costs a sum of the head's gradient over two chunks.
+NUMERIC_LAST_BELOW = 8e12
 
 _ROWS = 128  # chunks are multiples of this, as the matrix units like them
 
@@ -51,7 +56,7 @@ def fused_objective(
             f"hidden has dtype {hidden.dtype} and weight {weight.dtype}: expected the same; use weight.to(hidden.dtype)."
         )
 
-    plan = _plan(impl, hidden, weight, labels.numel(), max_logits_mib, accumulate)
+    plan = _plan(impl, hidden, weight, objective.numeric_loss, labels.numel(), max_logits_mib, accumulate)
     head = Head(weight.detach(), None if bias is None else bias.detach(), logit_scale, softcap)
     if not torch.is_grad_enabled():
         hidden, weight, bias = hidden.detach(), head.weight, head.bias
@@ -71,25 +76,46 @@ def fused_objective(
     return ObjectiveOutput(*results)
 
 
-def _plan(impl: Impl, hidden: Tensor, weight: Tensor, tokens: int, max_logits_mib: float | None, accumulate: Accumulate) -> Plan:
+def _plan(
+    impl: Impl,
+    hidden: Tensor,
+    weight: Tensor,
+    loss: NumericLoss,
+    tokens: int,
+    max_logits_mib: float | None,
+    accumulate: Accumulate,
+) -> Plan:
     check_choice("impl", impl, choices(Impl))
     fits = hidden.device.type == "cuda" and hidden.dtype in (torch.bfloat16, torch.float16, torch.float32)
     if impl == "auto":
         impl = "triton" if fits and find_spec("triton") else "torch"
-    budget = default_logits_mib(hidden.device) if max_logits_mib is None else max_logits_mib
     dtype = weight.dtype if accumulate == "weight" else torch.promote_types(weight.dtype, torch.float32)
-    rows = chunk_rows(weight.shape[0], hidden.dtype.itemsize, budget)
-    if rows < tokens and weight.requires_grad and max_logits_mib is None:
-        # A head's gradient that is summed wider than it is kept takes its room from the logits' budget.
-        extra = weight.numel() * (dtype.itemsize - weight.dtype.itemsize) / 2**20
-        rows = chunk_rows(weight.shape[0], hidden.dtype.itemsize, max(budget - extra, budget / 4))
-    if impl == "triton":
-        from numerate.fused import rows_triton
-
-        return Plan(rows_triton.cross_entropy_rows_, rows_triton.join_, rows_triton.rescale_, rows, dtype)
+    # A head's gradient that is summed over chunks, and wider than it is kept, takes its room from the logits' budget.
+    extra = weight.numel() * (dtype.itemsize - weight.dtype.itemsize) / 2**20 if weight.requires_grad else 0.0
+    rows = rows_of_a_chunk(weight.shape[0], hidden, tokens, max_logits_mib, extra)
+    work = 6 * tokens * weight.numel()  # of the three products, in operations
+    numeric_last = hidden.device.type == "cuda" and tokens <= rows and work < NUMERIC_LAST_BELOW and not loss.uses_lse
     from numerate.fused import rows_torch
 
-    return Plan(rows_torch.cross_entropy_rows_, rows_torch.join_, rows_torch.rescale_, rows, dtype)
+    passes: Any = rows_torch
+    if impl == "triton":
+        from numerate.fused import rows_triton as passes
+    return Plan(passes.cross_entropy_rows_, passes.join_, passes.rescale_, rows, dtype, numeric_last)
+
+
+def rows_of_a_chunk(vocab_size: int, hidden: Tensor, tokens: int, max_logits_mib: float | None, extra_mib: float) -> int:
+    """How many rows of logits to hold at a time: all of them where they fit.
+
+    Unless a budget is given, all of them may take twice the default, since a gradient of the head that is not summed over
+    chunks needs no ``extra_mib`` of its own.
+    """
+    itemsize = hidden.dtype.itemsize
+    if max_logits_mib is not None:
+        return chunk_rows(vocab_size, itemsize, max_logits_mib)
+    budget = default_logits_mib(hidden.device)
+    if tokens <= chunk_rows(vocab_size, itemsize, 2 * budget):
+        return max(1, tokens)
+    return chunk_rows(vocab_size, itemsize, max(budget - extra_mib, budget / 4))
 
 
 def _known(count: int | float | Tensor | None) -> float | Tensor | None:

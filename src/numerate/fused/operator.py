@@ -9,8 +9,8 @@ gradient by plain autograd, numbers that cross chunk borders included. It joins 
 
 The gradient is made in the forward pass; only the upstream scalar is left for the backward pass.
 
-Labels are read on the CPU, while the device is busy with the first product: they decide shapes, and asking the device for
-a shape would mean waiting for it.
+Labels are read on the CPU, since they decide shapes, and asking the device for a shape would mean waiting for it. The device
+is given work to do meanwhile: the first chunk or, with a small head, all rows without a number (``Plan.numeric_last``).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from torch import Tensor
 from numerate.fused import rows_torch
 from numerate.fused.head import Head
 from numerate.losses.rows import Targets, check_range, divide, refuse_second_derivative, take, wide
-from numerate.objective import NumericObjective, mean_mass, numeric_gradient
+from numerate.objective import NumericObjective, by_softmax, mean_mass, numeric_gradient
 
 
 class RowPass(Protocol):
@@ -40,13 +40,14 @@ class RowPass(Protocol):
         logits: Tensor,
         labels: Tensor,
         share: Tensor,
-        by_lse: Tensor | None,
+        by_softmax: Tensor | None,
         head: Head,
         smoothing: float,
         *,
         write: bool,
-    ) -> tuple[Tensor, Tensor]:
-        """Log-sum-exp and cross-entropy of raw logits, which become their gradient."""
+        without: Tensor | None = None,
+    ) -> rows_torch.RowSums:
+        """Sums over raw logits, which become their gradient."""
         ...
 
 
@@ -59,6 +60,7 @@ class Plan:
     rescale: Callable[[Tensor, Tensor], None]  # multiplies in place
     chunk: int  # rows of logits at a time
     accumulate: torch.dtype  # of the head's gradient, summed over chunks
+    numeric_last: bool = False  # whether rows without a number come first, in chunks of their own
 
 
 @dataclass(frozen=True)
@@ -130,11 +132,10 @@ class _Run:
         self.hidden, self.labels, self.wanted = hidden, labels, wanted
         self.device, self.dtype = hidden.device, wide(hidden.dtype)
         ids = labels.ids.reshape(-1)
-        self.valid = ids != objective.ignore_index
+        self.order = self._order(ids)
         self.rows: Tensor | None = None
-        if not self.valid.all():
-            kept = self.valid.nonzero()[:, 0]
-            ids, self.rows = ids[kept], self._here(kept)
+        if self.order is not None:
+            ids, self.rows = ids[self.order], self._here(self.order)
         check_range(ids, head.weight.shape[0], objective.ignore_index)
         self.h = take(hidden, self.rows)  # [R, H], the rows with a label
         on_device = labels.here if self.rows is None else None
@@ -144,9 +145,12 @@ class _Run:
         # until the upstream scalar, which may be as large, is known.
         self.gain = 2.0 ** round(math.log2(max(1, ids.shape[0]))) if hidden.dtype == torch.float16 else 1.0
         self.share = self._scalar(self.gain, self.items)
-        self.starts = range(0, ids.shape[0], plan.chunk)
-        self.buffer = hidden.new_empty((min(plan.chunk, ids.shape[0]), head.weight.shape[0]))
-        self.by_lse: Tensor | None = None
+        plain = self.num_plain
+        self.plain_chunks = chunks(0, plain, plan.chunk)  # without numbers
+        self.chunks = [*self.plain_chunks, *chunks(plain, ids.shape[0], plan.chunk)]
+        rows = max((chunk.stop - chunk.start for chunk in self.chunks), default=0)
+        self.buffer = hidden.new_empty((rows, head.weight.shape[0]))
+        self.by_softmax: Tensor | None = None
         self.d_hidden: Tensor | None = None
         self.d_weight: Tensor | None = None
         self.d_bias = torch.zeros_like(head.bias, dtype=self.dtype) if wanted[2] and head.bias is not None else None
@@ -155,48 +159,71 @@ class _Run:
     def needs_grad(self) -> bool:
         return any(self.wanted)
 
+    def _order(self, ids: Tensor) -> Tensor | None:
+        """The rows with a label in the order in which they are worked on; None: all of them, as they stand."""
+        self.num_plain = 0  # rows at the beginning that are known to hold no number
+        valid = ids != self.objective.ignore_index
+        if not self.plan.numeric_last:
+            return None if bool(valid.all()) else valid.nonzero()[:, 0]
+        numeric = self.objective.numeric_loss.may_look_at(ids) & valid
+        plain = (valid & ~numeric).nonzero()[:, 0]
+        self.num_plain = plain.shape[0]
+        return torch.cat([plain, numeric.nonzero()[:, 0]])
+
     def forward(self) -> tuple[Tensor | None, ...]:
         """Loss, cross-entropy, numeric term, the counts of both, and the mass; the gradients are left on self."""
         objective, loss = self.objective, self.objective.numeric_loss
-        lse: Tensor | None = None
+        numeric_chunks = self.chunks[len(self.plain_chunks) :]
+        seen: rows_torch.RowSums | None = None
         ce: Tensor | None = None
-        if loss.uses_lse or (objective.scale == "match_ce" and len(self.starts) > 1):
+        if loss.uses_lse or (objective.scale == "match_ce" and len(numeric_chunks) > 1):
             # What the numeric gradient waits for must be known before the first gradient is written.
-            lse, nll = self._look()
-            ce = divide(nll.sum(), self.items)
+            seen = self._look()
+            ce = divide(seen.nll.sum(), self.items)
         beside = Beside(self.device)
-        # The device is given the first chunk to work on before the CPU turns to the labels.
-        passed = None if loss.uses_lse or not self.starts else self._pass_chunk(0)
+        # The device is given what needs no numbers before the CPU turns to the labels: the chunks without any, and the product
+        # and the pass of the first chunk with some.
+        sums = []
+        for chunk in self.plain_chunks:
+            logits, chunk_sums = self._pass_chunk(chunk)
+            sums.append(chunk_sums)
+            if self.needs_grad:
+                self._products_back(logits, chunk)
+        passed = self._pass_chunk(numeric_chunks[0]) if numeric_chunks and not loss.uses_lse else None
         with beside:
             targets, numeric = self._read_labels()
             count = objective.denominator(self.items, numeric)
             z = self._numeric_logits()
-            rows_lse = lse[self.numeric_rows] if loss.uses_lse and lse is not None else None
-            total, dz, dlse = numeric_gradient(loss, z, rows_lse, targets, needs_grad=self.needs_grad)
+            above, rest = z, None
+            if loss.uses_lse:  # a shift of a row's logits changes no loss, and near 0 less is rounded away
+                assert seen is not None and seen.log_rest is not None
+                above, rest = z - seen.top[self.numeric_rows, None], seen.log_rest[self.numeric_rows].double()
+                rest = rest.clamp_min(torch.finfo(z.dtype).min)
+            total, dz, d_rest = numeric_gradient(loss, above, rest, targets, needs_grad=self.needs_grad)
             term = divide(total, count)
         if ce is None and objective.scale == "match_ce":
-            ce = divide(self.share.new_zeros(()) if passed is None else passed[2].sum(), self.items)  # of the only chunk
+            first = [] if passed is None else [passed[1]]
+            ce = divide(sum((part.nll.sum() for part in [*sums, *first]), self.share.new_zeros(())), self.items)
         numeric_share = self._scalar(self.gain * objective.factor(ce, term), count)
-        if dlse is not None:
-            self.by_lse = self.share.expand(self.h.shape[0]).mul(0).index_copy(0, self.numeric_rows, numeric_share * dlse)
-        sums, lses = [], []
-        for number, start in enumerate(self.starts):
-            logits, chunk_lse, nll = self._pass_chunk(start) if passed is None else passed
+        if d_rest is not None and rest is not None and seen is not None:
+            wanted = numeric_share * by_softmax(d_rest, seen.log_total[self.numeric_rows] - rest)
+            self.by_softmax = torch.zeros_like(seen.top).index_copy(0, self.numeric_rows, wanted.to(self.dtype))
+        for number, chunk in enumerate(numeric_chunks, len(self.plain_chunks)):
+            logits, chunk_sums = self._pass_chunk(chunk) if passed is None else passed
             passed = None
-            sums.append(nll.sum())
-            lses.append(chunk_lse)
+            sums.append(chunk_sums)
             if dz is not None:
                 mine = slice(self.edges[number], self.edges[number + 1])
-                self._join(logits, start, chunk_lse, z[mine], dz[mine], self.numeric_rows[mine], numeric_share)
-                self._products_back(logits, slice(start, start + logits.shape[0]))
+                self._join(logits, chunk, chunk_sums, z[mine], dz[mine], self.numeric_rows[mine], numeric_share)
+                self._products_back(logits, chunk)
             del logits  # a view that would keep the buffer
         del self.buffer
         self._finish()
-        ce = divide(torch.stack(sums).sum() if sums else self.share.new_zeros(()), self.items)
+        ce = divide(torch.stack([part.nll.sum() for part in sums]).sum() if sums else self.share.new_zeros(()), self.items)
         mass = None
         if self.labels.with_mass:
-            all_lse = torch.cat(lses) if lses else self.share.new_zeros(1)
-            mass = mean_mass(loss, z, all_lse[self.numeric_rows], targets)
+            every = self._all_rows(sums)
+            mass = mean_mass(loss, z - every.top[self.numeric_rows, None], every.log_total[self.numeric_rows], targets)
         loss_value = ce + objective.factor(ce, term) * term
         return loss_value, ce, term, self._scalar(self.items), self._scalar(numeric), mass
 
@@ -210,32 +237,46 @@ class _Run:
         value = value if isinstance(value, Tensor) else torch.full((), value, dtype=self.dtype, device=self.device)
         return divide(value, count)
 
-    def _product(self, start: int) -> Tensor:
-        """Raw logits of the chunk of rows that begins at ``start``."""
-        h = self.h[start : start + self.plan.chunk]
+    def _pass_chunk(self, chunk: slice) -> tuple[Tensor, rows_torch.RowSums]:
+        """A chunk's logits, turned into their gradient if one is wanted, and sums over its rows."""
+        logits = self._product(chunk)
+        by_softmax = None if self.by_softmax is None else self.by_softmax[chunk]
+        arguments = (logits, self.targets_of_rows[chunk], self.share, by_softmax, self.head, self.objective.label_smoothing)
+        if self.needs_grad and self.d_bias is not None:
+            # A bias that learns needs sums over rows before they are rounded, which only the torch pass has.
+            return logits, rows_torch.cross_entropy_rows_(*arguments, write=True, d_bias=self.d_bias)
+        return logits, self.plan.row_pass(*arguments, write=self.needs_grad)
+
+    def _product(self, chunk: slice) -> Tensor:
+        """Raw logits of a chunk of rows."""
+        h = self.h[chunk]
         return torch.mm(h, self.head.weight.T, out=self.buffer[: h.shape[0]])
 
-    def _pass_chunk(self, start: int) -> tuple[Tensor, Tensor, Tensor]:
-        """A chunk's logits, already turned into their gradient if one is wanted, log-sum-exp and cross-entropy."""
-        logits = self._product(start)
-        return logits, *self._row_pass(logits, slice(start, start + logits.shape[0]), write=self.needs_grad)
+    def _look(self) -> rows_torch.RowSums:
+        """Sums over all rows, and no gradient."""
+        loss, smoothing = self.objective.numeric_loss, self.objective.label_smoothing
+        without: Tensor | None = None
+        if loss.uses_lse:
+            without = torch.zeros(self.head.weight.shape[0], dtype=torch.bool, device=self.device)
+            without[loss.columns] = True
+        parts = []
+        for chunk in self.chunks:
+            arguments = self._product(chunk), self.targets_of_rows[chunk], self.share, None, self.head, smoothing
+            parts.append(self.plan.row_pass(*arguments, write=False, without=without))
+        return self._all_rows(parts)
 
-    def _row_pass(self, logits: Tensor, rows: slice, *, write: bool) -> tuple[Tensor, Tensor]:
-        by_lse = None if self.by_lse is None or not write else self.by_lse[rows]
-        arguments = (logits, self.targets_of_rows[rows], self.share, by_lse, self.head, self.objective.label_smoothing)
-        if write and self.d_bias is not None:
-            # A bias that learns needs sums over rows before they are rounded, which only the torch pass has.
-            return rows_torch.cross_entropy_rows_(*arguments, write=True, d_bias=self.d_bias)
-        return self.plan.row_pass(*arguments, write=write)
+    def _all_rows(self, parts: list[rows_torch.RowSums]) -> rows_torch.RowSums:
+        """The sums of all chunks in one."""
 
-    def _look(self) -> tuple[Tensor, Tensor]:
-        """Log-sum-exp and cross-entropy of all rows, and no gradient."""
-        lse, nll = (torch.zeros(self.h.shape[0], dtype=self.dtype, device=self.device) for _ in range(2))
-        for start in self.starts:
-            logits = self._product(start)
-            rows = slice(start, start + logits.shape[0])
-            lse[rows], nll[rows] = self._row_pass(logits, rows, write=False)
-        return lse, nll
+        def joined(tensors: list[Tensor]) -> Tensor:
+            return torch.cat(tensors) if tensors else torch.zeros(1, dtype=self.dtype, device=self.device)
+
+        return rows_torch.RowSums(
+            joined([part.top for part in parts]),
+            joined([part.log_total for part in parts]),
+            joined([part.nll for part in parts]),
+            joined([part.log_rest for part in parts if part.log_rest is not None]),
+        )
 
     def _read_labels(self) -> tuple[Targets, float | Tensor]:
         """Targets and their count; also where the numeric rows stand among the rows that are left, chunk by chunk."""
@@ -248,13 +289,18 @@ class _Run:
             compact=True,
         )
         assert targets.rows is not None
-        rows = targets.rows if self.rows is None else (self.valid.cumsum(0) - 1)[targets.rows]
-        edges = torch.tensor([*self.starts, self.h.shape[0]])
+        rows = targets.rows
+        if self.order is not None:
+            place = torch.empty(labels.ids.numel(), dtype=torch.long)
+            place[self.order] = torch.arange(self.order.shape[0])
+            rows = place[rows]
+        edges = torch.tensor([*(chunk.start for chunk in self.chunks), self.h.shape[0]])
         self.edges: list[int] = torch.searchsorted(rows, edges).tolist()
+        assert self.edges[len(self.plain_chunks)] == 0, "a row with a number was taken for one without"
         units = loss.units(targets).item() if labels.num_numeric is None else labels.num_numeric
         targets = targets.to(self.device)
         assert targets.rows is not None
-        self.numeric_rows = targets.rows if self.rows is None else self._here(rows)
+        self.numeric_rows = targets.rows if self.order is None else self._here(rows)
         return targets, units
 
     def _numeric_logits(self) -> Tensor:
@@ -264,15 +310,27 @@ class _Run:
         raw = take(self.h, self.numeric_rows) @ take(self.head.weight, padded).T
         return self.head.shaped(raw[:, : columns.shape[0]].to(self.dtype), columns).contiguous()
 
-    def _join(self, logits: Tensor, start: int, lse: Tensor, z: Tensor, dz: Tensor, rows: Tensor, numeric_share: Tensor) -> None:
+    def _join(
+        self,
+        logits: Tensor,
+        chunk: slice,
+        sums: rows_torch.RowSums,
+        z: Tensor,
+        dz: Tensor,
+        rows: Tensor,
+        numeric_share: Tensor,
+    ) -> None:
         """Write the whole gradient at the numeric columns of this chunk's numeric rows."""
-        columns, chunk = self.objective.numeric_loss.columns, slice(start, start + logits.shape[0])
-        by_lse = None if self.by_lse is None else self.by_lse[chunk]
-        labels, smoothing = self.targets_of_rows[chunk], self.objective.label_smoothing
-        local = rows - start if start else rows
-        self.plan.join(logits, local, columns, z, dz, lse, labels, self.share, numeric_share, by_lse, self.head, smoothing)
+        columns, labels = self.objective.numeric_loss.columns, self.targets_of_rows[chunk]
+        local = rows - chunk.start if chunk.start else rows
+        shares, smoothing = (self.share, numeric_share), self.objective.label_smoothing
+        self.plan.join(logits, local, columns, z, dz, sums.top, sums.log_total, labels, *shares, self.head, smoothing)
         if self.d_bias is not None:
-            self.d_bias.index_add_(0, columns, self.head.unshaped(dz * numeric_share, z).sum(0))
+            change = dz * numeric_share
+            if self.by_softmax is not None:  # which the pass over rows gave these columns too
+                p = (z - (sums.top + sums.log_total)[local, None]).exp()
+                change = change - p * self.by_softmax[rows, None]
+            self.d_bias.index_add_(0, columns, self.head.unshaped(change, z).sum(0))
 
     def _products_back(self, grad: Tensor, rows: slice) -> None:
         """Turn a chunk's gradient into those of hidden states and head."""
@@ -288,7 +346,7 @@ class _Run:
         if wants_weight:
             if self.d_weight is not None:
                 add_mm_(self.d_weight, grad.T, h)
-            elif weight.dtype != torch.float16 and (len(self.starts) == 1 or self.plan.accumulate == weight.dtype):
+            elif weight.dtype != torch.float16 and (len(self.chunks) == 1 or self.plan.accumulate == weight.dtype):
                 self.d_weight = grad.T @ h
             else:
                 self.d_weight = mm_wide(grad.T, h)
@@ -302,6 +360,13 @@ class _Run:
             self.d_weight = torch.zeros_like(self.head.weight)
         if self.d_weight is not None and self.gain == 1.0:
             self.d_weight = self.d_weight.to(self.head.weight.dtype)
+
+
+def chunks(start: int, stop: int, most: int) -> list[slice]:
+    """Cut a range of rows into as few pieces of at most ``most`` as possible, alike in size, in multiples of 128."""
+    pieces = -(-(stop - start) // most)
+    size = min(most, -(-(stop - start) // max(1, pieces * 128)) * 128)
+    return [slice(at, min(at + size, stop)) for at in range(start, stop, max(1, size))]
 
 
 @contextmanager

@@ -8,9 +8,11 @@ import triton.language as tl
 from torch import Tensor
 
 from numerate.fused.head import Head
+from numerate.fused.rows_torch import RowSums
 
 BLOCK = 16384  # entries of a row at a time; the fastest of a sweep on an H200, for rows of 49,152 and of 128,256
 LOG2E: tl.constexpr = tl.constexpr(1.4426950408889634)
+LOWEST: tl.constexpr = tl.constexpr(-3.4028234663852886e38)  # a row of -inf alone has this as its largest logit
 
 
 @triton.jit
@@ -31,16 +33,20 @@ def _cross_entropy_rows(
     row_stride,
     labels,
     share,
-    by_lse,
+    by_softmax,
     bias,
-    lse_out,
+    without,
+    top_out,
+    log_total_out,
     nll_out,
+    log_rest_out,
     vocab_size,
     smoothing,
     scale,
     softcap,
     HAS_BIAS: tl.constexpr,
-    HAS_BY_LSE: tl.constexpr,
+    HAS_BY_SOFTMAX: tl.constexpr,
+    HAS_WITHOUT: tl.constexpr,
     SMOOTH: tl.constexpr,
     SCALED: tl.constexpr,
     CAPPED: tl.constexpr,
@@ -54,9 +60,10 @@ def _cross_entropy_rows(
     # Read before anything is written over it: the reductions below are barriers between the two.
     at_label = _shaped(tl.load(base + label).to(tl.float32), bias, label, label >= 0, scale, softcap, HAS_BIAS, SCALED, CAPPED)
 
-    top = -float("inf")  # in powers of two, as everything up to the logarithm
+    top = -float("inf")
     total = 0.0
-    plain = 0.0
+    rest = 0.0  # of the total, that of the columns that are not left out
+    plain = 0.0  # sum of the logits, for smoothing
     for start in range(0, vocab_size, BLOCK):
         cols = start + tl.arange(0, BLOCK)
         inside = cols < vocab_size
@@ -64,31 +71,39 @@ def _cross_entropy_rows(
         x = _shaped(x, bias, cols, inside, scale, softcap, HAS_BIAS, SCALED, CAPPED)
         if SMOOTH:
             plain += tl.sum(tl.where(inside, x, 0.0), 0)
-        x = tl.where(inside, x * LOG2E, -float("inf"))
-        new_top = tl.maximum(top, tl.max(x, 0))
-        shift = tl.where(new_top == -float("inf"), 0.0, new_top)
-        total = total * tl.exp2(top - shift) + tl.sum(tl.exp2(x - shift), 0)
+        x = tl.where(inside, x, -float("inf"))
+        new_top = tl.maximum(tl.maximum(top, tl.max(x, 0)), LOWEST)
+        # Differences first: a large logit times log2(e) would be rounded by more than its softmax can bear.
+        shrink = tl.exp2((top - new_top) * LOG2E)
+        power = tl.exp2((x - new_top) * LOG2E)
+        total = total * shrink + tl.sum(power, 0)
+        if HAS_WITHOUT:
+            left_out = tl.load(without + cols, mask=inside, other=1)
+            rest = rest * shrink + tl.sum(tl.where(left_out != 0, 0.0, power), 0)
         top = new_top
-    lse2 = tl.where(top == -float("inf"), 0.0, top) + tl.log2(total)
-    lse = lse2 / LOG2E
-    nll = lse - at_label
+    log_total = tl.log2(total) / LOG2E
+    nll = log_total - (at_label - top)
     if SMOOTH:
-        nll = (1 - smoothing) * nll + smoothing * (lse - plain / vocab_size)
-    tl.store(lse_out + row, lse)
+        nll = (1 - smoothing) * nll + smoothing * (log_total - (plain / vocab_size - top))
+    tl.store(top_out + row, top)
+    tl.store(log_total_out + row, log_total)
     tl.store(nll_out + row, nll)
+    if HAS_WITHOUT:
+        tl.store(log_rest_out + row, tl.log2(rest) / LOG2E)
 
     if WRITE:
         weight = tl.load(share)
         per_p = weight
-        if HAS_BY_LSE:
-            per_p += tl.load(by_lse + row)
+        if HAS_BY_SOFTMAX:
+            per_p += tl.load(by_softmax + row)
+        per_p = per_p / total
         even = smoothing * weight / vocab_size
         for start in range(0, vocab_size, BLOCK):
             cols = start + tl.arange(0, BLOCK)
             inside = cols < vocab_size
             x = tl.load(base + cols, mask=inside, other=-float("inf"), eviction_policy="evict_first").to(tl.float32)
             x = _shaped(x, bias, cols, inside, scale, softcap, HAS_BIAS, SCALED, CAPPED)
-            grad = tl.exp2(x * LOG2E - lse2) * per_p
+            grad = tl.exp2((x - top) * LOG2E) * per_p
             if SMOOTH:
                 grad -= even
             grad = tl.where(cols == label, grad - (1 - smoothing) * weight, grad)
@@ -107,17 +122,16 @@ def _join(
     columns,
     z,
     dz,
-    lse,
+    top,
+    log_total,
     labels,
     share,
     numeric_share,
-    by_lse,
     size,
     vocab_size,
     smoothing,
     scale,
     softcap,
-    HAS_BY_LSE: tl.constexpr,
     SMOOTH: tl.constexpr,
     SCALED: tl.constexpr,
     CAPPED: tl.constexpr,
@@ -130,11 +144,8 @@ def _join(
     inside = at < size
     column = tl.load(columns + at, mask=inside, other=0)
     weight = tl.load(share)
-    per_p = weight
-    if HAS_BY_LSE:
-        per_p += tl.load(by_lse + row)
     x = tl.load(z + p * size + at, mask=inside, other=-float("inf"))
-    grad = tl.exp(x - tl.load(lse + row)) * per_p
+    grad = tl.exp(x - tl.load(top + row) - tl.load(log_total + row)) * weight
     grad += tl.load(dz + p * size + at, mask=inside, other=0.0) * tl.load(numeric_share)
     if SMOOTH:
         grad -= smoothing * weight / vocab_size
@@ -158,28 +169,41 @@ def _scale(tensor, factor, size, BLOCK: tl.constexpr):
 
 
 def cross_entropy_rows_(
-    logits: Tensor, labels: Tensor, share: Tensor, by_lse: Tensor | None, head: Head, smoothing: float, *, write: bool
-) -> tuple[Tensor, Tensor]:
+    logits: Tensor,
+    labels: Tensor,
+    share: Tensor,
+    by_softmax: Tensor | None,
+    head: Head,
+    smoothing: float,
+    *,
+    write: bool,
+    without: Tensor | None = None,
+) -> RowSums:
     """See :func:`numerate.fused.rows_torch.cross_entropy_rows_`; ``share`` is a 0-d float32 tensor."""
     rows, vocab_size = logits.shape
     assert logits.stride(1) == 1 and labels.shape == (rows,) and share.numel() == 1
-    lse, nll = (torch.empty(rows, dtype=torch.float32, device=logits.device) for _ in range(2))
+    assert without is None or (without.shape == (vocab_size,) and without.dtype == torch.bool)
+    top, log_total, nll, log_rest = torch.empty((4, rows), dtype=torch.float32, device=logits.device)
     block = min(BLOCK, triton.next_power_of_2(vocab_size))
     _cross_entropy_rows[(rows,)](
         logits,
         logits.stride(0),
         labels,
         share,
-        lse if by_lse is None else by_lse,
+        top if by_softmax is None else by_softmax,
         logits if head.bias is None else head.bias,
-        lse,
+        labels if without is None else without.view(torch.int8),
+        top,
+        log_total,
         nll,
+        log_rest,
         vocab_size,
         smoothing,
         1.0 if head.scale is None else head.scale,
         1.0 if head.softcap is None else head.softcap,
         HAS_BIAS=head.bias is not None,
-        HAS_BY_LSE=by_lse is not None,
+        HAS_BY_SOFTMAX=by_softmax is not None,
+        HAS_WITHOUT=without is not None,
         SMOOTH=smoothing > 0,
         SCALED=head.scale is not None,
         CAPPED=head.softcap is not None,
@@ -187,7 +211,7 @@ def cross_entropy_rows_(
         BLOCK=block,
         num_warps=max(4, min(32, block // 512)),
     )
-    return lse, nll
+    return RowSums(top, log_total, nll, None if without is None else log_rest)
 
 
 def join_(
@@ -196,11 +220,11 @@ def join_(
     columns: Tensor,
     z: Tensor,
     dz: Tensor,
-    lse: Tensor,
+    top: Tensor,
+    log_total: Tensor,
     labels: Tensor,
     share: Tensor,
     numeric_share: Tensor,
-    by_lse: Tensor | None,
     head: Head,
     smoothing: float,
 ) -> None:
@@ -217,17 +241,16 @@ def join_(
         columns,
         z,
         dz.contiguous(),
-        lse,
+        top,
+        log_total,
         labels,
         share,
         numeric_share,
-        lse if by_lse is None else by_lse,
         size,
         logits.shape[1],
         smoothing,
         1.0 if head.scale is None else head.scale,
         1.0 if head.softcap is None else head.softcap,
-        HAS_BY_LSE=by_lse is not None,
         SMOOTH=smoothing > 0,
         SCALED=head.scale is not None,
         CAPPED=head.softcap is not None,

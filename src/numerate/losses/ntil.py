@@ -29,7 +29,7 @@ from numerate.checks import check_choice, check_number, choices
 from numerate.gram import distances
 from numerate.losses.base import Fit, NumericLoss, Outside
 from numerate.losses.emd import emd_loss
-from numerate.losses.rows import Targets, expected_values, place_weights
+from numerate.losses.rows import Targets, by_mean, place_weights, token_scale, worths
 from numerate.spans import EXACT_DIGITS, Numbers, put_by, sum_by
 from numerate.vocab import NumericVocab
 
@@ -44,6 +44,12 @@ def relative_loss(guess: Tensor, value: Tensor, eps: Tensor) -> Tensor:
 def magnitude_loss(guess: Tensor, value: Tensor, eps: Tensor) -> Tensor:
     """How many e-folds two numbers ``[S]`` lie apart."""
     return ((torch.maximum(guess, value) + eps) / (torch.minimum(guess, value) + eps)).log()
+
+
+def whole_slope(guess: Tensor, value: Tensor, eps: Tensor, alpha: float, beta: float) -> Tensor:
+    """Derivative by ``guess [S]`` of ``alpha`` times the relative and ``beta`` times the magnitude error; 0 at the value."""
+    relative = torch.where(guess > value, (value + eps) / (guess + eps).square(), 1 / (value + eps))
+    return (guess - value).sign() * (alpha * relative + beta / (guess + eps))
 
 
 def ntil_loss(
@@ -86,6 +92,7 @@ class NTILLoss(NumericLoss):
     name = "ntil"
     level = "number"
     distance: Tensor
+    worth: Tensor
 
     def __init__(
         self,
@@ -119,8 +126,7 @@ class NTILLoss(NumericLoss):
         unit = torch.pow(10.0, vocab.widths.double() - 1)
         distance = distances(vocab.values) / unit[:, None]
         self._keep_matrix("distance", distance)
-        self._keep_matrix("token_values", vocab.values)
-        self._keep_matrix("fraction_values", vocab.values * torch.pow(10.0, -vocab.widths.double()))
+        self._keep_matrix("worth", worths(vocab))
 
     @classmethod
     def released(cls, vocab: NumericVocab, **settings: Any) -> Self:
@@ -139,52 +145,85 @@ class NTILLoss(NumericLoss):
     def _per_row(self, z: Tensor, rest: Tensor | None, targets: Targets) -> Tensor:
         spans = targets.spans
         assert spans is not None
-        slots, group = targets.slots, targets.group
         z = targets.blank(z)
-        place_weight = place_weights(targets, "exponential", self.place_sigma, self.numbers)
-        emd = emd_loss(z, targets.index, self.matrix("distance", z.dtype)).double() * place_weight
-        emd = targets.blank(emd)
-
-        guess, value, eps = self._whole_numbers(z, targets, group)
-        whole = ntil_loss(torch.zeros_like(guess), guess, value, eps, self.alpha, self.beta, 0.0)  # [slots]
-        whole = torch.where(spans.is_start, whole[group.clamp_min(0)], 0.0)  # [P], at the first digit of each number
-        unit, size = (group, slots) if self.average == "number" else (targets.sequence, targets.shape[:-1].numel())
-        members = torch.stack([spans.is_digit, spans.is_start], -1).double()
-        tokens, numbers = sum_by(unit, members, size)[unit.clamp_min(0)].clamp_min(1.0).unbind(-1)
-        cost = (self.emd_weight * emd / tokens + whole / numbers).to(z.dtype)
+        emd_share, whole_share = self._shares(targets)
+        emd = emd_loss(z, targets.index, self.matrix("distance", z.dtype)).double()
+        _, mean, hard, scale = self._digits(z, targets)
+        straight = hard + (mean - mean.detach())  # the value of the likeliest token, the gradient of the mean
+        whole = self._whole(*self._numbers(straight * scale, targets))  # [slots]
+        whole_share = torch.where(spans.is_start, whole_share, 0.0)  # a number's error stands at its first digit
+        cost = (emd_share * emd + whole_share * whole[targets.group.clamp_min(0)]).to(z.dtype)
         if self.outside == "penalize":
             assert rest is not None
             most = math.log(10) * (spans.leading - spans.last).double() + self.values.max().log1p()
-            worst_whole = torch.where(spans.is_start, self.alpha + self.beta * most, 0.0)
-            worst = self.emd_weight * self.distance.max() * place_weight / tokens + worst_whole / numbers
+            worst = emd_share * self.distance.max() + whole_share * (self.alpha + self.beta * most)
             cost = targets.blank(self.charge_outside(cost, self.log_mass(z, targets.blank(rest)), worst))
-        if targets.weights is None:
-            return cost
-        weight = put_by(torch.where(spans.is_start, spans.number_of, -1), targets.weights, slots)
-        return cost * weight[group.clamp_min(0)].to(cost.dtype)
+        return cost
 
-    def _whole_numbers(self, z: Tensor, targets: Targets, group: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Predicted and true numbers and ε ``[slots]``, in units of each number's leading place, float64."""
+    def value_and_grad(self, z: Tensor, rest: Tensor | None, targets: Targets) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The gradient written out, unless mass outside the numeric tokens is charged."""
+        if self.outside == "penalize":
+            return super().value_and_grad(z, rest, targets)
+        spans, group = targets.spans, targets.group.clamp_min(0)
+        assert spans is not None
+        z = targets.blank(z)
+        emd_share, whole_share = self._shares(targets)
+        p, distance = z.softmax(-1), self.matrix("distance", z.dtype)[targets.index]  # [P, N]
+        emd = (p * distance).sum(-1)
+        soft, mean, hard, scale = self._digits(z, targets)
+        numbers = self._numbers(hard * scale, targets)
+        whole = torch.where(spans.is_start, self._whole(*numbers)[group] * whole_share, 0.0)
+        slope = whole_slope(*numbers, self.alpha, self.beta)[group] * whole_share * scale / self.tau
+        dz = by_mean(p, distance, emd, emd_share.to(z.dtype))
+        dz += by_mean(soft, self.matrix("worth", z.dtype)[spans.is_fraction.long()], mean, slope.to(z.dtype))
+        return (emd_share * emd + whole).sum().to(z.dtype), dz, None
+
+    def _shares(self, targets: Targets) -> tuple[Tensor, Tensor]:
+        """What each row's EMD, and the error of its number, count in the total: ``[P]`` each, float64."""
+        spans, group = targets.spans, targets.group
+        assert spans is not None
+        unit, size = (group, targets.slots) if self.average == "number" else (targets.sequence, targets.shape[:-1].numel())
+        members = torch.stack([spans.is_digit, spans.is_start], -1).double()
+        tokens, numbers = sum_by(unit, members, size)[unit.clamp_min(0)].clamp_min(1.0).unbind(-1)
+        emd_share = self.emd_weight * place_weights(targets, "exponential", self.place_sigma, self.numbers) / tokens
+        emd_share, whole_share = targets.blank(emd_share), numbers.reciprocal()
+        if targets.weights is None:
+            return emd_share, whole_share
+        weight = put_by(torch.where(spans.is_start, spans.number_of, -1), targets.weights, targets.slots)[group.clamp_min(0)]
+        return emd_share * weight, whole_share * weight
+
+    def _digits(self, z: Tensor, targets: Targets) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The softmax at tau ``[P, N]``, each token's mean and likeliest value ``[P]``, and what these are multiplied by.
+
+        The products are in units of the number's leading place.
+        """
         spans = targets.spans
         assert spans is not None
         noisy = z
         if self.noise > 0:
             noisy = z + self.noise * -torch.empty_like(z).exponential_().log()
         soft = (noisy / self.tau).softmax(-1)
-        whole_values, fraction_values = self.matrix("token_values", z.dtype), self.matrix("fraction_values", z.dtype)
-        gold_width = self.widths[targets.index].double()
-        mean = expected_values(soft, whole_values, fraction_values, spans.is_fraction, gold_width)
-        best = noisy.detach().argmax(-1)
-        aligned = torch.where(spans.is_fraction, gold_width - self.widths[best], 0.0)
-        hard = self.values[best] * torch.pow(10.0, aligned)
-        straight = hard + (mean - mean.detach())  # the value of the likeliest token, the gradient of the mean
-        place = targets.blank(spans.relative_place)
+        kind = spans.is_fraction.long()
+        mean = (soft @ self.matrix("worth", z.dtype).T).gather(-1, kind[:, None])[:, 0]
+        hard = self.worth[kind, noisy.detach().argmax(-1)]
+        return soft, mean, hard, targets.blank(token_scale(spans, self.widths[targets.index]))
+
+    def _numbers(self, amounts: Tensor, targets: Targets) -> tuple[Tensor, Tensor, Tensor]:
+        """Predicted and true numbers and ε ``[slots]``, in units of each number's leading place, float64."""
+        spans = targets.spans
+        assert spans is not None
         # Beyond what float64 tells apart, a unit in the last place would be nothing.
         ulp = torch.pow(10.0, (spans.last - spans.leading).clamp_min(-EXACT_DIGITS).double())
         eps = torch.where(spans.is_start, ulp, 0.0)
-        totals = sum_by(group, torch.stack([straight * place, spans.relative_values, eps], -1), targets.slots)
+        guess, value, eps = sum_by(targets.group, torch.stack([amounts, spans.relative_values, eps], -1), targets.slots).unbind(
+            -1
+        )
         # Slots without a number hold zeros; an ε of 1 there keeps their gradient finite.
-        return totals[:, 0], totals[:, 1], torch.where(totals[:, 2] > 0, totals[:, 2], 1.0)
+        return guess, value, torch.where(eps > 0, eps, 1.0)
+
+    def _whole(self, guess: Tensor, value: Tensor, eps: Tensor) -> Tensor:
+        """The error of whole numbers ``[S]``."""
+        return self.alpha * relative_loss(guess, value, eps) + self.beta * magnitude_loss(guess, value, eps)
 
     def unit_rows(self, targets: Targets) -> Tensor:
         """The first digit of each number."""

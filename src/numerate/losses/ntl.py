@@ -26,9 +26,11 @@ from numerate.checks import check_choice, choices
 from numerate.gram import distances, squashed
 from numerate.losses.base import Fit, NumericLoss, Outside
 from numerate.losses.emd import emd_loss, wide_range_advice
-from numerate.losses.rows import Places, Targets, expected_values, mean_log
-from numerate.spans import Numbers, sum_by
+from numerate.losses.rows import Places, Targets, by_mean, mean_log, token_scale, worths
+from numerate.spans import Numbers, put_by, sum_by
 from numerate.vocab import NumericVocab
+
+_EPS = torch.finfo(torch.float32).eps  # of ``number``, as published, in units of the leading place
 
 Kind = Literal["was", "mse", "mae", "huber", "number"]
 
@@ -47,6 +49,12 @@ def ntl_loss(logits: Tensor, target: Tensor, values: Tensor, kind: str = "mse") 
 def ntl_number_loss(guess: Tensor, value: Tensor, eps: float) -> Tensor:
     """Symmetric relative error of whole numbers ``[S]``, between 0 and 1."""
     return (guess - value).abs() / (guess.abs() + value.abs() + eps)
+
+
+def ntl_number_slope(guess: Tensor, value: Tensor, eps: float) -> Tensor:
+    """Derivative of :func:`ntl_number_loss` by ``guess [S]``; 0 at the value."""
+    total = guess.abs() + value.abs() + eps
+    return ((guess - value).sign() - (guess - value).abs() * guess.sign() / total) / total
 
 
 class NTLLoss(NumericLoss):
@@ -107,7 +115,7 @@ class NTLLoss(NumericLoss):
         self._keep_matrix("token_values", vocab.values)
         self.mass_at_start = False
         if kind == "number":
-            self._keep_matrix("fraction_values", vocab.values * torch.pow(10.0, -vocab.widths.double()))
+            self._keep_matrix("worth", worths(vocab))
             self.worst.fill_(1.0)
             return
         distance = distances(vocab.values)
@@ -154,22 +162,46 @@ class NTLLoss(NumericLoss):
         spans = targets.spans
         assert spans is not None
         z = targets.blank(z)
-        p = z.softmax(-1)
-        whole_values, fraction_values = self.matrix("token_values", z.dtype), self.matrix("fraction_values", z.dtype)
-        gold_width = self.widths[targets.index].double()
-        guess = expected_values(p, whole_values, fraction_values, spans.is_fraction, gold_width)
-        group, place = targets.group, targets.blank(spans.relative_place)
-        totals = sum_by(group, torch.stack([guess * place, spans.relative_values], -1), targets.slots)  # [slots, 2]
-        # In units of the leading place, so that no number is too long; eps is float32's, as published, in those units.
-        eps = torch.finfo(torch.float32).eps
-        cost = ntl_number_loss(totals[:, 0], totals[:, 1], eps).to(z.dtype)
+        _, mean, scale = self._digits(z, targets)
+        cost = ntl_number_loss(*self._numbers(mean * scale, targets), _EPS).to(z.dtype)
         if self.outside == "penalize":
             assert rest is not None
             log_mass = targets.blank(self.log_mass(z, targets.blank(rest)))
-            looked_at = torch.where(spans.is_start, group, -1) if self.mass_at_start else group
+            looked_at = torch.where(spans.is_start, targets.group, -1) if self.mass_at_start else targets.group
             cost = self.charge_outside(cost, mean_log(log_mass, looked_at, targets.slots))
-        cost = torch.where(spans.is_start, cost[group.clamp_min(0)], 0.0)
+        cost = torch.where(spans.is_start, cost[targets.group.clamp_min(0)], 0.0)
         return cost if targets.weights is None else cost * targets.weights.to(cost.dtype)
+
+    def value_and_grad(self, z: Tensor, rest: Tensor | None, targets: Targets) -> tuple[Tensor, Tensor, Tensor | None]:
+        """For ``kind="number"`` the gradient written out, unless mass outside the numeric tokens is charged."""
+        if self.kind != "number" or self.outside == "penalize":
+            return super().value_and_grad(z, rest, targets)
+        spans = targets.spans
+        assert spans is not None
+        z = targets.blank(z)
+        p, mean, scale = self._digits(z, targets)
+        numbers = self._numbers(mean * scale, targets)
+        cost, slope = ntl_number_loss(*numbers, _EPS), ntl_number_slope(*numbers, _EPS)
+        if targets.weights is not None:
+            weight = put_by(torch.where(spans.is_start, spans.number_of, -1), targets.weights, targets.slots)
+            cost, slope = cost * weight, slope * weight
+        slope = (slope[targets.group.clamp_min(0)] * scale).to(z.dtype)
+        dz = by_mean(p, self.matrix("worth", z.dtype)[spans.is_fraction.long()], mean, slope)
+        return cost.sum().to(z.dtype), dz, None
+
+    def _digits(self, z: Tensor, targets: Targets) -> tuple[Tensor, Tensor, Tensor]:
+        """The softmax ``[P, N]``, each token's mean ``[P]``, and what it is multiplied by, in the number's leading places."""
+        spans = targets.spans
+        assert spans is not None
+        p = z.softmax(-1)
+        mean = (p @ self.matrix("worth", z.dtype).T).gather(-1, spans.is_fraction.long()[:, None])[:, 0]
+        return p, mean, targets.blank(token_scale(spans, self.widths[targets.index]))
+
+    def _numbers(self, amounts: Tensor, targets: Targets) -> tuple[Tensor, Tensor]:
+        """Predicted and true numbers ``[slots]``, in units of the leading place, so that no number is too long."""
+        assert targets.spans is not None
+        totals = sum_by(targets.group, torch.stack([amounts, targets.spans.relative_values], -1), targets.slots)
+        return totals[:, 0], totals[:, 1]
 
     def unit_rows(self, targets: Targets) -> Tensor | None:
         """Positions; for ``kind="number"``, the first digit of each number."""

@@ -39,7 +39,7 @@ from torch import Tensor
 
 from numerate.checks import check_number
 from numerate.losses.base import Fit, NumericLoss, Outside
-from numerate.losses.rows import Targets, mean_log
+from numerate.losses.rows import Targets, by_mean, mean_log
 from numerate.spans import put_by, sum_by
 from numerate.vocab import NumericVocab
 
@@ -149,31 +149,78 @@ class NumberLoss(NumericLoss):
         digit, slots = spans.is_digit, targets.slots
         if targets.rows is None:
             z = torch.where(self.looks_at(spans)[:, None], z, 0.0)
-        at_digits = torch.where(digit[:, None], z, 0.0)  # where a minus stands, digits may all be -inf
         group = torch.where(digit, spans.number_of, -1)  # [P]
+        _, _, token_phi = self._token_phi(z, targets)
         # The product of the tokens' φ, through their logarithms: a number's tokens are a sum over rows.
-        phi = torch.view_as_real(sum_by(group, self._log_phi(at_digits[:, : self.vocab.size], targets), slots).exp())
-        sign, flip = self._signs(z, targets)  # [slots] each
+        phi = torch.view_as_real(sum_by(group, torch.log(token_phi), slots).exp())  # [slots, K, 2]
+        sign, says_minus, _ = self._signs(z, targets)  # [slots]
+        flip = 1 - 2 * says_minus
         phi = phi * torch.stack([torch.ones_like(flip), flip], -1)[:, None]
-        # The label's phases run to thousands of radians: their cosines are taken in float64.
-        label_value = sum_by(group, torch.where(digit, spans.relative_values, 0.0), slots) * sign / self.unit
-        label_phase = self.frequency * label_value[:, None]
-        label_phi = torch.stack([label_phase.cos(), label_phase.sin()], -1).to(z.dtype)
-        cost = number_loss(phi, label_phi, self.matrix("spectrum", z.dtype))  # [slots]
+        cost = number_loss(phi, self._label_phi(group, sign, targets, z.dtype), self.matrix("spectrum", z.dtype))  # [slots]
         if self.outside == "penalize":
             assert rest is not None
+            at_digits = torch.where(digit[:, None], z, 0.0)
             log_mass = torch.where(digit, self.log_mass(at_digits, torch.where(digit, rest, 0.0)), 0.0)
             cost = self.charge_outside(cost, mean_log(log_mass, group, slots))
         cost = torch.where(spans.is_start, cost[group.clamp_min(0)], 0.0)
         return cost if targets.weights is None else cost * targets.weights.to(cost.dtype)
 
-    def _log_phi(self, z: Tensor, targets: Targets) -> Tensor:
-        """``log φ`` of each token ``[P, K]``, complex; zero where a token is none or lies too deep."""
+    def value_and_grad(self, z: Tensor, rest: Tensor | None, targets: Targets) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The gradient written out, unless mass outside the numeric tokens is charged."""
+        if self.outside == "penalize":
+            return super().value_and_grad(z, rest, targets)
+        spans, slots, waves = targets.spans, targets.slots, self.matrix("waves", z.dtype)
+        assert spans is not None
+        if targets.rows is None:
+            z = torch.where(self.looks_at(spans)[:, None], z, 0.0)
+        group = torch.where(spans.is_digit, spans.number_of, -1)  # [P]
+        at = group.clamp_min(0)
+        p, column, token_phi = self._token_phi(z, targets)
+        phi = sum_by(group, torch.log(token_phi), slots).exp()  # [slots, K]
+        sign, says_minus, decides = self._signs(z, targets)
+        flip = 1 - 2 * says_minus
+        label_phi = torch.view_as_complex(self._label_phi(group, sign, targets, z.dtype))
+        off = torch.complex(phi.real, phi.imag * flip[:, None]) - label_phi
+        by_phi = 2 * self.matrix("spectrum", z.dtype) * off  # [slots, K]
+        cost = torch.view_as_real(off * by_phi.conj())[..., 0].sum(-1) / 2
+        if targets.weights is not None:
+            weight = put_by(torch.where(spans.is_start, spans.number_of, -1), targets.weights, slots).to(z.dtype)
+            cost, by_phi = cost * weight, by_phi * weight[:, None]
+        by_flip = (by_phi.imag * phi.imag).sum(-1)  # [slots]
+        by_phi = torch.complex(by_phi.real, by_phi.imag * flip[:, None])
+        # A token's share in the product is the product of all others.
+        by_token = (by_phi * phi.conj())[at] / token_phi.conj()
+        by_wave = z.new_zeros((z.shape[0], waves.shape[1])).scatter_(-1, column, torch.view_as_real(by_token).flatten(1))
+        by_p = by_wave @ waves.T  # [P, N]
+        dz = p * (by_p - (p * by_p).sum(-1, keepdim=True))
+        dz = torch.where(spans.is_digit[:, None], dz, 0.0)
+        if self.scores_signs:
+            chances = z.softmax(-1)
+            is_minus = torch.arange(z.shape[1], device=z.device) >= p.shape[1]
+            slope = torch.where(decides, -2 * by_flip[spans.number_of.clamp_min(0)], 0.0)
+            by_sign = by_mean(chances, is_minus.to(z.dtype), (chances * is_minus).sum(-1), slope)
+            by_sign[:, : p.shape[1]] += dz
+            dz = by_sign
+        return cost.sum(), dz, None
+
+    def _token_phi(self, z: Tensor, targets: Targets) -> tuple[Tensor, Tensor, Tensor]:
+        """The softmax ``[P, N]``, which columns of ``waves`` each row reads, and its φ ``[P, K]``; 1 where it does not count."""
+        spans = targets.spans
+        assert spans is not None
         begins, counts = self._columns(targets)
         column = begins[:, None] * 2 + torch.arange(2 * self.frequencies, device=z.device)  # [P, 2 K]
-        phi = (z.softmax(-1) @ self.matrix("waves", z.dtype)).gather(-1, column).view(-1, self.frequencies, 2)
+        p = torch.where(spans.is_digit[:, None], z[:, : self.vocab.size], 0.0).softmax(-1)  # at a minus, digits may all be -inf
+        phi = (p @ self.matrix("waves", z.dtype)).gather(-1, column).view(-1, self.frequencies, 2)
         phi = torch.where(counts[:, None, None], phi, self.absent.to(phi.dtype))
-        return torch.log(torch.view_as_complex(phi) + _TINY)
+        return p, column, torch.view_as_complex(phi) + _TINY
+
+    def _label_phi(self, group: Tensor, sign: Tensor, targets: Targets, dtype: torch.dtype) -> Tensor:
+        """φ of the label ``[slots, K, 2]``. Its phases run to thousands of radians: their cosines are taken in float64."""
+        spans = targets.spans
+        assert spans is not None
+        value = sum_by(group, torch.where(spans.is_digit, spans.relative_values, 0.0), targets.slots) * sign / self.unit
+        phase = self.frequency * value[:, None]
+        return torch.stack([phase.cos(), phase.sin()], -1).to(dtype)
 
     def _columns(self, targets: Targets) -> tuple[Tensor, Tensor]:
         """Where each row's frequencies begin in the table of phases ``[P]``, and whether the row is near enough to count."""
@@ -191,23 +238,22 @@ class NumberLoss(NumericLoss):
         deep = torch.where(spans.is_fraction, fraction_table, table) + (DEPTH + shift.clamp_min(-DEPTH)) * PER_DECADE
         return torch.where(spans.is_start, lead, deep), spans.is_digit & near
 
-    def _signs(self, z: Tensor, targets: Targets) -> tuple[Tensor, Tensor]:
-        """The label's sign ``[slots]``, ±1, and the expected sign of the prediction."""
+    def _signs(self, z: Tensor, targets: Targets) -> tuple[Tensor, Tensor, Tensor]:
+        """The label's sign ``[slots]``, ±1, the probability that the prediction is negative, and the rows that decide it."""
         spans = targets.spans
         assert spans is not None
         first = torch.where(spans.is_start, spans.number_of, -1)
         negative = put_by(first, spans.negative.to(z.dtype), targets.slots)
-        if not self.scores_signs:
-            return 1 - 2 * negative, 1 - 2 * negative
-        chance = z.softmax(-1)[:, self.vocab.size :].sum(-1)  # [P] of a minus here, against a digit
         # A sign is decided at the minus, where the label has one, else at the first digit. A minus that is part of a
         # longer token, as in "(-", leaves nothing to decide.
-        decides = spans.is_sign | (spans.is_start & ~spans.negative)
+        decides = spans.is_sign | (spans.is_start & ~spans.negative)  # [P]
+        if not self.scores_signs:
+            return 1 - 2 * negative, negative, decides
+        chance = z.softmax(-1)[:, self.vocab.size :].sum(-1)  # [P] of a minus here, against a digit
         decided = put_by(
             torch.where(decides, spans.number_of, -1), torch.stack([chance, torch.ones_like(chance)], -1), targets.slots
         )
-        says_minus = torch.where(decided[:, 1] > 0, decided[:, 0], negative)
-        return 1 - 2 * negative, 1 - 2 * says_minus
+        return 1 - 2 * negative, torch.where(decided[:, 1] > 0, decided[:, 0], negative), decides
 
     def unit_rows(self, targets: Targets) -> Tensor:
         """The first digit of each number."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from numerate.spans import EXACT_DIGITS, Numbers, NumberSpans, sum_by
+from numerate.vocab import NumericVocab
 
 Places = Literal["uniform", "exponential", "linear"]
 
@@ -108,15 +109,23 @@ def mean_log(log_mass: Tensor, group: Tensor, slots: int) -> Tensor:
     return totals[:, 0] / totals[:, 1].clamp_min(1.0)
 
 
-def expected_values(p: Tensor, values: Tensor, fractions: Tensor, is_fraction: Tensor, gold_width: Tensor) -> Tensor:
-    """Expected value ``[P]`` of each token, float64, in units of its own last place.
+def worths(vocab: NumericVocab) -> Tensor:
+    """What each token is worth ``[2, N]``, float64: before the point its value, after it a fraction (``678`` is 0.678)."""
+    return torch.stack([vocab.values, vocab.values * torch.pow(10.0, -vocab.widths.double())])
+
+
+def token_scale(spans: NumberSpans, width: Tensor) -> Tensor:
+    """What :func:`worths` are multiplied by ``[P]``, float64, to be in units of the number's leading place.
 
     Before the point a token counts by its value: ``6`` where ``45`` stands is 6. After it, digits line up on the left:
-    ``6`` where ``678`` stands is 0.6, that is 600 of its thousandths.
+    ``6`` where ``678`` stands is 0.6, that is 600 of its thousandths. ``width [P]`` is that of the label's token.
     """
-    whole = (p @ values).double()
-    part = (p @ fractions).double() * torch.pow(10.0, gold_width)
-    return torch.where(is_fraction, part, whole)
+    return spans.relative_place * torch.where(spans.is_fraction, torch.pow(10.0, width.double()), 1.0)
+
+
+def by_mean(p: Tensor, values: Tensor, mean: Tensor, slope: Tensor) -> Tensor:
+    """Gradient ``[P, N]`` by logits of ``slope · mean``: the mean ``[P]`` of ``values [P, N]`` under their softmax ``p``."""
+    return p * (values - mean[:, None]).mul_(slope[:, None])
 
 
 def check_range(labels: Tensor, vocab_size: int, ignore_index: int) -> None:
