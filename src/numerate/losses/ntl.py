@@ -93,6 +93,7 @@ class NTLLoss(NumericLoss):
         places: Places = "uniform",
         place_sigma: float = 0.2,
     ) -> None:
+        check_choice("reweigh", reweigh, (None, True, False))
         if reweigh is not None:
             if outside is not None and (outside == "penalize") != reweigh:
                 raise ValueError(
