@@ -139,7 +139,7 @@ def test_the_price_of_text_is_exact(name: str, lead: float, path: str) -> None:
     labels = torch.randint(0, 1000, (2, 6), generator=generator)
     logits = 10 * torch.randn(2, 6, 1010, generator=generator)
     logits[..., :1000] += lead
-    # A third of the mass on the label, or the gradient of a nearly certain answer is itself a small difference.
+    # The label as likely as the likeliest: the gradient of a nearly certain answer would itself be a small difference.
     logits.scatter_(-1, labels[..., None], logits[..., :1000].amax(-1, keepdim=True))
 
     def found(dtype: torch.dtype) -> tuple[Tensor, Tensor]:

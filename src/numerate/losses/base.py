@@ -72,6 +72,10 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
             tokens alone; ``"penalize"`` charges it more than the worst number.
         places: how positions within a number weigh. ``"exponential"``: ``(1 + place_sigma)^k`` for a token with k digits
             to its right, 15 at most (NTIL); ``"linear"``: n, n-1, .., 1 over their mean (DIST2).
+
+    Value and gradient are finite for any logits, -inf included, as long as the label's own logit is finite, with one
+    exception: a cross-entropy with soft targets is infinite where a token of some weight has a logit of -inf. NaN, +inf, and
+    rows whose numeric tokens are all -inf give NaN: nothing is hidden.
     """
 
     name: ClassVar[str]

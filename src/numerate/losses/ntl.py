@@ -9,7 +9,8 @@ With ŷ = Σ_i p_i v_i over the numeric tokens:
     number   |Ŷ - Y| / (|Ŷ| + |Y| + ε)      Ŷ = Σ_j place_j · ŷ_j, over the whole number
 
 Zausinger et al.: Regress, Don't Guess: A Regression-like Loss on Number Tokens for Language Models, ICML 2025,
-arXiv:2411.02083; the code is the package ``ntloss``, whose ``reweigh`` is ``outside="penalize"`` here.
+arXiv:2411.02083; the code is the package ``ntloss``, whose ``reweigh`` is ``outside="penalize"`` here. What differs from it
+is in docs/ntloss.md.
 """
 
 from __future__ import annotations
