@@ -16,7 +16,10 @@ import numerate as nm
 from conftest import BATCHES, VOCABS, random_logits
 from test_losses import NAMES, NUMBER_LEVEL, grad_of, relative
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's own
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning"),  # torch's own
+    pytest.mark.filterwarnings("ignore:Torchinductor does not support code generation for complex:UserWarning"),
+]
 
 QUICK: list[tuple[str, dict[str, Any]]] = [
     ("crps", {"outside": "penalize", "places": "linear"}),  # a cumulative sum, the mass outside, places
