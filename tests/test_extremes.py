@@ -13,7 +13,7 @@ from torch import Tensor
 import numerate as nm
 from conftest import MARKS, TOLERANCE, VOCABS, encode_batch
 from numerate.losses.soft_target import SoftTargetLoss
-from test_losses import NAMES, NUMBER_LEVEL, grad_of
+from test_losses import NAMES, NUMBER_LEVEL, grad_of, relative
 
 VOCAB = VOCABS["marks"]
 LABELS = encode_batch(["x -12.5", "(-7)3-5", "0.98 41"], MARKS)
@@ -124,3 +124,35 @@ def test_a_logit_without_weight_may_be_minus_infinity(loss: type[nm.NumericLoss]
     assert bool((grad[0, 90:100] == 0).all())
     near = torch.zeros(1, 101).index_fill(1, torch.tensor([4]), -torch.inf)
     assert float(loss(vocab)(near, torch.tensor([3]))) == torch.inf  # a neighbour has weight
+
+
+THOUSAND = nm.NumericVocab.from_texts({str(v): v for v in range(1000)} | {"x": 1000, ".": 1001}, vocab_size=1010)
+
+
+@pytest.mark.parametrize("path", ["loss", "objective", "match_ce"])
+@pytest.mark.parametrize("lead", [0.0, 12.0, 25.0])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_price_of_text_is_exact(name: str, lead: float, path: str) -> None:
+    """Wide logits and large distances: the mass outside is a small difference of rounded numbers, unless it is computed apart."""
+    loss = nm.LOSSES[name](THOUSAND, outside="penalize")
+    generator = torch.Generator().manual_seed(2)
+    labels = torch.randint(0, 1000, (2, 6), generator=generator)
+    logits = 10 * torch.randn(2, 6, 1010, generator=generator)
+    logits[..., :1000] += lead
+    # The label as likely as the likeliest: the gradient of a nearly certain answer would itself be a small difference.
+    logits.scatter_(-1, labels[..., None], logits[..., :1000].amax(-1, keepdim=True))
+
+    def found(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        given = logits.to(dtype).requires_grad_()
+        if path == "loss":
+            value = loss(given, labels)
+        else:
+            scale = "fixed" if path == "objective" else "match_ce"
+            value = nm.NumericObjective(loss, weight=1.0, scale=scale)(given, labels).loss
+        return value.detach().double(), grad_of(value, given).double()
+
+    (value, grad), (true_value, true_grad) = found(torch.float32), found(torch.float64)
+    assert relative(value - true_value, true_value) < 2e-6
+    assert relative(grad - true_grad, true_grad) < 1e-5
+    text = true_grad[..., 1000:]
+    assert relative(grad[..., 1000:] - text, text) < 1e-5

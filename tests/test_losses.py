@@ -616,19 +616,6 @@ def test_compiles_to_one_graph(name: str, settings: dict[str, Any]) -> None:
     torch.testing.assert_close(grad_of(value, logits), grad_of(plain, logits), rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's own
-@pytest.mark.parametrize("name", ["smmd", "number"])
-def test_compiles_with_inductor(name: str) -> None:
-    torch._dynamo.reset()
-    vocab, labels = VOCABS["marks"], BATCHES["marks"]
-    loss = nm.LOSSES[name](vocab)
-    logits = random_logits(labels, vocab, torch.float32).requires_grad_()
-    value, plain = torch.compile(loss, fullgraph=True)(logits, labels), loss(logits, labels)
-    torch.testing.assert_close(value, plain)
-    torch.testing.assert_close(grad_of(value, logits), grad_of(plain, logits), rtol=1e-4, atol=1e-6)
-
-
 @pytest.mark.parametrize(
     "move", [lambda m: m.to(torch.bfloat16), lambda m: m.half(), lambda m: m.double()], ids=["bf16", "half", "double"]
 )

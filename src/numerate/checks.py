@@ -2,21 +2,88 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import torch
 from torch import Tensor
 
 from numerate.messages import check_choice, check_number, choices, nearest, one_line
 
-__all__ = ["check_choice", "check_labels", "check_logits", "check_number", "choices", "nearest", "one_line"]
+__all__ = [
+    "check_choice",
+    "check_count",
+    "check_ignore_index",
+    "check_labels",
+    "check_logits",
+    "check_number",
+    "check_tensor",
+    "check_weights",
+    "choices",
+    "nearest",
+    "one_line",
+]
 
 
-def check_labels(labels: Tensor, name: str = "labels") -> None:
-    """Raise unless ``labels`` is an integer tensor with at least one position."""
+def check_tensor(name: str, value: Any, shape: str) -> None:
+    """Raise unless ``value`` is a tensor."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name} is a {type(value).__name__}: expected a torch tensor {shape}; use torch.as_tensor({name}).")
+
+
+def check_ignore_index(ignore_index: Any) -> int:
+    """Raise unless ``ignore_index`` is a whole number; return it."""
+    if isinstance(ignore_index, bool) or not isinstance(ignore_index, int):
+        raise TypeError(
+            f"ignore_index={ignore_index!r} is not a whole number: expected the label that counts as absent, such as -100; "
+            "where every label counts, pass an id that does not occur."
+        )
+    return ignore_index
+
+
+def check_count(name: str, count: Any, own: Callable[[], Tensor]) -> None:
+    """Raise unless ``count``, what a sum is divided by, is a number >= 0, and above 0 where the batch's ``own`` count is.
+
+    A count on another device than the CPU is taken as it is: looking at it would mean waiting.
+    """
+    if torch.compiler.is_compiling() or (isinstance(count, Tensor) and count.device.type != "cpu"):
+        return
+    remedy = "the sum of objective.counts(labels) over the batches of the step"
+    try:
+        number = check_number(name, count, least=0.0)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{error} Pass {remedy}.") from None
+    if number == 0 and bool(mine := own()):
+        raise ValueError(f"{name}={count!r}, but this batch alone counts {float(mine):g}: expected {remedy}.")
+
+
+def check_weights(weights: Any, labels: Tensor) -> None:
+    """Raise unless ``weights`` is a tensor of one finite number >= 0 for each label."""
+    check_tensor("weights", weights, "of the shape of labels")
+    if weights.shape != labels.shape:
+        raise ValueError(
+            f"weights has shape {tuple(weights.shape)} and labels {tuple(labels.shape)}: expected one weight per label."
+        )
+    if torch.compiler.is_compiling():
+        return
+    wrong = ~((weights >= 0) & (weights < float("inf")))
+    if weights.device.type != "cpu":  # without waiting for the device
+        torch._assert_async(~wrong.any(), "weights holds NaN, inf or a number below 0: expected finite weights >= 0")
+    elif bool(wrong.any()):
+        raise ValueError(
+            f"weights holds {float(weights[wrong][0]):g}: expected finite weights >= 0; use 0 for positions that do not count."
+        )
+
+
+def check_labels(labels: Tensor, name: str = "labels") -> Tensor:
+    """Raise unless ``labels`` is an integer tensor with at least one position; return it as int64."""
     if not isinstance(labels, Tensor):
         raise TypeError(f"{name} is a {type(labels).__name__}: expected a torch tensor of token ids; use torch.tensor(...).")
     if labels.is_floating_point() or labels.is_complex() or labels.dtype.itemsize == 1:
         raise TypeError(f"{name} has dtype {labels.dtype}: expected integer token ids; use {name}.long().")
     if labels.dim() == 0 or labels.numel() == 0:
         raise ValueError(f"{name} has shape {tuple(labels.shape)}, which holds no position: expected [.., T] with T >= 1.")
+    return labels.long()
 
 
 def check_logits(logits: Tensor, labels: Tensor, least_vocab: int) -> None:

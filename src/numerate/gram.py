@@ -23,7 +23,7 @@ from numerate.checks import check_choice, check_number
 Ablation = Literal["random", "shuffled"]
 
 GRAMS: dict[str, Callable[[Tensor, float], Tensor]] = {
-    "gaussian": lambda d, sigma: torch.exp(-d.square() / (2 * sigma**2)),
+    "gaussian": lambda d, sigma: torch.exp(-(d / sigma).square() / 2),  # in this order, or a small sigma gives 0 / 0
     "laplacian": lambda d, sigma: torch.exp(-d / sigma),
     "energy": lambda d, sigma: 1 - d / d.max().clamp_min(torch.finfo(d.dtype).tiny),
 }

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from numerate.checks import check_choice, check_labels, check_logits, check_number, choices
+from numerate.checks import check_choice, check_count, check_ignore_index, check_labels, check_logits, check_number, choices
 from numerate.losses.base import NumericLoss
 from numerate.losses.rows import (
     Targets,
@@ -99,12 +99,13 @@ class NumericObjective(nn.Module):
         self.label_smoothing = check_number("label_smoothing", label_smoothing, least=0.0)
         if self.label_smoothing >= 1:
             raise ValueError(f"label_smoothing={label_smoothing!r} is out of range: expected a share in [0, 1).")
-        self.ignore_index = ignore_index
+        self.ignore_index = check_ignore_index(ignore_index)
 
     def counts(
         self, labels: Tensor, *, weights: Tensor | None = None, position_ids: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """``num_items`` and ``num_numeric`` of these labels: sum them over a step's batches and pass them to each."""
+        labels = check_labels(labels)
         numeric = self.numeric_loss.count(labels, weights=weights, position_ids=position_ids, ignore_index=self.ignore_index)
         return (labels != self.ignore_index).sum(), numeric
 
@@ -130,11 +131,15 @@ class NumericObjective(nn.Module):
             position_ids: ``[.., T]`` for packed sequences; a 0 begins a new document.
             with_mass: also tell how much probability the numeric tokens have where they should, for logs.
         """
-        check_labels(labels)
+        labels = check_labels(labels)
         check_logits(logits, labels, self.numeric_loss.columns_needed)
         check_range(labels, logits.shape[-1], self.ignore_index)
         targets = self.numeric_loss.targets(labels, weights=weights, position_ids=position_ids, ignore_index=self.ignore_index)
         device = logits.device
+        if num_items is not None:
+            check_count("num_items", num_items, lambda: (labels != self.ignore_index).sum())
+        if num_numeric is not None:
+            check_count("num_numeric", num_numeric, lambda: self.numeric_loss.units(targets))
         items = (labels != self.ignore_index).sum() if num_items is None else torch.as_tensor(num_items, device=device)
         numeric = self.numeric_loss.units(targets) if num_numeric is None else torch.as_tensor(num_numeric, device=device)
         flat, flat_labels = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)

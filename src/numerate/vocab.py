@@ -68,6 +68,13 @@ class NumericVocab:
                 f"vocab_size={self.vocab_size} does not hold token ids {min(ids)}..{max(ids)}: expected every id in "
                 "[0, vocab_size). Pass the number of rows of the model's head."
             )
+        for name in (name for name in self.__dataclass_fields__ if name.endswith("_ids")):
+            for token_id in getattr(self, name):
+                if not 0 <= token_id < self.vocab_size:
+                    raise ValueError(
+                        f"{name} holds {token_id}, which vocab_size={self.vocab_size} does not: expected every id in "
+                        "[0, vocab_size). Pass the number of rows of the model's head."
+                    )
 
     # Construction
 

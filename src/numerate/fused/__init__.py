@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from numerate.checks import check_choice, check_labels, check_number, choices
+from numerate.checks import check_choice, check_count, check_labels, check_number, check_tensor, choices
 from numerate.fused.device import one_thread
 from numerate.fused.head import Head
 from numerate.fused.operator import FusedObjective, Labels, Plan
@@ -41,6 +41,9 @@ def fused_objective(
 ) -> ObjectiveOutput:
     """:meth:`numerate.NumericObjective.fused`, as a function."""
     _check(hidden, weight, labels, bias, objective.numeric_loss.columns_needed)
+    for name, given in (("weights", weights), ("position_ids", position_ids)):
+        if given is not None:
+            check_tensor(name, given, "of the shape of labels")
     check_choice("accumulate", accumulate, choices(Accumulate))
     logit_scale = None if logit_scale is None else check_number("logit_scale", logit_scale)
     softcap = None if softcap is None else check_number("softcap", softcap, above=0.0)
@@ -52,6 +55,10 @@ def fused_objective(
             f"hidden has dtype {hidden.dtype} and weight {weight.dtype}: expected the same; use weight.to(hidden.dtype)."
         )
 
+    if num_items is not None:
+        check_count("num_items", num_items, lambda: objective.counts(labels)[0])
+    if num_numeric is not None:
+        check_count("num_numeric", num_numeric, lambda: objective.counts(labels, weights=weights, position_ids=position_ids)[1])
     plan = _plan(impl, hidden, weight, labels.numel(), max_logits_mib, accumulate)
     head = Head(weight.detach(), None if bias is None else bias.detach(), logit_scale, softcap)
     if not torch.is_grad_enabled():
@@ -82,6 +89,11 @@ def _plan(
 ) -> Plan:
     check_choice("impl", impl, choices(Impl))
     fits = hidden.device.type == "cuda" and hidden.dtype in (torch.bfloat16, torch.float16, torch.float32)
+    if impl == "triton" and not fits:
+        raise ValueError(
+            f"impl='triton' does not run with hidden on {hidden.device} in {hidden.dtype}: expected a CUDA device and bfloat16, "
+            "float16 or float32; use impl='auto'."
+        )
     if impl == "auto":
         impl = "triton" if fits and find_spec("triton") else "torch"
     dtype = weight.dtype if accumulate == "weight" else torch.promote_types(weight.dtype, torch.float32)
@@ -131,6 +143,8 @@ def chunk_rows(vocab_size: int, itemsize: int, max_logits_mib: float) -> int:
 
 def _check(hidden: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None, least_vocab: int) -> None:
     check_labels(labels)
+    check_tensor("hidden", hidden, "[.., T, H]")
+    check_tensor("weight", weight, "[V, H]")
     if not hidden.is_floating_point():
         raise TypeError(f"hidden has dtype {hidden.dtype}: expected hidden states; pass the model's last hidden state.")
     if hidden.dim() != labels.dim() + 1 or hidden.shape[:-1] != labels.shape:
@@ -148,5 +162,7 @@ def _check(hidden: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None, 
             f"weight has V={weight.shape[0]} rows, but the NumericVocab uses token id {least_vocab - 1}: expected "
             f"V >= {least_vocab}. Build the vocabulary from the tokenizer that belongs to this model."
         )
+    if bias is not None:
+        check_tensor("bias", bias, "[V]")
     if bias is not None and bias.shape != weight.shape[:1]:
         raise ValueError(f"bias has shape {tuple(bias.shape)}: expected [{weight.shape[0]}], one entry per row of weight.")

@@ -23,7 +23,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from numerate.checks import check_choice, check_labels, check_logits, check_number, choices, nearest
+from numerate.checks import (
+    check_choice,
+    check_ignore_index,
+    check_labels,
+    check_logits,
+    check_number,
+    check_tensor,
+    check_weights,
+    choices,
+    nearest,
+)
 from numerate.losses.rows import Places, Targets, check_range, divide, log_sum_exp, place_weights, rest_of_rows, take, wide
 from numerate.spans import Numbers, NumberSpans, check_position_ids, find_numbers, find_numbers_among
 from numerate.vocab import NumericVocab, look_up
@@ -33,6 +43,7 @@ Outside = Literal["ignore", "penalize"]
 Reduction = Literal["mean", "sum", "none"]
 Fit = Literal["good", "fair", "poor"]
 
+MOST_PLACE_SIGMA = 100.0  # (1 + sigma)^15 must fit float32
 OUTSIDE_MARGIN = 1.01  # text where a number belongs costs this much more than the worst number (ntloss)
 
 
@@ -62,6 +73,10 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
         places: how positions within a number weigh. ``"exponential"``: ``(1 + place_sigma)^k`` for a token with k digits
             to its right, 15 at most (NTIL); ``"linear"``: n, n-1, .., 1 over their mean (DIST2).
         thousands: read ``1,000`` as one number. Matters where whole numbers or their places are looked at.
+
+    Value and gradient are finite for any logits, -inf included, as long as the label's own logit is finite, with one
+    exception: a cross-entropy with soft targets is infinite where a token of some weight has a logit of -inf. NaN, +inf, and
+    rows whose numeric tokens are all -inf give NaN: nothing is hidden.
     """
 
     name: ClassVar[str]
@@ -98,7 +113,7 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
         self.outside: Outside = outside
         self.places: Places = places
         self.thousands = bool(thousands)
-        self.place_sigma = check_number("place_sigma", place_sigma, above=-1.0)
+        self.place_sigma = check_number("place_sigma", place_sigma, above=-1.0, most=MOST_PLACE_SIGMA)
         self._read_columns(vocab.token_ids)
         self._keep("values", vocab.values)
         self._keep("widths", vocab.widths)
@@ -136,7 +151,8 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
             ignore_index: the label that counts as absent.
         """
         check_choice("reduction", reduction, choices(Reduction))
-        check_labels(labels)
+        labels = check_labels(labels)
+        check_ignore_index(ignore_index)
         check_logits(logits, labels, self.columns_needed)
         check_range(labels, logits.shape[-1], ignore_index)
         targets = self.targets(labels, weights=weights, position_ids=position_ids, ignore_index=ignore_index)
@@ -156,7 +172,7 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
         ignore_index: int = -100,
     ) -> Tensor:
         """What ``"mean"`` divides by: the numeric positions, or the numbers for a number-level loss. A 0-d tensor."""
-        check_labels(labels)
+        labels = check_labels(labels)
         return self.units(self.targets(labels, weights=weights, position_ids=position_ids, ignore_index=ignore_index))
 
     def targets(
@@ -169,11 +185,11 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
         compact: bool | None = None,
     ) -> Targets:
         """Read the labels. ``compact`` keeps only the rows that count; by default on a CPU, where it costs no wait."""
-        if weights is not None and weights.shape != labels.shape:
-            raise ValueError(
-                f"weights has shape {tuple(weights.shape)} and labels {tuple(labels.shape)}: expected one weight per label."
-            )
+        check_ignore_index(ignore_index)
+        if weights is not None:
+            check_weights(weights, labels)
         if position_ids is not None:
+            check_tensor("position_ids", position_ids, "of the shape of labels")
             check_position_ids(position_ids, labels)
         if compact is None:
             compact = labels.device.type == "cpu" and not torch.compiler.is_compiling()

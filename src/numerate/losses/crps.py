@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from numerate.losses.squared_emd import SquaredEMDLoss, squared_emd_loss
+from numerate.losses.squared_emd import SquaredEMDLoss, cumulative_matrix, squared_emd_loss
 
 
 def crps_loss(logits: Tensor, target: Tensor, values: Tensor) -> Tensor:
     """CRPS of each row: logits ``[P, N]``, target index ``[P]``, ascending values ``[N]`` to ``[P]``."""
-    return squared_emd_loss(logits, target, values.diff(append=values[-1:]))
+    return squared_emd_loss(logits, target, cumulative_matrix(values.diff()))
 
 
 class CRPSLoss(SquaredEMDLoss):
@@ -38,7 +38,3 @@ class CRPSLoss(SquaredEMDLoss):
     def steps(self, values: Tensor) -> Tensor:
         """``[N - 1]``: the differences of values."""
         return values.diff()
-
-    def cost(self, z: Tensor, rest: Tensor | None, target: Tensor) -> Tensor:
-        """See :func:`crps_loss`."""
-        return crps_loss(z, target, self.values.to(z.dtype))

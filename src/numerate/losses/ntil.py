@@ -27,7 +27,7 @@ from torch import Tensor
 
 from numerate.checks import check_choice, check_number, choices
 from numerate.gram import distances
-from numerate.losses.base import Fit, NumericLoss, Outside
+from numerate.losses.base import MOST_PLACE_SIGMA, Fit, NumericLoss, Outside
 from numerate.losses.emd import emd_loss
 from numerate.losses.rows import Targets, by_mean, place_weights, token_scale, worths
 from numerate.spans import EXACT_DIGITS, Numbers, put_by, sum_by
@@ -109,7 +109,7 @@ class NTILLoss(NumericLoss):
         outside: Outside | None = None,
         thousands: bool = False,
     ) -> None:
-        place_sigma = check_number("sigma", sigma, above=-1.0)
+        place_sigma = check_number("sigma", sigma, above=-1.0, most=MOST_PLACE_SIGMA)
         super().__init__(vocab, outside=outside, places="exponential", place_sigma=place_sigma, thousands=thousands)
         check_choice("numbers", numbers, choices(Numbers))
         check_choice("average", average, choices(Average))
@@ -120,7 +120,7 @@ class NTILLoss(NumericLoss):
         self.alpha = check_number("alpha", alpha, least=0.0)
         self.beta = check_number("beta", beta, least=0.0)
         self.emd_weight = check_number("emd_weight", emd_weight, least=0.0)
-        self.tau = check_number("tau", tau, above=0.0)
+        self.tau = check_number("tau", tau, least=1e-30)
         self.noise = check_number("noise", noise, least=0.0)
         self.numbers: Numbers = numbers
         self.average: Average = average

@@ -9,12 +9,14 @@ With ŷ = Σ_i p_i v_i over the numeric tokens:
     number   |Ŷ - Y| / (|Ŷ| + |Y| + ε)      Ŷ = Σ_j place_j · ŷ_j, over the whole number
 
 Zausinger et al.: Regress, Don't Guess: A Regression-like Loss on Number Tokens for Language Models, ICML 2025,
-arXiv:2411.02083; the code is the package ``ntloss``, whose ``reweigh`` is ``outside="penalize"`` here.
+arXiv:2411.02083; the code is the package ``ntloss``, whose ``reweigh`` is ``outside="penalize"`` here. What differs from it
+is in docs/ntloss.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
 
 import torch
@@ -93,6 +95,7 @@ class NTLLoss(NumericLoss):
         place_sigma: float = 0.2,
         thousands: bool = False,
     ) -> None:
+        check_choice("reweigh", reweigh, (None, True, False))
         if reweigh is not None:
             if outside is not None and (outside == "penalize") != reweigh:
                 raise ValueError(
@@ -128,8 +131,15 @@ class NTLLoss(NumericLoss):
 
     @classmethod
     def released(cls, vocab: NumericVocab, *, digit_level: bool = True, **settings: Any) -> Self:
-        """What ``ntloss`` computes: the ten digits (or, with ``digit_level=False``, all numeric tokens), reweighed."""
-        loss = cls(vocab.restrict(digits_only=digit_level), **{"reweigh": True, "numbers": "runs", **settings})
+        """What ``ntloss`` computes: the ten digits (``digit_level=False``: all numeric tokens without a space), reweighed."""
+        kept = tuple(token for token in vocab.tokens if not token.text.startswith(" "))
+        if not kept:
+            raise ValueError(
+                "vocab has only numeric tokens that begin with a space, which ntloss does not take: expected some without; "
+                "use NTLLoss(vocab, reweigh=True)."
+            )
+        vocab = replace(vocab, tokens=kept).restrict(digits_only=digit_level)
+        loss = cls(vocab, **{"reweigh": True, "numbers": "runs", **settings})
         loss.mass_at_start = True
         return loss
 

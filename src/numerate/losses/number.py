@@ -103,6 +103,11 @@ class NumberLoss(NumericLoss):
         weight = frequency**-self.beta
         weight[0] /= 2  # the end of the range, as in the trapezoid rule
         weight = weight / (2 - 2 * frequency.cos()).mul(weight).sum()  # a certain error of one leading place costs 1
+        if not bool(weight.isfinite().all()):
+            raise ValueError(
+                f"beta={beta!r}, lowest={lowest!r} and frequencies={frequencies!r} give weights that float64 cannot hold: "
+                "expected beta near 1 and lowest near 0.02."
+            )
         self._keep("frequency", frequency)
         self._keep_matrix("spectrum", weight)
         self.frequencies = frequencies

@@ -126,14 +126,19 @@ class SMMDLoss(NumericLoss):
         self.form: Form = form
         values = vocab.values if ablation != "shuffled" else shuffled_values(vocab.values, seed)
         distance = distances(values)
-        if squash == "auto":
+        if isinstance(squash, str) and squash == "auto":
             squash = 9.0 if form == "published" else None
         if isinstance(squash, str):
             raise ValueError(f"squash={squash!r} is not known: expected a number > 1, None or 'auto'.")
-        if squash is not None and squash not in (0, 1):
+        if squash is not None and check_number("squash", squash) not in (0, 1):
             distance = squashed(distance, squash)
         if sigma is None:
             sigma = 2.0 if form == "published" else decades(float(distance.max()))
+        if not isinstance(gram, str | Tensor):
+            raise TypeError(
+                f"gram is a {type(gram).__name__}: expected one of {', '.join(map(repr, GRAMS))}, or a torch tensor [N, N]; "
+                "use torch.as_tensor(gram)."
+            )
         if isinstance(gram, Tensor):
             matrix = checked_gram(gram, vocab.size)
         else:

@@ -17,14 +17,22 @@ from numerate.losses.rows import Places, residual
 from numerate.vocab import NumericVocab
 
 
-def squared_emd_loss(logits: Tensor, target: Tensor, gaps: Tensor) -> Tensor:
-    """Squared EMD of each row: logits ``[P, N]`` in the order of values, target index ``[P]``, gaps ``[N]`` to ``[P]``.
+def cumulative_matrix(steps: Tensor) -> Tensor:
+    """``[N - 1] -> [N, N - 1]``: the matrix by which a distribution ``[N]`` becomes its CDF, times the root of each step.
 
-    ``gaps[i]`` is how far value i+1 lies above value i: 1 for ranks, the difference of values for the CRPS, 0 between
-    tokens of equal value, and 0 at the end.
+    ``steps[i]`` is how far value i+1 lies above value i: 1 for ranks, the difference of values for the CRPS, 0 between
+    tokens of equal value.
     """
-    cdf_gap = residual(logits, target).cumsum(-1)  # [P, N]
-    return (cdf_gap.square() * gaps).sum(-1)
+    below = torch.ones(steps.shape[0] + 1, steps.shape[0], dtype=steps.dtype, device=steps.device).triu()  # i <= j
+    return below * steps.sqrt()
+
+
+def squared_emd_loss(logits: Tensor, target: Tensor, cumulative: Tensor) -> Tensor:
+    """Squared EMD of each row: logits ``[P, N]`` in the order of values, target ``[P]``, :func:`cumulative_matrix` to ``[P]``.
+
+    A product and not a ``cumsum``, whose gradient ``torch.compile`` gets wrong on a CPU.
+    """
+    return (residual(logits, target) @ cumulative).square().sum(-1)
 
 
 class SquaredEMDLoss(NumericLoss):
@@ -44,7 +52,7 @@ class SquaredEMDLoss(NumericLoss):
 
     name = "squared_emd"
     strictly_proper = True
-    gaps: Tensor
+    cumulative: Tensor
 
     def __init__(
         self,
@@ -57,7 +65,7 @@ class SquaredEMDLoss(NumericLoss):
     ) -> None:
         super().__init__(vocab, outside=outside, places=places, place_sigma=place_sigma, thousands=thousands)
         step = self.steps(vocab.values)
-        self._keep_matrix("gaps", torch.cat([step, step.new_zeros(1)]))
+        self._keep_matrix("cumulative", cumulative_matrix(step))
         self.worst.copy_(step.sum())
 
     def steps(self, values: Tensor) -> Tensor:
@@ -71,4 +79,4 @@ class SquaredEMDLoss(NumericLoss):
 
     def cost(self, z: Tensor, rest: Tensor | None, target: Tensor) -> Tensor:
         """See :func:`squared_emd_loss`."""
-        return squared_emd_loss(z, target, self.matrix("gaps", z.dtype))
+        return squared_emd_loss(z, target, self.matrix("cumulative", z.dtype))

@@ -1,0 +1,152 @@
+"""Arguments: every one works or is refused with an error that names it and says what was expected."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import numerate as nm
+from conftest import BATCHES, TOLERANCE, VOCABS, random_logits
+from test_losses import NAMES, grad_of, refused
+
+VOCAB, LABELS = VOCABS["marks"], BATCHES["marks"]
+LOGITS = random_logits(LABELS, VOCAB, torch.float32)
+HIDDEN, HEAD = torch.randn(*LABELS.shape, 4), torch.randn(VOCAB.vocab_size, 4)
+every_loss = pytest.mark.parametrize("name", NAMES)
+
+EXTREME: list[Any] = [0, -1, 1, 1e-320, 1e-200, 1e-30, 1e30, 1e200, float("nan"), float("inf"), "x", None, [], [1.0], np.ones(2)]
+
+
+@every_loss
+def test_every_setting_works_or_is_refused(name: str) -> None:
+    """Settings of any value: finite costs and gradients, or an error that names the setting and what was expected."""
+    settings = [key for key in inspect.signature(nm.LOSSES[name].__init__).parameters if key not in ("self", "vocab")]
+    bad = []
+    for setting in settings:
+        for value in EXTREME:
+            try:
+                loss = nm.LOSSES[name](VOCAB, **{setting: value})
+            except (TypeError, ValueError) as error:
+                if not (setting in str(error) and "expected" in str(error)):
+                    bad.append((setting, value, str(error)))
+                continue
+            logits = LOGITS.double().requires_grad_()
+            cost = loss(logits, LABELS)
+            if not bool(cost.isfinite() & grad_of(cost, logits).isfinite().all()):
+                bad.append((setting, value, f"cost {float(cost.detach())}"))
+    assert not bad
+
+
+@pytest.mark.parametrize("dtype", [torch.int16, torch.int32, torch.uint16, torch.uint32, torch.uint64], ids=str)
+@every_loss
+def test_labels_of_any_integer_dtype(name: str, dtype: torch.dtype) -> None:
+    labels = LABELS.clamp_min(0)
+    objective = nm.NumericObjective(nm.LOSSES[name](VOCAB))
+    given = labels.to(dtype)
+    assert torch.equal(objective.numeric_loss(LOGITS, given), objective.numeric_loss(LOGITS, labels))
+    assert torch.equal(objective(LOGITS, given).loss, objective(LOGITS, labels).loss)
+    assert torch.equal(objective.fused(HIDDEN, HEAD, given).loss, objective.fused(HIDDEN, HEAD, labels).loss)
+    assert objective.counts(given) == objective.counts(labels)
+    assert torch.equal(VOCAB.index_of(given), VOCAB.index_of(labels))
+
+
+LISTED: dict[str, list[str]] = {
+    "labels": ["labels is a", "torch tensor"],
+    "logits": ["logits is a", "torch tensor"],
+    "weights": ["weights is a", "torch.as_tensor(weights)"],
+    "position_ids": ["position_ids is a", "torch.as_tensor(position_ids)"],
+    "hidden": ["hidden is a", "torch.as_tensor(hidden)"],
+    "weight": ["weight is a", "torch.as_tensor(weight)"],
+    "bias": ["bias is a", "torch.as_tensor(bias)"],
+}
+
+
+@pytest.mark.parametrize("convert", [torch.Tensor.tolist, torch.Tensor.numpy], ids=["list", "array"])
+@every_loss
+def test_lists_and_arrays_are_refused(name: str, convert: Any) -> None:
+    objective = nm.NumericObjective(nm.LOSSES[name](VOCAB))
+    plain = {"logits": LOGITS, "labels": LABELS, "weights": torch.ones(LABELS.shape), "position_ids": torch.ones_like(LABELS)}
+    fused = {"hidden": HIDDEN, "weight": HEAD, "bias": torch.zeros(VOCAB.vocab_size), **plain}
+    del fused["logits"]
+    for call, arguments in ((objective.numeric_loss, plain), (objective, plain), (objective.fused, fused)):
+        call(**arguments)
+        for argument in arguments:
+            refused(TypeError, LISTED[argument], lambda: call(**{**arguments, argument: convert(arguments[argument])}))  # noqa: B023
+
+
+@pytest.mark.parametrize("wrong", [None, 1.5, float("nan"), "x", True])
+@every_loss
+def test_ignore_index_is_a_whole_number(name: str, wrong: Any) -> None:
+    loss = nm.LOSSES[name](VOCAB)
+    parts = [f"ignore_index={wrong!r}", "expected", "-100"]
+    refused(TypeError, parts, lambda: loss(LOGITS, LABELS, ignore_index=wrong))
+    refused(TypeError, parts, lambda: loss.count(LABELS, ignore_index=wrong))
+    refused(TypeError, parts, lambda: nm.NumericObjective(loss, ignore_index=wrong))
+
+
+@pytest.mark.parametrize("wrong", [0, 0.0, -1, float("nan"), float("inf"), torch.tensor(0), torch.tensor(-2), "7", [3]], ids=str)
+@pytest.mark.parametrize("count", ["num_items", "num_numeric"])
+@every_loss
+def test_counts_that_cannot_be(name: str, count: str, wrong: Any) -> None:
+    objective = nm.NumericObjective(nm.LOSSES[name](VOCAB))
+    for call in (
+        lambda: objective(LOGITS, LABELS, **{count: wrong}),
+        lambda: objective.fused(HIDDEN, HEAD, LABELS, **{count: wrong}),
+    ):
+        refused((TypeError, ValueError), [f"{count}={wrong!r}", "expected", "objective.counts(labels)"], call)
+
+
+@every_loss
+def test_a_count_of_zero_where_there_is_nothing(name: str) -> None:
+    """A step without labels counts none; so does one whose weights are all zero."""
+    objective = nm.NumericObjective(nm.LOSSES[name](VOCAB))
+    nothing = torch.full_like(LABELS, -100)
+    logits = LOGITS.clone().requires_grad_()
+    out = objective(logits, nothing, num_items=0, num_numeric=0)
+    assert float(out.loss.detach()) == 0
+    assert float(grad_of(out.loss, logits).abs().max()) == 0
+    assert float(objective.fused(HIDDEN, HEAD, nothing, num_items=0, num_numeric=torch.tensor(0.0)).loss) == 0
+    weights = torch.zeros(LABELS.shape)
+    assert float(objective(logits, LABELS, weights=weights, num_numeric=0).numeric) == 0
+    assert float(objective.fused(HIDDEN, HEAD, LABELS, weights=weights, num_numeric=0).numeric) == 0
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -1.0])
+@every_loss
+def test_weights_are_finite_and_not_negative(name: str, wrong: float) -> None:
+    objective = nm.NumericObjective(nm.LOSSES[name](VOCAB))
+    weights = torch.ones(LABELS.shape)
+    weights[1, 2] = wrong
+    parts = ["weights", f"{wrong:g}", "expected finite weights >= 0"]
+    for call in (
+        lambda: objective.numeric_loss(LOGITS, LABELS, weights=weights),
+        lambda: objective.numeric_loss.count(LABELS, weights=weights),
+        lambda: objective(LOGITS, LABELS, weights=weights),
+        lambda: objective.fused(HIDDEN, HEAD, LABELS, weights=weights),
+    ):
+        refused(ValueError, parts, call)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_triton_on_a_cpu_is_refused(dtype: torch.dtype) -> None:
+    objective = nm.NumericObjective(nm.SMMDLoss(VOCAB))
+    call = lambda: objective.fused(HIDDEN.to(dtype), HEAD.to(dtype), LABELS, impl="triton")  # noqa: E731
+    refused(ValueError, ["impl='triton'", "cpu", str(dtype), "expected a CUDA device", "impl='auto'"], call)
+
+
+@pytest.mark.parametrize("text", [".", ",", "-", " -", "(-", ")"])
+@pytest.mark.parametrize("wrong", [12, 99, -1])
+def test_ids_of_marks_lie_in_the_vocabulary(text: str, wrong: int) -> None:
+    texts = {**{str(d): d for d in range(10)}, text: wrong}
+    refused(
+        ValueError, [f"{wrong}", "vocab_size=12", "expected every id"], lambda: nm.NumericVocab.from_texts(texts, vocab_size=12)
+    )
+
+
+def test_a_gram_that_is_no_tensor_is_refused() -> None:
+    for gram in (np.eye(10), np.eye(10).tolist()):
+        refused(TypeError, ["gram is a", "expected", "torch.as_tensor(gram)"], lambda: nm.SMMDLoss(VOCAB, gram=gram))  # noqa: B023
