@@ -149,7 +149,7 @@ def rows(first_label: bool = True) -> list[dict[str, Any]]:
     found = dataset("llama", padded=False)[:ROWS]
     for row in found:
         row["labels"] = row["input_ids"].clone()
-        row["labels"][:0 if first_label else 3] = -100
+        row["labels"][: 0 if first_label else 3] = -100
     return found
 
 
@@ -252,7 +252,10 @@ def test_compute_loss_func_refuses_a_router(name, tmp_path):
         compute_loss_func(objective(), model)
     func = compute_loss_func(objective(), shift=name == "mixtral")
     with pytest.raises(NotImplementedError, match=r"router_logits.* would be left out here.*use attach"):
-        func(model(**{**collate(rows()), "labels": None, "decoder_input_ids": collate(rows())["input_ids"]}), collate(rows())["labels"])
+        func(
+            model(**{**collate(rows()), "labels": None, "decoder_input_ids": collate(rows())["input_ids"]}),
+            collate(rows())["labels"],
+        )
 
 
 @pytest.mark.parametrize("name", ["bert", "bart", "gpt2"])
@@ -307,8 +310,16 @@ def plain_module(**settings: Any) -> nn.Module:
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: built(lambda: Doubled(built(SHIFTED["gpt2"]).config)), ValueError, r"Doubled is [\d.]+, and .* is [\d.]+ with labels"),
-        (plain_module, ValueError, r"Halved is [\d.]+, and .* is [\d.]+ with labels shifted by one, [\d.]+ with labels as they are"),
+        (
+            lambda: built(lambda: Doubled(built(SHIFTED["gpt2"]).config)),
+            ValueError,
+            r"Doubled is [\d.]+, and .* is [\d.]+ with labels",
+        ),
+        (
+            plain_module,
+            ValueError,
+            r"Halved is [\d.]+, and .* is [\d.]+ with labels shifted by one, [\d.]+ with labels as they are",
+        ),
         (lambda: plain_module(keys=("logits",)), NotImplementedError, "Halved returns no loss for labels"),
         (lambda: plain_module(keys=("loss",)), NotImplementedError, "gives no logits"),
     ],

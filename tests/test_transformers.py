@@ -401,7 +401,9 @@ def test_refusals(tmp_path):
     trainer = trainer_for(build("llama"), [{"input_ids": torch.tensor([1, 2])}] * EXAMPLES, args)
     trainer.data_collator = lambda rows: {"input_ids": torch.stack([row["input_ids"] for row in rows])}
     attach(trainer, objective)
-    with pytest.raises(ValueError, match="no labels: expected labels from the dataset or the data collator, such as DataCollator"):
+    with pytest.raises(
+        ValueError, match="no labels: expected labels from the dataset or the data collator, such as DataCollator"
+    ):
         trainer.train()
 
 

@@ -28,8 +28,12 @@ from transformers import (
     EvalPrediction,
     LlamaConfig,
     LlamaForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
     Qwen2VLConfig,
     Qwen2VLForConditionalGeneration,
+    SwitchTransformersConfig,
+    SwitchTransformersForConditionalGeneration,
     T5Config,
     T5ForConditionalGeneration,
     Trainer,
@@ -113,7 +117,54 @@ def t5() -> nn.Module:
     return T5ForConditionalGeneration(config)
 
 
-MODELS: dict[str, Callable[[], nn.Module]] = {"llama": llama, "llama_tied": llama_tied, "qwen2_vl": qwen2_vl, "t5": t5}
+def mixtral() -> nn.Module:
+    experts = {"num_local_experts": 4, "num_experts_per_tok": 2, "output_router_logits": True, "router_aux_loss_coef": 0.5}
+    model = MixtralForCausalLM(MixtralConfig(**SMALL, **experts))
+    model.set_experts_implementation("eager")  # the others know no float64
+    return model
+
+
+class Switch(SwitchTransformersForConditionalGeneration):
+    """Asked for its router's losses, which its configuration does not turn on."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return super().forward(*args, **{"output_router_logits": True, **kwargs})
+
+
+def switch() -> nn.Module:
+    config = SwitchTransformersConfig(
+        vocab_size=VOCAB_SIZE,
+        d_model=32,
+        d_kv=8,
+        d_ff=48,
+        num_layers=2,
+        num_decoder_layers=2,
+        num_sparse_encoder_layers=1,
+        num_sparse_decoder_layers=1,
+        num_heads=2,
+        num_experts=2,
+        expert_capacity=512,
+        router_dtype="float64",
+        router_jitter_noise=0.0,
+        router_aux_loss_coef=0.5,
+        router_z_loss_coef=0.1,
+        dropout_rate=0.0,
+        pad_token_id=PAD,
+        decoder_start_token_id=PAD,
+    )
+    return Switch(config)
+
+
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "llama": llama,
+    "llama_tied": llama_tied,
+    "qwen2_vl": qwen2_vl,
+    "t5": t5,
+    "mixtral": mixtral,
+    "switch": switch,
+}
+SEQUENCE_TO_SEQUENCE = ("t5", "switch")
+ROUTED = ("mixtral", "switch")
 
 
 def build(name: str, dtype: torch.dtype = torch.float64) -> nn.Module:
@@ -122,7 +173,12 @@ def build(name: str, dtype: torch.dtype = torch.float64) -> nn.Module:
 
 
 def dataset(model: str, *, padded: bool) -> list[dict[str, Any]]:
-    """Few numbers in some examples, many in others, so that means of means would show."""
+    """Few numbers in some examples, many in others, so that means of means would show.
+
+    All the same for a model with a router, whose loss is a mean of micro-batches: it is then that of one batch.
+    """
+    if model in ROUTED:
+        return dataset("llama", padded=padded)[:1] * EXAMPLES
     generator = torch.Generator().manual_seed(1)
     rows = []
     for i in range(EXAMPLES):
@@ -280,7 +336,8 @@ def run(case: Case, accumulation: int = 1, model: nn.Module | None = None) -> Ou
 
 def label_logit(prediction: EvalPrediction) -> dict[str, float]:
     """The mean logit of the labels: a metric that needs logits, after the model's forward."""
-    logits = prediction.predictions[0] if isinstance(prediction.predictions, tuple) else prediction.predictions
+    found = prediction.predictions if isinstance(prediction.predictions, tuple) else (prediction.predictions,)
+    logits = next(output for output in found if output.ndim == 3)
     logits, labels = torch.as_tensor(logits), torch.as_tensor(prediction.label_ids)
     found = logits.gather(-1, labels.clamp_min(0)[..., None])[..., 0]
     return {"label_logit": float(found[labels != -100].double().mean())}
@@ -291,15 +348,17 @@ def reference(case: Case, model: nn.Module | None = None) -> dict[str, Tensor]:
     model = build(case.model) if model is None else model
     batch = collate(dataset(case.model, padded=case.padded))
     labels = batch.pop("labels")
-    if case.model == "t5":
+    own = model(**batch, labels=labels).loss
+    if case.model in SEQUENCE_TO_SEQUENCE:
         batch["decoder_input_ids"] = model.prepare_decoder_input_ids_from_labels(labels)
     logits = model(**batch).logits
-    if case.model != "t5":
+    if case.model not in SEQUENCE_TO_SEQUENCE:
         logits, labels = logits[:, :-1], labels[:, 1:]
     loss = case.objective.numeric_loss
     count = loss.count(labels) if case.normalize == "numeric" else (labels != -100).sum()
     ce = F.cross_entropy(logits.flatten(0, 1), labels.flatten())
-    (ce + 0.7 * loss(logits, labels, reduction="sum") / count).backward()
+    value = ce + 0.7 * loss(logits, labels, reduction="sum") / count
+    (value + own - ce if case.model in ROUTED else value).backward()
     return gradients(model)
 
 
