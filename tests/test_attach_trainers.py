@@ -226,12 +226,9 @@ def test_a_model_is_copied_without_its_trainer(tmp_path):
     trainer.train()
     file = io.BytesIO()
     torch.save(model, file)
-    for other in (
-        copy.deepcopy(model),
-        pickle.loads(pickle.dumps(model)),
-        torch.load(io.BytesIO(file.getvalue()), weights_only=False),
-    ):
-        assert vars(other).keys() == vars(build("llama")).keys() | vars(model).keys()
+    saved = torch.load(io.BytesIO(file.getvalue()), weights_only=False)
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model)), saved):
+        assert "_loss_function" not in vars(other)
         assert "forward" not in vars(other.lm_head)
         batch = collate(rows)
         logits = other(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
@@ -295,6 +292,7 @@ def test_prompt_tuning(loss, accumulation, tmp_path):
     assert_same(collect.grads, gradients(net))
 
 
+@pytest.mark.filterwarnings("ignore:Version v4.12.0 introduces:FutureWarning")
 @pytest.mark.parametrize("accumulation", [1, 4])
 def test_an_encoder_and_a_decoder_with_labels_absent_within(accumulation, tmp_path):
     """What has no label within a row is padding to such a model, and its decoder does not look at it."""

@@ -420,7 +420,7 @@ def lazy(weight_dtype=torch.float32, hidden_dtype=torch.float32):
 
 
 def test_lazy_logits_look_like_logits():
-    linear, head, hidden, logits = lazy()
+    linear, _, hidden, logits = lazy()
     assert isinstance(logits, LazyLogits)
     assert logits.shape == (2, 3, VOCAB_SIZE)
     assert (logits.dtype, logits.device, logits.ndim, logits.size(-1)) == (torch.float32, hidden.device, 3, VOCAB_SIZE)
