@@ -137,8 +137,10 @@ ROUTED: dict[str, Callable[[], nn.Module]] = {
     "nllb_moe": lambda: hf.NllbMoeForConditionalGeneration(
         hf.NllbMoeConfig(
             **SEQ2SEQ, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2, decoder_attention_heads=2,
-            encoder_ffn_dim=48, decoder_ffn_dim=48, encoder_sparse_step=1, decoder_sparse_step=1, expert_capacity=512, dropout=0.0,
-            attention_dropout=0.0, activation_dropout=0.0, encoder_layerdrop=0.0, decoder_layerdrop=0.0, moe_token_dropout=0.0, router_aux_loss_coef=0.5,
+            encoder_ffn_dim=48, decoder_ffn_dim=48, encoder_sparse_step=1, decoder_sparse_step=1, expert_capacity=512,
+            dropout=0.0,
+            attention_dropout=0.0, activation_dropout=0.0, encoder_layerdrop=0.0, decoder_layerdrop=0.0, moe_token_dropout=0.0,
+            router_aux_loss_coef=0.5,
             output_router_logits=True, max_position_embeddings=64, normalize_router_prob_before_dropping=False, bos_token_id=None,
             eos_token_id=None, second_expert_policy="all",
         )
