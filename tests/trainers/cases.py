@@ -144,7 +144,6 @@ def switch() -> nn.Module:
         num_heads=2,
         num_experts=2,
         expert_capacity=512,
-        router_dtype="float64",
         router_jitter_noise=0.0,
         router_aux_loss_coef=0.5,
         router_z_loss_coef=0.1,
@@ -152,7 +151,11 @@ def switch() -> nn.Module:
         pad_token_id=PAD,
         decoder_start_token_id=PAD,
     )
-    return Switch(config)
+    model = Switch(config)
+    for module in model.modules():
+        if type(module).__name__.endswith("Router"):
+            module.dtype = torch.float64  # which the configuration does not know
+    return model
 
 
 MODELS: dict[str, Callable[[], nn.Module]] = {

@@ -511,7 +511,9 @@ def _eight_tokens(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _changed(objective: NumericObjective, **settings: Any) -> NumericObjective:
-    """A copy of the objective with other settings; the caller's own is left alone."""
+    """The objective with other settings: a copy, since the caller's own is left alone."""
+    if all(getattr(objective, name) == value for name, value in settings.items()):
+        return objective
     objective = copy.copy(objective)
     for name, value in settings.items():
         setattr(objective, name, value)
@@ -520,9 +522,9 @@ def _changed(objective: NumericObjective, **settings: Any) -> NumericObjective:
 
 def _with_smoothing(objective: NumericObjective, factor: float) -> NumericObjective:
     """The objective with the trainer's label smoothing."""
-    if not factor or objective.label_smoothing == factor:
+    if not factor:
         return objective
-    if objective.label_smoothing:
+    if objective.label_smoothing not in (0.0, factor):
         raise ValueError(
             f"label_smoothing={objective.label_smoothing} of the objective contradicts label_smoothing_factor={factor} of the "
             "TrainingArguments: expected one of them."

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from numerate.fused.head import Head
 from numerate.integrations.lazy_logits import find_head
-from numerate.integrations.step import Batch, Counts, Parts, aligned, check_objective, refuse_split_sequences
+from numerate.integrations.step import Batch, Counts, Parts, aligned, check_objective, refuse_split_sequences, without_repeats
 from numerate.losses.rows import divide, wide
 from numerate.objective import NumericObjective, ObjectiveOutput, mean_mass
 
@@ -79,7 +79,7 @@ class NumericSFTTrainer(SFTTrainer):  # type: ignore[misc]
 
     def _count(self, batches: list[Batch]) -> Counts:
         copies = self.get_tp_size() * self.get_cp_size()
-        return Counts.of(self.objective, batches, shift=True).over(self.accelerator, copies)
+        return Counts.of(self.objective, batches, shift=not _has_virtual_tokens(self.model)).over(self.accelerator, copies)
 
     def compute_loss(
         self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
@@ -87,6 +87,8 @@ class NumericSFTTrainer(SFTTrainer):  # type: ignore[misc]
         """TRL's loss, and the numeric term of the same forward pass."""
         training = self.model.training and torch.is_grad_enabled()
         in_step = training and self._left > 0
+        if not training:
+            inputs = without_repeats(inputs, self.accelerator)
         counts = self._step_counts if in_step else self._count([inputs])
         assert counts is not None
         self._numeric.begin(counts)
@@ -201,6 +203,12 @@ class _NumericForward:
         head = Head(linear.weight, linear.bias, self.logit_scale, self.softcap)
         z = rows.to(linear.weight.dtype) @ linear.weight.index_select(0, columns).T
         return head.shaped(z.to(wide(z.dtype)), columns)
+
+
+def _has_virtual_tokens(model: nn.Module) -> bool:
+    """Whether PEFT puts virtual tokens before a text: the last of them predicts its first label."""
+    config = getattr(model, "active_peft_config", None)
+    return bool(config is not None and config.is_prompt_learning and config.peft_type not in ("PREFIX_TUNING", "CARTRIDGE"))
 
 
 def logit_shape(config: Any) -> tuple[float | None, float | None]:
