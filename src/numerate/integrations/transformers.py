@@ -19,8 +19,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import Trainer
-from transformers.loss.loss_utils import LOSS_MAPPING, ForCausalLMLoss, ForMaskedLMLoss
+from transformers.loss.loss_utils import ForCausalLMLoss
 
+from numerate.integrations.accepted import (
+    WAY_OUT,
+    base_model,
+    loss_in,
+    loss_of,
+    own_compute_loss,
+    refuse_model,
+    refuse_trainer,
+)
 from numerate.integrations.alignment import (
     GIVEN,
     IGNORE,
@@ -140,7 +149,7 @@ class Attachment:
     """A trainer that trains with a numeric objective, until :meth:`detach`."""
 
     def __init__(self, trainer: Trainer, objective: NumericObjective) -> None:
-        _refuse(trainer)
+        refuse_trainer(trainer)
         objective = _with_smoothing(objective, trainer.args.label_smoothing_factor)
         refuse_split_sequences(objective, trainer.get_cp_size(), trainer.get_sp_size())
         self.trainer = trainer
@@ -154,7 +163,7 @@ class Attachment:
         self._run: _Run | None = None
         self._training, self._evaluation = Parts(), Parts()
         self._undo: list[Callable[[], None]] = []
-        if _own_compute_loss(type(trainer)):
+        if own_compute_loss(type(trainer)):
             self._put_below(trainer)
         else:
             self._put(trainer, "compute_loss", self._compute_loss)
@@ -189,15 +198,15 @@ class Attachment:
         def below(_: Trainer, *args: Any, **kwargs: Any) -> Any:
             nonlocal made, version
             made = self._compute_loss(*args, **kwargs)
-            version = _loss_in(made)._version  # an in-place change raises it
+            version = loss_in(made)._version  # an in-place change raises it
             return made
 
         def above(trainer: Trainer, *args: Any, **kwargs: Any) -> Any:
             nonlocal made
             made = None
             result = own.compute_loss(trainer, *args, **kwargs)
-            if made is None or _loss_in(result) is not _loss_in(made) or _loss_in(result)._version != version:
-                raise TypeError(f"{own.__name__} does not train with what super().compute_loss returns: {_WAY_OUT}.")
+            if made is None or loss_in(result) is not loss_in(made) or loss_in(result)._version != version:
+                raise TypeError(f"{own.__name__} does not train with what super().compute_loss returns: {WAY_OUT}.")
             return result
 
         # Methods are looked for in its own classes, then in ours, then in Trainer.
@@ -209,13 +218,13 @@ class Attachment:
 
     def _bind(self) -> nn.Module:
         """The model that is trained now: ``model_init`` makes a new one for each training."""
-        model = _base_model(self.trainer)
+        model = base_model(self.trainer)
         if model is not self.model:
-            _refuse_model(model)
+            refuse_model(model)
             self.model = model
             self.encoder_decoder = bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
             # A first guess; the first batch tells.
-            self.shift = not self.encoder_decoder and _loss_of(model) is ForCausalLMLoss
+            self.shift = not self.encoder_decoder and loss_of(model) is ForCausalLMLoss
             self.alignment: str | None = None  # of the labels that the model gives to its loss function
             self.checked = False
             linear, why_not = find_head(model)
@@ -475,7 +484,6 @@ class Attachment:
         return accelerator.reduce(torch.tensor(values, dtype=torch.float64, device=accelerator.device), "sum").tolist()  # type: ignore[no-any-return]
 
 
-_WAY_OUT = "use objective(logits, labels) within it"
 _NO_LABELS = (
     "expected labels from the dataset or the data collator, such as DataCollatorForLanguageModeling(tokenizer, mlm=False) makes."
 )
@@ -491,16 +499,6 @@ def _fits(targets: Tensor, labels: Tensor, *, shift: bool) -> bool:
         return not shift and (torch.equal(targets, wide) or torch.equal(targets, shifted(wide)))
     expected = labels if not shift else shifted(labels) if more == 0 else labels[..., 1:]
     return torch.equal(targets, expected)
-
-
-def _base_model(trainer: Trainer) -> nn.Module:
-    """The model within a trainer's wrappers, and within a PeftModel."""
-    model: nn.Module = trainer.accelerator.unwrap_model(trainer.model, keep_torch_compile=False)
-    return model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore[operator]
-
-
-def _loss_of(model: nn.Module) -> Any:
-    return LOSS_MAPPING.get(getattr(model, "loss_type", None), ForCausalLMLoss)
 
 
 def _eight_tokens(model: nn.Module) -> dict[str, Tensor]:
@@ -530,48 +528,3 @@ def _with_smoothing(objective: NumericObjective, factor: float) -> NumericObject
             "TrainingArguments: expected one of them."
         )
     return _changed(objective, label_smoothing=factor)
-
-
-def _refuse(trainer: Trainer) -> None:
-    """Raise for a trainer that cannot be attached to."""
-    if "compute_loss" in vars(trainer) or any(cls.__name__ == "_Attached" for cls in type(trainer).__mro__):
-        raise RuntimeError("trainer.compute_loss was replaced already: call .detach() on the first attachment.")
-    own = _own_compute_loss(type(trainer))
-    if _is_sft(trainer) or not all(map(_calls_super, own)):
-        way_out = "use numerate.integrations.trl.NumericSFTTrainer" if _is_sft(trainer) else _WAY_OUT
-        raise TypeError(f"trainer is a {type(trainer).__name__}, which computes its own loss: {way_out}.")
-    if trainer.compute_loss_func is not None:
-        raise ValueError("trainer has a compute_loss_func: expected one loss; leave it out, attach takes its place.")
-    if trainer.args.n_gpu > 1:
-        raise NotImplementedError(
-            f"one process with {trainer.args.n_gpu} GPUs (DataParallel) copies the model at every step: expected one process per "
-            "GPU; start with `accelerate launch` or `torchrun`, or set CUDA_VISIBLE_DEVICES."
-        )
-
-
-def _refuse_model(model: nn.Module) -> None:
-    """Raise for a model that predicts no tokens."""
-    encoder_decoder = getattr(getattr(model, "config", None), "is_encoder_decoder", False)
-    if _loss_of(model) not in (ForCausalLMLoss, ForMaskedLMLoss) and not encoder_decoder:
-        raise TypeError(f"model is a {type(model).__name__}, which predicts no tokens: expected a language model.")
-
-
-def _own_compute_loss(cls: type) -> list[Any]:
-    """The overrides of ``compute_loss`` between a trainer's class and ``Trainer``."""
-    above = cls.__mro__[: cls.__mro__.index(Trainer)]
-    return [inspect.unwrap(vars(base)["compute_loss"]) for base in above if "compute_loss" in vars(base)]
-
-
-def _loss_in(result: Any) -> Any:
-    """Of ``compute_loss``, with or without ``return_outputs``."""
-    return result[0] if isinstance(result, tuple) else result
-
-
-def _calls_super(method: Any) -> bool:
-    """Whether a method names ``super()``, without arguments, and itself."""
-    code = method.__code__
-    return "__class__" in code.co_freevars and method.__name__ in code.co_names
-
-
-def _is_sft(trainer: Trainer) -> bool:
-    return any(cls.__name__ == "SFTTrainer" for cls in type(trainer).__mro__)
