@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import transformers as hf
+from packaging.version import Version
 from tests.trainers.cases import PAD, SMALL, VOCAB, VOCAB_SIZE, Collect, arguments, collate, dataset, gradients, trainer_for
 from torch import nn
 
@@ -147,6 +148,7 @@ ROUTED: dict[str, Callable[[], nn.Module]] = {
     ),
 }  # fmt: skip
 SEQUENCES = ("switch", "nllb_moe")
+BROKEN = ("granitemoe", "dbrx", "jetmoe", "switch")  # without attach, in transformers 5.17
 
 
 def rows() -> list[dict[str, Any]]:
@@ -226,6 +228,8 @@ def test_labels_stand_where_the_model_predicts_them(name, tmp_path):
 @pytest.mark.parametrize("accumulation", [1, 3])
 @pytest.mark.parametrize("name", ROUTED)
 def test_a_routers_loss_is_a_mean_over_micro_batches(name, accumulation, tmp_path):
+    if name in BROKEN and Version(hf.__version__) < Version("5.22"):
+        pytest.skip(f"the model's own router loss fails, or is left out, in transformers {hf.__version__}")
     trainer, found, batches = trained(tmp_path, built(ROUTED[name], torch.float32), accumulation)
     assert len(batches) == accumulation
     reference, loss = expected(built(ROUTED[name], torch.float32), batches, shift=name not in SEQUENCES)

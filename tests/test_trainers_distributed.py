@@ -29,11 +29,12 @@ SCRIPT = "tests/trainers/cases.py"
 PARTS = {"loss", "loss/cross_entropy", "loss/numeric", "numeric/share", "numeric/mass"}
 EVAL_PARTS = {f"eval_{name}" for name in PARTS} | {"eval_label_logit"}
 
+ROUTED = (("mixtral", "ntil", "numeric"), ("switch", "smmd", "tokens"))
 # Half of all combinations, in which every two settings meet: the models are built and trained for each.
 TWO_PROCESSES = [
     Case(model, loss, normalize, padded=(loss == "ntil") == (normalize == "numeric"))
     for model, loss, normalize in product(("llama", "qwen2_vl", "t5"), ("ntil", "smmd"), ("numeric", "tokens"))
-] + [Case("mixtral", "ntil"), Case("switch", "smmd", "tokens")]
+] + [Case(model, loss, normalize) for model, loss, normalize in ROUTED if model in cases.MODELS]
 
 FSDP2 = """
 compute_environment: LOCAL_MACHINE

@@ -79,15 +79,22 @@ def check_objective(objective: Any) -> None:
         raise TypeError(f"objective is a {name}: expected a NumericObjective; pass {hint}.")
 
 
+def repeated_rows(labels: Tensor, accelerator: Any) -> Tensor | None:
+    """Which rows of an evaluation's batch were there before: the last is filled up, so that processes have as many."""
+    state = accelerator.gradient_state
+    if accelerator.num_processes == 1 or not state.end_of_dataloader or state.remainder <= 0:
+        return None
+    rows = labels.shape[0]
+    return torch.arange(rows, device=labels.device) + accelerator.process_index * rows >= state.remainder
+
+
 def without_repeats(batch: Batch, accelerator: Any) -> dict[str, Any]:
-    """An evaluation's batch whose repeated rows have no labels: the last batch is filled up, so that processes have as many."""
-    batch, state = dict(batch), accelerator.gradient_state
-    if accelerator.num_processes > 1 and state.end_of_dataloader and state.remainder > 0:
-        for name in batch.keys() & {"labels", "shift_labels"}:
-            labels = batch[name]
-            begin = accelerator.process_index * labels.shape[0]
-            repeated = torch.arange(begin, begin + labels.shape[0], device=labels.device) >= state.remainder
-            batch[name] = labels.masked_fill(repeated.view(-1, *[1] * (labels.dim() - 1)), -100)
+    """An evaluation's batch whose repeated rows have no labels."""
+    batch = dict(batch)
+    for name in batch.keys() & {"labels", "shift_labels"}:
+        repeated = repeated_rows(batch[name], accelerator)
+        if repeated is not None:
+            batch[name] = batch[name].masked_fill(repeated.view(-1, *[1] * (batch[name].dim() - 1)), -100)
     return batch
 
 

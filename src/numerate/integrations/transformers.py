@@ -52,6 +52,7 @@ from numerate.integrations.step import (
     numeric_positions,
     reads_whole_numbers,
     refuse_split_sequences,
+    repeated_rows,
     shifted,
     without_repeats,
 )
@@ -141,6 +142,7 @@ class _Run:
     batch: Batch
     counts: Counts  # of the step it belongs to
     batches: list[Batch]  # of that step, until labels are checked
+    repeated: Tensor | None = None  # [B], which rows count nowhere
     made: ObjectiveOutput | None = None  # by the model's call of its loss function, or of cross-entropy
     targets: Tensor | None = None  # [.., T], aligned, that it was made of
 
@@ -274,14 +276,14 @@ class Attachment:
         training = base.training and torch.is_grad_enabled()
         in_step = training and self._left > 0
         inputs = self._readable(inputs)
-        if not training:
-            inputs = without_repeats(inputs, trainer.accelerator)
         if in_step:
             assert self._counts is not None
             run = _Run(inputs, self._counts, self._batches)
             self._left -= 1
         else:
-            run = _Run(inputs, self._count([inputs]), [inputs])
+            counted = inputs if training else without_repeats(inputs, trainer.accelerator)
+            run = _Run(inputs, self._count([counted]), [counted])
+            run.repeated = None if training else repeated_rows(_labels_of(inputs), trainer.accelerator)
         self._run = run
         try:
             with self._in_place(base):
@@ -411,8 +413,7 @@ class Attachment:
                 f"{type(self.model).__name__} computes more than one cross-entropy of its vocabulary in one forward: expected "
                 "one; use objective(logits, labels) in a loss of your own."
             )
-        labels = run.batch.get("labels", run.batch.get("shift_labels"))
-        assert labels is not None
+        labels = _labels_of(run.batch)
         targets = targets.to(logits.device)
         if targets.dim() < labels.dim():
             if targets.numel() % labels.shape[0] and reads_whole_numbers(self.objective.numeric_loss):
@@ -424,6 +425,8 @@ class Attachment:
         logits = logits.reshape(*targets.shape, logits.shape[-1])
         if not self.checked:
             self._check_labels(targets, labels.to(targets.device))
+        if run.repeated is not None:
+            targets = targets.masked_fill(run.repeated[:, None], IGNORE)
         if shift is None:
             shift = self.shift and targets.shape[-1] == labels.shape[-1]
         options: dict[str, Any] = {"position_ids": document_positions(run.batch, targets, shift=shift), "with_mass": True}
@@ -487,6 +490,11 @@ class Attachment:
 _NO_LABELS = (
     "expected labels from the dataset or the data collator, such as DataCollatorForLanguageModeling(tokenizer, mlm=False) makes."
 )
+
+
+def _labels_of(batch: Batch) -> Tensor:
+    labels: Tensor = batch["labels"] if "labels" in batch else batch["shift_labels"]
+    return labels
 
 
 def _fits(targets: Tensor, labels: Tensor, *, shift: bool) -> bool:
