@@ -34,7 +34,8 @@ from numerate.integrations.transformers import compute_loss_func
 def numeric_loss(tokenizer: Any, loss: str = "smmd", weight: float = 0.3, **settings: Any) -> Any:
     """For ``SFTTrainer(compute_loss_func=...)``; ``settings`` are the loss's."""
     vocab = nm.NumericVocab.from_tokenizer(tokenizer)
-    return compute_loss_func(nm.NumericObjective(nm.LOSSES[loss](vocab, **settings), weight=weight, normalize="tokens"))
+    objective = nm.NumericObjective(nm.LOSSES[loss](vocab, **settings), weight=weight, normalize="tokens")
+    return compute_loss_func(objective, shift=True)  # Unsloth's models return no logits beside a loss, to see it by
 
 
 def train(model_name: str, data: str, output: str, **settings: Any) -> SFTTrainer:

@@ -208,6 +208,65 @@ def test_evaluation_logs_its_parts(tmp_path):
     assert logs["eval_loss/numeric"] == pytest.approx(numeric, rel=1e-5)
 
 
+def parts_of(data):
+    """The parts of examples in one batch."""
+    batch = cases.collate([{name: torch.tensor(row[name]) for name in ("input_ids", "labels")} for row in data])
+    labels = batch.pop("labels")[:, 1:]
+    with torch.no_grad():
+        out = NumericObjective(LOSSES["ntil"](VOCAB), weight=0.7)(build()(**batch).logits[:, :-1], labels, with_mass=True)
+    share = (VOCAB.index_of(labels) >= 0).sum() / (labels != -100).sum()
+    names = ("loss/cross_entropy", "loss/numeric", "numeric/share", "numeric/mass")
+    return {name: part.item() for name, part in zip(names, (out.cross_entropy, out.numeric, share, out.mass), strict=True)}
+
+
+def test_parts_of_an_evaluation_are_those_of_the_whole_set(tmp_path):
+    made, _ = trainer(tmp_path, build(), per_device_eval_batch_size=1)
+    data = rows()
+    few, many = data.select(range(3)), data.select(range(3, EXAMPLES))
+    metrics = made.evaluate({"few": few, "many": many}) | made.predict(few).metrics | made.evaluate(many)
+    for prefix, some in {"eval_few": few, "eval_many": many, "test": few, "eval": many}.items():
+        expected = parts_of(some)
+        assert {name: metrics[f"{prefix}_{name}"] for name in expected} == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_step_by_hand_after_training(tmp_path):
+    made, _ = trainer(tmp_path, build(), accumulation=2, learning_rate=0.0)
+    made.train()
+    some = rows().select(range(3))
+    batch = cases.collate([{name: torch.tensor(row[name]) for name in ("input_ids", "labels")} for row in some])
+    parts = parts_of(some)
+    expected = (parts["loss/cross_entropy"] + 0.7 * parts["loss/numeric"]) / 2  # as the trainer divides it
+    assert float(made.training_step(made.model, batch)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_numeric_loss_is_no_objective(tmp_path):
+    with pytest.raises(TypeError, match=r"objective is a SMMDLoss: expected a NumericObjective; pass NumericObjective\(SMMDLoss"):
+        NumericSFTTrainer(build(), SFTConfig(str(tmp_path), use_cpu=True, bf16=False), objective=LOSSES["smmd"](VOCAB))
+
+
+def test_prompt_tuning(tmp_path):
+    """The last virtual token predicts the first label. TRL leaves that one out of its count, not out of its sum."""
+    peft = pytest.importorskip("peft")
+
+    def model():
+        config = peft.PromptTuningConfig(num_virtual_tokens=3, task_type="CAUSAL_LM")
+        base = build()
+        torch.manual_seed(1)
+        return peft.get_peft_model(base, config).double().train()
+
+    chosen = [row | {"labels": row["input_ids"].clone()} for row in dataset("llama", padded=True)]
+    made, collect = trainer(tmp_path, model(), accumulation=4)
+    made.train_dataset = Dataset.from_list([{name: row[name].tolist() for name in ("input_ids", "labels")} for row in chosen])
+    made.train()
+    net, batch = model(), cases.collate(chosen)
+    labels = batch.pop("labels")
+    logits = net(**batch).logits[:, 2:-1]
+    ce, numeric = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum"), LOSSES["ntil"](VOCAB)(logits, labels)
+    (ce / (labels[:, 1:] != -100).sum() + 0.7 * numeric).backward()
+    assert_same(collect.grads, gradients(net))
+    assert made.state.log_history[0]["loss/numeric"] == pytest.approx(numeric.item(), rel=1e-5)
+
+
 def test_one_backbone_forward_per_micro_batch(tmp_path):
     made, _ = trainer(tmp_path, build(), accumulation=4)
     calls = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import inspect
 import os
 import sys
 import tempfile
@@ -19,8 +20,10 @@ from unittest import mock
 
 import torch
 import torch.nn.functional as F
+import transformers
 from accelerate.state import AcceleratorState, PartialState
 from accelerate.utils import DistributedType
+from packaging.version import Version
 from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
@@ -28,8 +31,12 @@ from transformers import (
     EvalPrediction,
     LlamaConfig,
     LlamaForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
     Qwen2VLConfig,
     Qwen2VLForConditionalGeneration,
+    SwitchTransformersConfig,
+    SwitchTransformersForConditionalGeneration,
     T5Config,
     T5ForConditionalGeneration,
     Trainer,
@@ -113,7 +120,61 @@ def t5() -> nn.Module:
     return T5ForConditionalGeneration(config)
 
 
-MODELS: dict[str, Callable[[], nn.Module]] = {"llama": llama, "llama_tied": llama_tied, "qwen2_vl": qwen2_vl, "t5": t5}
+def mixtral() -> nn.Module:
+    experts = {"num_local_experts": 4, "num_experts_per_tok": 2, "output_router_logits": True, "router_aux_loss_coef": 0.5}
+    model = MixtralForCausalLM(MixtralConfig(**SMALL, **experts))
+    model.set_experts_implementation("eager")  # the others know no float64
+    return model
+
+
+class Switch(SwitchTransformersForConditionalGeneration):
+    """Asked for its router's losses, which its configuration does not turn on."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return super().forward(*args, **{"output_router_logits": True, **kwargs})
+
+    forward.__signature__ = inspect.signature(SwitchTransformersForConditionalGeneration.forward)  # type: ignore[attr-defined]
+
+
+def switch() -> nn.Module:
+    config = SwitchTransformersConfig(
+        vocab_size=VOCAB_SIZE,
+        d_model=32,
+        d_kv=8,
+        d_ff=48,
+        num_layers=2,
+        num_decoder_layers=2,
+        num_sparse_encoder_layers=1,
+        num_sparse_decoder_layers=1,
+        num_heads=2,
+        num_experts=2,
+        expert_capacity=512,
+        router_jitter_noise=0.0,
+        router_aux_loss_coef=0.5,
+        router_z_loss_coef=0.1,
+        dropout_rate=0.0,
+        pad_token_id=PAD,
+        decoder_start_token_id=PAD,
+    )
+    model = Switch(config)
+    for module in model.modules():
+        if type(module).__name__.endswith("Router"):
+            module.dtype = torch.float64  # which the configuration does not know
+    return model
+
+
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "llama": llama,
+    "llama_tied": llama_tied,
+    "qwen2_vl": qwen2_vl,
+    "t5": t5,
+    "mixtral": mixtral,
+    "switch": switch,
+}
+if Version(transformers.__version__) < Version("5.22"):
+    del MODELS["switch"]  # cannot return its router's losses in 5.17
+SEQUENCE_TO_SEQUENCE = ("t5", "switch")
+ROUTED = ("mixtral", "switch")
 
 
 def build(name: str, dtype: torch.dtype = torch.float64) -> nn.Module:
@@ -122,7 +183,12 @@ def build(name: str, dtype: torch.dtype = torch.float64) -> nn.Module:
 
 
 def dataset(model: str, *, padded: bool) -> list[dict[str, Any]]:
-    """Few numbers in some examples, many in others, so that means of means would show."""
+    """Few numbers in some examples, many in others, so that means of means would show.
+
+    All the same for a model with a router, whose loss is a mean of micro-batches: it is then that of one batch.
+    """
+    if model in ROUTED:
+        return dataset("llama", padded=padded)[:1] * EXAMPLES
     generator = torch.Generator().manual_seed(1)
     rows = []
     for i in range(EXAMPLES):
@@ -257,7 +323,7 @@ def step(case: Case, accumulation: int = 1, model: nn.Module | None = None) -> d
 
 
 def run(case: Case, accumulation: int = 1, model: nn.Module | None = None) -> Outcome:
-    """A Trainer's step, and an evaluation in two batches."""
+    """A Trainer's step, and an evaluation in two batches, the last of which is not full."""
     units = {"FSDP_TRANSFORMER_CLS_TO_WRAP": case.units} if case.units not in ("", "model") else {}
     mixed = case.dtype == "bfloat16"
     collect, objective = Collect(), case.objective
@@ -267,7 +333,7 @@ def run(case: Case, accumulation: int = 1, model: nn.Module | None = None) -> Ou
         args = arguments(folder, accumulation, bf16=mixed)
         if case.units == "model" and PROCESSES > 1:
             fully_shard(model, reshard_after_forward=True)
-        trainer = trainer_for(model, rows, args, callbacks=[collect], eval_dataset=rows, compute_metrics=label_logit)
+        trainer = trainer_for(model, rows, args, callbacks=[collect], eval_dataset=rows[:-1], compute_metrics=label_logit)
         attach(trainer, objective)
         with mock.patch.object(LazyHead, "compute", autospec=True, side_effect=LazyHead.compute) as compute:
             trainer.train()
@@ -280,7 +346,8 @@ def run(case: Case, accumulation: int = 1, model: nn.Module | None = None) -> Ou
 
 def label_logit(prediction: EvalPrediction) -> dict[str, float]:
     """The mean logit of the labels: a metric that needs logits, after the model's forward."""
-    logits = prediction.predictions[0] if isinstance(prediction.predictions, tuple) else prediction.predictions
+    found = prediction.predictions if isinstance(prediction.predictions, tuple) else (prediction.predictions,)
+    logits = next(output for output in found if output.ndim == 3)
     logits, labels = torch.as_tensor(logits), torch.as_tensor(prediction.label_ids)
     found = logits.gather(-1, labels.clamp_min(0)[..., None])[..., 0]
     return {"label_logit": float(found[labels != -100].double().mean())}
@@ -291,15 +358,17 @@ def reference(case: Case, model: nn.Module | None = None) -> dict[str, Tensor]:
     model = build(case.model) if model is None else model
     batch = collate(dataset(case.model, padded=case.padded))
     labels = batch.pop("labels")
-    if case.model == "t5":
+    own = model(**batch, labels=labels).loss
+    if case.model in SEQUENCE_TO_SEQUENCE:
         batch["decoder_input_ids"] = model.prepare_decoder_input_ids_from_labels(labels)
     logits = model(**batch).logits
-    if case.model != "t5":
+    if case.model not in SEQUENCE_TO_SEQUENCE:
         logits, labels = logits[:, :-1], labels[:, 1:]
     loss = case.objective.numeric_loss
     count = loss.count(labels) if case.normalize == "numeric" else (labels != -100).sum()
     ce = F.cross_entropy(logits.flatten(0, 1), labels.flatten())
-    (ce + 0.7 * loss(logits, labels, reduction="sum") / count).backward()
+    value = ce + 0.7 * loss(logits, labels, reduction="sum") / count
+    (value + own - ce if case.model in ROUTED else value).backward()
     return gradients(model)
 
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from numerate.fused.head import Head
 from numerate.integrations.lazy_logits import find_head
-from numerate.integrations.step import Batch, Counts, Parts, add_parts, aligned, refuse_split_sequences
+from numerate.integrations.step import Batch, Counts, Parts, aligned, check_objective, refuse_split_sequences, without_repeats
 from numerate.losses.rows import divide, rest_of, wide
 from numerate.objective import NumericObjective, ObjectiveOutput, mean_mass
 
@@ -54,6 +54,7 @@ class NumericSFTTrainer(SFTTrainer):  # type: ignore[misc]
     """
 
     def __init__(self, *args: Any, objective: NumericObjective, **kwargs: Any) -> None:
+        check_objective(objective)
         super().__init__(*args, **kwargs)
         if self.compute_loss_func is not None or self.label_smoother is not None or objective.label_smoothing:
             raise ValueError(
@@ -65,41 +66,55 @@ class NumericSFTTrainer(SFTTrainer):  # type: ignore[misc]
         self.model_accepts_loss_kwargs = True
         self.objective = objective.to(self.args.device)
         self._step_counts: Counts | None = None
-        self._first = True
-        self._parts = {True: Parts(), False: Parts()}  # of training, of evaluation
+        self._left, self._first = 0, True  # micro-batches of the step to come, and whether the next is its first
+        self._training, self._evaluation = Parts(), Parts()
         base = self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
         self._numeric = _NumericForward(base, self.objective)
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
         """Count the step that begins."""
         batches, num_items = super().get_batch_samples(*args, **kwargs)
-        self._step_counts, self._first = (self._count(batches) if batches else None), True
+        self._step_counts, self._left, self._first = (self._count(batches) if batches else None), len(batches), True
         return batches, num_items
 
     def _count(self, batches: list[Batch]) -> Counts:
         copies = self.get_tp_size() * self.get_cp_size()
-        return Counts.of(self.objective, batches, shift=True).over(self.accelerator, copies)
+        return Counts.of(self.objective, batches, shift=not _has_virtual_tokens(self.model)).over(self.accelerator, copies)
 
     def compute_loss(
         self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
         """TRL's loss, and the numeric term of the same forward pass."""
         training = self.model.training and torch.is_grad_enabled()
-        known = self._step_counts if training else None
-        counts = self._count([inputs]) if known is None else known
+        in_step = training and self._left > 0
+        if not training:
+            inputs = without_repeats(inputs, self.accelerator)
+        counts = self._step_counts if in_step else self._count([inputs])
+        assert counts is not None
         self._numeric.begin(counts)
         result = super().compute_loss(model, inputs, return_outputs=return_outputs, num_items_in_batch=num_items_in_batch)
         loss, outputs = result if return_outputs else (result, None)
         made = self._numeric.take()
-        positions = made.positions
-        self._parts[training].add(made.out, counts, positions, first=self._first or not training)
-        self._first = False
+        if training:
+            self._training.add_step(made.out, counts, made.positions, first=self._first or not in_step)
+            self._left, self._first = max(self._left - 1, 0), False
+        else:
+            self._evaluation.add_batch(made.out, counts, made.positions, self.objective, 0.0)
         loss = loss + made.out.loss * (self.accelerator.num_processes // self.get_tp_size())
         return (loss, outputs) if return_outputs else loss
 
+    def evaluation_loop(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> Any:
+        """TRL's metrics, and our parts of the whole set."""
+        self._evaluation = Parts()
+        output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
+        parts = self._evaluation.of_set(self.accelerator, self.objective)
+        output.metrics.update({f"{metric_key_prefix}_{name}": value for name, value in parts.items() if name != "loss"})
+        return output
+
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """TRL's logs and ours."""
-        add_parts(logs, self._parts, self.accelerator)
+        if "loss" in logs:
+            logs.update(self._training.of_steps(self.accelerator))
         super().log(logs, *args, **kwargs)
 
 
@@ -188,6 +203,12 @@ class _NumericForward:
         head = Head(linear.weight, linear.bias, self.logit_scale, self.softcap)
         z = rows.to(linear.weight.dtype) @ linear.weight.index_select(0, columns).T
         return head.shaped(z.to(wide(z.dtype)), columns)
+
+
+def _has_virtual_tokens(model: nn.Module) -> bool:
+    """Whether PEFT puts virtual tokens before a text: the last of them predicts its first label."""
+    config = getattr(model, "active_peft_config", None)
+    return bool(config is not None and config.is_prompt_learning and config.peft_type not in ("PREFIX_TUNING", "CARTRIDGE"))
 
 
 def logit_shape(config: Any) -> tuple[float | None, float | None]:
