@@ -9,7 +9,9 @@ Each model is built small from its configuration alone, in a process of its own.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
+import io
 import json
 import multiprocessing
 import multiprocessing.connection
@@ -33,7 +35,7 @@ import transformers
 from tests.trainers.architectures import Architecture, architectures
 from tests.trainers.sweep import Verdict, check
 
-SECONDS, GIBIBYTES = 30, 8
+SECONDS, GIBIBYTES = 30, 8  # of processor time and memory for a model; ten times as long by the clock
 STATUSES = ("exact", "differs", "refused", "fails", "no loss of tokens", "not built")
 
 
@@ -46,19 +48,17 @@ def main() -> None:
     parser.add_argument("--markdown", type=Path, help="write the table here")
     args = parser.parse_args()
     chosen = [architecture for architecture in architectures() if re.search(args.only, str(architecture))]
-    verdicts = sweep(chosen, args.jobs)
+    verdicts = sweep(chosen, args.jobs, args.json)
     console = Console()
     for verdict in verdicts:
         if verdict.status != "exact":
             console.print(f"{verdict.architecture}: {verdict.status}: {verdict.detail}", markup=False, highlight=False)
     console.print(summary(verdicts))
-    if args.json:
-        args.json.write_text(json.dumps([dataclasses.asdict(verdict) for verdict in verdicts], indent=1))
     if args.markdown:
         args.markdown.write_text(markdown(verdicts))
 
 
-def sweep(chosen: list[Architecture], jobs: int) -> list[Verdict]:
+def sweep(chosen: list[Architecture], jobs: int, file: Path | None = None) -> list[Verdict]:
     """A verdict on each, in their order; one that takes too long or dies does not stop the others."""
     _warm_up()
     waiting, verdicts = list(enumerate(chosen)), dict[int, Verdict]()
@@ -82,15 +82,17 @@ def sweep(chosen: list[Architecture], jobs: int) -> list[Verdict]:
                     except EOFError:
                         process.join()
                         verdict = Verdict(str(chosen[at]), "not built", f"the process died with exit code {process.exitcode}")
-                elif time.monotonic() - begin > SECONDS:
+                elif time.monotonic() - begin > 10 * SECONDS:
                     process.kill()
-                    verdict = Verdict(str(chosen[at]), "not built", f"not done in {SECONDS} seconds")
+                    verdict = Verdict(str(chosen[at]), "not built", f"not done in {10 * SECONDS} seconds")
                 if verdict is not None:
                     process.join()
                     verdict.seconds = time.monotonic() - begin
                     verdicts[at] = verdict
                     del running[receiver]
                     progress.advance(bar)
+                    if file is not None:
+                        file.write_text(json.dumps([dataclasses.asdict(verdicts[at]) for at in sorted(verdicts)], indent=1))
     return [verdicts[at] for at in sorted(verdicts)]
 
 
@@ -99,11 +101,13 @@ def _warm_up() -> None:
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(1)
-    check(next(architecture for architecture in architectures() if architecture.model_class == "LlamaForCausalLM"))
+    with contextlib.redirect_stdout(io.StringIO()):
+        check(next(architecture for architecture in architectures() if architecture.model_class == "LlamaForCausalLM"))
 
 
 def _work(architecture: Architecture, sender: Any) -> None:
     memory = GIBIBYTES << 30
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     # What models print is no part of the report.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

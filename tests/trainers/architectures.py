@@ -102,7 +102,9 @@ def small_value(name: str, value: Any) -> Any:
 
 # What some types of models need besides.
 SPECIAL_SETTINGS: dict[str, dict[str, Any]] = {
-    "dbrx": {"attn_config": {"rope_theta": 10000.0}},
+    "codegen": {"n_head": 4, "rotary_dim": 4},
+    "dbrx": {"attn_config": {"rope_theta": 10000.0, "clip_qkv": 8.0}},
+    "flint": {"mlp_only_layers": []},
     "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
     "mamba2": {"num_heads": 4},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
@@ -111,58 +113,72 @@ SPECIAL_SETTINGS: dict[str, dict[str, Any]] = {
 }
 # Set in every configuration that has them: so large a balance of routers shows in gradients.
 ALWAYS = {
+    "use_cache": False,
     "output_router_logits": True,
     "router_aux_loss_coef": 0.3,
     "aux_loss_alpha": 0.3,
     "router_z_loss_coef": 0.3,
 }
-# Filled in where a configuration leaves them open, if it cannot be built otherwise.
-OPEN = {"head_dim": DIM // HEADS, "num_key_value_heads": HEADS, "n_routed_experts": EXPERTS}
 
 
-def small_config(cls: type[PreTrainedConfig], fill: bool = False, **settings: Any) -> PreTrainedConfig:
+@dataclass(frozen=True)
+class Attempt:
+    """What is set besides, one after the other, until a model can be built and run."""
+
+    fill: bool = False  # fill in what configurations leave open
+    sections: tuple[int, ...] = ()  # of rotary embeddings for time, height and width; their sum is half of what is rotated
+
+
+ATTEMPTS = [Attempt(), Attempt(True), *(Attempt(fill, s) for s in ((2, 3, 3), (2, 1, 1), (1, 1, 0)) for fill in (False, True))]
+OPEN = {
+    "head_dim": DIM // HEADS,
+    "num_key_value_heads": HEADS,
+    "n_routed_experts": EXPERTS,
+    "num_experts_per_tok": 2,
+    "n_shared_experts": 1,
+}
+
+
+def small_config(cls: type[PreTrainedConfig], attempt: Attempt = ATTEMPTS[0], **settings: Any) -> PreTrainedConfig:
     """A configuration of the class with small settings, its parts likewise. A dictionary among ``settings`` is for a part."""
     default = cls()
     values: dict[str, Any] = {}
+    names = {field.name for field in dataclasses.fields(cls)}
     for field in dataclasses.fields(cls):
         part = vars(default).get(field.name)
         if isinstance(part, PreTrainedConfig):
-            values[field.name] = small_config(type(part), fill, **settings.pop(field.name, {}))
+            given = settings.pop(field.name, {})
+            values[field.name] = small_config(given.pop("config_class", type(part)), attempt, **given)
         elif isinstance(field.default, (list, tuple)) and "layer" in field.name:
             values[field.name] = field.default[:LAYERS]
         elif field.default is not dataclasses.MISSING and field.default is not None:
             values[field.name] = small_value(field.name, field.default)
-        elif fill and field.name in OPEN and field.name not in cls.attribute_map:
+        elif attempt.fill and field.name in OPEN:
             values[field.name] = OPEN[field.name]
-    names = {field.name for field in dataclasses.fields(cls)}
     values |= {name: value for name, value in ALWAYS.items() if name in names}
+    if attempt.sections and {"vocab_size", "rope_parameters"} <= names:
+        rope = {"rope_type": "default", "rope_theta": 1e4} | (vars(default).get("rope_parameters") or {})
+        values["rope_parameters"] = rope | {"mrope_section": list(attempt.sections)}
     return cls(**values | settings)
 
 
-def build(architecture: Architecture, dtype: torch.dtype = torch.float64) -> nn.Module:
+def build(architecture: Architecture, dtype: torch.dtype = torch.float64, attempt: Attempt = ATTEMPTS[0]) -> nn.Module:
     """The model, small, with random weights, in training mode and without dropout."""
     cls = getattr(transformers, architecture.model_class)
     config_class = getattr(cls, "config_class", None) or CONFIG_MAPPING[architecture.model_type]
     settings = SPECIAL_SETTINGS.get(architecture.model_type, {})
     if architecture.kind == "causal" and any(field.name == "is_decoder" for field in dataclasses.fields(config_class)):
         settings = {"is_decoder": True} | settings
-    failures = []
-    for fill in (False, True):
-        torch.manual_seed(0)
-        try:
-            config = small_config(config_class, fill, **copy.deepcopy(settings))
-            if config.is_encoder_decoder and getattr(config, "decoder_start_token_id", None) is None:
-                config.decoder_start_token_id = 1
-            config._experts_implementation = "eager"  # others have no float64
-            model: nn.Module = cls(config)
-        except Exception as error:
-            failures.append(error)
-            continue
-        for module in model.modules():
-            if isinstance(module, nn.Dropout):
-                module.p = 0.0
-        return model.to(dtype).train()
-    raise failures[0]
+    config = small_config(config_class, attempt, **copy.deepcopy(settings))
+    if config.is_encoder_decoder and getattr(config, "decoder_start_token_id", None) is None:
+        config.decoder_start_token_id = 1
+    config._experts_implementation = "eager"  # others have no float64
+    torch.manual_seed(0)
+    model: nn.Module = cls(config)
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    return model.to(dtype).train()
 
 
 def batches(architecture: Architecture, model: nn.Module, dtype: torch.dtype) -> Iterator[tuple[str, list[dict[str, Tensor]]]]:
@@ -190,7 +206,9 @@ def batches(architecture: Architecture, model: nn.Module, dtype: torch.dtype) ->
         yield name, made
 
 
-def _text(architecture: Architecture, length: int, images: int, image_token: int, generator: torch.Generator) -> dict[str, Tensor]:
+def _text(
+    architecture: Architecture, length: int, images: int, image_token: int, generator: torch.Generator
+) -> dict[str, Tensor]:
     """Rows of words and numbers, some of their labels ignored; the first tokens are an image's."""
     shape = (ROWS, length)
     words = torch.randint(WORDS, SPECIAL, shape, generator=generator)
