@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import gc
 import io
 import json
 import multiprocessing
@@ -103,6 +104,7 @@ def _warm_up() -> None:
     torch.set_num_threads(1)
     with contextlib.redirect_stdout(io.StringIO()):
         check(next(architecture for architecture in architectures() if architecture.model_class == "LlamaForCausalLM"))
+    gc.freeze()  # the trainer collects garbage after training, and would look through all that was imported
 
 
 def _work(architecture: Architecture, sender: Any) -> None:

@@ -60,6 +60,8 @@ def architectures() -> list[Architecture]:
 
 # Small values of settings, by the first pattern that matches the whole name. Only numbers are replaced, and only by less.
 SIZES: list[tuple[str, int | float]] = [
+    (r"acoustic_tokenizer_chunk_size", 10**9),
+    (r"hidden_size_global", DIM),
     (r"(type|task_type)_vocab_size|mel_vocab_size|.*_?(num|n)_langs", 4),
     (r".*vocab_size.*|.*vocab|n_token|num_embeddings|codebook_size|vocab_offset", VOCAB_SIZE),
     (r".*dropout.*|.*layerdrop|.*drop_rate|.*drop_path.*|.*_pdrop|.*jitter.*|.*drop_prob|drop(out)?", 0.0),
@@ -100,16 +102,33 @@ def small_value(name: str, value: Any) -> Any:
     return value
 
 
+_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
+_ROPES = {"full_attention": _ROPE, "sliding_attention": _ROPE}
 # What some types of models need besides.
 SPECIAL_SETTINGS: dict[str, dict[str, Any]] = {
+    "chameleon": {"vocabulary_map": {"<image>": SPECIAL, "IMGIMGA": SPECIAL + 1}},
     "codegen": {"n_head": 4, "rotary_dim": 4},
+    "cohere_compass": {"text_config": {"rope_parameters": _ROPES}},
+    "cohere_compass_text": {"rope_parameters": _ROPES},
     "dbrx": {"attn_config": {"rope_theta": 10000.0, "clip_qkv": 8.0}},
-    "flint": {"mlp_only_layers": []},
-    "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
-    "mamba2": {"num_heads": 4},
-    "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
-    "reformer": {"axial_pos_shape": (4, 8), "axial_pos_embds_dim": (16, 16), "attn_layers": ["local", "lsh"]},
+    "deepseek_ocr2": {"text_config": {"mlp_layer_types": ["dense", "sparse"]}},
+    "deepseek_v4": {"mlp_layer_types": ["moe", "moe"]},
+    "emu3": {"vocabulary_map": {"<image>": SPECIAL, "<|extra_200|>": SPECIAL + 1, "<|visual token 000000|>": SPECIAL + 2}},
     "esm": {"vocab_size": VOCAB_SIZE, "mask_token_id": 3, "pad_token_id": PAD},
+    "flint": {"mlp_only_layers": []},
+    "florence2": {"vision_config": {"embed_dim": (8, 8, 8, 8), "num_heads": (1, 1, 1, 1), "num_groups": (1, 1, 1, 1)}},
+    "gemma4_assistant": {"text_config": {"hidden_size_per_layer_input": 0}},
+    "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
+    "granite4_vision": {"deepstack_layer_map": [[0, 0]], "spatial_target_layers": [1]},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
+    "mamba2": {"num_heads": 4},
+    "molmo2": {"adapter_config": {"vision_feature_layer": [1, 0]}},
+    "muse_spark": {"audio_config": {"num_hidden_layers": 4}},
+    "nemo_speechlm": {"audio_config": {"chunk_right_context": 2}},
+    "nemotron_h_omni": {"vision_config": {"video_temporal_patch_size": 2}},
+    "reformer": {"axial_pos_embds": False, "attn_layers": ["local", "lsh"], "num_buckets": 2},
+    "zamba": {"num_hidden_layers": 3},
+    "zamba2": {"num_hidden_layers": 2, "layers_block_type": ["linear_attention", "hybrid"]},
 }
 # Set in every configuration that has them: so large a balance of routers shows in gradients.
 ALWAYS = {

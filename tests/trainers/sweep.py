@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -60,7 +60,7 @@ class Alignment(NamedTuple):
         return F.cross_entropy(logits.flatten(0, -2), labels.flatten(), reduction=reduction)
 
 
-class NoLoss(Exception):
+class NoTokenLossError(Exception):
     """The model's own loss is not a cross-entropy of tokens."""
 
 
@@ -78,14 +78,14 @@ def check(architecture: Architecture) -> Verdict:
         for inputs, data in ways:
             try:
                 if make()(**data[0]).loss is None:
-                    raise NoLoss("returns no loss")
+                    raise NoTokenLossError("returns no loss")
             except Exception as error:
                 failures[f"{inputs}: {_where(error)}"] = None
                 continue
             verdict.inputs, verdict.dtype = inputs, str(dtype).removeprefix("torch.")
             try:
                 _compare(verdict, make, data, TOLERANCE[dtype])
-            except NoLoss as error:
+            except NoTokenLossError as error:
                 verdict.status, verdict.detail = "no loss of tokens", str(error)
             return verdict
     verdict.detail = "; ".join(failures)
@@ -142,14 +142,14 @@ def find_alignment(model: nn.Module, batch: Batch) -> tuple[Alignment, bool]:
             output = model(**batch | {"labels": chosen})
             if getattr(output, "logits", None) is None or output.logits.dim() != 3 or output.logits.shape[1] < labels.shape[1]:
                 shape = None if getattr(output, "logits", None) is None else list(output.logits.shape)
-                raise NoLoss(f"logits of shape {shape} for labels of shape {list(labels.shape)}")
+                raise NoTokenLossError(f"logits of shape {shape} for labels of shape {list(labels.shape)}")
             for alignment in (Alignment(s, last) for last in (False, True) for s in (True, False)):
                 own = float(output.loss) - float(alignment.cross_entropy(output.logits, chosen))
                 rests.setdefault(alignment, []).append(own)
     change = {alignment: abs(one - two) for alignment, (one, two) in rests.items()}
     best = min(change, key=lambda alignment: (change[alignment] > 1e-4, abs(rests[alignment][0])))
     if change[best] > 1e-4:
-        raise NoLoss(
+        raise NoTokenLossError(
             f"the model's own loss, {float(output.loss):.4f}, is no cross-entropy of its logits: off by {rests[best][1]:.4f}"
         )
     return best, abs(rests[best][0]) > 1e-5
