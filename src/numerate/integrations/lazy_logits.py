@@ -1,9 +1,8 @@
-"""Logits that a model's code passes around, and nobody has computed.
+"""Logits that a model's code passes around without computing them.
 
-A model calls its head, perhaps scales or caps the result, and hands it to a loss. For the time of that call the head
-returns a :class:`LazyLogits`: the hidden states, and a note of what was done to their logits. The loss then goes to
-``objective.fused``, and no ``[B, T, V]`` tensor is ever built. Whoever does anything else with them gets real logits,
-computed then, so that a result is never wrong, at worst slower.
+While a model runs, its head returns a :class:`LazyLogits`: the hidden states and a record of what the model did to their
+logits (scale, cap, bias, slice, reshape). The loss then goes to ``objective.fused``, and no ``[B, T, V]`` tensor is built.
+Any other operation computes the real logits first, so a result is never wrong, at worst slower.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from numerate.objective import NumericObjective, ObjectiveOutput
@@ -30,9 +30,11 @@ _LOOKS = {
 }
 _TIMES = {torch.Tensor.mul, torch.Tensor.__mul__, torch.Tensor.__rmul__, torch.mul, torch.multiply}
 _OVER = {torch.Tensor.div, torch.Tensor.__truediv__, torch.div, torch.true_divide}
+_PLUS = {torch.Tensor.add, torch.Tensor.__add__, torch.Tensor.__radd__, torch.add}
 _TANH = {torch.Tensor.tanh, torch.tanh}
 _CASTS = {
     torch.Tensor.float,
+    torch.Tensor.double,
     torch.Tensor.to,
     torch.Tensor.clone,
     torch.Tensor.contiguous,
@@ -40,18 +42,25 @@ _CASTS = {
     torch.Tensor.bfloat16,
     torch.Tensor.half,
 }
+_VIEWS = {torch.Tensor.view, torch.Tensor.reshape, torch.reshape, torch.Tensor.__getitem__}
+_PLAIN_MEAN = {"weight": None, "size_average": None, "reduce": None, "reduction": "mean", "label_smoothing": 0.0}
+
+# What takes the place of a model's own cross-entropy: logits [.., V] and aligned targets [..] to a loss.
+CrossEntropy = Callable[["LazyLogits", Tensor], Tensor]
 
 
 class LazyLogits(torch.Tensor):
-    """``head(hidden)``, not computed; remembers ``post · tanh(pre · x)``, which is how models scale and cap their logits."""
+    """``head(hidden)``, not computed: ``post · tanh(pre · (x + bias))``, which is how models shape their logits."""
 
     hidden: Tensor  # [.., T, H]
     head: LazyHead
-    steps: tuple[Callable[[Tensor], Tensor], ...]  # what was done to the logits
+    steps: tuple[Callable[[Tensor], Tensor], ...]  # what was done to the logits, elementwise
+    bias: Tensor | None  # [V], added after the head
     pre: float
     post: float | None  # None: no tanh
     with_grad: bool  # whether they were asked for with a graph
-    computed: Tensor | None  # [.., T, V], once somebody needed them
+    computed: Tensor | None  # [.., T, V], once real logits were needed
+    view_of: tuple[LazyLogits, Callable[[Tensor], Tensor]] | None  # shares the memory of these, seen through that
 
     @staticmethod
     def __new__(cls, hidden: Tensor, head: LazyHead, dtype: torch.dtype | None = None) -> LazyLogits:
@@ -60,7 +69,8 @@ class LazyLogits(torch.Tensor):
         lazy: LazyLogits = torch.Tensor._make_wrapper_subclass(
             cls, shape, dtype=dtype or hidden.dtype, device=hidden.device, requires_grad=False
         )
-        lazy.hidden, lazy.head, lazy.steps, lazy.pre, lazy.post, lazy.computed = hidden, head, (), 1.0, None, None
+        lazy.hidden, lazy.head, lazy.steps, lazy.bias, lazy.pre, lazy.post = hidden, head, (), None, 1.0, None
+        lazy.computed, lazy.view_of = None, None
         lazy.with_grad = torch.is_grad_enabled()
         return lazy
 
@@ -68,12 +78,19 @@ class LazyLogits(torch.Tensor):
     def __torch_function__(
         cls, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Looks are answered, scales and caps are noted down, anything else gets real logits."""
+        """Answer questions about shape and dtype, record scales, caps and views, compute real logits for anything else."""
         kwargs = kwargs or {}
         if func in _LOOKS:
             return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
         lazy = next((arg for arg in args[:2] if isinstance(arg, LazyLogits)), None)
-        if lazy is not None and lazy.computed is None:
+        if func is torch.Tensor.type and lazy is not None and len(args) == 1 and not kwargs.get("dtype"):
+            with torch._C.DisableTorchFunctionSubclass():
+                return torch.empty(0, dtype=lazy.dtype, device=lazy.device).type()
+        if lazy is not None and not lazy.is_computed:
+            if func is F.cross_entropy and lazy.head.cross_entropy is not None and lazy is args[0]:
+                taken = lazy._cross_entropy(*args[1:], **kwargs)
+                if taken is not None:
+                    return taken
             noted = lazy._note(func, [arg for arg in args if arg is not lazy], kwargs)
             if noted is not None:
                 return noted
@@ -89,12 +106,22 @@ class LazyLogits(torch.Tensor):
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        """Nothing comes this far but what asks for storage that is not there."""
+        """Reached only by operations that need real storage."""
         raise RuntimeError(f"{func} asked for logits that were not computed; call .logits() on them first.")
 
+    def _cross_entropy(self, target: Tensor, *rest: Any, ignore_index: int = -100, **options: Any) -> Tensor | None:
+        """The loss that takes the place of a plain mean; None if this is another cross-entropy."""
+        plain = all(options.get(name, default) == default for name, default in _PLAIN_MEAN.items())
+        if not plain or any(arg is not None for arg in rest) or target.shape != self.shape[:-1]:
+            return None
+        assert self.head.cross_entropy is not None
+        return self.head.cross_entropy(self, target.masked_fill(target == ignore_index, -100))
+
     def _note(self, func: Callable[..., Any], rest: list[Any], kwargs: dict[str, Any]) -> LazyLogits | None:
+        if func in _VIEWS:
+            return self._view(func, rest, kwargs)
         number = float(rest[0]) if len(rest) == 1 and isinstance(rest[0], (int, float)) and not kwargs else None
-        pre, post, dtype = self.pre, self.post, self.dtype
+        bias, pre, post, dtype = self.bias, self.pre, self.post, self.dtype
         if func in _CASTS:
             with torch._C.DisableTorchFunctionSubclass():
                 dtype = func(torch.empty(0, dtype=self.dtype, device=self.device), *rest, **kwargs).dtype
@@ -103,17 +130,56 @@ class LazyLogits(torch.Tensor):
         elif number and func in _TIMES | _OVER:
             by = number if func in _TIMES else 1 / number
             pre, post = (pre * by, None) if post is None else (pre, post * by)
+        elif func in _PLUS and pre == 1 and post is None and len(rest) == 1 and not kwargs and self._is_bias(rest[0]):
+            bias = rest[0].reshape(-1) if bias is None else bias + rest[0].reshape(-1)
+            dtype = torch.promote_types(dtype, rest[0].dtype)
         else:
             return None
         noted = LazyLogits(self.hidden, self.head, dtype)
         noted.steps = (*self.steps, lambda logits: func(logits, *rest, **kwargs))
-        noted.pre, noted.post, noted.with_grad = pre, post, self.with_grad
+        noted.bias, noted.pre, noted.post, noted.with_grad = bias, pre, post, self.with_grad
         return noted
+
+    def _is_bias(self, tensor: Any) -> bool:
+        """Whether a tensor has one number for each token of the vocabulary, the same at all positions."""
+        vocab_size = self.shape[-1]
+        return type(tensor) in (Tensor, nn.Parameter) and tensor.shape[-1:] == (vocab_size,) and tensor.numel() == vocab_size
+
+    def _view(self, func: Callable[..., Any], rest: list[Any], kwargs: dict[str, Any]) -> LazyLogits | None:
+        """A reshape or slice that leaves the vocabulary whole."""
+        if func is torch.Tensor.__getitem__:
+            index = rest[0] if isinstance(rest[0], tuple) else (rest[0],)
+            if not all(i is ... or isinstance(i, slice) for i in index):
+                return None
+            reaches_vocab = ... in index or len(index) == self.dim()
+            if reaches_vocab and index[-1] != slice(None):
+                return None
+            hidden = self.hidden[index]
+        else:
+            sizes = kwargs.get("shape", rest[0] if len(rest) == 1 else rest)
+            if isinstance(sizes, torch.dtype):
+                return None
+            shape = torch.empty(self.shape, device="meta").reshape(sizes).shape
+            if shape[-1:] != self.shape[-1:]:
+                return None
+            hidden = self.hidden.reshape(*shape[:-1], self.hidden.shape[-1])
+        view = LazyLogits(hidden, self.head, self.dtype)
+        view.steps, view.bias, view.pre, view.post, view.with_grad = self.steps, self.bias, self.pre, self.post, self.with_grad
+        view.view_of = self, lambda logits: func(logits, *rest, **kwargs)
+        return view
+
+    @property
+    def is_computed(self) -> bool:
+        """Whether real logits exist, here or in what this is a view of."""
+        return self.computed is not None or (self.view_of is not None and self.view_of[0].is_computed)
 
     def logits(self) -> Tensor:
         """The real ones. Those computed for a look, without a graph, are not kept: the loss needs its gradient."""
         if self.computed is not None:
             return self.computed
+        if self.view_of is not None and self.view_of[0].is_computed:
+            base, see = self.view_of
+            return see(base.logits())
         logits = self.head.compute(self.hidden)
         for step in self.steps:
             logits = step(logits)
@@ -122,24 +188,27 @@ class LazyLogits(torch.Tensor):
         return logits
 
     def objective(self, objective: NumericObjective, labels: Tensor, **counts: Any) -> ObjectiveOutput:
-        """The objective of these logits, fused with the head unless somebody has computed them."""
+        """The objective of these logits, fused with the head unless they were computed already."""
         linear = self.head.linear
-        if self.computed is not None or (self.post is not None and self.post <= 0) or not _is_whole(linear):
+        if self.is_computed or (self.post is not None and self.post <= 0) or not _is_whole(linear):
             return objective(self.logits(), labels, **counts)  # type: ignore[no-any-return]
         scale = self.pre if self.post is None else self.pre * self.post
         hidden = self.hidden.to(linear.weight.dtype)  # QLoRA leaves the head in float32
+        bias: Tensor | None = linear.bias
+        if self.bias is not None:
+            bias = self.bias.to(linear.weight.dtype) if bias is None else bias + self.bias
         options: dict[str, Any] = {"logit_scale": None if scale == 1 else scale, "softcap": self.post}
-        return objective.fused(hidden, linear.weight, labels, linear.bias, **options, **counts)
+        return objective.fused(hidden, linear.weight, labels, bias, **options, **counts)
 
 
 class LazyHead:
-    """A linear head whose forward can be put off. Off until :meth:`on`; :meth:`remove` leaves the module as it was."""
+    """A linear head whose forward can be put off, within :meth:`on`. Outside of it the module is untouched."""
 
     def __init__(self, linear: nn.Linear) -> None:
         self.linear = linear
         self.lazy = False
-        self._compute = linear.forward
-        linear.forward = self._forward  # type: ignore[method-assign, assignment]
+        self.cross_entropy: CrossEntropy | None = None
+        self._compute: Callable[[Tensor], Tensor] = linear.forward
 
     def _forward(self, hidden: Tensor) -> Tensor:
         return LazyLogits(hidden, self) if self.lazy and _is_whole(self.linear) else self._compute(hidden)
@@ -153,17 +222,19 @@ class LazyHead:
             self.lazy = before
 
     @contextmanager
-    def on(self) -> Iterator[None]:
-        """Logits are put off within."""
-        self.lazy = True
+    def on(self, cross_entropy: CrossEntropy | None = None) -> Iterator[None]:
+        """Put off logits within; ``cross_entropy`` takes the place of ``F.cross_entropy`` of them, if given."""
+        had, self._compute = "forward" in vars(self.linear), self.linear.forward
+        self.lazy, self.cross_entropy = True, cross_entropy
+        self.linear.forward = self._forward  # type: ignore[method-assign, assignment]
         try:
             yield
         finally:
-            self.lazy = False
-
-    def remove(self) -> None:
-        """Give the module its own forward back."""
-        del self.linear.forward
+            self.lazy, self.cross_entropy = False, None
+            if had:
+                self.linear.forward = self._compute  # type: ignore[method-assign]
+            else:
+                del self.linear.forward
 
 
 def find_head(model: nn.Module) -> tuple[nn.Linear | None, str]:

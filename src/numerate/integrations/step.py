@@ -24,16 +24,21 @@ def shifted(labels: Tensor, fill: int = -100) -> Tensor:
 
 def aligned(batch: Batch, *, shift: bool, ignore_index: int = -100) -> tuple[Tensor, Tensor | None]:
     """A batch's labels where they are predicted, and, for packed sequences, where documents begin among them."""
-    labels: Tensor = batch["labels"]
-    positions = batch.get("position_ids")
-    if positions is not None:
-        # Three rows of positions, as some vision models have, count patches of images, not documents.
-        positions = positions.expand_as(labels) if positions.dim() == labels.dim() else None
-    if batch.get("shift_labels") is not None:
-        labels = batch["shift_labels"]
-    elif shift:
-        labels = shifted(labels, ignore_index)
-    return labels, shifted(positions, 0) if shift and positions is not None else positions
+    labels: Tensor | None = batch.get("shift_labels")
+    if labels is None:
+        labels = shifted(batch["labels"], ignore_index) if shift else batch["labels"]
+    return labels, document_positions(batch, labels, shift=shift)
+
+
+def document_positions(batch: Batch, targets: Tensor, *, shift: bool) -> Tensor | None:
+    """``position_ids [.., T]`` of a batch for targets ``[.., T']``, of which a model may have cut off or added the first."""
+    positions: Tensor | None = batch.get("position_ids")
+    if positions is None or positions.dim() > targets.dim():
+        return None  # three rows of positions, as some vision models have, count patches of images, not documents
+    missing = targets.shape[-1] - positions.shape[-1]
+    positions = positions.expand(*targets.shape[:-1], -1)
+    positions = F.pad(positions, (missing, 0)) if missing > 0 else positions[..., -missing:]
+    return shifted(positions, 0) if shift else positions
 
 
 @dataclass
@@ -61,6 +66,30 @@ class Counts:
         mine = torch.stack([self.items, self.units, self.positions])
         return Counts(*(accelerator.reduce(mine.to(accelerator.device), "sum") / copies))
 
+    def same(self, other: Counts) -> bool:
+        """Whether both count the same."""
+        return all(float(mine) == float(its) for mine, its in zip(vars(self).values(), vars(other).values(), strict=True))
+
+
+def check_objective(objective: Any) -> None:
+    """Raise for what is no objective, a numeric loss by itself above all."""
+    if not isinstance(objective, NumericObjective):
+        name = type(objective).__name__
+        hint = f"NumericObjective({name}(vocab))" if isinstance(objective, NumericLoss) else "NumericObjective(SMMDLoss(vocab))"
+        raise TypeError(f"objective is a {name}: expected a NumericObjective; pass {hint}.")
+
+
+def without_repeats(batch: Batch, accelerator: Any) -> dict[str, Any]:
+    """An evaluation's batch whose repeated rows have no labels: the last batch is filled up, so that processes have as many."""
+    batch, state = dict(batch), accelerator.gradient_state
+    if accelerator.num_processes > 1 and state.end_of_dataloader and state.remainder > 0:
+        for name in batch.keys() & {"labels", "shift_labels"}:
+            labels = batch[name]
+            begin = accelerator.process_index * labels.shape[0]
+            repeated = torch.arange(begin, begin + labels.shape[0], device=labels.device) >= state.remainder
+            batch[name] = labels.masked_fill(repeated.view(-1, *[1] * (labels.dim() - 1)), -100)
+    return batch
+
 
 def numeric_positions(objective: NumericObjective, labels: Tensor) -> Tensor:
     """How many labels are numeric tokens."""
@@ -74,44 +103,71 @@ class Parts:
 
     sums: dict[str, Tensor | float] = field(default_factory=lambda: defaultdict(float))
 
-    def add(self, out: ObjectiveOutput, counts: Counts, positions: Tensor, *, first: bool) -> None:
-        """One micro-batch's; ``first`` of its step."""
-        new: dict[str, Any] = {"cross_entropy": out.cross_entropy, "numeric": out.numeric}
+    def add_step(self, out: ObjectiveOutput, counts: Counts, positions: Tensor, *, first: bool) -> None:
+        """Add one micro-batch of a training step; ``first`` of its step."""
+        self._add({"cross_entropy": out.cross_entropy, "numeric": out.numeric} | _mass(out, positions))
         if first:
-            new |= {"steps": 1.0, "items": counts.items, "positions": counts.positions}
-        if out.mass is not None:
-            new |= {"mass": out.mass * positions, "mass_positions": positions}
+            self._add({"steps": 1.0, "items": counts.items, "positions": counts.positions})
+
+    def add_batch(self, out: ObjectiveOutput, counts: Counts, positions: Tensor, objective: NumericObjective, rest: Any) -> None:
+        """Add one batch of an evaluation; ``rest`` is what the model adds to the objective."""
+        numeric = out.numeric * objective.denominator(counts.items, counts.units)
+        self._add({"cross_entropy": out.cross_entropy * counts.items, "numeric": numeric, "rest": rest} | _mass(out, positions))
+        self._add({"batches": 1.0, "items": counts.items, "units": counts.units, "positions": counts.positions})
+
+    def _add(self, new: dict[str, Any]) -> None:
         for name, value in new.items():
             self.sums[name] = self.sums[name] + (value.detach().double() if isinstance(value, Tensor) else value)
 
-    def pop(self, accelerator: Any) -> dict[str, float]:
-        """What goes to the logs; the sums begin anew."""
-        if not self.sums:
+    def of_steps(self, accelerator: Any) -> dict[str, float]:
+        """Return the means over training steps for the logs, and begin anew."""
+        sums = self._pop(accelerator)
+        if not sums:
             return {}
+        steps = max(sums["steps"], 1.0)
+        return {
+            "loss/cross_entropy": sums["cross_entropy"] / steps,
+            "loss/numeric": sums["numeric"] / steps,
+            **_shares(sums),
+        }
+
+    def of_set(self, accelerator: Any, objective: NumericObjective) -> dict[str, float]:
+        """Return the parts of a whole evaluation set, sums over counts, and begin anew."""
+        sums = self._pop(accelerator)
+        if not sums:
+            return {}
+        ce = sums["cross_entropy"] / max(sums["items"], 1.0)
+        numeric = sums["numeric"] / max(float(objective.denominator(sums["items"], sums["units"])), 1.0)
+        factor = float(objective.factor(torch.tensor(ce, dtype=torch.float64), torch.tensor(numeric, dtype=torch.float64)))
+        rest = sums["rest"] / sums["batches"] / accelerator.num_processes
+        return {
+            "loss": ce + factor * numeric + rest,
+            "loss/cross_entropy": ce,
+            "loss/numeric": numeric,
+            **_shares(sums),
+        }
+
+    def _pop(self, accelerator: Any) -> dict[str, float]:
+        """The sums over processes; they begin anew."""
         sums = {name: float(value) for name, value in self.sums.items()}
         self.sums.clear()
-        shared = ("cross_entropy", "numeric", "mass", "mass_positions")  # each process has a share of these
-        if accelerator.num_processes > 1:
+        shared = ("cross_entropy", "numeric", "rest", "mass", "mass_positions")  # each process has a share of these
+        if sums and accelerator.num_processes > 1:
             # Doubles survive the trip as such: float32 would round the counts of long runs.
             mine = torch.tensor([sums.get(name, 0.0) for name in shared], dtype=torch.float64, device=accelerator.device)
             sums |= dict(zip(shared, accelerator.reduce(mine, "sum").tolist(), strict=True))
-        steps = max(sums["steps"], 1.0)
-        logs = {
-            "loss/cross_entropy": sums["cross_entropy"] / steps,
-            "loss/numeric": sums["numeric"] / steps,
-            "numeric/share": sums["positions"] / max(sums["items"], 1.0),
-        }
-        if sums.get("mass_positions"):
-            logs["numeric/mass"] = sums["mass"] / sums["mass_positions"]
-        return logs
+        return sums
 
 
-def add_parts(logs: dict[str, float], parts: Mapping[bool, Parts], accelerator: Any) -> None:
-    """Add the parts of training (True) or evaluation (False) to a trainer's logs, in place: ``evaluate()`` returns them, too."""
-    training = "loss" in logs
-    if training or "eval_loss" in logs:
-        prefix = "" if training else "eval_"
-        logs.update({f"{prefix}{name}": value for name, value in parts[training].pop(accelerator).items()})
+def _mass(out: ObjectiveOutput, positions: Tensor) -> dict[str, Any]:
+    return {} if out.mass is None else {"mass": out.mass * positions, "mass_positions": positions}
+
+
+def _shares(sums: dict[str, float]) -> dict[str, float]:
+    shares = {"numeric/share": sums["positions"] / max(sums["items"], 1.0)}
+    if sums.get("mass_positions"):
+        shares["numeric/mass"] = sums["mass"] / sums["mass_positions"]
+    return shares
 
 
 def reads_whole_numbers(loss: NumericLoss) -> bool:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from numerate.fused.head import Head
 from numerate.integrations.lazy_logits import find_head
-from numerate.integrations.step import Batch, Counts, Parts, add_parts, aligned, refuse_split_sequences
+from numerate.integrations.step import Batch, Counts, Parts, aligned, check_objective, refuse_split_sequences
 from numerate.losses.rows import divide, wide
 from numerate.objective import NumericObjective, ObjectiveOutput, mean_mass
 
@@ -54,6 +54,7 @@ class NumericSFTTrainer(SFTTrainer):  # type: ignore[misc]
     """
 
     def __init__(self, *args: Any, objective: NumericObjective, **kwargs: Any) -> None:
+        check_objective(objective)
         super().__init__(*args, **kwargs)
         if self.compute_loss_func is not None or self.label_smoother is not None or objective.label_smoothing:
             raise ValueError(
@@ -65,15 +66,15 @@ class NumericSFTTrainer(SFTTrainer):  # type: ignore[misc]
         self.model_accepts_loss_kwargs = True
         self.objective = objective.to(self.args.device)
         self._step_counts: Counts | None = None
-        self._first = True
-        self._parts = {True: Parts(), False: Parts()}  # of training, of evaluation
+        self._left, self._first = 0, True  # micro-batches of the step to come, and whether the next is its first
+        self._training, self._evaluation = Parts(), Parts()
         base = self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
         self._numeric = _NumericForward(base, self.objective)
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
         """Count the step that begins."""
         batches, num_items = super().get_batch_samples(*args, **kwargs)
-        self._step_counts, self._first = (self._count(batches) if batches else None), True
+        self._step_counts, self._left, self._first = (self._count(batches) if batches else None), len(batches), True
         return batches, num_items
 
     def _count(self, batches: list[Batch]) -> Counts:
@@ -85,21 +86,33 @@ class NumericSFTTrainer(SFTTrainer):  # type: ignore[misc]
     ) -> Any:
         """TRL's loss, and the numeric term of the same forward pass."""
         training = self.model.training and torch.is_grad_enabled()
-        known = self._step_counts if training else None
-        counts = self._count([inputs]) if known is None else known
+        in_step = training and self._left > 0
+        counts = self._step_counts if in_step else self._count([inputs])
+        assert counts is not None
         self._numeric.begin(counts)
         result = super().compute_loss(model, inputs, return_outputs=return_outputs, num_items_in_batch=num_items_in_batch)
         loss, outputs = result if return_outputs else (result, None)
         made = self._numeric.take()
-        positions = made.positions
-        self._parts[training].add(made.out, counts, positions, first=self._first or not training)
-        self._first = False
+        if training:
+            self._training.add_step(made.out, counts, made.positions, first=self._first or not in_step)
+            self._left, self._first = max(self._left - 1, 0), False
+        else:
+            self._evaluation.add_batch(made.out, counts, made.positions, self.objective, 0.0)
         loss = loss + made.out.loss * (self.accelerator.num_processes // self.get_tp_size())
         return (loss, outputs) if return_outputs else loss
 
+    def evaluation_loop(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> Any:
+        """TRL's metrics, and our parts of the whole set."""
+        self._evaluation = Parts()
+        output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
+        parts = self._evaluation.of_set(self.accelerator, self.objective)
+        output.metrics.update({f"{metric_key_prefix}_{name}": value for name, value in parts.items() if name != "loss"})
+        return output
+
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """TRL's logs and ours."""
-        add_parts(logs, self._parts, self.accelerator)
+        if "loss" in logs:
+            logs.update(self._training.of_steps(self.accelerator))
         super().log(logs, *args, **kwargs)
 
 
