@@ -113,6 +113,7 @@ SPECIAL_SETTINGS: dict[str, dict[str, Any]] = {
     "dbrx": {"attn_config": {"rope_theta": 10000.0, "clip_qkv": 8.0}},
     "deepseek_ocr2": {"text_config": {"mlp_layer_types": ["dense", "sparse"]}},
     "deepseek_v4": {"mlp_layer_types": ["moe", "moe"]},
+    "encoder-decoder": {"pad_token_id": PAD},
     "emu3": {"vocabulary_map": {"<image>": SPECIAL, "<|extra_200|>": SPECIAL + 1, "<|visual token 000000|>": SPECIAL + 2}},
     "esm": {"vocab_size": VOCAB_SIZE, "mask_token_id": 3, "pad_token_id": PAD},
     "flint": {"mlp_only_layers": []},
@@ -127,7 +128,8 @@ SPECIAL_SETTINGS: dict[str, dict[str, Any]] = {
     "nemo_speechlm": {"audio_config": {"chunk_right_context": 2}},
     "nemotron_h_omni": {"vision_config": {"video_temporal_patch_size": 2}},
     "reformer": {"axial_pos_embds": False, "attn_layers": ["local", "lsh"], "num_buckets": 2},
-    "zamba": {"num_hidden_layers": 3},
+    "xmod": {"default_language": "en_XX"},
+    "zamba": {"num_hidden_layers": 4, "attn_layer_period": 2, "attn_layer_offset": 0},
     "zamba2": {"num_hidden_layers": 2, "layers_block_type": ["linear_attention", "hybrid"]},
 }
 # Set in every configuration that has them: so large a balance of routers shows in gradients.
