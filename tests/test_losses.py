@@ -838,7 +838,7 @@ def test_bad_settings(name: str) -> None:
         ("smmd", {"gram": torch.full((10, 10), torch.nan)}, ValueError, ["gram", "NaN", "expected"]),
         ("emd", {"squash": 0.5}, ValueError, ["squash=0.5", "expected", "> 1"]),
         ("emd", {"sigma": 2.0}, TypeError, ["sigma=2.0", "EMDLoss", "squash"]),
-        ("ntil", {"tau": 0}, ValueError, ["tau=0", "expected", "> 0"]),
+        ("ntil", {"tau": 0}, ValueError, ["tau=0", "expected", ">= 1e-30"]),
         ("ntil", {"sigma": -1}, ValueError, ["sigma=-1", "expected", "> -1"]),
         ("ntil", {"noise": -1}, ValueError, ["noise=-1", "expected", ">= 0"]),
         ("ntil", {"numbers": "ints"}, ValueError, ["numbers='ints'", "'values', 'runs'"]),
