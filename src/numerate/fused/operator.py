@@ -297,13 +297,15 @@ class _Run:
         Also where the numeric rows stand, in the batch and among the rows that are left.
         """
         labels, loss = self.labels, self.objective.numeric_loss
-        targets = loss.targets(
-            labels.ids,
-            weights=labels.weights,
-            position_ids=labels.position_ids,
-            ignore_index=self.objective.ignore_index,
-            compact=True,
-        )
+        # On a CPU the targets themselves take part in autograd; on a GPU only copies of them do.
+        with torch.inference_mode(self.device.type == "cuda"):
+            targets = loss.targets(
+                labels.ids,
+                weights=labels.weights,
+                position_ids=labels.position_ids,
+                ignore_index=self.objective.ignore_index,
+                compact=True,
+            )
         assert targets.rows is not None
         units = loss.units(targets).item() if labels.num_numeric is None else labels.num_numeric
         kept = None if self.kept is None else torch.searchsorted(self.kept, targets.rows)
