@@ -85,7 +85,8 @@ def repeated_rows(labels: Tensor, accelerator: Any) -> Tensor | None:
     if accelerator.num_processes == 1 or not state.end_of_dataloader or state.remainder <= 0:
         return None
     rows = labels.shape[0]
-    return torch.arange(rows, device=labels.device) + accelerator.process_index * rows >= state.remainder
+    repeated: Tensor = torch.arange(rows, device=labels.device) + accelerator.process_index * rows >= state.remainder
+    return repeated
 
 
 def without_repeats(batch: Batch, accelerator: Any) -> dict[str, Any]:
