@@ -95,6 +95,7 @@ def test_a_model_of_another_kind_put_in_place(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:logits of the whole batch will be built. the model is compiled")
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 @pytest.mark.parametrize("name", ["llama", "t5"])
 def test_a_compiled_model(name, tmp_path):
     collect = Collect()
