@@ -22,6 +22,7 @@ from tests.trainers.cases import (
     collate,
     dataset,
     gradients,
+    reference,
     trainer_for,
 )
 from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, Trainer
@@ -91,6 +92,18 @@ def test_a_model_of_another_kind_put_in_place(tmp_path):
     trainer.model = trainer.model_wrapped = LlamaForSequenceClassification(trainer.model.config)
     with pytest.raises(TypeError, match="LlamaForSequenceClassification, which predicts no tokens"):
         trainer.train()
+
+
+@pytest.mark.filterwarnings("ignore:logits of the whole batch will be built. the model is compiled")
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+@pytest.mark.parametrize("name", ["llama", "t5"])
+def test_a_compiled_model(name, tmp_path):
+    collect = Collect()
+    args = arguments(str(tmp_path), 2, torch_compile=True, torch_compile_backend="eager")
+    trainer = trainer_for(build(name), dataset(name, padded=False), args, callbacks=[collect])
+    attach(trainer, Case(name).objective)
+    trainer.train()
+    assert_same(collect.grads, reference(Case(name, padded=False)))
 
 
 # Evaluation

@@ -15,7 +15,7 @@ WAY_OUT = "use objective(logits, labels) within it"
 def base_model(trainer: Trainer) -> nn.Module:
     """The model within a trainer's wrappers, and within a PeftModel."""
     model: nn.Module = trainer.accelerator.unwrap_model(trainer.model, keep_torch_compile=False)
-    return model.getbase_model() if hasattr(model, "getbase_model") else model  # type: ignore[operator]
+    return model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore[operator]
 
 
 def loss_of(model: nn.Module) -> Any:
