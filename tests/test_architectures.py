@@ -18,7 +18,7 @@ REPRESENTATIVE = {
     "LlamaForCausalLM": ("text", "shifted", "fused", False),
     "MixtralForCausalLM": ("text", "shifted", "fused", True),
     "BartForCausalLM": ("text", "aligned", "fused", False),
-    "BertForMaskedLM": ("text", "aligned", "logits", False),
+    "BertForMaskedLM": ("text", "aligned", "fused", False),
     "T5ForConditionalGeneration": ("text", "aligned", "fused", False),
     "Qwen2VLForConditionalGeneration": ("image", "shifted", "fused", False),
 }
