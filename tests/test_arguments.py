@@ -138,7 +138,7 @@ def test_triton_on_a_cpu_is_refused(dtype: torch.dtype) -> None:
     refused(ValueError, ["impl='triton'", "cpu", str(dtype), "expected a CUDA device", "impl='auto'"], call)
 
 
-@pytest.mark.parametrize("text", [".", ",", "-", " -", "(-", ")"])
+@pytest.mark.parametrize("text", [".", ",", "-", " -", "(-"])
 @pytest.mark.parametrize("wrong", [12, 99, -1])
 def test_ids_of_marks_lie_in_the_vocabulary(text: str, wrong: int) -> None:
     texts = {**{str(d): d for d in range(10)}, text: wrong}

@@ -18,6 +18,7 @@ from test_losses import NAMES, NUMBER_LEVEL, grad_of, relative
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning"),  # torch's own
+    pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning"),  # not for sums that are to be exact
     pytest.mark.filterwarnings("ignore:Torchinductor does not support code generation for complex:UserWarning"),
 ]
 

@@ -12,7 +12,7 @@ S of B·T slots. Only the properties that give ``[S]`` tensors cut them to size.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 import torch
@@ -235,7 +235,8 @@ def find_numbers(
     index = look_up(index_table, labels, ignore_index)
     flags = look_up(flag_table, labels, ignore_index)
     spans = _find(index, flags, before(flags), inner, inner, widths, values, numbers=numbers, thousands=thousands)
-    return NumberSpans(**{name: tensor.reshape(shape) for name, tensor in vars(spans).items()})
+    # By fields: torch 2.11 does not trace vars() of a frozen dataclass.
+    return NumberSpans(**{field.name: getattr(spans, field.name).reshape(shape) for field in fields(spans)})
 
 
 def find_numbers_among(
