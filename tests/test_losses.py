@@ -631,6 +631,13 @@ def test_moving_does_not_round(name: str, move: Any) -> None:
 
 
 @every_loss
+def test_buffers_can_be_sent_between_processes(name: str) -> None:
+    """DistributedDataParallel broadcasts the buffers of a model that holds the loss; gloo and NCCL know no 16-bit integers."""
+    known = {torch.bool, torch.uint8, torch.int32, torch.int64, torch.float32, torch.float64}
+    assert {buffer.dtype for buffer in nm.LOSSES[name](VOCABS["marks"]).buffers()} <= known
+
+
+@every_loss
 def test_keeps_out_of_checkpoints(name: str) -> None:
     loss = nm.LOSSES[name](VOCABS["chunks"])
     assert len(loss.state_dict()) == 0

@@ -263,11 +263,11 @@ class NumericVocab:
     @cached_property
     def flag_table(self) -> Tensor:
         """What each token does to numbers around it, as the bits of :mod:`numerate.marks`; for :func:`look_up`."""
-        table = torch.zeros(self.vocab_size + 2, dtype=torch.int16)
+        table = torch.zeros(self.vocab_size + 2, dtype=torch.int32)
         table[torch.tensor(self.closing_ids, dtype=torch.long) + 1] = CLOSES
         if self.marks:
             ids, texts = zip(*self.marks, strict=True)
-            table[torch.tensor(ids) + 1] = torch.tensor([flags_of(text) for text in texts], dtype=torch.int16)
+            table[torch.tensor(ids) + 1] = torch.tensor([flags_of(text) for text in texts], dtype=torch.int32)
         spaced = [token.token_id for token in self.tokens if token.text.startswith(" ") or not self.composes]
         table[torch.tensor(spaced, dtype=torch.long) + 1] |= SPACED
         table[self.token_ids + 1] |= DIGITS
