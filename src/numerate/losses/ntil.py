@@ -230,7 +230,7 @@ class NTILLoss(NumericLoss):
 
     def _whole(self, guess: Tensor, value: Tensor, eps: Tensor) -> Tensor:
         """The error of whole numbers ``[S]``."""
-        return self.alpha * relative_loss(guess, value, eps) + self.beta * magnitude_loss(guess, value, eps)
+        return ntil_loss(torch.zeros_like(guess), guess, value, eps, self.alpha, self.beta, emd_weight=0.0)
 
     def unit_rows(self, targets: Targets) -> Tensor:
         """The first digit of each number."""
