@@ -37,7 +37,19 @@ from rich.progress import Progress
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "numerate"
-HEAVY = ["torch", "torch._dynamo", "numpy", "scipy.stats", "pytest", "transformers", "peft", "accelerate"]
+HEAVY = [
+    "torch",
+    "torch._dynamo",
+    "numpy",
+    "scipy.stats",
+    "pytest",
+    "hypothesis",
+    "transformers",
+    "peft",
+    "accelerate",
+    "lightning",
+    "trl",
+]
 LIMIT = 300  # seconds for a round of tests: several times what the slowest takes
 QUICK = "not compile and not process and not interpreter"  # deselects the tests that compile, launch processes or emulate a GPU
 
@@ -246,7 +258,19 @@ def _child(folder: Path, arguments: list[str], log: Path) -> None:
     try:
         import pytest
 
-        code = int(pytest.main(["-xqpno:cacheprovider", "-n0", "--tb=line", "-W", "ignore:Module already imported", *arguments]))
+        code = int(
+            pytest.main(
+                [
+                    "-xqpno:cacheprovider",
+                    "-n0",
+                    "--tb=line",
+                    "--keep-duplicates",
+                    "-W",
+                    "ignore:Module already imported",
+                    *arguments,
+                ]
+            )
+        )
         used = sys.modules["numerate"].__file__ or ""
         code = code if used.startswith(str(folder)) else 99
     except BaseException:
@@ -256,11 +280,16 @@ def _child(folder: Path, arguments: list[str], log: Path) -> None:
     os._exit(code)
 
 
+def _test(why: str) -> str:
+    return why.partition(" ")[2]
+
+
 class Runner:
     """Run the rounds of tests of one mutant after another, ``jobs`` at a time, each in a copy of its own."""
 
     def __init__(self, jobs: int, scratch: Path) -> None:
         self.free = [scratch / f"copy{i}" / "src" for i in range(jobs)]
+        self.killers: list[str] = []  # tests that killed another mutant: tried first
         for folder in self.free:
             shutil.copytree(ROOT / "src", folder, ignore=shutil.ignore_patterns("__pycache__"))
             compileall.compile_dir(folder, quiet=1)
@@ -273,9 +302,11 @@ class Runner:
             file.write_bytes(mutant.apply((PACKAGE / mutant.module).read_bytes()))
             for compiled in (file.parent / "__pycache__").glob(f"{file.stem}.*.pyc"):
                 compiled.unlink()
+        files = [each for each in arguments if each.startswith("tests/")]
+        first = [test for test in self.killers[-20:] if test.split("::")[0] in files]
         pid = os.fork()
         if pid == 0:
-            _child(folder, arguments, folder.parent / "log.txt")
+            _child(folder, first + arguments, folder.parent / "log.txt")
         self.running[pid] = mutant, number, folder, time.monotonic()
 
     def finished(self) -> tuple[Mutant | None, int, Path, float, str]:
@@ -325,6 +356,7 @@ def run(mutants: list[Mutant], jobs: int, file: Path, results: dict[str, dict[st
                 runner.start(done, folder, rounds[number + 1], number + 1)
                 continue
             runner.free.append(folder)
+            runner.killers = [test for test in runner.killers if test != _test(why)] + [_test(why)] * ("::" in why)
             results[done.key] = {"group": group, **asdict(done), "killed": bool(why), "why": why, "seconds": round(seconds, 1)}
             file.write_text(json.dumps(results, indent=1), encoding="utf-8")
             bar.console.print(f"{'killed  ' if why else 'SURVIVED'} {done.key}", markup=False, highlight=False)
@@ -333,7 +365,7 @@ def run(mutants: list[Mutant], jobs: int, file: Path, results: dict[str, dict[st
 
 def check(results: dict[str, dict[str, Any]]) -> None:
     """Run the tests that killed a mutant on the unchanged code."""
-    killers = {found["why"].split(maxsplit=1)[1] for found in results.values() if "::" in found["why"]}
+    killers = {_test(found["why"]) for found in results.values() if "::" in found["why"]}
     with tempfile.TemporaryDirectory(prefix="mutants-") as scratch:
         runner = Runner(1, Path(scratch))
         runner.start(None, runner.free[0], sorted(killers))
