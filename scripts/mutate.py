@@ -69,6 +69,7 @@ CONTRACT = [
     _tests("losses", "extremes", "arguments", k="not settings or written_out"),
 ]
 TRAINERS = "gradient or evaluat or detach or refus or step or shift or stand or model or lazy"
+RUN = "promises or same_seed or resum or logged or again or goes_on or fit or order or answer or validation or bounds or hash"
 # Pattern of a module -> group, and rounds of tests: the quickest and most telling first.
 TESTS: dict[str, tuple[str, list[list[str]]]] = {
     "losses/smmd.py": ("library", [_tests("smmd"), *_loss("smmd")]),
@@ -104,8 +105,15 @@ TESTS: dict[str, tuple[str, list[list[str]]]] = {
     "evaluation/*.py": ("elsewhere", [_tests("stats", k="by_hand or scipy or law or broken"), _tests("stats")]),
     "config.py": ("elsewhere", [_tests("training", "cli_contract", k="config or hash or check or set or fit")]),
     "records.py": ("elsewhere", [_tests("training", k="files or logged or promises"), _tests("experiment", k="disk or table")]),
-    "training.py": ("elsewhere", [_tests("training"), _tests("cli_contract", k="three or fit or eval")]),
-    "*.py": ("elsewhere", [_tests("experiment", k="not ray and not killed and not workers_end")]),
+    "training.py": ("elsewhere", [_tests("training", k=RUN), _tests("cli_contract", k="three or fit or eval")]),
+    "*.py": (
+        "elsewhere",
+        [
+            _tests(
+                "experiment", k="leaves_report or finished or failing or plans or tun or score or table or ray_replaces or stored"
+            )
+        ],
+    ),
 }
 MODULES = (
     *("losses/*.py", "objective.py", "fused/__init__.py", "fused/head.py", "fused/operator.py", "fused/rows_torch.py"),
