@@ -27,7 +27,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -37,90 +37,71 @@ from rich.progress import Progress
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "numerate"
-HEAVY = [
-    "torch",
-    "torch._dynamo",
-    "numpy",
-    "scipy.stats",
-    "pytest",
-    "hypothesis",
-    "transformers",
-    "peft",
-    "accelerate",
-    "lightning",
-    "trl",
-]
+HEAVY = "torch torch._dynamo scipy.stats pytest hypothesis transformers peft accelerate lightning trl"  # imported once
 LIMIT = 300  # seconds for a round of tests: several times what the slowest takes
 QUICK = "not compile and not process and not interpreter"  # deselects the tests that compile, launch processes or emulate a GPU
 
-
-def _loss(names: str) -> list[list[str]]:
-    """Tests of the losses with these names, then the laws that speak of no loss by name."""
-    k = f"({names} or four_names or bad_setting or certain) and {QUICK}"
-    return [["tests/test_losses.py", "tests/test_extremes.py", "tests/test_released.py", "tests/test_arguments.py", "-k", k]]
+Rounds = list[list[str]]  # of pytest's arguments: the quickest and most telling first
 
 
 def _tests(*files: str, k: str = "") -> list[str]:
     return [*(f"tests/test_{file}.py" for file in files), "-k", f"({k}) and {QUICK}" if k else QUICK]
 
 
-CONTRACT = [
+def _loss(names: str) -> Rounds:
+    """Tests of the losses with these names, and the laws that speak of no loss by name."""
+    return [_tests("losses", "extremes", "released", "arguments", k=f"{names} or four_names or bad_setting or certain")]
+
+
+NO_LOSS_BY_NAME = [
     _tests("losses", k="(smmd or ntil or ntl_was) and (marks or bad or count or reduction)"),
     _tests("losses", "extremes", "arguments", k="not settings or written_out"),
 ]
+FUSED = [_tests("fused"), _tests("arguments", "objective")]
+STATISTICS = [_tests("stats", k="by_hand or scipy or law or broken"), _tests("stats")]
+READING = _tests("spans", k="not random")
 TRAINERS = "gradient or evaluat or detach or refus or step or shift or stand or model or lazy"
 RUN = "promises or same_seed or resum or logged or again or goes_on or fit or order or answer or validation or bounds or hash"
-# Pattern of a module -> group, and rounds of tests: the quickest and most telling first.
-TESTS: dict[str, tuple[str, list[list[str]]]] = {
-    "losses/smmd.py": ("library", [_tests("smmd"), *_loss("smmd")]),
-    "losses/number.py": ("library", [_tests("number"), *_loss("number")]),
-    "losses/ntil.py": ("library", [*_loss("ntil"), _tests("spans", k="ntil")]),
-    "losses/ntl.py": ("library", _loss("ntl")),
-    "losses/emd.py": ("library", _loss("emd")),
-    "losses/soft_target.py": ("library", _loss("soft_label or gaussian or dist2")),
-    "losses/crps.py": ("library", _loss("crps")),
-    "losses/dist2.py": ("library", _loss("dist2")),
-    "losses/gaussian_ce.py": ("library", _loss("gaussian_ce")),
-    "losses/squared_emd.py": ("library", _loss("squared_emd")),
-    "losses/soft_label.py": ("library", _loss("soft_label")),
-    "losses/*.py": ("library", CONTRACT),
-    "objective.py": ("library", [_tests("objective"), _tests("fused", "arguments")]),
-    "fused/*.py": ("library", [_tests("fused"), _tests("arguments", "objective")]),
-    "spans.py": ("library", [_tests("spans", k="not random"), _tests("spans", "numbers", k="random or numbers")]),
-    "lexer.py": (
-        "library",
-        [_tests("spans", k="not random"), _tests("spans", "numbers", "vocab", k="random or numbers or From")],
-    ),
-    "marks.py": ("library", [_tests("spans", k="not random"), _tests("vocab", "numbers", "number")]),
-    "vocab.py": ("library", [_tests("vocab"), _tests("tokenizers", "spans", "arguments", k="not real_tok")]),
-    "integrations/loop.py": ("library", [_tests("loop")]),
-    "integrations/lightning.py": ("library", [_tests("lightning")]),
-    "integrations/trl.py": ("library", [_tests("trl")]),
-    "integrations/alignment.py": ("library", [_tests("attach_models"), _tests("transformers", "trl", k=TRAINERS)]),
-    "integrations/lazy_logits.py": (
-        "library",
-        [_tests("transformers", "attach_trainers", k="lazy or in_place or views"), _tests("transformers", "attach_trainers")],
-    ),
-    "integrations/*.py": ("library", [_tests("transformers"), _tests("attach_trainers", "attach_models")]),
-    "evaluation/*.py": ("elsewhere", [_tests("stats", k="by_hand or scipy or law or broken"), _tests("stats")]),
-    "config.py": ("elsewhere", [_tests("training", "cli_contract", k="config or hash or check or set or fit")]),
-    "records.py": ("elsewhere", [_tests("training", k="files or logged or promises"), _tests("experiment", k="disk or table")]),
-    "training.py": ("elsewhere", [_tests("training", k=RUN), _tests("cli_contract", k="three or fit or eval")]),
-    "*.py": (
-        "elsewhere",
-        [
-            _tests(
-                "experiment", k="leaves_report or finished or failing or plans or tun or score or table or ray_replaces or stored"
-            )
-        ],
-    ),
+GRID = "leaves_report or finished or failing or plans or tun or score or table or ray_replaces or stored"
+# The first pattern that a module fits gives its tests.
+LIBRARY: dict[str, Rounds] = {
+    "losses/smmd.py": [_tests("smmd"), *_loss("smmd")],
+    "losses/number.py": [_tests("number"), *_loss("number")],
+    "losses/ntil.py": [*_loss("ntil"), _tests("spans", k="ntil")],
+    "losses/soft_target.py": _loss("soft_label or gaussian or dist2"),
+    **{f"losses/{name}.py": _loss(name) for name in ("ntl", "emd", "crps", "dist2", "gaussian_ce", "squared_emd", "soft_label")},
+    "losses/*.py": NO_LOSS_BY_NAME,
+    "objective.py": [_tests("objective"), _tests("fused", "arguments")],
+    "fused/[_ho]*.py": FUSED,
+    "fused/rows_torch.py": FUSED,
+    "spans.py": [READING, _tests("spans", "numbers", k="random or numbers")],
+    "lexer.py": [READING, _tests("spans", "numbers", "vocab", k="random or numbers or From")],
+    "marks.py": [READING, _tests("vocab", "numbers", "number")],
+    "vocab.py": [_tests("vocab"), _tests("tokenizers", "spans", "arguments", k="not real_tok")],
+    "integrations/loop.py": [_tests("loop")],
+    "integrations/lightning.py": [_tests("lightning")],
+    "integrations/trl.py": [_tests("trl")],
+    "integrations/alignment.py": [_tests("attach_models"), _tests("transformers", "trl", k=TRAINERS)],
+    "integrations/lazy_logits.py": [
+        _tests("transformers", "attach_trainers", k="lazy or in_place or views"),
+        _tests("transformers", "attach_trainers"),
+    ],
+    "integrations/*.py": [_tests("transformers"), _tests("attach_trainers", "attach_models")],
 }
-MODULES = (
-    *("losses/*.py", "objective.py", "fused/__init__.py", "fused/head.py", "fused/operator.py", "fused/rows_torch.py"),
-    *("spans.py", "lexer.py", "marks.py", "vocab.py", "integrations/*.py"),
-    *("evaluation/intervals.py", "evaluation/paired.py", "evaluation/stats.py"),
-    *("training.py", "experiment.py", "executors.py", "comparison.py", "records.py", "config.py"),
-)
+ELSEWHERE: dict[str, Rounds] = {
+    **{f"evaluation/{name}.py": STATISTICS for name in ("intervals", "paired", "stats")},
+    "config.py": [_tests("training", "cli_contract", k="config or bounds or hash or check or set or fit")],
+    "records.py": [_tests("training", k="files or logged or promises"), _tests("experiment", k="disk or table")],
+    "training.py": [_tests("training", k=RUN), _tests("cli_contract", k="three or fit or eval")],
+    **{f"{name}.py": [_tests("experiment", k=GRID)] for name in ("experiment", "executors", "comparison")},
+}
+
+
+def plan(module: str) -> tuple[str, Rounds]:
+    """A module's group and tests; no tests: it is not mutated."""
+    both = [("library", *each) for each in LIBRARY.items()] + [("elsewhere", *each) for each in ELSEWHERE.items()]
+    return next(((group, rounds) for group, pattern, rounds in both if fnmatch.fnmatch(module, pattern)), ("", []))
+
 
 SWAPS: dict[type[ast.AST], type[ast.AST]] = dict(
     pair
@@ -247,13 +228,10 @@ def mutants_of(file: Path) -> list[Mutant]:
     return list(found.values())
 
 
-def _plan(module: str) -> tuple[str, list[list[str]]]:
-    return next(value for pattern, value in TESTS.items() if fnmatch.fnmatch(module, pattern))
-
-
 def _child(folder: Path, arguments: list[str], log: Path) -> None:
     """Run pytest on a copy in this forked process, which has imported everything but the package. Does not return."""
     os.setsid()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(out, 1), os.dup2(out, 2)
     os.chdir(ROOT)
@@ -336,10 +314,16 @@ class Runner:
                     return mutant, number, folder, seconds, "time-out" if late else self._verdict(status, folder)
             time.sleep(0.05)
 
+    def stop(self) -> None:
+        """End all that runs."""
+        for pid in self.running:
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+
     def _verdict(self, status: int, folder: Path) -> str:
         code = os.waitstatus_to_exitcode(status)
         log = (folder.parent / "log.txt").read_text(errors="replace")
-        if code in (5, 99):
+        if code in (4, 5, 99):
             raise SystemExit(f"No test ran on the copy (status {code}):\n{log[-2000:]}")
         failed = [line for line in log.splitlines() if line.startswith(("FAILED", "ERROR"))]
         return "" if code == 0 else (failed[0].split(" - ")[0] if failed else f"exit status {code}: {log[-1500:]}")
@@ -350,16 +334,18 @@ def run(mutants: list[Mutant], jobs: int, file: Path, results: dict[str, dict[st
     with (
         tempfile.TemporaryDirectory(prefix="mutants-") as scratch,
         Progress(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as bar,
+        ExitStack() as stack,
     ):
         runner, todo = Runner(jobs, Path(scratch)), mutants[::-1]
+        stack.callback(runner.stop)
         task = bar.add_task("mutants", total=len(todo))
         while todo or runner.running:
             while todo and runner.free:
                 mutant, folder = todo.pop(), runner.free.pop()
-                runner.start(mutant, folder, _plan(mutant.module)[1][0], 0)
+                runner.start(mutant, folder, plan(mutant.module)[1][0])
             done, number, folder, seconds, why = runner.finished()
             assert done is not None
-            group, rounds = _plan(done.module)
+            group, rounds = plan(done.module)
             if not why and number + 1 < len(rounds):
                 runner.start(done, folder, rounds[number + 1], number + 1)
                 continue
@@ -393,13 +379,14 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="run the survivors once more")
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
-    for name in HEAVY:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
+    for name in HEAVY.split():
         with suppress(ImportError):
             importlib.import_module(name)
     modules = [
         name
         for name in sorted(str(file.relative_to(PACKAGE)) for file in PACKAGE.rglob("*.py"))
-        if any(fnmatch.fnmatch(name, pattern) for pattern in MODULES) and fnmatch.fnmatch(name, options.only)
+        if plan(name)[1] and fnmatch.fnmatch(name, options.only)
     ]
     drawn = [mutant for module in modules for mutant in mutants_of(PACKAGE / module)]
     console = Console(width=160)
