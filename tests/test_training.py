@@ -37,10 +37,11 @@ def quick(**settings):
     return checked(RunConfig, {**QUICK, **settings})
 
 
-def test_a_run_writes_what_it_promises(tmp_path):
+def test_a_run_writes_what_it_promises(tmp_path, capsys):
     seen = []
     config = quick(loss="smmd", keep_model=True)
     result = run(config, tmp_path, progress=lambda *told: seen.append(told[:3]))
+    assert capsys.readouterr().out == ""  # progress is told, and nothing printed
     assert ("train", 4, 4) in seen
     assert ("evaluate", 12, 12) in seen
     assert json.loads((tmp_path / "result.json").read_text()) == json.loads(json.dumps(plain(result)))
