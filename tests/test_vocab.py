@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -94,6 +95,10 @@ class TestFromTokenizer:
         tokenizer = word_level("7")
         tokenizer.add_tokens([AddedToken("100", normalized=False), AddedToken(" 200", normalized=False)])
         assert NumericVocab.from_tokenizer(tokenizer).texts == ("7", "100", " 200")
+
+    def test_added_tokens_that_say_nothing_of_being_special_are_read(self):
+        tokenizer = SimpleNamespace(get_vocab=lambda: {"7": 0, "8": 1}, added_tokens_decoder={1: "8"})
+        assert NumericVocab.from_tokenizer(tokenizer).texts == ("7", "8")
 
     def test_an_added_token_means_what_it_says(self):
         tokenizer = word_level("7")
