@@ -50,7 +50,7 @@ def _tests(*files: str, k: str = "") -> list[str]:
 
 def _loss(names: str) -> Rounds:
     """Tests of the losses with these names, and the laws that speak of no loss by name."""
-    return [_tests("losses", "extremes", "released", "arguments", k=f"{names} or four_names or no_class or bad_setting or certain")]
+    return [_tests("losses", "extremes", "released", "arguments", k=f"{names} or four_names or no_class or bad_sett or certain")]
 
 
 NO_LOSS_BY_NAME = [
