@@ -100,6 +100,16 @@ def test_counts_that_cannot_be(name: str, count: str, wrong: Any) -> None:
         refused((TypeError, ValueError), [f"{count}={wrong!r}", "expected", "objective.counts(labels)"], call)
 
 
+@pytest.mark.parametrize("kind", [float, torch.tensor], ids=["float", "tensor"])
+@every_loss
+def test_a_count_below_one_divides(name: str, kind: Any) -> None:
+    """Counts are fractions where they were divided by processes or micro-batches, or where weights are small."""
+    objective = nm.NumericObjective(nm.LOSSES[name](VOCAB))
+    one, half = ({"num_items": kind(count), "num_numeric": kind(count)} for count in (1.0, 0.5))
+    for call in (lambda count: objective(LOGITS, LABELS, **count), lambda count: objective.fused(HIDDEN, HEAD, LABELS, **count)):
+        torch.testing.assert_close(call(half).loss, 2 * call(one).loss)
+
+
 @every_loss
 def test_a_count_of_zero_where_there_is_nothing(name: str) -> None:
     """A step without labels counts none; so does one whose weights are all zero."""

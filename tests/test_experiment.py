@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 from numerate.cli import app
 from numerate.comparison import compare_losses
 from numerate.config import RunConfig
-from numerate.executors import run_local, run_ray
+from numerate.executors import _store, run_local, run_ray
 from numerate.experiment import (
     TUNING_SEED,
     cell_folder,
@@ -36,7 +36,7 @@ from numerate.experiment import (
 )
 from numerate.presets import PRESETS
 from numerate.records import read_jsonl, write_json, write_jsonl
-from numerate.training import run
+from numerate.training import RESULT, run
 
 QUICK = {
     "name": "quick",
@@ -89,7 +89,7 @@ def undisturbed(tmp_path_factory):
     assert len(watch.names) == 4
     assert [step for step in watch.steps if step[0] == "train"] == [("train", at, 3) for at in (1, 2, 3)] * 4
     assert report.path.is_file()
-    assert report.sentences[0].startswith("No loss")
+    assert report.sentences[0].startswith("Two seeds cannot tell a loss from luck")
     return folder
 
 
@@ -328,6 +328,14 @@ def test_ray_replaces_workers_that_die(tmp_path, monkeypatch):
     assert not ray.up
 
 
+def test_the_result_of_a_cell_on_a_cluster_is_stored_last(tmp_path, monkeypatch):
+    """A cell counts as finished once it has a result, so nothing may be missing by then."""
+    stored = []
+    monkeypatch.setattr("numerate.executors.write_bytes", lambda path, data: stored.append((path.name, data)))
+    _store(tmp_path, {"curve.jsonl": b"1", RESULT: b"2", "zeros": b"3"})
+    assert stored == [("curve.jsonl", b"1"), ("zeros", b"3"), (RESULT, b"2")]
+
+
 @pytest.mark.slow
 def test_ray_replaces_a_worker_that_is_killed(tmp_path, monkeypatch):
     ray = pytest.importorskip("ray")
@@ -462,12 +470,18 @@ def test_the_seeds_that_count_take_no_part_in_tuning(seeds, tmp_path, monkeypatc
     assert json.loads((tmp_path / "experiment.json").read_text())["cells"] == [cell.hash for cell in counting]
 
 
-def test_errors_are_tuned_downwards(tmp_path):
+@pytest.mark.parametrize(
+    ("headline", "values", "score"),
+    [
+        ("relative_error", (0.5, 0.1, None), -0.5),  # errors are tuned downwards; no answer is the largest error
+        ("exact", (1.0, 0.0, None, 0.5), 0.375),  # no answer scores nothing
+    ],
+)
+def test_the_score_that_is_tuned(tmp_path, headline, values, score):
     trial = RunConfig(task="regression")
-    write_json(cell_folder(tmp_path, trial) / "result.json", {"headline": "relative_error"})
-    rows = [{"measures": {"relative_error": value}} for value in (0.5, 0.1, None)]
-    write_jsonl(cell_folder(tmp_path, trial) / "predictions.jsonl", rows)
-    assert validation_score(tmp_path, trial) == -0.5
+    write_json(cell_folder(tmp_path, trial) / "result.json", {"headline": headline})
+    write_jsonl(cell_folder(tmp_path, trial) / "predictions.jsonl", [{"measures": {headline: value}} for value in values])
+    assert validation_score(tmp_path, trial) == score
 
 
 # The command

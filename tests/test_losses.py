@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
 import pickle
 from dataclasses import replace
 from functools import cache
@@ -317,6 +318,17 @@ def test_one_score_under_four_names() -> None:
     energy = nm.SMMDLoss(vocab, gram="energy", terms="mmd", squash=None)(logits, labels)
     torch.testing.assert_close(energy * 9 / 2, crps)
     torch.testing.assert_close(nm.EMDLoss(vocab)(logits, labels), nm.NTLLoss(vocab, kind="was")(logits, labels))
+
+
+def test_functions_that_no_class_calls() -> None:
+    """Public functions by hand: the classes compute these two in another form."""
+    logits, target, values = torch.tensor([[0.0, 0.0, -40.0]]), torch.tensor([2]), torch.tensor([10.0, 20.0, 40.0])
+    torch.testing.assert_close(nm.losses.crps_loss(logits, target, values), torch.tensor([0.25 * 10 + 20]))
+    emd, guess, value = torch.tensor([2.0, 0.0]), torch.tensor([12.0, 4.0]), torch.tensor([10.0, 5.0])
+    found = nm.losses.ntil_loss(emd, guess, value, torch.zeros(2))
+    torch.testing.assert_close(found, torch.tensor([2 + 0.2 * 2 / 12 + 0.2 * math.log(1.2), 0.2 / 5 + 0.2 * math.log(1.25)]))
+    found = nm.losses.ntil_loss(emd, guess, value, torch.ones(2), alpha=0.5, beta=0.0, emd_weight=3.0)
+    torch.testing.assert_close(found, torch.tensor([6 + 0.5 * 2 / 13, 0.5 / 6]))
 
 
 def test_smmd_terms_add_up() -> None:

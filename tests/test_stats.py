@@ -274,6 +274,13 @@ def test_sign_flips_against_scipy(size: int, whole: bool) -> None:
         assert paired_permutation(a, b) == pytest.approx(expected.pvalue, abs=1e-12)
 
 
+def test_random_sign_flips_by_hand() -> None:
+    sizes = np.arange(1.0, 21.0)
+    balanced, one_way = np.concatenate([sizes, -sizes]), np.tile(sizes, 3)
+    assert paired_permutation(balanced, np.zeros(40), resamples=99) == 1.0  # each draw is as extreme
+    assert paired_permutation(one_way, np.zeros(60), resamples=99) == 0.01  # none but the observed pattern
+
+
 def test_random_sign_flips_against_the_normal_limit() -> None:
     differences = rng(16).normal(0.12, 1, 300)
     limit = 2 * ndtr(-abs(differences.sum()) / math.sqrt((differences**2).sum()))

@@ -37,10 +37,11 @@ def quick(**settings):
     return checked(RunConfig, {**QUICK, **settings})
 
 
-def test_a_run_writes_what_it_promises(tmp_path):
+def test_a_run_writes_what_it_promises(tmp_path, capsys):
     seen = []
     config = quick(loss="smmd", keep_model=True)
     result = run(config, tmp_path, progress=lambda *told: seen.append(told[:3]))
+    assert capsys.readouterr().out == ""  # progress is told, and nothing printed
     assert ("train", 4, 4) in seen
     assert ("evaluate", 12, 12) in seen
     assert json.loads((tmp_path / "result.json").read_text()) == json.loads(json.dumps(plain(result)))
@@ -223,6 +224,28 @@ def test_configuration_files(tmp_path):
         read_yaml(path)
     with pytest.raises(ValueError, match="there is no such file"):
         read_yaml(tmp_path / "none.yaml")
+
+
+LEAST = {
+    **dict.fromkeys(("rank", "steps", "batch_size", "accumulation", "train_examples", "log_every", "save_every"), 1),
+    **dict.fromkeys(("eval_examples", "eval_batch_size", "max_new_tokens"), 1),
+    **dict.fromkeys(("weight", "seed", "warmup", "weight_decay", "samples"), 0),
+    "max_length": 8,
+}
+
+
+def test_bounds_of_settings():
+    numbers = {name for name, field in RunConfig.model_fields.items() if field.metadata}
+    assert numbers == {*LEAST, "learning_rate", "max_grad_norm"}
+    assert RunConfig(**LEAST).model_dump() == RunConfig().model_dump() | LEAST
+    for name, least in LEAST.items():
+        below = least - 1 if isinstance(getattr(RunConfig(**LEAST), name), int) else least - 1e-9
+        with pytest.raises(ValueError, match=name):
+            RunConfig(**{name: below})
+    for name, least in (("learning_rate", 0.0), ("max_grad_norm", 0.0), ("warmup", 1.0)):
+        with pytest.raises(ValueError, match=name):
+            RunConfig(**{name: least})
+    assert RunConfig(learning_rate=1e-9, max_grad_norm=1e-9, warmup=0.999).warmup == 0.999
 
 
 def test_the_hash_is_of_what_decides_the_result():

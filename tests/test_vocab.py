@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from transformers import PreTrainedTokenizerFast
 
 from numerate import NumericVocab, SMMDLoss
+from numerate.vocab import _byte_alphabet
 
 DIGITS = {str(d): d for d in range(10)}
 NOT_NUMBERS = [
@@ -65,6 +67,15 @@ class TestFromTokenizer:
         assert vocab.point_ids == (ids("."),)
         assert vocab.comma_ids == (ids(","),)
 
+    def test_the_byte_alphabet_is_that_of_the_tokenizers(self):
+        text = "".join(
+            map(chr, [*range(0x800), *range(0x1000, 0xD000, 0x1000), 0xFFFD, 0x10000, 0x50000, 0x90000, 0xD0000, 0x10FFFF])
+        )
+        pieces = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(text)
+        alphabet = _byte_alphabet()
+        assert bytes(alphabet[ord(character)] for piece, _ in pieces for character in piece) == text.encode()
+        assert {chr(character) for character in alphabet} == set(pre_tokenizers.ByteLevel.alphabet())
+
     def test_a_label_finds_the_token_that_the_tokenizer_made(self):
         tokenizer = byte_level()
         vocab = NumericVocab.from_tokenizer(tokenizer)
@@ -94,6 +105,10 @@ class TestFromTokenizer:
         tokenizer = word_level("7")
         tokenizer.add_tokens([AddedToken("100", normalized=False), AddedToken(" 200", normalized=False)])
         assert NumericVocab.from_tokenizer(tokenizer).texts == ("7", "100", " 200")
+
+    def test_added_tokens_that_say_nothing_of_being_special_are_read(self):
+        tokenizer = SimpleNamespace(get_vocab=lambda: {"7": 0, "8": 1}, added_tokens_decoder={1: "8"})
+        assert NumericVocab.from_tokenizer(tokenizer).texts == ("7", "8")
 
     def test_an_added_token_means_what_it_says(self):
         tokenizer = word_level("7")
