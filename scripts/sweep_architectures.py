@@ -43,9 +43,10 @@ STATUSES = ("exact", "differs", "refused", "fails", "nothing to compare", "not b
 _ABOUT = """\
 Every language model of transformers {version}, built small from its configuration alone, is trained for one step of three
 micro-batches with `attach`. *Exact*: the gradient of every parameter is the one made by hand from the model's own logits, its
-cross-entropy, its router loss if it has one, and the numeric term; *error* is the largest relative difference, with weights 0 and
-0.3, in float64 where the model runs in it. *Fused*: no logits of the whole batch are built. *Labels* tells whether the model's own
-loss shifts them. *Not built* says nothing of `attach`: the sweep found no small configuration, or no inputs, that the model takes.
+cross-entropy, its router loss if it has one, and the numeric term; *error* is the largest relative difference, with weights 0
+and 0.3, in float64 where the model runs in it. *Fused*: no logits of the whole batch are built. *Labels* tells whether the
+model's own loss shifts them. *Not built* says nothing of `attach`: the sweep found no small configuration, or no inputs, that
+the model takes.
 
     python scripts/sweep_architectures.py --jobs 2 --markdown docs/architectures.md"""
 
