@@ -14,6 +14,7 @@ from tests.trainers.cases import PAD, SMALL, VOCAB, VOCAB_SIZE, Collect, argumen
 from torch import nn
 
 from numerate import LOSSES, NumericObjective
+from numerate.integrations.alignment import agreeing
 from numerate.integrations.transformers import attach, compute_loss_func, shifts_labels
 
 ROWS = 6
@@ -412,3 +413,11 @@ def test_shift_labels(make, accumulation, tmp_path):
     attach(trainer, objective())
     trainer.train()
     assert_same(collect.grads, expected(built(make), [collated(data)], shift=make is git)[0])
+
+
+def test_losses_agree_relative_to_their_size_above_one_and_absolutely_below() -> None:
+    assert agreeing(8.0, {"shifted": 8.0007, "aligned": 9.0}, torch.float32) == ["shifted"]
+    assert agreeing(8.0, {"shifted": 8.0009, "aligned": 9.0}, torch.float32) == []
+    assert agreeing(0.001, {"shifted": 0.00109, "aligned": 9.0}, torch.float32) == ["shifted"]
+    assert agreeing(0.001, {"shifted": 0.00111, "aligned": 9.0}, torch.float32) == []
+    assert agreeing(8.0, {"shifted": 8.1, "aligned": 9.0}, torch.bfloat16) == ["shifted"]

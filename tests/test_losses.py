@@ -643,6 +643,16 @@ def test_moving_does_not_round(name: str, move: Any) -> None:
 
 
 @every_loss
+def test_absent_labels_are_minus_one_hundred_unless_said(name: str) -> None:
+    vocab = nm.NumericVocab.from_texts({str(d): 96 + d for d in range(10)}, vocab_size=110)  # 100 is the digit 4
+    loss, labels = nm.LOSSES[name](vocab), torch.tensor([[100, -100, 101, 0]])
+    logits = random_logits(labels, vocab)
+    assert int(loss.count(labels)) == 2
+    assert bool(loss(logits, labels, reduction="none")[0, 0] != 0)
+    assert int(nm.NumericObjective(loss).counts(labels)[0]) == 3
+
+
+@every_loss
 def test_buffers_can_be_sent_between_processes(name: str) -> None:
     """DistributedDataParallel broadcasts the buffers of a model that holds the loss; gloo and NCCL know no 16-bit integers."""
     known = {torch.bool, torch.uint8, torch.int32, torch.int64, torch.float32, torch.float64}

@@ -16,7 +16,7 @@ from torch import Tensor
 import numerate as nm
 from conftest import CHUNKS, MARKS, TEXTS, VOCABS, certain, encode, encode_batch, random_logits
 from numerate.reference_numbers import numbers_reference
-from numerate.spans import find_numbers, find_numbers_among
+from numerate.spans import find_numbers, find_numbers_among, sum_by, sum_segments
 
 CHUNK_VOCAB, MARK_VOCAB = VOCABS["chunks"], VOCABS["marks"]
 
@@ -494,3 +494,17 @@ def test_ntil_of_400_digits_is_of_the_size_of_its_digits() -> None:
     labels = torch.tensor(encode("7" * 400, MARKS))
     wrong = certain(torch.tensor(encode("8" + "7" * 399, MARKS)), MARK_VOCAB.vocab_size)
     assert 0 < float(nm.LOSSES["ntil"](MARK_VOCAB)(wrong, labels)) < 1
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (4, 2)], ids=str)
+@pytest.mark.parametrize("group", [[0, 0, 1, 2, 2, 2], [-1, 0, -1, 0, 1, -1], [-1] * 6, [1, 1, -1, 4, 4, -1]], ids=str)
+def test_sums_by_segments_equal_sums_by_index(group: list[int], shape: tuple[int, ...]) -> None:
+    amounts = torch.randn((6, *shape), generator=torch.Generator().manual_seed(0), dtype=torch.float64).requires_grad_()
+    groups, upstream = torch.tensor(group), torch.randn((5, *shape), dtype=torch.float64)
+    with torch.no_grad():
+        amounts[groups < 0] += float("nan")  # what belongs to no group may be anything
+    results = [sum_function(groups, amounts, 5) for sum_function in (sum_segments, sum_by)]
+    torch.testing.assert_close(*results)
+    (grad,) = torch.autograd.grad(results[0], amounts, upstream)
+    expected = torch.where((groups < 0).view(-1, *[1] * len(shape)), 0.0, upstream[groups.clamp_min(0)])
+    torch.testing.assert_close(grad, expected)

@@ -752,6 +752,7 @@ TWO_BY_TWO: Any = [[1.0, 3.0], [1.0, 0.0]]
         ([1j, 2j], TypeError, "is a list that is no array of numbers"),
         ([[1.0, 2.0], [math.nan, 1.0]], ValueError, r"holds nan \(seed 1, example 0\): .* Score what has no answer"),
         ([1.0, -INF], ValueError, r"holds -inf \(seed 0, example 1\)"),
+        ([1.0, -INF, 2.0, math.nan], ValueError, r"holds -inf \(seed 0, example 1\)"),  # the first of them
     ],
 )
 def test_broken_measures(values: Any, error: type[Exception], message: str) -> None:

@@ -196,13 +196,17 @@ def sum_by(group: Tensor, amounts: Tensor, size: int) -> Tensor:
     Groups follow one another: they never fall, but for -1, which is left out.
     """
     if amounts.device.type == "cuda" and amounts.is_floating_point():
-        # Segments are added in the same order every time, which index_add does not promise there.
-        amounts = torch.where((group < 0).view(-1, *[1] * (amounts.dim() - 1)), 0.0, amounts)
-        begins = torch.searchsorted(group.cummax(0).values, torch.arange(size + 1, device=group.device))
-        return torch.segment_reduce(amounts, "sum", offsets=begins, unsafe=True)
+        return sum_segments(group, amounts, size)
     # One spare slot takes what belongs to no group: a mask without a data-dependent shape.
     slots = amounts.new_zeros((size + 1, *amounts.shape[1:]))
     return slots.index_add(0, torch.where(group < 0, size, group), amounts)[:size]
+
+
+def sum_segments(group: Tensor, amounts: Tensor, size: int) -> Tensor:
+    """:func:`sum_by` in the same order every time on a GPU too, which ``index_add`` does not promise there."""
+    amounts = torch.where((group < 0).view(-1, *[1] * (amounts.dim() - 1)), 0.0, amounts)
+    begins = torch.searchsorted(group.cummax(0).values, torch.arange(size + 1, device=group.device))
+    return torch.segment_reduce(amounts, "sum", offsets=begins, unsafe=True)
 
 
 def put_by(group: Tensor, amounts: Tensor, size: int) -> Tensor:
