@@ -159,7 +159,9 @@ class _Run:
         self.gain = 2.0 ** round(math.log2(max(1, ids.shape[0]))) if hidden.dtype == torch.float16 else 1.0
         self.share = self._scalar(self.gain, self.items)
         self.chunks = chunks(ids.shape[0], plan.chunk)
-        self.by_softmax: Tensor | None = None
+        columns = objective.numeric_loss.columns
+        self.padded_columns = F.pad(columns, (0, -columns.shape[0] % 8))  # matrix units want multiples of 8
+        self.by_softmax: Tensor | None = None  # [R], how much of the softmax the numeric term adds to a row's gradient
         self.d_hidden: Tensor | None = None
         self.d_weight: Tensor | None = None
         self.d_bias = torch.zeros_like(head.bias, dtype=self.dtype) if wanted[2] and head.bias is not None else None
@@ -173,13 +175,13 @@ class _Run:
         objective, loss = self.objective, self.objective.numeric_loss
         seen: rows_torch.RowSums | None = None
         ce: Tensor | None = None
-        if loss.uses_lse or (objective.scale == "match_ce" and len(self.chunks) > 1):
+        if loss.uses_rest or (objective.scale == "match_ce" and len(self.chunks) > 1):
             # What the numeric gradient waits for must be known before the first gradient is written.
             seen = self._row_sums()
             ce = divide(seen.nll.sum(), self.items)
         side = SideStream(self.device)
         products = self._products()
-        early = None if loss.uses_lse or not self.chunks else self._pass_chunk(*next(products))
+        early = None if loss.uses_rest or not self.chunks else self._pass_chunk(*next(products))
         # Whole numbers take the CPU long to read.
         head_early = early is not None and self.needs_grad and loss.level == "number"
         if early is not None and head_early:
@@ -229,7 +231,7 @@ class _Run:
             total, dz = replayed_gradient(loss, z, targets, packed)
             return total, dz
         above, rest = z, None
-        if loss.uses_lse:  # a shift of a row's logits changes no loss, and near 0 less is rounded away
+        if loss.uses_rest:  # a shift of a row's logits changes no loss, and near 0 less is rounded away
             assert seen is not None and seen.log_rest is not None
             above, rest = z - seen.top[self.numeric_rows, None], seen.log_rest[self.numeric_rows].double()
             rest = rest.clamp_min(torch.finfo(z.dtype).min)
@@ -259,9 +261,11 @@ class _Run:
         return _Passed(chunk, logits, self.plan.row_pass(*arguments, write=self.needs_grad))
 
     def _row_sums(self) -> rows_torch.RowSums:
-        """Sums over all rows, those of the tokens that the numeric loss does not read among them, and no gradient."""
-        without = torch.zeros(self.head.weight.shape[0], dtype=torch.bool, device=self.device)
-        without[self.objective.numeric_loss.columns] = True
+        """Sums over all rows and, where the numeric loss asks for it, over the tokens it does not read; no gradient."""
+        without: Tensor | None = None
+        if self.objective.numeric_loss.uses_rest:
+            without = torch.zeros(self.head.weight.shape[0], dtype=torch.bool, device=self.device)
+            without[self.objective.numeric_loss.columns] = True
         parts = []
         for chunk, logits in self._products():
             arguments = (logits, self.targets_of_rows[chunk], self.share, None, self.head)
@@ -336,8 +340,7 @@ class _Run:
     def _numeric_logits(self) -> Tensor:
         """``z [P, N]``, rounded as the chunks' logits are: a softmax over both must not find two values of one logit."""
         columns = self.objective.numeric_loss.columns
-        padded = F.pad(columns, (0, -columns.shape[0] % 8))  # matrix units want multiples of 8
-        raw = take(self.h, self.padded_rows) @ take(self.head.weight, padded).T
+        raw = take(self.h, self.padded_rows) @ take(self.head.weight, self.padded_columns).T
         return self.head.shaped(raw[:, : columns.shape[0]].to(self.dtype), columns).contiguous()
 
     def _join(self, passed: _Passed, z: Tensor, dz: Tensor, rows: Tensor, numeric_share: Tensor) -> None:
@@ -381,8 +384,7 @@ class _Run:
         if self.d_weight is None:
             return
         columns = self.objective.numeric_loss.columns
-        padded = F.pad(columns, (0, -columns.shape[0] % 8))  # matrix units want multiples of 8
-        again = mm_wide(passed.grad.index_select(1, padded).T, self.h[passed.chunk])[: columns.shape[0]]
+        again = mm_wide(passed.grad.index_select(1, self.padded_columns).T, self.h[passed.chunk])[: columns.shape[0]]
         self.d_weight[columns] = again.to(self.d_weight.dtype)
 
     def _finish(self) -> None:

@@ -184,7 +184,7 @@ class _NumericForward:
             log_p = nn.functional.pad(log_p, (0, labels.shape[1] - log_p.shape[1]))
         # A label's logit less its log-probability is the log-sum-exp of its row.
         lse = z.gather(1, targets.index[:, None])[:, 0] - log_p.flatten().index_select(0, targets.rows).to(z.dtype)
-        total = loss.per_row(z, rest_of(z, lse) if loss.uses_lse else None, targets).sum()
+        total = loss.per_row(z, rest_of(z, lse) if loss.uses_rest else None, targets).sum()
         term = divide(total, objective.denominator(self.counts.items, self.counts.units))
         ce = divide(-output.log_probs.detach().sum(), self.counts.items)
         mass = mean_mass(loss, z.detach(), lse.detach(), targets)

@@ -240,7 +240,7 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
     def select(self, logits: Tensor, targets: Targets) -> tuple[Tensor, Tensor | None]:
         """``z [P, N]`` and, where the loss asks for it, ``rest [P]``."""
         flat = logits.reshape(-1, logits.shape[-1])
-        rest = rest_of_rows(take(flat, targets.rows), self.columns, targets.counts) if self.uses_lse else None
+        rest = rest_of_rows(take(flat, targets.rows), self.columns, targets.counts) if self.uses_rest else None
         return self.select_columns(flat, targets), rest
 
     def select_columns(self, flat: Tensor, targets: Targets) -> Tensor:
@@ -299,7 +299,7 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
     # Mass outside the numeric tokens
 
     @property
-    def uses_lse(self) -> bool:
+    def uses_rest(self) -> bool:
         """Whether the loss needs the log-sum-exp of the tokens that it does not read."""
         return self.outside == "penalize"
 

@@ -41,7 +41,7 @@ class Referred(NamedTuple):
 
 @dataclass(frozen=True)
 class Grounding(Task):
-    """Where is the shape that an expression means: «the small red circle to the left of the blue square».
+    """Where is the shape that an expression means: 'the small red circle to the left of the blue square'.
 
     Extrapolation has 1 to 6 shapes more than training has at most, and each is smaller than any of training.
 

@@ -140,7 +140,7 @@ class MathVision(Task):
         They may be in ``data/`` of that folder. Images lie beside the file or one folder up, where the column ``image`` says
         (``images/1.jpg``). MathVista's columns are ``question``, ``image``, ``choices``, ``unit``, ``precision``, ``answer``
         and ``answer_type``; those of MathVision are ``question``, ``options``, ``image`` and ``answer``. A row that stands in
-        two files counts once. All rows are ``interpolate``, unless the file's name begins with «train».
+        two files counts once. All rows are ``interpolate``, unless the file's name begins with "train".
         """
         places = [path, path / "data"] if path.is_dir() else []
         files = sorted(file for place in places for file in place.glob("t*.json*")) if places else [path]
@@ -257,7 +257,7 @@ def _text(output: str, answer: str) -> str | None:
 
 
 def _said(output: str) -> str:
-    r"""The last ``\boxed{}`` of an output, or the line after its last «answer:» or «answer is», or all of it."""
+    r"""The last ``\boxed{}`` of an output, or the line after its last "answer:" or "answer is", or all of it."""
     boxed = _BOXED.findall(output)
     return (boxed[-1] if boxed else _ANSWER.split(output)[-1].strip().partition("\n")[0]).strip()
 

@@ -127,7 +127,7 @@ class SceneText(Task):
         """The folder of ICDAR 2015, Total-Text or CTW1500, images and annotations below it as they were unpacked.
 
         ICDAR 2015: ``gt_img_1.txt`` for ``img_1.jpg``. Total-Text: ``poly_gt_img11.txt`` for ``img11.jpg``. CTW1500: ``0001.xml``
-        for ``0001.jpg`` and ``0001001.txt`` for ``1001.jpg``. Pictures below a folder with «train» in its name are for training;
+        for ``0001.jpg`` and ``0001001.txt`` for ``1001.jpg``. Pictures below a folder with "train" in its name are for training;
         all others are ``interpolate``. Words marked unreadable (``###``, ``#``) are not in the answer. A polygon of more
         than four corners gives the smallest rectangle around it, turned as fits best, or its box.
         """
