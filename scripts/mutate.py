@@ -323,6 +323,8 @@ class Runner:
     def _verdict(self, status: int, folder: Path) -> str:
         code = os.waitstatus_to_exitcode(status)
         log = (folder.parent / "log.txt").read_text(errors="replace")
+        if code == 4 and "while loading conftest" in log:
+            return "the fixtures cannot be built"
         if code in (4, 5, 99):
             raise SystemExit(f"No test ran on the copy (status {code}):\n{log[-2000:]}")
         failed = [line for line in log.splitlines() if line.startswith(("FAILED", "ERROR"))]
