@@ -19,6 +19,7 @@ import importlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import sys
@@ -328,7 +329,9 @@ class Runner:
         if code in (4, 5, 99):
             raise SystemExit(f"No test ran on the copy (status {code}):\n{log[-2000:]}")
         failed = [line for line in log.splitlines() if line.startswith(("FAILED", "ERROR"))]
-        return "" if code == 0 else (failed[0].split(" - ")[0] if failed else f"exit status {code}: {log[-1500:]}")
+        # A line is "FAILED test[parameters] - message", and parameters may hold " - " too.
+        named = [re.split(r"(?<=\]) - | - (?![^\[]*\])", line)[0] for line in failed]
+        return "" if code == 0 else (named[0] if named else f"exit status {code}: {log[-1500:]}")
 
 
 def run(mutants: list[Mutant], jobs: int, file: Path, results: dict[str, dict[str, Any]], console: Console) -> None:
