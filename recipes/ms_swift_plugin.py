@@ -70,7 +70,7 @@ class NumericLoss(BaseLoss):
         training = trainer.model.training and torch.is_grad_enabled()
         counts = self.counts if training and self.counts is not None else self.count([{"labels": labels}])
         aligned = shifted(labels).to(outputs.logits.device)
-        out = self.objective(outputs.logits, aligned, num_items=counts.items, num_numeric=counts.units)
+        out = self.objective(outputs.logits, aligned, num_items=counts.items, num_units=counts.units)
         # Each micro-batch has a share of the step's parts; what is logged is their mean.
         shares = processes * (trainer.current_gradient_accumulation_steps if training else 1)
         metrics = trainer.custom_metrics["train" if training else "eval"]

@@ -3,7 +3,7 @@
     python scripts/false_alarms.py            # about four minutes on one core; prints the tables of docs/statistics.md
 
 Two losses are drawn without a difference (or with one), S seeds x E examples, and compared as ``compare`` of the library
-does. "Before" is the test without the terms in g and f of ``numerate.evaluation.intervals``, whose error over seeds was 0 where
+does. "Before" is the test without the terms in g and f of ``numerate.lab.stats.intervals``, whose error over seeds was 0 where
 the seeds' means were equal. A few comparisons of every scenario are checked against ``compare`` itself.
 """
 
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from numerate.evaluation.stats import compare
+from numerate.lab.stats import compare
 
 Array = NDArray[np.float32]
 SEEDS, EXAMPLES = (2, 3, 4, 5, 8, 10), (10, 20, 43, 100, 300, 1319)

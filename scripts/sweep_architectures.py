@@ -33,8 +33,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 import transformers
-from tests.trainers.architectures import Architecture, architectures
-from tests.trainers.sweep import Verdict, check
+from tests.integrations.trainers.architectures import Architecture, architectures
+from tests.integrations.trainers.sweep import Verdict, check
 
 SECONDS, GIBIBYTES = 30, 8  # of processor time and memory for a model; ten times as long by the clock
 STATUSES = ("exact", "differs", "refused", "fails", "nothing to compare", "not built")

@@ -4,7 +4,7 @@
 #
 #     sudo PYTHON=.venv/bin/python scripts/two_machines.sh [CASE..]
 #
-# CASE is model:loss:normalize:padded, see tests/trainers/cases.py. Exit status 0: the gradients are the same.
+# CASE is model:loss:normalize:padded, see tests/integrations/trainers/cases.py. Exit status 0: the gradients are the same.
 set -euo pipefail
 
 asked=${PYTHON:-python}
@@ -47,7 +47,7 @@ launch() {
     PYTHONPATH=src:. GLOO_SOCKET_IFNAME=eth0 OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES="" exec ip netns exec "${machines[$1]}" \
         "$PYTHON" -m accelerate.commands.launch --multi_gpu --num_machines 2 --num_processes 2 --machine_rank "$1" \
         --main_process_ip "${addresses[0]}" --main_process_port "$port" --mixed_precision no --dynamo_backend no \
-        tests/trainers/cases.py "${@:2}" --check
+        tests/integrations/trainers/cases.py "${@:2}" --check
 }
 for rank in 0 1; do
     launch "$rank" "$@" >"$logs/$rank" 2>&1 &

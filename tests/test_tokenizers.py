@@ -16,7 +16,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from conftest import shared_tokenizers
 from numerate import NumericVocab, tokenizers
-from numerate.models import load_model, load_reader
+from numerate.lab.models import load_model, load_reader
 from numerate.tokenizers import PACKAGED, load_tokenizer, packaged_file
 
 SENTENCE = "It is 12345.678, -7 and 1,000"

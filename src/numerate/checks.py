@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from numerate.messages import check_choice, check_number, choices, nearest, one_line
+from numerate.messages import check_choice, check_number, check_settings, choices, nearest, one_line
 
 __all__ = [
     "check_choice",
@@ -17,6 +17,7 @@ __all__ = [
     "check_labels",
     "check_logits",
     "check_number",
+    "check_settings",
     "check_tensor",
     "check_weights",
     "choices",
@@ -48,7 +49,7 @@ def check_count(name: str, count: Any, own: Callable[[], Tensor]) -> None:
     """
     if torch.compiler.is_compiling() or (isinstance(count, Tensor) and count.device.type != "cpu"):
         return
-    remedy = "the sum of objective.counts(labels) over the batches of the step"
+    remedy = "the sum of objective.count(labels) over the batches of the step"
     try:
         number = check_number(name, count, least=0.0)
     except (TypeError, ValueError) as error:
@@ -57,21 +58,23 @@ def check_count(name: str, count: Any, own: Callable[[], Tensor]) -> None:
         raise ValueError(f"{name}={count!r}, but this batch alone counts {float(mine):g}: expected {remedy}.")
 
 
-def check_weights(weights: Any, labels: Tensor) -> None:
-    """Raise unless ``weights`` is a tensor of one finite number >= 0 for each label."""
-    check_tensor("weights", weights, "of the shape of labels")
-    if weights.shape != labels.shape:
+def check_weights(position_weights: Any, labels: Tensor) -> None:
+    """Raise unless ``position_weights`` is a tensor of one finite number >= 0 for each label."""
+    check_tensor("position_weights", position_weights, "of the shape of labels")
+    if position_weights.shape != labels.shape:
         raise ValueError(
-            f"weights has shape {tuple(weights.shape)} and labels {tuple(labels.shape)}: expected one weight per label."
+            f"position_weights has shape {tuple(position_weights.shape)} and labels {tuple(labels.shape)}: expected one "
+            "weight per label."
         )
     if torch.compiler.is_compiling():
         return
-    wrong = ~((weights >= 0) & (weights < float("inf")))
-    if weights.device.type != "cpu":  # without waiting for the device
-        torch._assert_async(~wrong.any(), "weights holds NaN, inf or a number below 0: expected finite weights >= 0")
+    wrong = ~((position_weights >= 0) & (position_weights < float("inf")))
+    if position_weights.device.type != "cpu":  # without waiting for the device
+        torch._assert_async(~wrong.any(), "position_weights holds NaN, inf or a number below 0: expected finite weights >= 0")
     elif bool(wrong.any()):
         raise ValueError(
-            f"weights holds {float(weights[wrong][0]):g}: expected finite weights >= 0; use 0 for positions that do not count."
+            f"position_weights holds {float(position_weights[wrong][0]):g}: expected finite weights >= 0; "
+            "use 0 for positions that do not count."
         )
 
 

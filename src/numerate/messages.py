@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 
@@ -28,6 +28,15 @@ def check_choice(name: str, value: Any, allowed: Sequence[Any]) -> None:
     if not any(isinstance(value, type(choice)) and value == choice for choice in allowed):
         listed = ", ".join(repr(choice) for choice in allowed)
         raise ValueError(f"{name}={value!r} is not known: expected one of {listed}.{nearest(value, map(str, allowed))}")
+
+
+def check_settings(owner: str, settings: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Raise for the first of ``settings`` that ``owner`` does not know."""
+    known = list(known)
+    for name, value in settings.items():
+        if name not in known:
+            expected = f"expected one of {', '.join(known) or 'none'}.{nearest(name, known)}"
+            raise TypeError(f"{name}={value!r} is not a setting of {owner}: {expected}")
 
 
 def check_number(

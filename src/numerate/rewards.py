@@ -30,9 +30,9 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Literal, TypeVar
 
+from numerate.answers.extract import Box, as_fraction, box, clock_time, last_number
+from numerate.answers.metrics import signed_log10
 from numerate.checks import check_choice, check_number, choices, nearest
-from numerate.evaluation.extract import Box, as_fraction, box, clock_time, last_number
-from numerate.evaluation.metrics import signed_log10
 
 Form = Literal["iou", "giou"]
 RewardFunction = Callable[..., list[float]]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from numerate.bench.fused import FusedBench, FusedCase, FusedCost
-from numerate.pictures import figure_for
+from numerate.plotting import figure_for
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

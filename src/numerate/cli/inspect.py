@@ -37,7 +37,7 @@ def inspect(
     from rich.text import Text
 
     from numerate.inspection import EXAMPLES, inspect_tokenizer
-    from numerate.pictures import plot_loss
+    from numerate.plotting import plot_loss
 
     console = Console(highlight=False)
     with console.status("reading the tokenizer"):

@@ -61,7 +61,7 @@ def merged(values: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]
 
 def task_types(*names: str, prefix: str = "") -> dict[str, Any]:
     """Types of the settings of these tasks."""
-    from numerate.tasks import TASKS
+    from numerate.lab.tasks import TASKS
 
     found: dict[str, Any] = {}
     for name in names:
@@ -73,7 +73,7 @@ def task_types(*names: str, prefix: str = "") -> dict[str, Any]:
 
 def run_types(*tasks: str) -> dict[str, Any]:
     """Types of the settings of a run, and of its task."""
-    from numerate.config import RunConfig
+    from numerate.lab.config import RunConfig
 
     hints = get_type_hints(RunConfig)
     return {name: hints[name] for name in RunConfig.model_fields} | task_types(*tasks, prefix="task_settings.")

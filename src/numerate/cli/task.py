@@ -11,8 +11,8 @@ from numerate.cli.app import app
 from numerate.cli.settings import parse_settings, task_types
 
 if TYPE_CHECKING:
-    from numerate.tasks import Task
-    from numerate.tasks.base import Split
+    from numerate.lab.tasks import Task
+    from numerate.lab.tasks.base import Split
 
 
 TASK_NAMES = "arithmetic, word_problems, clock, charts, grounding, scene_text, math_vision, regression"
@@ -45,7 +45,7 @@ def task(
     for note in made.notes:
         console.print(Text(note), style="yellow")
     if preview is not None:
-        from numerate.tasks.drawing import contact_sheet
+        from numerate.lab.tasks.drawing import contact_sheet
 
         examples = made.examples(_split(split), n or 16, seed)
         if examples[0].image is None:
@@ -66,7 +66,7 @@ def task(
 
 def make_task(name: str, settings: list[str], data: Path | None, target: str | None, skip_bad: bool) -> Task:
     """The task of these options."""
-    from numerate.tasks import TASKS
+    from numerate.lab.tasks import TASKS
 
     chosen = parse_settings(settings, task_types(name))
     if target is not None:

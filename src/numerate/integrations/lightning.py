@@ -97,7 +97,7 @@ class StepDataLoader(DataLoader[Any]):
 
 
 def step_counts(module: Any, batch: MutableMapping[str, Any], batch_idx: int) -> dict[str, Tensor]:
-    """``num_items`` and ``num_numeric`` for ``objective(..)`` or ``objective.fused(..)`` in ``training_step``.
+    """``num_items`` and ``num_units`` for ``objective(..)`` or ``objective.fused(..)`` in ``training_step``.
 
     Takes what a :class:`StepDataLoader` left in the batch out of it. The parts of the objective's output are scaled like its
     loss: their average over a step's batches and processes, which is what ``self.log`` makes, is the step's.
@@ -122,5 +122,5 @@ def step_counts(module: Any, batch: MutableMapping[str, Any], batch_idx: int) ->
     # The Trainer may end an epoch, and with it a step, before the loader does.
     left = trainer.num_training_batches - (batch_idx - batch_idx % accumulate)
     mean = step.counts[: min(left, accumulate)].sum(0) / accumulate
-    num_items, num_numeric = strategy.reduce(mean, reduce_op="mean")
-    return {"num_items": num_items, "num_numeric": num_numeric}
+    num_items, num_units = strategy.reduce(mean, reduce_op="mean")
+    return {"num_items": num_items, "num_units": num_units}

@@ -94,14 +94,14 @@ class Step:
 
     Attributes:
         num_items: label tokens of the step.
-        num_numeric: numeric positions of the step, or numbers for a loss that reads whole ones.
+        num_units: numeric positions of the step, or numbers for a loss that reads whole ones.
         trained: micro-batches that are done.
     """
 
     def __init__(self, engine: _Engine, objective: NumericObjective, batches: list[Batch], *, shift: bool) -> None:
         self._engine, self._objective, self._batches, self._shift = engine, objective, batches, shift
         counts = Counts.of(objective, batches, shift=shift).over(engine, copies=1)
-        self.num_items, self.num_numeric = counts.items, counts.units
+        self.num_items, self.num_units = counts.items, counts.units
         self.trained = 0
         self._labels: tuple[Tensor, Tensor | None] | None = None  # of the micro-batch at hand, and where documents begin
         self._used = False
@@ -137,8 +137,10 @@ class Step:
 
     def fused(self, hidden: Tensor, weight: Tensor, bias: Tensor | None = None, **options: Any) -> ObjectiveOutput:
         """The same of hidden states ``[.., T, H]`` and a head, as in ``NumericObjective.fused``, whose options it takes."""
-        if "weights" in options:
-            raise TypeError("weights is not an option of step.fused: the counts of the step know nothing of it; leave it out.")
+        if "position_weights" in options:
+            raise TypeError(
+                "position_weights is not an option of step.fused: the counts of the step know nothing of it; leave it out."
+            )
         return self._scaled(self._objective.fused(hidden, weight, bias=bias, **self._settings(hidden), **options))
 
     def _settings(self, scores: Tensor) -> dict[str, Any]:
@@ -148,7 +150,7 @@ class Step:
         self._used = True
         labels, positions = self._labels
         moved = None if positions is None else positions.to(scores.device)
-        counts = {"num_items": self.num_items, "num_numeric": self.num_numeric}
+        counts = {"num_items": self.num_items, "num_units": self.num_units}
         return {"labels": labels.to(scores.device), "position_ids": moved, **counts}
 
     def _scaled(self, out: ObjectiveOutput) -> ObjectiveOutput:

@@ -55,7 +55,7 @@ class Counts:
         sums = []
         for batch in batches:
             labels, positions = aligned(batch, shift=shift, ignore_index=objective.ignore_index)
-            items, units = objective.counts(labels, position_ids=positions)
+            items, units = objective.count(labels, position_ids=positions)
             sums.append(torch.stack([items.double(), units.double(), numeric_positions(objective, labels).double()]))
         return cls(*torch.stack(sums).sum(0))
 

@@ -430,7 +430,7 @@ class Attachment:
         if shift is None:
             shift = self.shift and targets.shape[-1] == labels.shape[-1]
         options: dict[str, Any] = {"position_ids": document_positions(run.batch, targets, shift=shift), "with_mass": True}
-        options |= {"num_items": run.counts.items, "num_numeric": run.counts.units}
+        options |= {"num_items": run.counts.items, "num_units": run.counts.units}
         if isinstance(logits, LazyLogits):
             run.made = logits.objective(self.objective, targets, **options)
         else:

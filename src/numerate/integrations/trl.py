@@ -17,11 +17,12 @@ import torch
 from packaging.version import Version
 from torch import Tensor, nn
 
-from numerate.fused.head import Head
 from numerate.integrations.lazy_logits import find_head
 from numerate.integrations.step import Batch, Counts, Parts, aligned, check_objective, refuse_split_sequences, without_repeats
 from numerate.losses.rows import divide, rest_of, wide
-from numerate.objective import NumericObjective, ObjectiveOutput, mean_mass
+from numerate.objective import NumericObjective, ObjectiveOutput
+from numerate.objective.head import Head
+from numerate.objective.objective import mean_mass
 
 _OLDEST, _TOO_NEW = "1.16", "1.17"
 if not Version(_OLDEST) <= Version(version("trl")) < Version(_TOO_NEW):
@@ -190,7 +191,7 @@ class _NumericForward:
         mass = mean_mass(loss, z.detach(), lse.detach(), targets)
         weighed = objective.factor(ce, term) * term
         parts = ObjectiveOutput(weighed, ce, term.detach(), self.counts.items, self.counts.units, mass)
-        digits = targets.slots if targets.counts is None else targets.counts.sum()
+        digits = targets.slots if targets.mask is None else targets.mask.sum()
         return _Made(parts, torch.as_tensor(digits, device=hidden.device))
 
     def _logits(self, model: nn.Module, rows: Tensor) -> Tensor:

@@ -134,7 +134,7 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
         logits: Tensor,
         labels: Tensor,
         *,
-        weights: Tensor | None = None,
+        position_weights: Tensor | None = None,
         position_ids: Tensor | None = None,
         reduction: Reduction = "mean",
         ignore_index: int = -100,
@@ -144,7 +144,7 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
         Args:
             logits: scores of any floating dtype; V may exceed the vocabulary's.
             labels: token ids; ``ignore_index`` is skipped, and so is every label that is not a number.
-            weights: ``[.., T]``, how much each position counts; for a number, its first digit's.
+            position_weights: ``[.., T]``, how much each position counts; for a number, its first digit's.
             position_ids: ``[.., T]`` for packed sequences; a 0 begins a new document.
             reduction: ``"mean"`` over numeric positions (or numbers), ``"sum"``, or ``"none"``: ``[.., T]``, zero where
                 there is nothing to cost; a number's cost stands at its first digit (NTIL spreads its EMD over all of them).
@@ -155,7 +155,7 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
         check_ignore_index(ignore_index)
         check_logits(logits, labels, self.columns_needed)
         check_range(labels, logits.shape[-1], ignore_index)
-        targets = self.targets(labels, weights=weights, position_ids=position_ids, ignore_index=ignore_index)
+        targets = self.targets(labels, position_weights=position_weights, position_ids=position_ids, ignore_index=ignore_index)
         z, rest = self.select(logits, targets)
         cost = self.per_row(z, rest, targets)
         if reduction == "none":
@@ -167,27 +167,29 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
         self,
         labels: Tensor,
         *,
-        weights: Tensor | None = None,
+        position_weights: Tensor | None = None,
         position_ids: Tensor | None = None,
         ignore_index: int = -100,
     ) -> Tensor:
         """What ``"mean"`` divides by: the numeric positions, or the numbers for a number-level loss. A 0-d tensor."""
         labels = check_labels(labels)
-        return self.units(self.targets(labels, weights=weights, position_ids=position_ids, ignore_index=ignore_index))
+        return self.units(
+            self.targets(labels, position_weights=position_weights, position_ids=position_ids, ignore_index=ignore_index)
+        )
 
     def targets(
         self,
         labels: Tensor,
         *,
-        weights: Tensor | None = None,
+        position_weights: Tensor | None = None,
         position_ids: Tensor | None = None,
         ignore_index: int = -100,
         compact: bool | None = None,
     ) -> Targets:
         """Read the labels. ``compact`` keeps only the rows that count; by default on a CPU, where it costs no wait."""
         check_ignore_index(ignore_index)
-        if weights is not None:
-            check_weights(weights, labels)
+        if position_weights is not None:
+            check_weights(position_weights, labels)
         if position_ids is not None:
             check_tensor("position_ids", position_ids, "of the shape of labels")
             check_position_ids(position_ids, labels)
@@ -219,9 +221,9 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
         return Targets(
             rows=rows,
             index=index if all_count else index.clamp_min(0),
-            counts=None if all_count else index >= 0,
+            mask=None if all_count else index >= 0,
             spans=spans,
-            weights=None if weights is None else take(weights.flatten(), rows).double(),
+            position_weights=None if position_weights is None else take(position_weights.flatten(), rows).double(),
             shape=labels.shape,
         )
 
@@ -240,7 +242,7 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
     def select(self, logits: Tensor, targets: Targets) -> tuple[Tensor, Tensor | None]:
         """``z [P, N]`` and, where the loss asks for it, ``rest [P]``."""
         flat = logits.reshape(-1, logits.shape[-1])
-        rest = rest_of_rows(take(flat, targets.rows), self.columns, targets.counts) if self.uses_rest else None
+        rest = rest_of_rows(take(flat, targets.rows), self.columns, targets.mask) if self.uses_rest else None
         return self.select_columns(flat, targets), rest
 
     def select_columns(self, flat: Tensor, targets: Targets) -> Tensor:
@@ -262,7 +264,7 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
         cost = targets.blank(cost)
         if self.places != "uniform":
             cost = cost * place_weights(targets, self.places, self.place_sigma, self.numbers).to(cost.dtype)
-        return cost if targets.weights is None else cost * targets.weights.to(cost.dtype)
+        return cost if targets.position_weights is None else cost * targets.position_weights.to(cost.dtype)
 
     @property
     def replayable(self) -> bool:
@@ -288,13 +290,13 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
     def units(self, targets: Targets) -> Tensor:
         """How many units, or how much weight, the rows' total is a sum over."""
         counts = self.unit_rows(targets)
-        if targets.weights is not None:
-            return (targets.weights if counts is None else torch.where(counts, targets.weights, 0.0)).sum()
+        if targets.position_weights is not None:
+            return (targets.position_weights if counts is None else torch.where(counts, targets.position_weights, 0.0)).sum()
         return torch.full((), targets.slots, device=targets.index.device) if counts is None else counts.sum()
 
     def unit_rows(self, targets: Targets) -> Tensor | None:
         """One row for each unit that ``"mean"`` averages over; None: all rows."""
-        return targets.counts
+        return targets.mask
 
     # Mass outside the numeric tokens
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from numerate.gram import distances, squashed
 from numerate.losses.base import Fit, NumericLoss, Outside
+from numerate.losses.kernels import distances, squashed
 from numerate.losses.rows import Places
 from numerate.vocab import NumericVocab
 

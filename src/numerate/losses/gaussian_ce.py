@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from numerate.gram import distances, gram_matrix
 from numerate.losses.base import Outside
+from numerate.losses.kernels import distances, gram_matrix
 from numerate.losses.rows import Places
 from numerate.losses.soft_target import SoftTargetLoss, soft_target_loss
 from numerate.vocab import NumericVocab

@@ -26,9 +26,9 @@ import torch
 from torch import Tensor
 
 from numerate.checks import check_choice, check_number, choices
-from numerate.gram import distances
 from numerate.losses.base import MOST_PLACE_SIGMA, Fit, NumericLoss, Outside
 from numerate.losses.emd import emd_loss
+from numerate.losses.kernels import distances
 from numerate.losses.rows import Targets, by_mean, place_weights, token_scale, worths
 from numerate.spans import EXACT_DIGITS, Numbers, put_by, sum_by
 from numerate.vocab import NumericVocab
@@ -194,9 +194,11 @@ class NTILLoss(NumericLoss):
         tokens, numbers = sum_by(unit, members, size)[unit.clamp_min(0)].clamp_min(1.0).unbind(-1)
         emd_share = self.emd_weight * place_weights(targets, "exponential", self.place_sigma, self.numbers) / tokens
         emd_share, whole_share = targets.blank(emd_share), numbers.reciprocal()
-        if targets.weights is None:
+        if targets.position_weights is None:
             return emd_share, whole_share
-        weight = put_by(torch.where(spans.is_start, spans.number_of, -1), targets.weights, targets.slots)[group.clamp_min(0)]
+        weight = put_by(torch.where(spans.is_start, spans.number_of, -1), targets.position_weights, targets.slots)[
+            group.clamp_min(0)
+        ]
         return emd_share * weight, whole_share * weight
 
     def _digits(self, z: Tensor, targets: Targets) -> tuple[Tensor, Tensor, Tensor, Tensor]:

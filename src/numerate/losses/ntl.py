@@ -24,9 +24,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from numerate.checks import check_choice, choices
-from numerate.gram import distances, squashed
 from numerate.losses.base import Fit, NumericLoss, Outside
 from numerate.losses.emd import emd_loss, wide_range_advice
+from numerate.losses.kernels import distances, squashed
 from numerate.losses.rows import Places, Targets, by_mean, mean_log, token_scale, worths
 from numerate.spans import Numbers, put_by, sum_by
 from numerate.vocab import NumericVocab
@@ -173,7 +173,7 @@ class NTLLoss(NumericLoss):
             looked_at = torch.where(spans.is_start, targets.group, -1) if self.mass_at_start else targets.group
             cost = self.charge_outside(cost, mean_log(log_mass, looked_at, targets.slots))
         cost = torch.where(spans.is_start, cost[targets.group.clamp_min(0)], 0.0)
-        return cost if targets.weights is None else cost * targets.weights.to(cost.dtype)
+        return cost if targets.position_weights is None else cost * targets.position_weights.to(cost.dtype)
 
     @property
     def replayable(self) -> bool:
@@ -190,8 +190,8 @@ class NTLLoss(NumericLoss):
         p, mean, scale = self._digits(z, targets)
         numbers = self._numbers(mean * scale, targets)
         cost, slope = ntl_number_loss(*numbers, _EPS), ntl_number_slope(*numbers, _EPS)
-        if targets.weights is not None:
-            weight = put_by(torch.where(spans.is_start, spans.number_of, -1), targets.weights, targets.slots)
+        if targets.position_weights is not None:
+            weight = put_by(torch.where(spans.is_start, spans.number_of, -1), targets.position_weights, targets.slots)
             cost, slope = cost * weight, slope * weight
         slope = (slope[targets.group.clamp_min(0)] * scale).to(z.dtype)
         dz = by_mean(p, self.matrix("worth", z.dtype)[spans.is_fraction.long()], mean, slope)

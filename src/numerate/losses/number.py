@@ -169,7 +169,7 @@ class NumberLoss(NumericLoss):
             log_mass = torch.where(digit, self.log_mass(at_digits, torch.where(digit, rest, 0.0)), 0.0)
             cost = self.charge_outside(cost, mean_log(log_mass, group, slots))
         cost = torch.where(spans.is_start, cost[group.clamp_min(0)], 0.0)
-        return cost if targets.weights is None else cost * targets.weights.to(cost.dtype)
+        return cost if targets.position_weights is None else cost * targets.position_weights.to(cost.dtype)
 
     @property
     def replayable(self) -> bool:
@@ -194,8 +194,8 @@ class NumberLoss(NumericLoss):
         off = torch.complex(phi.real, phi.imag * flip[:, None]) - label_phi
         by_phi = 2 * self.matrix("spectrum", z.dtype) * off  # [slots, K]
         cost = torch.view_as_real(off * by_phi.conj())[..., 0].sum(-1) / 2
-        if targets.weights is not None:
-            weight = put_by(torch.where(spans.is_start, spans.number_of, -1), targets.weights, slots).to(z.dtype)
+        if targets.position_weights is not None:
+            weight = put_by(torch.where(spans.is_start, spans.number_of, -1), targets.position_weights, slots).to(z.dtype)
             cost, by_phi = cost * weight, by_phi * weight[:, None]
         by_flip = (by_phi.imag * phi.imag).sum(-1)  # [slots]
         by_phi = torch.complex(by_phi.real, by_phi.imag * flip[:, None])

@@ -20,9 +20,9 @@ class Targets:
 
     rows: Tensor | None  # [P] positions in the flattened labels; None: all of them
     index: Tensor  # [P] index of the label among the numeric tokens; 0 where it is none
-    counts: Tensor | None  # [P] whether the label is a numeric token; None: all of them are
+    mask: Tensor | None  # [P] whether the label is a numeric token; None: all of them are
     spans: NumberSpans | None  # [P] each, the numbers the rows belong to
-    weights: Tensor | None  # [P] the caller's position weights
+    position_weights: Tensor | None  # [P] the caller's position position_weights
     shape: torch.Size  # of the labels
 
     def to(self, device: torch.device) -> Self:
@@ -35,7 +35,7 @@ class Targets:
         """All tensors as the rows of one, ``[.., P]`` of int64, ``rows`` first.
 
         With a larger ``size`` it holds that many columns; those beyond P say that their row belongs to no number, and does not
-        count if there are ``counts``.
+        count if there is a ``mask``.
         """
         tensors = self._tensors()
         packed = torch.zeros((len(tensors), size or self.slots), dtype=torch.int64, pin_memory=pin_memory)
@@ -76,13 +76,13 @@ class Targets:
     def group(self) -> Tensor:
         """Which number each row belongs to, -1 where it does not count."""
         assert self.spans is not None
-        return self.spans.number_of if self.counts is None else torch.where(self.counts, self.spans.number_of, -1)
+        return self.spans.number_of if self.mask is None else torch.where(self.mask, self.spans.number_of, -1)
 
     def blank(self, x: Tensor) -> Tensor:
         """``x [P, ..]``, zero in the rows that do not count."""
-        if self.counts is None:
+        if self.mask is None:
             return x
-        return torch.where(self.counts if x.dim() == 1 else self.counts[:, None], x, 0.0)
+        return torch.where(self.mask if x.dim() == 1 else self.mask[:, None], x, 0.0)
 
 
 def take(flat: Tensor, rows: Tensor | None) -> Tensor:
@@ -214,11 +214,11 @@ def _without(rows: Tensor, columns: Tensor) -> Tensor:
     return torch.where(taken, torch.finfo(wider.dtype).min, wider)
 
 
-def rest_of_rows(rows: Tensor, columns: Tensor, counts: Tensor | None = None) -> Tensor:
+def rest_of_rows(rows: Tensor, columns: Tensor, mask: Tensor | None = None) -> Tensor:
     """Log-sum-exp ``[P]``, float64, of the rows ``[P, V]`` without ``columns``; rows that do not count may hold anything."""
     if torch.compiler.is_compiling():
         others = _without(rows, columns)
-        return log_sum_exp(others if counts is None else torch.where(counts[:, None], others, 0.0))
+        return log_sum_exp(others if mask is None else torch.where(mask[:, None], others, 0.0))
     return _Rest.apply(rows, columns)  # type: ignore[no-any-return, no-untyped-call]
 
 

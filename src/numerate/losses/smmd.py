@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from numerate.checks import check_choice, check_number, choices
-from numerate.gram import GRAMS, Ablation, checked_gram, distances, gram_matrix, random_gram, shuffled_values, squashed
 from numerate.losses.base import Fit, NumericLoss, Outside
+from numerate.losses.kernels import GRAMS, Ablation, checked_gram, distances, gram_matrix, random_gram, shuffled_values, squashed
 from numerate.losses.rows import Places, residual
 from numerate.vocab import NumericVocab
 

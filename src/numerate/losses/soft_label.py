@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from numerate.checks import check_choice, check_number, choices
-from numerate.gram import distances
 from numerate.losses.base import Outside
+from numerate.losses.kernels import distances
 from numerate.losses.rows import Places
 from numerate.losses.soft_target import SoftTargetLoss, soft_target_loss
 from numerate.vocab import NumericVocab

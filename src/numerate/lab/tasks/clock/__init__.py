@@ -1,0 +1,5 @@
+"""The clock task."""
+
+from numerate.lab.tasks.clock.task import Clock
+
+__all__ = ["Clock"]

@@ -1,0 +1,5 @@
+"""The grounding task."""
+
+from numerate.lab.tasks.grounding.task import Grounding
+
+__all__ = ["Grounding"]
