@@ -86,11 +86,8 @@ def test_lists_and_arrays_are_refused(name: str, convert: Any) -> None:
 @pytest.mark.parametrize("wrong", [None, 1.5, float("nan"), "x", True])
 @every_loss
 def test_ignore_index_is_a_whole_number(name: str, wrong: Any) -> None:
-    loss = nm.LOSSES[name](VOCAB)
     parts = [f"ignore_index={wrong!r}", "expected", "-100"]
-    refused(TypeError, parts, lambda: loss(LOGITS, LABELS, ignore_index=wrong))
-    refused(TypeError, parts, lambda: loss.count(LABELS, ignore_index=wrong))
-    refused(TypeError, parts, lambda: nm.NumericObjective(loss, ignore_index=wrong))
+    refused(TypeError, parts, lambda: nm.LOSSES[name](VOCAB, ignore_index=wrong))
 
 
 @pytest.mark.parametrize("wrong", [0, 0.0, -1, float("nan"), float("inf"), torch.tensor(0), torch.tensor(-2), "7", [3]], ids=str)

@@ -407,9 +407,9 @@ def test_another_ignore_index(name: str) -> None:
     logits, loss = random_logits(labels, vocab), nm.LOSSES[name](vocab)
     seven = labels == 8
     expected = loss(logits, torch.where(seven, -100, labels))
-    assert torch.equal(loss(logits, torch.where(labels == -100, 8, labels), ignore_index=8), expected)
+    assert torch.equal(nm.LOSSES[name](vocab, ignore_index=8)(logits, torch.where(labels == -100, 8, labels)), expected)
     with pytest.raises(ValueError, match=r"labels holds -100"):
-        loss(logits, labels, ignore_index=8)
+        nm.LOSSES[name](vocab, ignore_index=8)(logits, labels)
 
 
 def uncompacted(loss: nm.NumericLoss, logits: Tensor, labels: Tensor) -> Tensor:

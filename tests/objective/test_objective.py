@@ -164,7 +164,7 @@ def test_another_ignore_index() -> None:
     logits, labels = batch()
     renamed = torch.where(labels == -100, 15, torch.where(labels == 15, 14, labels))
     plain_labels = torch.where(renamed == 15, -100, renamed)
-    ours = NumericObjective(SMMDLoss(VOCAB), ignore_index=15)(logits, renamed)
+    ours = NumericObjective(SMMDLoss(VOCAB, ignore_index=15))(logits, renamed)
     assert torch.equal(ours.loss, NumericObjective(SMMDLoss(VOCAB))(logits, plain_labels).loss)
 
 

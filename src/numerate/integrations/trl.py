@@ -175,7 +175,6 @@ class _NumericForward:
         targets = loss.targets(
             labels.cpu(),
             position_ids=None if positions is None else positions.cpu(),
-            ignore_index=objective.ignore_index,
             compact=True,
         ).to(hidden.device)
         assert targets.rows is not None

@@ -34,6 +34,7 @@ from numerate.checks import (
     choices,
     nearest,
 )
+from numerate.labels import IGNORE_INDEX
 from numerate.losses.rows import Places, Targets, check_range, divide, log_sum_exp, place_weights, rest_of_rows, take, wide
 from numerate.spans import Numbers, NumberSpans, check_position_ids, find_numbers, find_numbers_among
 from numerate.vocab import NumericVocab, look_up
@@ -73,6 +74,7 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
         places: how positions within a number weigh. ``"exponential"``: ``(1 + place_sigma)^k`` for a token with k digits
             to its right, 15 at most (NTIL); ``"linear"``: n, n-1, .., 1 over their mean (DIST2).
         thousands: read ``1,000`` as one number. Matters where whole numbers or their places are looked at.
+        ignore_index: the label of positions to skip.
 
     Value and gradient are finite for any logits, -inf included, as long as the label's own logit is finite, with one
     exception: a cross-entropy with soft targets is infinite where a token of some weight has a logit of -inf. NaN, +inf, and
@@ -103,8 +105,10 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
         places: Places = "uniform",
         place_sigma: float = 0.2,
         thousands: bool = False,
+        ignore_index: int = IGNORE_INDEX,
     ) -> None:
         super().__init__()
+        self.ignore_index = check_ignore_index(ignore_index)
         outside = self.default_outside if outside is None else outside
         check_choice("outside", outside, choices(Outside))
         check_choice("places", places, choices(Places))
@@ -137,7 +141,6 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
         position_weights: Tensor | None = None,
         position_ids: Tensor | None = None,
         reduction: Reduction = "mean",
-        ignore_index: int = -100,
     ) -> Tensor:
         """The cost of ``logits [.., T, V]`` for ``labels [.., T]`` that are ALIGNED with them (no shift happens here).
 
@@ -148,20 +151,18 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
             position_ids: ``[.., T]`` for packed sequences; a 0 begins a new document.
             reduction: ``"mean"`` over numeric positions (or numbers), ``"sum"``, or ``"none"``: ``[.., T]``, zero where
                 there is nothing to cost; a number's cost stands at its first digit (NTIL spreads its EMD over all of them).
-            ignore_index: the label that counts as absent.
         """
         check_choice("reduction", reduction, choices(Reduction))
         labels = check_labels(labels)
-        check_ignore_index(ignore_index)
         check_logits(logits, labels, self.columns_needed)
-        check_range(labels, logits.shape[-1], ignore_index)
-        targets = self.targets(labels, position_weights=position_weights, position_ids=position_ids, ignore_index=ignore_index)
+        check_range(labels, logits.shape[-1], self.ignore_index)
+        targets = self.targets(labels, position_weights=position_weights, position_ids=position_ids)
         z, rest = self.select(logits, targets)
         cost = self.per_row(z, rest, targets)
         if reduction == "none":
             return self._scatter(cost, targets)
         total = cost.sum()
-        return total if reduction == "sum" else divide(total, self.units(targets))
+        return total if reduction == "sum" else divide(total, self.num_units(targets))
 
     def count(
         self,
@@ -169,13 +170,10 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
         *,
         position_weights: Tensor | None = None,
         position_ids: Tensor | None = None,
-        ignore_index: int = -100,
     ) -> Tensor:
         """What ``"mean"`` divides by: the numeric positions, or the numbers for a number-level loss. A 0-d tensor."""
         labels = check_labels(labels)
-        return self.units(
-            self.targets(labels, position_weights=position_weights, position_ids=position_ids, ignore_index=ignore_index)
-        )
+        return self.num_units(self.targets(labels, position_weights=position_weights, position_ids=position_ids))
 
     def targets(
         self,
@@ -183,11 +181,9 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
         *,
         position_weights: Tensor | None = None,
         position_ids: Tensor | None = None,
-        ignore_index: int = -100,
         compact: bool | None = None,
     ) -> Targets:
         """Read the labels. ``compact`` keeps only the rows that count; by default on a CPU, where it costs no wait."""
-        check_ignore_index(ignore_index)
         if position_weights is not None:
             check_weights(position_weights, labels)
         if position_ids is not None:
@@ -200,12 +196,12 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
             "position_ids": position_ids,
             "numbers": self.numbers,
             "thousands": self.thousands,
-            "ignore_index": ignore_index,
+            "ignore_index": self.ignore_index,
         }
         rows: Tensor | None = None
         spans: NumberSpans | None = None
         if self.level == "token" and self.places == "uniform":
-            index = look_up(tables[0], labels.flatten(), ignore_index)
+            index = look_up(tables[0], labels.flatten(), self.ignore_index)
             rows = (index >= 0).nonzero()[:, 0] if compact else None
             index = take(index, rows)
         else:
@@ -287,7 +283,7 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
         """Cost of each row: logits ``[P, N]``, log-sum-exp of all others ``[P]``, target index ``[P]`` to ``[P]``."""
         raise NotImplementedError
 
-    def units(self, targets: Targets) -> Tensor:
+    def num_units(self, targets: Targets) -> Tensor:
         """How many units, or how much weight, the rows' total is a sum over."""
         counts = self.unit_rows(targets)
         if targets.position_weights is not None:

@@ -239,8 +239,8 @@ class NTILLoss(NumericLoss):
         assert targets.spans is not None
         return targets.spans.is_start
 
-    def units(self, targets: Targets) -> Tensor:
+    def num_units(self, targets: Targets) -> Tensor:
         """Numbers, or sequences."""
         if self.average == "number":
-            return super().units(targets)
+            return super().num_units(targets)
         return torch.full((), targets.shape[:-1].numel(), device=targets.index.device)

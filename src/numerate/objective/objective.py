@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from numerate.checks import check_choice, check_count, check_ignore_index, check_labels, check_logits, check_number, choices
+from numerate.checks import check_choice, check_count, check_labels, check_logits, check_number, choices
 from numerate.losses.base import NumericLoss
 from numerate.losses.rows import (
     Targets,
@@ -65,7 +65,6 @@ class NumericObjective(nn.Module):
             cross-entropy, as NTIL's published code does. That factor belongs to the batch at hand, so here a split into
             micro-batches does change the gradient.
         label_smoothing: of the cross-entropy, as in ``F.cross_entropy``.
-        ignore_index: the label that counts as absent.
 
     Example:
         >>> from numerate import NumericVocab, SMMDLoss
@@ -85,7 +84,6 @@ class NumericObjective(nn.Module):
         normalize: Normalize = "numeric",
         scale: Scale = "fixed",
         label_smoothing: float = 0.0,
-        ignore_index: int = -100,
     ) -> None:
         super().__init__()
         if not isinstance(loss, NumericLoss):
@@ -99,16 +97,18 @@ class NumericObjective(nn.Module):
         self.label_smoothing = check_number("label_smoothing", label_smoothing, least=0.0)
         if self.label_smoothing >= 1:
             raise ValueError(f"label_smoothing={label_smoothing!r} is out of range: expected a share in [0, 1).")
-        self.ignore_index = check_ignore_index(ignore_index)
+
+    @property
+    def ignore_index(self) -> int:
+        """Label of positions to skip: a setting of the numeric loss."""
+        return self.numeric_loss.ignore_index
 
     def count(
         self, labels: Tensor, *, position_weights: Tensor | None = None, position_ids: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """``num_items`` and ``num_units`` of these labels: sum them over a step's batches and pass them to each."""
         labels = check_labels(labels)
-        numeric = self.numeric_loss.count(
-            labels, position_weights=position_weights, position_ids=position_ids, ignore_index=self.ignore_index
-        )
+        numeric = self.numeric_loss.count(labels, position_weights=position_weights, position_ids=position_ids)
         return (labels != self.ignore_index).sum(), numeric
 
     def forward(
@@ -136,16 +136,14 @@ class NumericObjective(nn.Module):
         labels = check_labels(labels)
         check_logits(logits, labels, self.numeric_loss.columns_needed)
         check_range(labels, logits.shape[-1], self.ignore_index)
-        targets = self.numeric_loss.targets(
-            labels, position_weights=position_weights, position_ids=position_ids, ignore_index=self.ignore_index
-        )
+        targets = self.numeric_loss.targets(labels, position_weights=position_weights, position_ids=position_ids)
         device = logits.device
         if num_items is not None:
             check_count("num_items", num_items, lambda: (labels != self.ignore_index).sum())
         if num_units is not None:
-            check_count("num_units", num_units, lambda: self.numeric_loss.units(targets))
+            check_count("num_units", num_units, lambda: self.numeric_loss.num_units(targets))
         items = (labels != self.ignore_index).sum() if num_items is None else torch.as_tensor(num_items, device=device)
-        numeric = self.numeric_loss.units(targets) if num_units is None else torch.as_tensor(num_units, device=device)
+        numeric = self.numeric_loss.num_units(targets) if num_units is None else torch.as_tensor(num_units, device=device)
         flat, flat_labels = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
         joined = self._by_autograd if torch.compiler.is_compiling() else self._in_one_buffer
         loss, ce_part, numeric_part, mass = joined(flat, flat_labels, targets, items, numeric, with_mass)

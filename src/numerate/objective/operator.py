@@ -307,11 +307,10 @@ class _Run:
                 labels.ids,
                 position_weights=labels.position_weights,
                 position_ids=labels.position_ids,
-                ignore_index=self.objective.ignore_index,
                 compact=True,
             )
         assert targets.rows is not None
-        units = loss.units(targets).item() if labels.num_units is None else labels.num_units
+        units = loss.num_units(targets).item() if labels.num_units is None else labels.num_units
         kept = None if self.kept is None else torch.searchsorted(self.kept, targets.rows)
         numeric_on_cpu = targets.rows if kept is None else kept
         size = targets.slots
