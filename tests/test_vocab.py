@@ -229,7 +229,7 @@ class TestFromPattern:
 
     def test_location_tokens(self, tokenizer):
         vocab = NumericVocab.from_pattern(tokenizer, r"<loc(\d+)>")
-        assert vocab.size == 1024
+        assert len(vocab) == vocab.size == 1024
         assert vocab.values.tolist() == list(range(1024))
         assert vocab.texts[7] == "<loc0007>"
         assert vocab.token_ids[7] == tokenizer.convert_tokens_to_ids("<loc0007>")
@@ -334,7 +334,7 @@ class TestKeeping:
         wide = NumericVocab.from_texts({"42": 0}, vocab_size=1)
         assert "2 digits wide" in repr(wide)
         bins = NumericVocab.from_values({0: 0.25, 1: 0.5}, vocab_size=2)
-        assert repr(bins) == "NumericVocab(2 numeric tokens of 2: each a number of its own, values 0.25..0.5)"
+        assert repr(bins) == "NumericVocab(2 numeric tokens of 2: each a number by itself, values 0.25..0.5)"
 
     def test_an_id_twice(self):
         vocab = NumericVocab.from_texts(DIGITS, vocab_size=10)
