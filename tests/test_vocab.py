@@ -14,7 +14,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from transformers import PreTrainedTokenizerFast
 
 from numerate import NumericVocab, SMMDLoss
-from numerate.vocab import _byte_alphabet
+from numerate.vocab import byte_alphabet
 
 DIGITS = {str(d): d for d in range(10)}
 NOT_NUMBERS = [
@@ -67,12 +67,12 @@ class TestFromTokenizer:
         assert vocab.point_ids == (ids("."),)
         assert vocab.comma_ids == (ids(","),)
 
-    def test_the_byte_alphabet_is_that_of_the_tokenizers(self):
+    def test_thebyte_alphabet_is_that_of_the_tokenizers(self):
         text = "".join(
             map(chr, [*range(0x800), *range(0x1000, 0xD000, 0x1000), 0xFFFD, 0x10000, 0x50000, 0x90000, 0xD0000, 0x10FFFF])
         )
         pieces = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(text)
-        alphabet = _byte_alphabet()
+        alphabet = byte_alphabet()
         assert bytes(alphabet[ord(character)] for piece, _ in pieces for character in piece) == text.encode()
         assert {chr(character) for character in alphabet} == set(pre_tokenizers.ByteLevel.alphabet())
 

@@ -350,7 +350,7 @@ def _read_texts(tokenizer: Any, *, skip_special: bool) -> tuple[list[tuple[str, 
     special = {i for i, token in added.items() if getattr(token, "special", False)} | set(
         getattr(tokenizer, "all_special_ids", ())
     )
-    bytes_of = _byte_alphabet() if {"\u0120", "\u010a"} <= vocab.keys() else None  # a byte-level BPE: Ġ, and Ċ for a newline
+    bytes_of = byte_alphabet() if {"\u0120", "\u010a"} <= vocab.keys() else None  # a byte-level BPE: Ġ, and Ċ for a newline
     pairs: list[tuple[str, int]] = []
     for token, token_id in vocab.items():
         if not (skip_special and token_id in special):
@@ -370,7 +370,7 @@ def _spelled(token: str | bytes, bytes_of: dict[int, int] | None) -> str:
     return " " + token[1:] if token and token[0] in _SPACE_MARKS else token
 
 
-def _byte_alphabet() -> dict[int, int]:
+def byte_alphabet() -> dict[int, int]:
     """Return the byte of each character of a byte-level BPE: printable ones are themselves, others start at 256."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in set(printable)]

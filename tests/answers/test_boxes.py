@@ -102,7 +102,7 @@ def test_quadrilaterals_without_shapely(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(builtins, "__import__", without)
     assert iou([0, 0, 10, 10], quad(0, 0, 10, 5)) == 0.5
-    with pytest.raises(ImportError, match="shapely is not installed: .* pip install shapely, or give boxes"):
+    with pytest.raises(ImportError, match="shapely is not installed: .* pip install shapely, or use boxes"):
         iou([0, 0, 10, 10], DIAMOND)
 
 
