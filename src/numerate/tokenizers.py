@@ -245,7 +245,7 @@ def _sentencepiece_proto(path: Path) -> Any:
         from sentencepiece import sentencepiece_model_pb2
     except ImportError as error:
         raise ModuleNotFoundError(
-            f"name={str(path)!r} is a SentencePiece model: expected its package installed; run pip install sentencepiece protobuf."
+            f"name={str(path)!r} is a SentencePiece model: expected its package; run pip install sentencepiece protobuf."
         ) from error
     proto = sentencepiece_model_pb2.ModelProto()
     try:
