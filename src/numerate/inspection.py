@@ -67,8 +67,9 @@ def number_style(tokenizer: Any, vocab: NumericVocab) -> str:
     """Describe how the tokenizer splits numbers, tested on numbers of one to ten digits in a sentence."""
     splits = [_widths(tokenizer, vocab, digits) for digits in _PROBES]
     widest = max(max(widths, default=1) for widths in splits)
-    for name, chunks in (("left to right", _from_left), ("right to left", _from_right)):
-        if all(widths == chunks(len(digits), widest) for digits, widths in zip(_PROBES, splits, strict=True)):
+    chunks = [[widest] * (len(digits) // widest) + [len(digits) % widest] * (len(digits) % widest > 0) for digits in _PROBES]
+    for name, expected in (("left to right", chunks), ("right to left", [widths[::-1] for widths in chunks])):
+        if splits == expected:
             return "one digit per token" if widest == 1 else f"chunks of 1-{widest} digits, {name}"
     return "irregular: no fixed rule for splitting numbers"
 
@@ -76,14 +77,6 @@ def number_style(tokenizer: Any, vocab: NumericVocab) -> str:
 def _widths(tokenizer: Any, vocab: NumericVocab, digits: str) -> list[int]:
     index = vocab.index_of(_encode(tokenizer, f"The answer is {digits} in all."))
     return vocab.widths[index[index >= 0]].tolist()
-
-
-def _from_left(length: int, widest: int) -> list[int]:
-    return [widest] * (length // widest) + [length % widest] * (length % widest > 0)
-
-
-def _from_right(length: int, widest: int) -> list[int]:
-    return _from_left(length, widest)[::-1]
 
 
 def vocab_facts(vocab: NumericVocab) -> dict[str, str]:

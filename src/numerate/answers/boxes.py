@@ -80,23 +80,23 @@ class RegionCounts:
     """Counts of matched regions, of one or more images. Add the counts of images; do not average their ratios.
 
     Example:
-        >>> counts = RegionCounts(matched=1, gold=2, given=1) + RegionCounts(matched=0, gold=0, given=1)
+        >>> counts = RegionCounts(matched=1, gold=2, predicted=1) + RegionCounts(matched=0, gold=0, predicted=1)
         >>> counts.precision, counts.recall, counts.hmean
         (0.5, 0.5, 0.5)
     """
 
     matched: int = 0
     gold: int = 0
-    given: int = 0
+    predicted: int = 0
 
     def __add__(self, other: RegionCounts) -> RegionCounts:
         """Return the sum of the counts."""
-        return RegionCounts(self.matched + other.matched, self.gold + other.gold, self.given + other.given)
+        return RegionCounts(self.matched + other.matched, self.gold + other.gold, self.predicted + other.predicted)
 
     @property
     def precision(self) -> float:
         """The share of the predicted regions that are right; without predictions, 1 if there are no gold regions, else 0."""
-        return self.matched / self.given if self.given else float(not self.gold)
+        return self.matched / self.predicted if self.predicted else float(not self.gold)
 
     @property
     def recall(self) -> float:
@@ -106,28 +106,30 @@ class RegionCounts:
     @property
     def hmean(self) -> float:
         """The harmonic mean of precision and recall."""
-        return 2 * self.matched / (self.gold + self.given) if self.gold + self.given else 1.0
+        return 2 * self.matched / (self.gold + self.predicted) if self.gold + self.predicted else 1.0
 
 
-def count_regions(gold: Sequence[Region], given: Sequence[Region], *, read: bool = False, threshold: float = 0.5) -> RegionCounts:
+def count_regions(
+    gold: Sequence[Region], predicted: Sequence[Region], *, read: bool = False, threshold: float = 0.5
+) -> RegionCounts:
     """Match the predicted regions of one image with its gold regions, one to one.
 
     Args:
         gold: the regions of the image; those with the text ``###`` are don't care.
-        given: the predicted regions.
+        predicted: the predicted regions.
         read: whether the texts must agree too (end-to-end), or only the places (detection).
         threshold: the lowest IoU of a match.
 
     Example:
         >>> gold = [Region((0, 0, 10, 10), "EXIT"), Region((20, 0, 30, 10), "###")]
-        >>> given = [Region((0, 0, 10, 9), "exit"), Region((21, 1, 29, 9), "?"), Region((50, 0, 60, 10), "7")]
-        >>> count_regions(gold, given, read=True)
-        RegionCounts(matched=1, gold=1, given=2)
+        >>> predicted = [Region((0, 0, 10, 9), "exit"), Region((21, 1, 29, 9), "?"), Region((50, 0, 60, 10), "7")]
+        >>> count_regions(gold, predicted, read=True)
+        RegionCounts(matched=1, gold=1, predicted=2)
     """
     targets = [region for region in gold if region.text != DONT_CARE]
     unreadable = [_points(region.corners) for region in gold if region.text == DONT_CARE]
-    ignorable = [any(_inside(_points(region.corners), other) for other in unreadable) for region in given]
-    fits = [[_fits(target, region, read, threshold) for region in given] for target in targets]
+    ignorable = [any(_inside(_points(region.corners), other) for other in unreadable) for region in predicted]
+    fits = [[_fits(target, region, read, threshold) for region in predicted] for target in targets]
     matched = _largest_matching(fits, ignorable)
     counted = sum(number in matched or not ignored for number, ignored in enumerate(ignorable))
     return RegionCounts(len(matched), len(targets), counted)
@@ -144,14 +146,14 @@ def pool_regions(
         0.5
     """
     pairs = zip(golds, answers, strict=True)
-    counts = (count_regions(gold, given or (), read=read, threshold=threshold) for gold, given in pairs)
+    counts = (count_regions(gold, predicted or (), read=read, threshold=threshold) for gold, predicted in pairs)
     return sum(counts, start=RegionCounts())
 
 
-def _fits(gold: Region, given: Region, read: bool, threshold: float) -> bool:
-    if read and (gold.text is None or given.text is None or _folded(gold.text) != _folded(given.text)):
+def _fits(gold: Region, predicted: Region, read: bool, threshold: float) -> bool:
+    if read and (gold.text is None or predicted.text is None or _folded(gold.text) != _folded(predicted.text)):
         return False
-    return iou(gold.corners, given.corners) >= threshold
+    return iou(gold.corners, predicted.corners) >= threshold
 
 
 def _folded(text: str) -> str:
@@ -199,7 +201,8 @@ def _areas(first: list[Corner], second: list[Corner]) -> tuple[Any, Any, Any]:
         return 1, 1, 0
     (ax1, ay1), (ax2, ay2) = _bounds(first)
     (bx1, by1), (bx2, by2) = _bounds(second)
-    width, height = max(0, min(ax2, bx2) - max(ax1, bx1)), max(0, min(ay2, by2) - max(ay1, by1))
+    zero = Fraction(0)
+    width, height = max(zero, min(ax2, bx2) - max(ax1, bx1)), max(zero, min(ay2, by2) - max(ay1, by1))
     if first == _rectangle(first) and second == _rectangle(second):
         return Fraction((ax2 - ax1) * (ay2 - ay1)), Fraction((bx2 - bx1) * (by2 - by1)), Fraction(width * height)
     return _polygon_areas(first, second) if width and height else (1, 1, 0)

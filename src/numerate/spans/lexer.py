@@ -38,7 +38,7 @@ class Tokens(NamedTuple):
     digit: Tensor  # whether it is a numeric token
     width: Tensor  # number of digits
     glued: Tensor  # whether it follows the previous token here without a gap
-    bits: Tensor  # bits of numerate.marks: its own, those of the token before it in the text, those of the token glued behind it
+    bits: Tensor  # bits of numerate.marks: its own, those of the token before it in the text, those of the token glued after it
 
     @classmethod
     def of(cls, digit: Tensor, width: Tensor, glued: Tensor, flags: Tensor, flags_before: Tensor) -> Tokens:

@@ -193,7 +193,6 @@ def find_numbers(
 ) -> NumberSpans:
     """Find the numbers as :meth:`NumberSpans.from_labels` does, with the vocabulary's tables on the labels' device."""
     check_labels(labels)
-    check_choice("numbers", numbers, choices(Numbers))
     if position_ids is not None:
         check_position_ids(position_ids, labels)
     shape = labels.shape
@@ -202,7 +201,7 @@ def find_numbers(
     inner[:, 0] = False
     index = look_up(index_table, labels, ignore_index)
     flags = look_up(flag_table, labels, ignore_index)
-    spans = _read(index, flags, before(flags), inner, inner, widths, values, numbers=numbers, thousands=thousands)
+    spans = _read(index, flags, before(flags), inner, inner, widths, values, numbers, thousands)
     # By fields: torch 2.11 does not trace vars() of a frozen dataclass.
     return NumberSpans(**{field.name: getattr(spans, field.name).reshape(shape) for field in fields(spans)})
 
@@ -224,7 +223,6 @@ def find_numbers_among(
 
     Other tokens are read only if they come directly before one of these.
     """
-    check_choice("numbers", numbers, choices(Numbers))
     flat = labels.reshape(-1)
     rows = look_up(part_table, flat, ignore_index).nonzero()[:, 0]
     if rows.numel() == 0:
@@ -236,8 +234,7 @@ def find_numbers_among(
     index = look_up(index_table, flat[rows][None], ignore_index)
     flags = look_up(flag_table, flat[rows][None], ignore_index)
     flags_before = look_up(flag_table, flat[rows - 1][None], ignore_index)
-    options = {"numbers": numbers, "thousands": thousands}
-    return rows, _read(index, flags, flags_before, inner[None], next_to[None], widths, values, **options)  # type: ignore[arg-type]
+    return rows, _read(index, flags, flags_before, inner[None], next_to[None], widths, values, numbers, thousands)
 
 
 def _read(
@@ -248,7 +245,6 @@ def _read(
     next_to: Tensor,
     widths: Tensor,
     values: Tensor,
-    *,
     numbers: Numbers,
     thousands: bool,
 ) -> NumberSpans:
@@ -256,6 +252,7 @@ def _read(
 
     ``inner``: that token is in the same document. ``next_to``: it also precedes the token in ``index``.
     """
+    check_choice("numbers", numbers, choices(Numbers))
     if thousands and numbers == "runs":
         raise ValueError("thousands=True has no meaning for numbers='runs', which end at a comma: expected numbers='values'.")
     unspaced = (flags & SPACED) == 0
