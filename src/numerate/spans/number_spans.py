@@ -267,7 +267,6 @@ def _read(
         number_of=parts.number_of,
         is_digit=digit,
         is_start=parts.start,
-        is_sign=torch.zeros_like(digit) if parts.sign is None else parts.sign,
         token_values=token_values,
         **find_places(parts, tokens, token_values),
     )

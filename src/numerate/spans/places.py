@@ -12,7 +12,7 @@ from torch import Tensor
 from numerate.spans.lexer import NumberParts, Tokens, after
 from numerate.spans.segments import sum_by
 
-EXACT_DIGITS = 15  # float64 represents every number of this many digits
+EXACT_DIGITS = 15  # float64 keeps every decimal number of this many digits
 _POWERS = torch.tensor([float(f"1e{k}") for k in range(-330, 309)], dtype=torch.float64)
 
 
@@ -60,6 +60,7 @@ def find_places(parts: NumberParts, tokens: Tokens, token_values: Tensor) -> dic
         leading = torch.where(is_power, powers.width - 1, leading + facts["power"])
         last = torch.where(is_power, 0, last + facts["power"])
     return {
+        "is_sign": none if parts.sign is None else parts.sign,
         "is_fraction": is_fraction,
         "is_power": is_power,
         "exponent": torch.where(digit, exponent, 0),
@@ -73,4 +74,5 @@ def _share(facts: dict[str, Tensor], owner: Tensor, number_of: Tensor) -> dict[s
     """Sum each fact over the tokens of its ``owner`` number, and return the sums at every token of that number."""
     stacked = torch.stack(list(facts.values()), -1).flatten(0, 1)  # [B·T, facts]
     sums = sum_by(owner.flatten(), stacked, owner.numel())[number_of.flatten().clamp_min(0)]
-    return dict(zip(facts, sums.view(*number_of.shape, len(facts)).unbind(-1), strict=True))
+    columns = sums.view(*number_of.shape, len(facts)).unbind(-1)
+    return {name: columns[i] for i, name in enumerate(facts)}
