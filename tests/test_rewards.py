@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from numerate import rewards
+from numerate.answers import METRICS
 from numerate.rewards import REWARDS, exact, iou, log_error, relative_error, time_gap_circular, with_settings
 
 Reward = Callable[..., list[float]]
@@ -138,6 +139,18 @@ def test_iou(text: str, gold: Any, plain: float, generalized: float) -> None:
     assert one(iou, text, gold, form="giou") == pytest.approx(generalized, rel=1e-12)
 
 
+@pytest.mark.parametrize("name", sorted(REWARDS.keys() & METRICS.keys()))
+def test_a_name_shared_with_a_metric_has_one_meaning(name: str) -> None:
+    texts = {
+        "iou": ["[1, 2, 3, 4]", "[1, 2, 3, 3.5]", "[2, 2, 3, 4]", "[7, 7, 9, 9]"],
+        "time_gap_circular": ["2:55", "2:50", "3:25", "12:55", "1:00", "11:00"],
+    }.get(name, ["42", "41", "45", "-42", "420"])
+    metric, gold = METRICS[name], GOLD[name]
+    scores = [metric(gold, text) if metric.higher_is_better else -metric(gold, text) for text in texts]
+    values = REWARDS[name](texts, [gold] * len(texts))
+    assert [[a < b for b in scores] for a in scores] == [[a < b for b in values] for a in values]
+
+
 @pytest.mark.parametrize(
     ("text", "gold", "gap"),
     [
@@ -152,7 +165,7 @@ def test_iou(text: str, gold: Any, plain: float, generalized: float) -> None:
         ("1:00", 175.5, 115.5),
     ],
 )
-def test_time_gap(text: str, gold: Any, gap: float) -> None:
+def test_time_gap_circular(text: str, gold: Any, gap: float) -> None:
     assert one(time_gap_circular, text, gold) == pytest.approx((1 - gap / 360) / (1 + gap / 30), rel=1e-12)
     assert one(time_gap_circular, text, gold, scale=1e12) == pytest.approx(1 - gap / 360)
 
