@@ -111,10 +111,10 @@ def log_error(
         [1.0, 0.5, 0.05, 0.05, 0.0]
     """
     half = _setting("scale", scale, above=0)
-    one = _setting("unit", unit, above=0)
+    divisor = _setting("unit", unit, above=0)
 
     def score(x: Fraction, y: Fraction) -> float:
-        return _hyperbola(Fraction(abs(signed_log10(x / one) - signed_log10(y / one))), half)
+        return _hyperbola(Fraction(abs(signed_log10(x / divisor) - signed_log10(y / divisor))), half)
 
     return _rewards(completions, answer, _number, "a number, or text with one", score)
 
