@@ -1,4 +1,4 @@
-"""Pictures of a loss: its gram over the values of a vocabulary, and what a wrong answer costs by its distance."""
+"""Plots of a loss: the cost of a wrong answer by its distance and, for SMMD, the gram over the values of a vocabulary."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ _TICKS = 10
 
 
 def certain_costs(loss: NumericLoss, index: int) -> Tensor:
-    """What each answer costs ``[N]``, given with all but a millionth of certainty, where the token at ``index`` is right."""
+    """Return the cost ``[N]`` of each answer if the token at ``index`` is right; each answer has odds of a million to one."""
     size = loss.vocab.size
     labels = loss.vocab.token_ids[index].expand(size, 1)
-    z = torch.zeros(size, loss.columns.shape[0], dtype=torch.float64)  # [N, N], and more where a loss asks for signs
+    z = torch.zeros(size, loss.columns.shape[0], dtype=torch.float64)  # [N, N], and more columns for a loss that scores signs
     z[:, :size].fill_diagonal_(math.log(1e6 * max(1, size - 1)))
-    nothing = torch.full((size,), torch.finfo(z.dtype).min, dtype=z.dtype)  # no mass on other tokens
-    return loss.per_row(z, nothing, loss.targets(labels, compact=False))
+    rest = torch.full((size,), torch.finfo(z.dtype).min, dtype=z.dtype)  # no mass on other tokens
+    return loss.per_row(z, rest, loss.targets(labels, compact=False))
 
 
 def figure_for(path: Path) -> type[Figure]:
-    """Matplotlib's figure, or an error if ``path`` is no picture or there is nothing to draw it with."""
+    """Return matplotlib's Figure; raise if ``path`` is not a picture file or matplotlib is missing."""
     check_choice("path.suffix", path.suffix, FORMATS)
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ModuleNotFoundError(
-            f"path={str(path)!r} is a picture: expected matplotlib installed to draw it; run pip install 'numerate[report]'."
+            f"path={str(path)!r} is a picture: expected the package matplotlib; run pip install 'numerate[report]'."
         ) from error
     return Figure
 
 
 def plot_loss(vocab: NumericVocab, path: str | Path, loss: str = "smmd") -> Path:
-    """Draw what an answer costs by its distance from the label; for ``"smmd"``, both its forms and their grams above."""
+    """Plot the cost of an answer by its distance from the label; for ``"smmd"``, both forms, with their grams above."""
     check_choice("loss", loss, tuple(LOSSES))
     path = Path(path)
     Figure = figure_for(path)  # noqa: N806
@@ -74,7 +74,7 @@ def plot_loss(vocab: NumericVocab, path: str | Path, loss: str = "smmd") -> Path
 
 
 def _distinct(vocab: NumericVocab) -> Tensor:
-    """Indices of one token per value: ``7``, but not also ``007`` and `` 7``."""
+    """Return the index of one token per value: of ``7``, but not of ``007`` and `` 7``."""
     values = vocab.values
     return torch.cat([torch.tensor([True]), values[1:] > values[:-1]]).nonzero()[:, 0]
 
@@ -97,13 +97,13 @@ def _draw_costs(axes: Axes, losses: Mapping[str, NumericLoss], distinct: Tensor)
     for (name, loss), colour in zip(losses.items(), _COLOURS, strict=False):
         middle = int(distinct[len(distinct) // 2])
         label = loss.vocab.values[middle].item()
-        away = (loss.vocab.values[distinct] - label).numpy()
+        distance = (loss.vocab.values[distinct] - label).numpy()
         costs = certain_costs(loss, middle)[distinct].numpy()
-        axes.plot(away, costs, color=colour, label=name, marker="o" if few else None, linewidth=2, clip_on=False)
+        axes.plot(distance, costs, color=colour, label=name, marker="o" if few else None, linewidth=2, clip_on=False)
     if not few:
         axes.set_xscale("symlog", linthresh=1)
         axes.xaxis.set_major_formatter("{x:g}")
-    axes.set_xlabel(f"distance of the answer from the label, which is {label:g}")
+    axes.set_xlabel(f"distance of the answer from the label {label:g}")
     axes.set_ylabel("cost of a certain answer")
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)

@@ -102,12 +102,12 @@ def test_quadrilaterals_without_shapely(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(builtins, "__import__", without)
     assert iou([0, 0, 10, 10], quad(0, 0, 10, 5)) == 0.5
-    with pytest.raises(ImportError, match="shapely is not installed: .* pip install shapely, or give boxes"):
+    with pytest.raises(ImportError, match="shapely is not installed: .* pip install shapely, or use boxes"):
         iou([0, 0, 10, 10], DIAMOND)
 
 
 @pytest.mark.parametrize(
-    ("gold", "given", "places", "texts"),
+    ("gold", "predicted", "places", "texts"),
     [
         ([], [], (0, 0, 0), (0, 0, 0)),
         ([at(0, "a")], [], (0, 1, 0), (0, 1, 0)),
@@ -135,15 +135,15 @@ def test_quadrilaterals_without_shapely(monkeypatch: pytest.MonkeyPatch) -> None
         ([at(0, "a")], [at(0, "###")], (1, 1, 1), (0, 1, 1)),
     ],
 )
-def test_counts(gold: list[Region], given: list[Region], places: tuple[int, ...], texts: tuple[int, ...]) -> None:
-    assert count_regions(gold, given) == RegionCounts(*places)
-    assert count_regions(gold, given, read=True) == RegionCounts(*texts)
+def test_counts(gold: list[Region], predicted: list[Region], places: tuple[int, ...], texts: tuple[int, ...]) -> None:
+    assert count_regions(gold, predicted) == RegionCounts(*places)
+    assert count_regions(gold, predicted, read=True) == RegionCounts(*texts)
 
 
 def test_the_preferred_match_leaves_what_is_not_counted() -> None:
     # Both fit the gold region; the first lies in the don't-care region too, and is not counted if left over.
-    gold, given = [at(0, "a"), at(-7, "###", 12)], [at(-1, "a"), at(1, "a")]
-    for order in (given, given[::-1]):
+    gold, predicted = [at(0, "a"), at(-7, "###", 12)], [at(-1, "a"), at(1, "a")]
+    for order in (predicted, predicted[::-1]):
         assert count_regions(gold, order) == RegionCounts(1, 1, 1)
 
 
@@ -185,10 +185,10 @@ def test_images_are_pooled_by_their_counts() -> None:
         pool_regions(golds, answers[:2])
 
 
-def _all_matchings(gold: list[Region], given: list[Region], read: bool) -> int:
+def _all_matchings(gold: list[Region], predicted: list[Region], read: bool) -> int:
     """The largest one-to-one matching, by trying all of them."""
     gold = [region for region in gold if region.text != "###"]
-    few, many = sorted([gold, given], key=len)
+    few, many = sorted([gold, predicted], key=len)
 
     def fits(a: Region, b: Region) -> bool:
         same = a.text is not None and b.text is not None and a.text.lower() == b.text.lower()
@@ -198,11 +198,11 @@ def _all_matchings(gold: list[Region], given: list[Region], read: bool) -> int:
 
 
 @pytest.mark.parametrize("read", [False, True])
-@given(gold=REGIONS, given=REGIONS, seed=st.integers(0, 99))
-def test_the_largest_matching_in_any_order(read: bool, gold: list[Region], given: list[Region], seed: int) -> None:
-    counts = count_regions(gold, given, read=read)
-    assert counts.matched == _all_matchings(gold, given, read)
-    assert counts.matched <= min(counts.gold, counts.given)
-    assert counts.given <= len(given)
-    mixed = [random.Random(seed).sample(regions, len(regions)) for regions in (gold, given)]
+@given(gold=REGIONS, predicted=REGIONS, seed=st.integers(0, 99))
+def test_the_largest_matching_in_any_order(read: bool, gold: list[Region], predicted: list[Region], seed: int) -> None:
+    counts = count_regions(gold, predicted, read=read)
+    assert counts.matched == _all_matchings(gold, predicted, read)
+    assert counts.matched <= min(counts.gold, counts.predicted)
+    assert counts.predicted <= len(predicted)
+    mixed = [random.Random(seed).sample(regions, len(regions)) for regions in (gold, predicted)]
     assert count_regions(*mixed, read=read) == counts

@@ -20,8 +20,8 @@ from numerate.answers.distributions import (
     entropy,
     interval_coverage,
     nll,
-    numeric_law,
     numeric_mass,
+    numeric_probabilities,
     sample_crps,
 )
 
@@ -88,18 +88,18 @@ def test_nll_brier_and_entropy() -> None:
 
 def test_law_and_mass_of_logits() -> None:
     logits = np.log([[0.1, 0.2, 0.3, 0.4], [0.7, 0.1, 0.1, 0.1]])
-    assert numeric_law(logits, [3, 0]) == pytest.approx(np.array([[0.8, 0.2], [0.125, 0.875]]))
+    assert numeric_probabilities(logits, [3, 0]) == pytest.approx(np.array([[0.8, 0.2], [0.125, 0.875]]))
     assert numeric_mass(logits, [3, 0]) == pytest.approx([0.5, 0.8])
     assert numeric_mass(logits.astype(np.float16), [0, 1, 2, 3]) == pytest.approx([1, 1])
     far = [[1000.0, -1000.0, -1001.0, -math.inf]]
-    assert numeric_law(far, [1, 2, 3]) == pytest.approx(np.array([[1, 1 / math.e, 0]]) / (1 + 1 / math.e))
+    assert numeric_probabilities(far, [1, 2, 3]) == pytest.approx(np.array([[1, 1 / math.e, 0]]) / (1 + 1 / math.e))
     assert numeric_mass(far, [1, 2, 3]).tolist() == [0.0]
 
 
 def test_the_likelihood_among_all_tokens() -> None:
     logits, ids, targets = np.random.default_rng(0).normal(size=(4, 9)), np.array([2, 5, 7]), np.array([0, 2, 1, 1])
     whole = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-    parts = -nll(numeric_law(logits, ids), [1, 2, 3], targets) + np.log(numeric_mass(logits, ids))
+    parts = -nll(numeric_probabilities(logits, ids), [1, 2, 3], targets) + np.log(numeric_mass(logits, ids))
     assert parts == pytest.approx(whole[np.arange(4), ids[targets]])
 
 
@@ -173,7 +173,7 @@ def test_coverage_is_the_level_where_gold_and_samples_are_alike(k: int, level: f
 
 def test_the_registry() -> None:
     arrays: dict[str, tuple[Any, ...]] = {
-        "law": ([[0.5, 0.5]], [1, 2], [0]),
+        "probabilities": ([[0.5, 0.5]], [1, 2], [0]),
         "logits": ([[0.0, 1.0]], [1]),
         "samples": ([[float(k) for k in range(19)]], [5.0]),
     }
@@ -196,7 +196,7 @@ def test_the_callers_arrays_stay_as_they_are() -> None:
     for measure in (crps, nll, brier, entropy, calibration_error):
         measure(p, v, t)
     sample_crps(x, [1.0])
-    numeric_law(logits, [0])
+    numeric_probabilities(logits, [0])
     numeric_mass(logits, [0])
     for array, copy in zip((p, v, t, x, logits), copies, strict=True):
         assert (array == copy).all()
@@ -210,30 +210,30 @@ def test_the_callers_arrays_stay_as_they_are() -> None:
             r"probabilities has shape \(1, 1\), values \(2,\) and targets \(1,\): expected \[P, N\]",
         ),
         (lambda: crps([0.5, 0.5], [1, 2], [0]), "probabilities has shape"),
-        (lambda: crps(np.zeros((0, 2)), [1, 2], np.zeros(0, int)), "one position and one token at least"),
+        (lambda: crps(np.zeros((0, 2)), [1, 2], np.zeros(0, int)), "at least one position and one token"),
         (
             lambda: crps([[0.5, 0.5]], [1, 2], [2]),
             "targets has dtype int64 and values from 2 to 2: expected indices of the 2 tokens",
         ),
-        (lambda: nll([[0.5, 0.5]], [1, 2], [-1]), "values from -1 to -1: .* leave out positions where it gives -1"),
+        (lambda: nll([[0.5, 0.5]], [1, 2], [-1]), "values from -1 to -1: .* drop positions where it returns -1"),
         (lambda: nll([[0.5, 0.5]], [1, 2], [1.0]), "targets has dtype float64"),
         (
             lambda: brier([[0.5, 0.2]], [1, 2], [1]),
-            "the sums go from 0.7 to 0.7: expected numbers >= 0 with the sum 1. numeric_law",
+            "the sums range from 0.7 to 0.7: expected numbers >= 0 with sum 1. Use numeric_probabilities",
         ),
-        (lambda: brier([[1.5, -0.5]], [1, 2], [1]), "the smallest is -0.5"),
-        (lambda: brier([[math.nan, 0.5]], [1, 2], [1]), "probabilities has a row that is no distribution"),
-        (lambda: entropy([[0.5, 0.5]], [1, math.inf], [1]), "values has an infinite one"),
+        (lambda: brier([[1.5, -0.5]], [1, 2], [1]), "the smallest entry is -0.5"),
+        (lambda: brier([[math.nan, 0.5]], [1, 2], [1]), "probabilities has a row that is not a distribution"),
+        (lambda: entropy([[0.5, 0.5]], [1, math.inf], [1]), "values contains NaN or infinity"),
         (lambda: calibration_error([[0.5, 0.5]], [1, 2], [1], bins=0), "bins=0 is out of range: expected a whole number >= 1"),
-        (lambda: numeric_law([1.0], [0]), r"logits has shape \(1,\): expected \[P, V\]"),
-        (lambda: numeric_law([[1.0, math.nan]], [0]), "logits has NaN or positive infinity"),
-        (lambda: numeric_law([[1.0, -math.inf]], [1]), "all tokens in question are -inf"),
+        (lambda: numeric_probabilities([1.0], [0]), r"logits has shape \(1,\): expected \[P, V\]"),
+        (lambda: numeric_probabilities([[1.0, math.nan]], [0]), "logits contains NaN or positive infinity"),
+        (lambda: numeric_probabilities([[1.0, -math.inf]], [1]), "all selected tokens are -inf"),
         (lambda: numeric_mass([[1.0, 2.0]], [2]), r"token_ids=\[2\] does not fit logits of V=2"),
         (lambda: numeric_mass([[1.0, 2.0]], [-1]), "does not fit logits"),
         (lambda: sample_crps([1.0], [1.0]), r"samples has shape \(1,\) and golds \(1,\): expected \[E, K\] and \[E\]"),
-        (lambda: sample_crps([[1.0]], [math.nan]), "golds or samples has a number that is not finite"),
-        (lambda: sample_crps([[math.inf]], [1.0]), "golds or samples has a number that is not finite"),
-        (lambda: interval_coverage([[1.0] * 18], [1.0]), "samples has K=18 .* level=0.9: expected 19 or more. Draw more"),
+        (lambda: sample_crps([[1.0]], [math.nan]), "golds or samples contains a number that is not finite"),
+        (lambda: sample_crps([[math.inf]], [1.0]), "golds or samples contains a number that is not finite"),
+        (lambda: interval_coverage([[1.0] * 18], [1.0]), "samples has K=18 .* level=0.9: expected at least 19. Draw more"),
         (lambda: interval_coverage([[1.0] * 18], [1.0], level=1.0), "level=1.0 is out of range"),
     ],
 )

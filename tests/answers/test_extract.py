@@ -19,22 +19,17 @@ from hypothesis import strategies as st
 
 from numerate.answers.extract import (
     EXTRACTORS,
-    MAX_DIGITS,
     Region,
-    as_fraction,
     box,
     boxes,
     clock_time,
     final_answer,
     gsm8k_flexible,
     gsm8k_strict,
-    last_number,
-    number,
-    percent,
-    rational,
     region,
     whole_text,
 )
+from numerate.answers.numerals import MAX_DIGITS, as_fraction, last_number, number, percent, rational
 
 # Text that is mostly what numbers, times and boxes are made of.
 NUMERIC = st.text(alphabet="0123456789.,-+/eE:_ ()[]{}%$×^\\\n−１٣½\u200f\u2009x")
@@ -701,10 +696,11 @@ def test_a_version_stands_for_its_answers(name: str) -> None:
     ],
 )
 def test_time_grows_with_the_text_alone(piece: str) -> None:
-    size = 20_000
-    texts = [piece * (size // len(piece)), f"{piece}{' ' * size}{piece}"]
-    began = time.perf_counter()
-    for text in texts:
-        for extractor in EXTRACTORS.values():
-            extractor(text)
-    assert time.perf_counter() - began < 4  # 0.2 s; were it quadratic, a minute
+    def cpu_seconds(size: int) -> float:
+        began = time.process_time()
+        for text in (piece * (size // len(piece)), f"{piece}{' ' * size}{piece}"):
+            for extractor in EXTRACTORS.values():
+                extractor(text)
+        return time.process_time() - began
+
+    assert cpu_seconds(20_000) < 40 * max(cpu_seconds(2_500), 0.005)  # linear would be 8 times as long, quadratic 64

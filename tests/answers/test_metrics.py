@@ -348,7 +348,7 @@ def test_any_gold_number_scores(name: str, gold: Any, guess: Any) -> None:
     ],
 )
 def test_a_gold_without_a_value_is_an_error(name: str, gold: Any) -> None:
-    with pytest.raises(ValueError, match=f"gold=.* cannot be scored by '{name}': expected .* Correct that example"):
+    with pytest.raises(ValueError, match=f"gold=.* cannot be scored by '{name}': expected .* Correct or remove"):
         METRICS[name](gold, "5")
 
 
@@ -383,7 +383,7 @@ def test_arrays_make_a_tolerance_curve() -> None:
 
 
 def test_wrong_arguments_of_the_tolerance_curve_are_named() -> None:
-    with pytest.raises(ValueError, match="golds has 2 entries and guesses 1: expected as many of both"):
+    with pytest.raises(ValueError, match="golds has 2 entries and guesses 1: expected the same number"):
         tolerance_curve([1, 2], [1], [0.1])
     with pytest.raises(ValueError, match="golds has 0 entries"):
         tolerance_curve([], [], [0.1])

@@ -1,36 +1,39 @@
-r"""What an answer scores against the gold one, example by example.
+r"""Metrics: the score of one answer against the gold answer.
 
 With x the answer and y the gold number:
 
     exact                1 if x = y
-    string_match         1 if the texts are the same but for case and outer space
-    parsed               1 if there is an answer; its mean is the parse rate
+    string_match         1 if the texts are the same, ignoring case and surrounding space
+    parsed               1 if there is an answer; the mean is the parse rate
     absolute_error       |x - y|
     log10_error          |l(x) - l(y)|,  l(x) = sign(x) log10(|x| + 1)
     relative_error       |x - y| / |y|                      y = 0: 0 if x = 0, else infinite
     smape                2 |x - y| / (|x| + |y|)            0 if both are 0
     within_1             1 if |x - y| <= |y| / 100          also within_0, within_5, within_10; y = 0: 1 if x = 0
-    magnitude            1 if floor(log10 |x|) = floor(log10 |y|), for whole numbers as many digits; 0 has an order of its own
+    magnitude            1 if floor(log10 |x|) = floor(log10 |y|); 0 matches only 0
     sign                 1 if x and y are both positive, both negative, or both 0
 
     clock_accuracy       1 if the two times are the same on a 12-hour face
-    time_gap             |x - y| in minutes, hours running from 1 to 12: from 1:00 to 12:55 it is 11 hours and 55 minutes
+    time_gap             |x - y| in minutes, with hours from 1 to 12: from 1:00 to 12:55 it is 11 hours and 55 minutes
     time_gap_circular    min(d, 720 - d),  d = |x - y|: from 1:00 to 12:55 it is 5 minutes
 
     relaxed_accuracy     1 if a number is within 5 % of y, or a text the same; also _chartqa, _qwen_vl, _lm_eval (``chartqa``)
     iou, acc_50          intersection over union of two boxes, and whether it is at least 0.5 (``boxes``)
-    hmean                of one image's regions, by place; also precision, recall (``boxes``)
-    spotting_hmean       of one image's regions, by place and text; also spotting_precision, spotting_recall
+    hmean                over the regions of one image, by place; also precision, recall (``boxes``)
+    spotting_hmean       over the regions of one image, by place and text; also spotting_precision, spotting_recall
 
-No answer (None) is never left out: an accuracy of it is 0, an error the largest there is: 2 for smape, 720 and 360 for
-the time gaps, infinite where there is no largest. Errors that can be infinite are summarised by their median.
+The NTIL paper reports a time gap in minutes and does not say whether it goes around the face: ``time_gap`` is the plain
+difference, ``time_gap_circular`` goes around.
 
-Numbers are compared exactly, at any length; an error beyond the range of a float is infinite. A float is worth what it
-prints, and a text the number that it is.
+A missing answer (None) is never skipped. It scores 0 for an accuracy and the largest possible error for an error: 2 for smape,
+720 and 360 for the time gaps, infinity if unbounded. Errors that can be infinite are summarized by their median.
+
+Numbers are compared exactly, at any length; an error beyond the range of a float is infinite. Floats compare by their repr;
+strings are parsed.
 
     METRICS["absolute_error"](gold=12, guess=EXTRACTORS["last_number"]("It is 15."))
 
-Measures of whole distributions are in ``distributions``.
+Metrics of probabilities and samples are in ``distributions``.
 """
 
 from __future__ import annotations
@@ -46,23 +49,24 @@ from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from numerate.answers.boxes import count_regions, iou
-from numerate.answers.chartqa import Rule, relaxed_accuracy
-from numerate.answers.extract import Box, Region, as_fraction, box, boxes, clock_time, number, region
+from numerate.answers.chartqa import ChartRule, relaxed_accuracy
+from numerate.answers.distributions import Floats
+from numerate.answers.extract import Box, Region, box, boxes, clock_time, region
+from numerate.answers.numerals import as_fraction, number
 
-Floats = npt.NDArray[np.float64]
-Kind = Literal["number", "text", "time", "box", "boxes", "anything"]
+AnswerKind = Literal["number", "text", "time", "box", "boxes", "anything"]
 Summary = Literal["mean", "median"]
+Formula = Callable[[Any, Any], Fraction | float]
 
 FACE = 720
-"""Minutes of a 12-hour face."""
+"""Minutes on a 12-hour face."""
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A named score of one answer against the gold one.
+    """A named score of one answer against the gold answer.
 
     Example:
         >>> error = METRICS["absolute_error"]
@@ -73,46 +77,49 @@ class Metric:
     """
 
     name: str
-    kind: Kind
-    """What gold and answer are read as."""
+    kind: AnswerKind
+    """How gold and guess are read."""
 
-    function: Callable[[Any, Any], Fraction | float]
-    """The formula: of gold and answer, both there and of that kind."""
+    function: Formula
+    """The formula, called with gold and guess, both of that kind."""
 
     higher_is_better: bool
     no_answer: float
-    """What an output without an answer scores."""
+    """The score of a missing answer."""
 
     summary: Summary
     unit: str
-    """Empty for a share."""
+    """Empty for an accuracy."""
 
     description: str
 
     def __call__(self, gold: Any, guess: Any) -> float:
-        """The score of one answer. Any guess has one: what is not of the metric's kind is no answer.
+        """Return the score of one answer. A guess that is not of the metric's kind counts as a missing answer.
 
         Args:
             gold: the right answer: a number, time, box or list of regions, as a value or as text.
-            guess: the answer as an extractor gives it; None for none.
+            guess: the answer as an extractor returns it; None if missing.
         """
         y = _read_gold(self.name, self.kind, gold)
         x = _READ[self.kind](guess)
         return self.no_answer if x is None else _float(self.function(y, x))
 
     def summarize(self, scores: Sequence[float] | Floats) -> float:
-        """One figure for many scores: their mean or, where a score can be infinite, their median."""
+        """Return the mean of the scores or, for a metric that can be infinite, their median.
+
+        The median of an even number of scores is the mean of the two in the middle.
+        """
         if len(scores) == 0:
-            raise ValueError("scores is empty: expected the score of one example at least.")
+            raise ValueError("scores is empty: expected the score of at least one example.")
         return float(np.mean(scores) if self.summary == "mean" else np.median(scores))
 
 
 def tolerance_curve(golds: Sequence[Any], guesses: Sequence[Any], tolerances: Sequence[float] | Floats) -> Floats:
-    """The share of answers whose relative error is at most each tolerance; no answer is within none.
+    """Return, for each tolerance, the share of answers with at most that relative error; missing answers never count.
 
     Args:
-        golds: the right numbers, one for each example.
-        guesses: the answers; None or NaN where there is none.
+        golds: the right numbers, one per example.
+        guesses: the answers; None or NaN if missing.
         tolerances: relative errors, 0.05 for 5 %, in any order.
 
     Example:
@@ -121,8 +128,8 @@ def tolerance_curve(golds: Sequence[Any], guesses: Sequence[Any], tolerances: Se
     """
     if len(golds) != len(guesses) or len(golds) == 0:
         raise ValueError(
-            f"golds has {len(golds)} entries and guesses {len(guesses)}: expected as many of both, and one at least. A guess "
-            "without an answer is None."
+            f"golds has {len(golds)} entries and guesses {len(guesses)}: expected the same number, at least one. Use None for "
+            "a missing answer."
         )
     levels = [_tolerance(level) for level in tolerances]
     steps = sorted(levels)
@@ -135,7 +142,7 @@ def tolerance_curve(golds: Sequence[Any], guesses: Sequence[Any], tolerances: Se
 
 
 def signed_log10(x: Fraction) -> float:
-    """``sign(x) log10(|x| + 1)``, for numbers of any size.
+    """Return ``sign(x) log10(|x| + 1)`` for a number of any size.
 
     Example:
         >>> signed_log10(Fraction(99)), signed_log10(Fraction(-9)), signed_log10(Fraction(10) ** 9999)
@@ -144,7 +151,7 @@ def signed_log10(x: Fraction) -> float:
     size, sign = abs(x), -1 if x < 0 else 1
     if size < 2**53:
         return sign * math.log1p(size) / math.log(10)
-    # Here the 1 no longer counts, and the number may be too large for a float.
+    # The 1 no longer matters, and the number may be too large for a float.
     return sign * (math.log10(size.numerator) - math.log10(size.denominator))
 
 
@@ -188,12 +195,12 @@ def _same_order(y: Fraction, x: Fraction) -> float:
 
 
 def _order(x: Fraction) -> int | None:
-    """floor(log10 |x|), exactly; None for 0."""
+    """Return floor(log10 |x|) exactly; None for 0."""
     if x == 0:
         return None
     size = abs(x)
     order = math.floor(math.log10(size.numerator) - math.log10(size.denominator))
-    # The logarithms are rounded: 999...9 has one of the next power of ten.
+    # The logarithms are rounded: that of 999...9 may be the next integer.
     while Fraction(10) ** order > size:
         order -= 1
     while Fraction(10) ** (order + 1) <= size:
@@ -213,7 +220,8 @@ def _since_one(minutes: Fraction) -> Fraction:
     return (minutes - 60) % FACE
 
 
-def _time_gap_circular(y: Fraction, x: Fraction) -> Fraction:
+def time_gap_circular(y: Fraction, x: Fraction) -> Fraction:
+    """Return the shorter way between two times around a 12-hour face, in minutes."""
     return min((x - y) % FACE, (y - x) % FACE)
 
 
@@ -226,17 +234,22 @@ def _regions(y: Sequence[Region], x: Sequence[Region], share: str, read: bool) -
     return value
 
 
-def _accuracy(name: str, kind: Kind, function: Callable[[Any, Any], Fraction | float], description: str) -> Metric:
+def _accuracy(name: str, kind: AnswerKind, function: Formula, description: str) -> Metric:
     return Metric(name, kind, function, True, 0.0, "mean", "", description)
 
 
 def _error(
-    name: str, kind: Kind, function: Callable[[Any, Any], Fraction | float], description: str, unit: str, most: float = math.inf
+    name: str,
+    kind: AnswerKind,
+    function: Formula,
+    description: str,
+    unit: str,
+    most: float = math.inf,
 ) -> Metric:
     return Metric(name, kind, function, False, most, "median" if most == math.inf else "mean", unit, description)
 
 
-_RULES: tuple[tuple[Rule, str], ...] = (
+_RULES: tuple[tuple[ChartRule, str], ...] = (
     ("chartqa", "pix2struct"),
     ("qwen_vl", "Qwen-VL"),
     ("lm_eval", "lm-evaluation-harness"),
@@ -246,7 +259,7 @@ METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
         _accuracy("exact", "number", _equal, "the number is the gold number"),
-        _accuracy("string_match", "text", _same_text, "the text is the gold text, but for case and outer space"),
+        _accuracy("string_match", "text", _same_text, "the text is the gold text, ignoring case and surrounding space"),
         _accuracy("parsed", "anything", _there, "there is an answer"),
         _error("absolute_error", "number", _absolute, "distance from the gold number", "that of the gold numbers"),
         _error("log10_error", "number", _log10, "distance of sign(x) log10(|x| + 1) from the gold number's", "powers of ten"),
@@ -261,8 +274,8 @@ METRICS: dict[str, Metric] = {
         _accuracy("magnitude", "number", _same_order, "the first digit has the place of the gold number's"),
         _accuracy("sign", "number", _same_sign, "the sign is the gold number's"),
         _accuracy("clock_accuracy", "time", _equal, "the time on a 12-hour face is the gold time"),
-        _error("time_gap", "time", _time_gap, "distance from the gold time, hours from 1 to 12", "minutes", 720.0),
-        _error("time_gap_circular", "time", _time_gap_circular, "distance from the gold time, round the face", "minutes", 360.0),
+        _error("time_gap", "time", _time_gap, "distance from the gold time, with hours from 1 to 12", "minutes", 720.0),
+        _error("time_gap_circular", "time", time_gap_circular, "distance from the gold time around the face", "minutes", 360.0),
         _accuracy("relaxed_accuracy", "text", relaxed_accuracy, "a number within 5 % of gold, or the same text"),
         *(
             _accuracy(
@@ -281,11 +294,11 @@ METRICS: dict[str, Metric] = {
 }
 
 
-def _read_gold(name: str, kind: Kind, gold: Any) -> Any:
+def _read_gold(name: str, kind: AnswerKind, gold: Any) -> Any:
     value = _READ[kind](gold)
     if value is None or (kind == "boxes" and not all(entry.corners for entry in value)):
         raise ValueError(
-            f"gold={gold!r:.80} cannot be scored by {name!r}: expected {_EXPECTED[kind]}. Correct that example, or leave it out."
+            f"gold={gold!r:.80} cannot be scored by {name!r}: expected {_EXPECTED[kind]}. Correct or remove that example."
         )
     return value
 
@@ -307,7 +320,7 @@ def _text(value: object) -> str | None:
     exact = as_fraction(value)
     if exact is None:
         return None
-    # `str` refuses whole numbers of more than 4,300 digits.
+    # `str` raises for integers of more than 4,300 digits.
     top, bottom = Decimal(exact.numerator), Decimal(exact.denominator)
     return f"{top}" if bottom == 1 else f"{top}/{bottom}"
 
@@ -338,7 +351,7 @@ def _anything(value: object) -> object:
     return None if isinstance(value, Real) and as_fraction(value) is None else value
 
 
-_READ: dict[Kind, Callable[[Any], Any]] = {
+_READ: dict[AnswerKind, Callable[[Any], Any]] = {
     "number": _number,
     "text": _text,
     "time": _time,
@@ -346,7 +359,7 @@ _READ: dict[Kind, Callable[[Any], Any]] = {
     "boxes": _boxes,
     "anything": _anything,
 }
-_EXPECTED: dict[Kind, str] = {
+_EXPECTED: dict[AnswerKind, str] = {
     "number": "a finite number, or text that is one",
     "text": "text, or a number",
     "time": "a time such as 2_55 or 2:55, or minutes after twelve as a number",

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from numerate.answers.extract import last_number
+from numerate.answers import last_number
 from numerate.lab.report.analysis import OUT_OF_RANGE, Cost, Score, Setup, interval
 from numerate.lab.report.records import Digits, Floats
 from numerate.lab.report.wording import Measure, measure

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from typing import Any, Literal
 
-from numerate.answers.extract import MAX_DIGITS
+from numerate.answers.numerals import MAX_DIGITS
 from numerate.lab.tasks.files import BadData
 
 Mark = Literal[".", ","]

@@ -10,8 +10,9 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from numerate.answers.extract import final_answer, number, whole_text
+from numerate.answers.extract import final_answer, whole_text
 from numerate.answers.metrics import METRICS
+from numerate.answers.numerals import number
 from numerate.lab.tasks.base import Example, Split, Task
 from numerate.lab.tasks.charts.figure import Chart, chart_image, random_look
 from numerate.lab.tasks.charts.questions import ask
