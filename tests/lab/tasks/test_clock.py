@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from numerate.lab.tasks import drawing
-from numerate.lab.tasks.base import content_hash
 from numerate.lab.tasks.clock.face import HANDS, WALLS, clock_image, random_face
 from numerate.lab.tasks.clock.task import Clock, clock_photo
 from numerate.lab.tasks.files import BadData
@@ -58,7 +57,7 @@ def test_a_near_miss_costs_its_minutes():
 GOLD = Clock(size=64).examples("train", 1)[0]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.text())
 def test_any_text_can_be_scored(text):
     scores = Clock().score(GOLD, text)
@@ -69,22 +68,6 @@ def test_any_text_can_be_scored(text):
 @given(st.text(st.characters(exclude_categories=("Nd", "No", "Nl"))))
 def test_text_without_digits_scores_the_worst(text):
     assert Clock().score(GOLD, text) == WORST
-
-
-def test_same_seed_same_bytes():
-    one, other = ([e.image.tobytes() for e in Clock(size=96).examples("train", 12, seed=3)] for _ in range(2))
-    assert one == other
-    task = Clock(size=96)
-    assert [e.image.tobytes() for e in task.examples("train", 12, seed=3)] == one
-    assert not {e.image.tobytes() for e in task.examples("train", 12, seed=4)} & set(one)
-    assert len(set(one)) == 12
-
-
-def test_splits_share_no_clock():
-    task = Clock()
-    marks = {split: {content_hash(task.content(spec)) for spec in task.examples(split, 400)._specs} for split in SPLITS}
-    assert not marks["train"] & marks["interpolate"]
-    assert len(marks["interpolate"]) == 400
 
 
 def test_the_grain_is_no_content():
@@ -119,8 +102,8 @@ def test_settings_are_followed():
         ({"step": 7}, "step=7 does not divide the hour"),
         ({"step": 1}, "step=1 is out of range"),
         ({"rotation": -1}, "rotation=-1 is out of range"),
-        ({"rotation": 181}, "from 0 to 180"),
-        ({"second_hand": 1.5}, "from 0 to 1"),
+        ({"rotation": 181}, ">= 0 and <= 180"),
+        ({"second_hand": 1.5}, ">= 0 and <= 1"),
         ({"second_hand": float("nan")}, "second_hand=nan"),
     ],
 )
@@ -226,12 +209,12 @@ def test_time_dataset(dataset, form):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("9,train/2-55/0.jpg,2-75,train", "the label '2-75' is no time"),
-        ("9,train/2-55/0.jpg,0-15,train", "the label '0-15' is no time"),
-        ("9,train/2-55/0.jpg,13_15,train", "the label '13_15' is no time"),
+        ("9,train/2-55/0.jpg,2-75,train", "the label '2-75' is not a time"),
+        ("9,train/2-55/0.jpg,0-15,train", "the label '0-15' is not a time"),
+        ("9,train/2-55/0.jpg,13_15,train", "the label '13_15' is not a time"),
         ("9,train/2-55/0.jpg,2-55,dev", "data set 'dev' is not known"),
         ("9,train/2-55/9.jpg,2-55,train", "9.jpg is missing"),
-        ("9,train/2-55/0.jpg", "2 values stand where the header names 4 columns"),
+        ("9,train/2-55/0.jpg", "has 2 values, but the header names 4 columns"),
     ],
 )
 def test_broken_rows_are_named_or_skipped(dataset, row, message):
@@ -263,7 +246,7 @@ def test_a_wrong_encoding_is_named(dataset):
 def test_a_class_folder_that_is_no_time(dataset):
     (dataset / "clocks.csv").unlink()
     picture(dataset / "train" / "noon" / "1.jpg")
-    with pytest.raises(BadData, match=r"1\.jpg: the label 'noon' is no time"):
+    with pytest.raises(BadData, match=r"1\.jpg: the label 'noon' is not a time"):
         Clock.from_files(dataset)
     assert len(Clock.from_files(dataset, skip_bad=True).skipped) == 1
 
