@@ -164,7 +164,7 @@ def test_long_texts_are_rejected(text):
 
 
 def answers(task: Regression) -> list[str]:
-    return [row.answer for split in task.splits for row in task._rows[split]]  # in the order of the file
+    return [row.answer for split in task.splits for row in task.rows[split]]  # in the order of the file
 
 
 def table(path, cells, delimiter=",", bom=False, header="price"):

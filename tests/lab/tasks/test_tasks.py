@@ -27,7 +27,7 @@ EACH = pytest.mark.parametrize(("name", "chosen"), VARIANTS, ids=[f"{n}-{'-'.joi
 
 
 def few(name):
-    return 3 if TASKS[name].visual else 60
+    return 2 if TASKS[name].visual else 60
 
 
 @EACH
@@ -85,7 +85,7 @@ def test_same_seed_same_bytes(name, chosen):
 @EACH
 def test_splits_are_disjoint(name, chosen):
     task = TASKS[name](**chosen)
-    n = 40 if task.visual else 150
+    n = 25 if task.visual else 150
 
     def marks(split, seed):
         return {content_hash(task.content(spec)) for spec in task.examples(split, n, seed).specs}

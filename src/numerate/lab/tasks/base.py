@@ -68,15 +68,18 @@ class Task:
         extractor: key in ``EXTRACTORS``; reads the answer from an output.
         measures: keys in ``METRICS`` that :meth:`score` returns; the first is the headline.
         visual: whether examples have images.
+        rows: the rows of each split that were read from files; None for a generated task.
+        skipped: rows of the files that were skipped, as errors that give the reason.
+        notes: messages about ambiguous or rewritten values in the files.
     """
 
     name: ClassVar[str]
     extractor: ClassVar[str] = "last_number"
     measures: ClassVar[tuple[str, ...]] = ("exact", "parsed", "relative_error", "log10_error")
     visual: ClassVar[bool] = False
-    _rows: Mapping[Split, Sequence[Any]] | None = None  # only of a task that was read from files
-    _skipped: Sequence[Exception] = ()
-    _notes: Sequence[str] = ()
+    rows: Mapping[Split, Sequence[Any]] | None = None
+    skipped: Sequence[Exception] = ()
+    notes: Sequence[str] = ()
 
     def __new__(cls, *args: Any, **settings: Any) -> Self:
         """Reject unknown settings before the dataclass's own ``__init__`` does, with a message that lists the known ones."""
@@ -89,11 +92,11 @@ class Task:
     def splits(self) -> tuple[Split, ...]:
         """The splits that have examples."""
         every: tuple[Split, ...] = ("train", "interpolate", "extrapolate")
-        return every if self._rows is None else tuple(split for split in every if self._rows.get(split))
+        return every if self.rows is None else tuple(split for split in every if self.rows.get(split))
 
     def count(self, split: Split) -> int | None:
         """Return the number of examples read from files; None for a generated task, which has no limit."""
-        return None if self._rows is None else len(self._rows.get(split, ()))
+        return None if self.rows is None else len(self.rows.get(split, ()))
 
     def examples(self, split: Split, n: int | None = None, seed: int = 0) -> Examples:
         """Return ``n`` examples of a split; ``None`` returns all examples that were read from files.
@@ -106,8 +109,8 @@ class Task:
         if n is not None and (not isinstance(n, int) or n < 0):
             raise ValueError(f"n={n!r} is out of range: expected a whole number >= 0.")
         rng = random.Random(f"{self.name}/{split}/{seed}")
-        if self._rows is not None:
-            rows = list(self._rows[split])
+        if self.rows is not None:
+            rows = list(self.rows[split])
             rng.shuffle(rows)
             if n is not None and n > len(rows):
                 raise ValueError(f"n={n} is more than the {len(rows)} examples of {split!r} that were read: ask for fewer.")
@@ -198,22 +201,12 @@ class Task:
         return task._with_rows(rows, reader, repo)
 
     def _with_rows(self, rows: Mapping[Split, Sequence[Any]], reader: RowReader, source: object) -> Self:
-        object.__setattr__(self, "_rows", {split: tuple(specs) for split, specs in rows.items()})
-        object.__setattr__(self, "_skipped", tuple(reader.skipped))
-        object.__setattr__(self, "_notes", tuple(reader.notes))
+        object.__setattr__(self, "rows", {split: tuple(specs) for split, specs in rows.items()})
+        object.__setattr__(self, "skipped", tuple(reader.skipped))
+        object.__setattr__(self, "notes", tuple(reader.notes))
         if not self.splits:
             raise ValueError(f"{source} has no rows that could be read ({len(reader.skipped)} were skipped): expected data.")
         return self
-
-    @property
-    def skipped(self) -> Sequence[Exception]:
-        """Rows of the files that were skipped, as errors that give the reason."""
-        return self._skipped
-
-    @property
-    def notes(self) -> Sequence[str]:
-        """Messages about ambiguous or rewritten values in the files."""
-        return self._notes
 
     def read_files(self, path: Path, reader: RowReader) -> Mapping[Split, Sequence[Any]]:
         """Return the rows of each split."""

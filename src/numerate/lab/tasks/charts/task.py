@@ -187,7 +187,7 @@ def _parts(rng: random.Random, n: int, labels: bool) -> tuple[tuple[int, ...], .
 def _values(
     rng: random.Random, kind: ChartKind, n: int, rows: int, axis: tuple[int, int, int], labels: bool
 ) -> tuple[tuple[int, ...], ...]:
-    """Draw values within an axis; on the grid if they are not printed. Neighbours in a line differ by a third at most."""
+    """Draw values within an axis; on the grid if they are not printed. A line rises or falls by at most a third per step."""
     least, tick, top = axis
     unit = 1 if labels else tick // 2
     low, high = -(-least // unit), top * 19 // (20 * unit)

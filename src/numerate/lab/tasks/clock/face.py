@@ -230,6 +230,11 @@ def _text(text: str, height: int, family: FontFamily, bold: bool) -> Image:
 # The hands
 
 
+def _symmetric(right: list[Point], long: float) -> list[Point]:
+    """Return the outline of a hand from its right half."""
+    return [*right, (0, long), *((-x, y) for x, y in reversed(right))]
+
+
 def _baton(wide: float, long: float, tail: float) -> list[Point]:
     half = wide / 2
     return [(-half, -tail), (half, -tail), (half, long), (-half, long)]
@@ -245,23 +250,20 @@ def _dauphine(wide: float, long: float, tail: float) -> list[Point]:
 
 def _leaf(wide: float, long: float, tail: float) -> list[Point]:
     right = [(wide * (0.18 + 0.6 * sin(pi * (k / 16) ** 0.9)), long * k / 16) for k in range(16)]
-    return [(-wide * 0.2, -tail), (wide * 0.2, -tail), *right, (0, long), *((-x, y) for x, y in reversed(right))]
+    return _symmetric([(wide * 0.2, -tail), *right], long)
 
 
 def _sword(wide: float, long: float, tail: float) -> list[Point]:
-    right = [(wide * 0.3, -tail), (wide * 0.75, long * 0.72)]
-    return [*right, (0, long), *((-x, y) for x, y in reversed(right))]
+    return _symmetric([(wide * 0.3, -tail), (wide * 0.75, long * 0.72)], long)
 
 
 def _arrow(wide: float, long: float, tail: float) -> list[Point]:
-    right = [(wide * 0.3, -tail), (wide * 0.3, long * 0.72), (wide * 1.2, long * 0.72)]
-    return [*right, (0, long), *((-x, y) for x, y in reversed(right))]
+    return _symmetric([(wide * 0.3, -tail), (wide * 0.3, long * 0.72), (wide * 1.2, long * 0.72)], long)
 
 
 def _spade(wide: float, long: float, tail: float) -> list[Point]:
     bulge = [(wide * (0.3 + 0.9 * sin(pi * k / 10) ** 1.5), long * (0.6 + 0.22 * k / 10)) for k in range(11)]
-    right = [(wide * 0.35, -tail), *bulge]
-    return [*right, (0, long), *((-x, y) for x, y in reversed(right))]
+    return _symmetric([(wide * 0.35, -tail), *bulge], long)
 
 
 HANDS: dict[str, Callable[[float, float, float], list[Point]]] = {
