@@ -46,8 +46,9 @@ def task(
         console.print(Text(first), style="yellow")
     for note in selected.notes:
         console.print(Text(note), style="yellow")
+    chosen: Split = split  # type: ignore[assignment]  # the task checks it
     default = 5 if preview is None else 16
-    examples = selected.examples(_split(split), n or min(default, selected.count(_split(split)) or default), seed)
+    examples = selected.examples(chosen, n or min(default, selected.count(chosen) or default), seed)
     if preview is not None:
         from numerate.lab.tasks.drawing import contact_sheet
 
@@ -75,7 +76,3 @@ def make_task(name: str, settings: list[str], data: Path | None, target: str | N
     if target is not None:
         chosen["target"] = target
     return TASKS[name](**chosen) if data is None else TASKS[name].from_files(data, skip_bad=skip_bad, **chosen)
-
-
-def _split(name: str) -> Split:
-    return name  # type: ignore[return-value]  # the task checks it
