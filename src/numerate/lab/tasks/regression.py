@@ -214,8 +214,7 @@ def _notes(name: str, rewritten: Sequence[tuple[str, str]], cells: Sequence[Tabl
     """Yield messages about rewritten answers and about an ambiguous decimal mark."""
     if rewritten:
         text, answer = next((pair for pair in rewritten if pair[0].lstrip("+") != pair[1]), rewritten[0])
-        counted = f"{len(rewritten):,} of {len(cells):,} answers were rewritten as plain numbers"
-        yield f"{name}: {counted}, such as {text!r} as {answer}."
+        yield f"{name}: {len(rewritten):,} of {len(cells):,} answers were rewritten, such as {text!r} as {answer}."
     unclear = next((cell for cell in cells if cell.ambiguous), None)
     if mark == "." and unclear is not None and all(cell.mark is None for cell in cells):
         point, comma = answer_text(unclear.numbers["."]), answer_text(unclear.numbers[","])
