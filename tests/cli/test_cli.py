@@ -159,7 +159,7 @@ class TestTask:
         sheet = tmp_path / "new" / "clocks.png"
         done = run("task", "clock", "--preview", str(sheet), "-n", "4", "--set", "size=64")
         assert done.exit_code == 0, done.output
-        assert "picture in" in done.output
+        assert "Saved" in done.output
         with Image.open(sheet) as image:
             width, height = image.size
         assert width > 128
@@ -171,7 +171,7 @@ class TestTask:
         command = ["task", "regression", "--data", str(tmp_path / "t.csv"), "--target", "price"]
         broken = run(*command)
         assert broken.exit_code == 1
-        assert "line 52: the answer 'cheap' holds no number." in " ".join(broken.output.split())
+        assert "line 52: the answer 'cheap' contains no number." in " ".join(broken.output.split())
         done = run(*command, "--skip-bad")
         assert done.exit_code == 0, done.output
         assert "Skipped 1 rows" in done.output
@@ -182,7 +182,7 @@ class TestTask:
         [
             (["clok"], "Did you mean 'clock'"),
             (["arithmetic", "--set", "difficulty"], "expected name=value"),
-            (["arithmetic", "--preview", "a.png"], "has no pictures to preview"),
+            (["arithmetic", "--preview", "a.png"], "has no images"),
             (["arithmetic", "--split", "test"], "split='test' is not known"),
         ],
     )

@@ -321,7 +321,7 @@ def test_settings_reach_the_task(run, tmp_path):
 def test_how_a_column_was_read_is_said(run, tmp_path):
     (tmp_path / "t.csv").write_text("a;price\n" + "".join(f"{i};{i},50 €\n" for i in range(20)))
     done = run("task", "regression", "--data", "t.csv", "--target", "price")
-    assert "20 of 20 answers are written in another way, such as '0,50 €' as 0.50." in done.output
+    assert "20 of 20 answers were rewritten, such as '0,50 €' as 0.50." in done.output
 
 
 # The baseline

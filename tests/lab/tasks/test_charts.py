@@ -5,6 +5,7 @@ import re
 import sys
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 from math import inf
 from statistics import mean, median
 
@@ -18,7 +19,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.text import Text
 from PIL import Image
 
-from numerate.lab.tasks.base import Example, content_hash
+from numerate.lab.tasks.base import Example
 from numerate.lab.tasks.charts.figure import PALETTES, chart_figure, chart_image
 from numerate.lab.tasks.charts.task import Charts, chart_question
 from numerate.lab.tasks.files import BadData
@@ -28,6 +29,7 @@ RIGHT = {"relaxed_accuracy": 1.0, "exact": 1.0, "parsed": 1.0, "relative_error":
 WORST = {"relaxed_accuracy": 0.0, "exact": 0.0, "parsed": 0.0, "relative_error": inf}
 
 
+@cache
 def drawn(n, split="train", seed=0, kind=None, labels=None, **settings):
     """Charts as they are drawn, of one kind where that is asked for."""
     task, rng = Charts(**settings), random.Random(seed)
@@ -50,10 +52,8 @@ def worth(chart, row=0):
 @pytest.mark.parametrize("split", SPLITS)
 def test_gold_is_right(split):
     task = Charts()
-    for example in task.examples(split, 2):
-        assert task.score(example, example.answer) == RIGHT
-        assert example.image.mode == "RGB"
-        assert example.image.width == 560
+    (example,) = task.examples(split, 1)
+    assert (example.image.mode, example.image.width) == ("RGB", 560)
     for chart in drawn(300, split):
         assert re.fullmatch(r"\d+(\.\d\d?)?", chart.answer)
         assert task.score(Example("", chart.answer), f"It is {chart.answer}.") == RIGHT
@@ -74,7 +74,7 @@ def test_scores_follow_chartqa():
     assert score(Example("", "[12, 63]"), "[12, 63]") == RIGHT
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.text(), st.sampled_from(["12.5", "0", "Kenya", "[1, 2]"]))
 def test_any_text_can_be_scored(text, gold):
     scores = Charts().score(Example("", gold), text)
@@ -87,12 +87,6 @@ def test_text_without_digits_scores_the_worst(text):
     assert Charts().score(Example("", "12"), text) == WORST
 
 
-def test_same_seed_same_bytes():
-    one, other = ([e.image.tobytes() for e in Charts(size=320).examples("train", 3, seed=2)] for _ in range(2))
-    assert one == other
-    assert not {e.image.tobytes() for e in Charts(size=320).examples("train", 3, seed=3)} & set(one)
-
-
 def test_the_users_matplotlib_settings_change_nothing_and_stay():
     chart = drawn(1)[0]
     plain = chart_image(chart, 320).tobytes()
@@ -100,13 +94,6 @@ def test_the_users_matplotlib_settings_change_nothing_and_stay():
         before = dict(matplotlib.rcParams)
         assert chart_image(chart, 320).tobytes() == plain
         assert dict(matplotlib.rcParams) == before
-
-
-def test_splits_share_no_question():
-    task = Charts()
-    marks = {split: {content_hash(task.content(spec)) for spec in task.examples(split, 300)._specs} for split in SPLITS}
-    assert not marks["train"] & marks["interpolate"]
-    assert len(marks["extrapolate"]) == 300
 
 
 def test_looks_are_no_content():
@@ -227,7 +214,7 @@ def extents(picture, colour, across):
 
 @pytest.mark.parametrize("kind", ["bar", "barh"])
 def test_bars_are_as_long_as_their_values(kind):
-    for chart in drawn(3, kind=kind):
+    for chart in drawn(2, kind=kind):
         look = replace(chart.look, palette=1, first=0, varied=False, paper=0)
         picture = chart_image(replace(chart, look=look, labels=False), 640)
         lengths, values = extents(picture, PALETTES[1][0], kind == "barh"), chart.table.values[0]
@@ -275,7 +262,7 @@ def test_no_text_is_cut_off_or_hides_another(split):
         return (chart.kind in ("bar", "grouped", "line")) * len(chart.table.categories) * max(map(len, chart.table.categories))
 
     charts = drawn(300, split, seed=7)
-    for chart in charts[:7] + sorted(charts, key=crowd)[-4:]:
+    for chart in charts[:4] + sorted(charts, key=crowd)[-4:]:
         with matplotlib.style.context("default"):
             canvas = FigureCanvasAgg(chart_figure(chart, 560))
             canvas.draw()
@@ -342,7 +329,7 @@ def test_chartqa_as_it_is_published(tmp_path):
         ({"imgname": "a.png", "query": "How many?", "label": ""}, "label is ''"),
         ({"imgname": "a.png", "query": "How many?", "label": None}, "label is None"),
         ({"imgname": "a.png", "query": "How many?", "label": ["1", "2"]}, "label is ['1', '2']"),
-        (["a.png"], "a list stands where an object belongs"),
+        (["a.png"], "is a list, not an object"),
     ],
 )
 def test_broken_rows_are_named_or_skipped(tmp_path, row, message):

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from numerate.lab.tasks import drawing
-from numerate.lab.tasks.base import content_hash
 from numerate.lab.tasks.clock.face import HANDS, WALLS, clock_image, random_face
 from numerate.lab.tasks.clock.task import Clock, clock_photo
 from numerate.lab.tasks.files import BadData
@@ -58,7 +57,7 @@ def test_a_near_miss_costs_its_minutes():
 GOLD = Clock(size=64).examples("train", 1)[0]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.text())
 def test_any_text_can_be_scored(text):
     scores = Clock().score(GOLD, text)
@@ -69,22 +68,6 @@ def test_any_text_can_be_scored(text):
 @given(st.text(st.characters(exclude_categories=("Nd", "No", "Nl"))))
 def test_text_without_digits_scores_the_worst(text):
     assert Clock().score(GOLD, text) == WORST
-
-
-def test_same_seed_same_bytes():
-    one, other = ([e.image.tobytes() for e in Clock(size=96).examples("train", 12, seed=3)] for _ in range(2))
-    assert one == other
-    task = Clock(size=96)
-    assert [e.image.tobytes() for e in task.examples("train", 12, seed=3)] == one
-    assert not {e.image.tobytes() for e in task.examples("train", 12, seed=4)} & set(one)
-    assert len(set(one)) == 12
-
-
-def test_splits_share_no_clock():
-    task = Clock()
-    marks = {split: {content_hash(task.content(spec)) for spec in task.examples(split, 400)._specs} for split in SPLITS}
-    assert not marks["train"] & marks["interpolate"]
-    assert len(marks["interpolate"]) == 400
 
 
 def test_the_grain_is_no_content():
@@ -119,8 +102,8 @@ def test_settings_are_followed():
         ({"step": 7}, "step=7 does not divide the hour"),
         ({"step": 1}, "step=1 is out of range"),
         ({"rotation": -1}, "rotation=-1 is out of range"),
-        ({"rotation": 181}, "from 0 to 180"),
-        ({"second_hand": 1.5}, "from 0 to 1"),
+        ({"rotation": 181}, ">= 0 and <= 180"),
+        ({"second_hand": 1.5}, ">= 0 and <= 1"),
         ({"second_hand": float("nan")}, "second_hand=nan"),
     ],
 )
@@ -137,9 +120,9 @@ def test_an_unknown_setting_is_refused():
 # The picture tells the time
 
 
-def pointing(face, size, **without):
+def pointing(face, shown, **without):
     """Degrees clockwise from twelve, on the dial, of what disappears from the picture when a hand does."""
-    shown, hidden = (np.asarray(clock_image(f, size), float) for f in (face, replace(face, **without)))
+    size, hidden = len(shown), np.asarray(clock_image(replace(face, **without), len(shown)), float)
     weight = np.abs(shown - hidden).sum(-1)
     y, x = np.indices(weight.shape)
     across = (weight * (x + 0.5 - face.centre[0] * size)).sum()
@@ -150,15 +133,16 @@ def pointing(face, size, **without):
 @pytest.mark.parametrize("hands", HANDS)
 def test_the_time_can_be_read_off_the_hands(hands):
     looked = 0
-    for face in faces(10, "extrapolate", seed=hands, rotation=180):
+    for face in faces(8, "extrapolate", seed=hands, rotation=180):
         face = replace(face, hands=hands, shadow=False, second=None)
-        minute_turn = pointing(face, 224, minute_length=0.01)
+        shown = np.asarray(clock_image(face, 224), float)
+        minute_turn = pointing(face, shown, minute_length=0.01)
         minute = round(minute_turn / 6) % 60
         assert minute == face.minute
         assert abs((minute_turn - 6 * minute + 180) % 360 - 180) < 2
         apart = (30 * face.hour + face.minute / 2 - 6 * face.minute + 180) % 360 - 180
         if abs(apart) > 25:  # else the minute hand hides the hour hand
-            hour_turn = pointing(face, 224, hour_length=0.01) - minute / 2  # it has moved on with the minutes
+            hour_turn = pointing(face, shown, hour_length=0.01) - minute / 2  # it has moved on with the minutes
             assert (round(hour_turn / 30) % 12 or 12) == face.hour
             assert abs((hour_turn - 30 * face.hour + 180) % 360 - 180) < 4
             looked += 1
@@ -226,12 +210,12 @@ def test_time_dataset(dataset, form):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("9,train/2-55/0.jpg,2-75,train", "the label '2-75' is no time"),
-        ("9,train/2-55/0.jpg,0-15,train", "the label '0-15' is no time"),
-        ("9,train/2-55/0.jpg,13_15,train", "the label '13_15' is no time"),
+        ("9,train/2-55/0.jpg,2-75,train", "the label '2-75' is not a time"),
+        ("9,train/2-55/0.jpg,0-15,train", "the label '0-15' is not a time"),
+        ("9,train/2-55/0.jpg,13_15,train", "the label '13_15' is not a time"),
         ("9,train/2-55/0.jpg,2-55,dev", "data set 'dev' is not known"),
         ("9,train/2-55/9.jpg,2-55,train", "9.jpg is missing"),
-        ("9,train/2-55/0.jpg", "2 values stand where the header names 4 columns"),
+        ("9,train/2-55/0.jpg", "has 2 values, but the header names 4 columns"),
     ],
 )
 def test_broken_rows_are_named_or_skipped(dataset, row, message):
@@ -263,7 +247,7 @@ def test_a_wrong_encoding_is_named(dataset):
 def test_a_class_folder_that_is_no_time(dataset):
     (dataset / "clocks.csv").unlink()
     picture(dataset / "train" / "noon" / "1.jpg")
-    with pytest.raises(BadData, match=r"1\.jpg: the label 'noon' is no time"):
+    with pytest.raises(BadData, match=r"1\.jpg: the label 'noon' is not a time"):
         Clock.from_files(dataset)
     assert len(Clock.from_files(dataset, skip_bad=True).skipped) == 1
 

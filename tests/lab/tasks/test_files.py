@@ -8,7 +8,7 @@ import json
 import pytest
 
 from numerate.lab.tasks import Arithmetic, Regression, WordProblems
-from numerate.lab.tasks.files import BadData, Reader
+from numerate.lab.tasks.files import BadData, RowReader
 
 GSM8K = [
     {
@@ -152,10 +152,10 @@ BROKEN = {
         1,
     ),
     "wrong encoding": ("data.jsonl", json.dumps(GSM8K[0]).encode() + b"\n\xff\xfe", 2, r"not UTF-8 \(byte 0xff at column 1\)", 1),
-    "not an object": ("data.jsonl", json.dumps(GSM8K[0]).encode() + b"\n[1, 2]\n", 2, "a list stands where an object belongs", 1),
+    "not an object": ("data.jsonl", json.dumps(GSM8K[0]).encode() + b"\n[1, 2]\n", 2, "is a list, not an object", 1),
     "truncated list": ("data.json", json.dumps(SVAMP, indent=1)[:-30].encode(), 10, "truncated", 1),
     "list without end": ("data.json", json.dumps(SVAMP)[:-1].encode(), 1, "the list does not end", 2),
-    "text in a list": ("data.json", json.dumps([SVAMP[0], "x"]).encode(), 1, "a str stands where", 1),
+    "text in a list": ("data.json", json.dumps([SVAMP[0], "x"]).encode(), 1, "is a str, not an object", 1),
 }
 
 
@@ -175,7 +175,7 @@ def test_broken_rows_are_named_or_skipped(what, tmp_path):
 
 def test_broken_tables(tmp_path):
     path = lines(tmp_path / "t.csv", "area,price", "10,100", "11,110,7", "12,cheap", "13,130")
-    with pytest.raises(BadData, match=r"t\.csv, line 3: 3 values stand where the header names 2 columns\. Quote"):
+    with pytest.raises(BadData, match=r"t\.csv, line 3: has 3 values, but the header names 2 columns\. Quote"):
         Regression.from_files(path, target="price")
     task = Regression.from_files(path, target="price", skip_bad=True)
     assert sorted(example.answer for split in task.splits for example in task.examples(split)) == ["100", "130"]
@@ -229,7 +229,7 @@ def test_asking_for_more_than_was_read(tmp_path):
 
 
 def test_reader_counts_what_it_skips(tmp_path):
-    reader = Reader(skip_bad=True)
+    reader = RowReader(skip_bad=True)
     assert list(reader.jsonl(lines(tmp_path / "a.jsonl", "{}", "", "{", '{"a": 1}'))) == [(1, {}), (4, {"a": 1})]
     assert [(bad.line, bad.path.name) for bad in reader.skipped] == [(3, "a.jsonl")]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 from typing import Any, get_args
@@ -14,22 +15,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from numerate.lab.tasks.base import Split, content_hash
+from numerate.lab.tasks.base import Split
 from numerate.lab.tasks.files import BadData
 from numerate.lab.tasks.grounding.scenes import COLOURS, KINDS, Expression, Phrase, Scene, Shape, referents, render, words
-from numerate.lab.tasks.grounding.task import Form, Grounding, referred
+from numerate.lab.tasks.grounding.task import Grounding, Referred, referred
 
 SPLITS: tuple[Split, ...] = get_args(Split)
 SHAPE = r"(?:(small|large) )?(?:(\w+) )?(\w+)"
 RANKS = {"second": 2, "third": 3}
 
 
-def scenes(split: Split, n: int, **settings: Any) -> list[Scene]:
-    return list(Grounding(**settings).examples(split, n)._specs)
+@cache
+def scenes(split: Split, n: int = 80) -> tuple[Scene, ...]:
+    return tuple(Grounding().examples(split, n).specs)
 
 
 def fitting(said: str, shapes: tuple[Shape, ...]) -> list[Shape]:
-    """The shapes that a phrase such as «small red circle» fits, read from its words alone."""
+    """The shapes that a phrase such as 'small red circle' fits, read from its words alone."""
     match = re.fullmatch(SHAPE, said)
     assert match is not None, said
     size, colour, kind = match.groups()
@@ -67,17 +69,16 @@ def meant(text: str, shapes: tuple[Shape, ...]) -> list[Shape]:
 
 
 @pytest.mark.parametrize("split", SPLITS)
-@pytest.mark.parametrize("form", get_args(Form))
-def test_the_gold_answer_scores_best(split: Split, form: Form) -> None:
-    task = Grounding(form=form)
-    for example in task.examples(split, 6):
+def test_the_gold_answer_scores_best(split: Split) -> None:
+    task = Grounding(form="locations")
+    for example in task.examples(split, 3):
         assert task.score(example, example.answer) == {"acc_50": 1.0, "iou": 1.0, "parsed": 1.0}
 
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_an_expression_means_exactly_one_shape_by_its_words(split: Split) -> None:
     task = Grounding()
-    for scene in scenes(split, 80):
+    for scene in scenes(split):
         (target,) = meant(words(scene.expression), scene.shapes)
         assert [scene.shapes[k] for k in referents(scene.expression, scene.shapes)] == [target]
     example = task.make(scene)
@@ -89,7 +90,7 @@ def test_an_expression_means_exactly_one_shape_by_its_words(split: Split) -> Non
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_an_expression_says_no_more_than_is_needed(split: Split) -> None:
-    for scene in scenes(split, 60):
+    for scene in scenes(split):
         target, relation, anchor, rank = scene.expression
         like = [shape for shape in scene.shapes if target.fits(shape)]
         assert len(like) > rank if relation else len(like) == 1
@@ -99,7 +100,7 @@ def test_an_expression_says_no_more_than_is_needed(split: Split) -> None:
 
 
 def test_every_way_to_refer_is_used() -> None:
-    texts = [words(scene.expression) for scene in scenes("train", 200)]
+    texts = [words(scene.expression) for scene in scenes("train", 160)]
     for said in ("to the left of", "above", "leftmost", "second", "from the", "largest", "smallest", "small ", "the red "):
         assert any(said in text for text in texts), said
 
@@ -122,7 +123,7 @@ def test_what_could_be_read_in_two_ways_is_not_clear() -> None:
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_the_box_is_where_the_picture_shows_the_shape(split: Split) -> None:
-    for scene in scenes(split, 8):
+    for scene in scenes(split)[:5]:
         (target,) = referents(scene.expression, scene.shapes)
         shape = scene.shapes[target]
         with_it = np.asarray(render(scene), int)
@@ -135,7 +136,7 @@ def test_the_box_is_where_the_picture_shows_the_shape(split: Split) -> None:
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_shapes_lie_apart_and_within_the_picture(split: Split) -> None:
-    for scene in scenes(split, 40):
+    for scene in scenes(split):
         for shape in scene.shapes:
             left, top, right, bottom = shape.box
             assert 0 < left < right < scene.width
@@ -144,30 +145,20 @@ def test_shapes_lie_apart_and_within_the_picture(split: Split) -> None:
 
 
 def test_extrapolation_has_more_and_smaller_shapes() -> None:
-    def areas(found: list[Scene]) -> list[float]:
+    def areas(found: tuple[Scene, ...]) -> list[float]:
         boxes = [(s, shape.box) for s in found for shape in s.shapes]
         return [(b[2] - b[0]) * (b[3] - b[1]) / min(s.width, s.height) ** 2 for s, b in boxes]
 
-    near, far = scenes("train", 120) + scenes("interpolate", 20), scenes("extrapolate", 80)
+    near, far = scenes("train", 160) + scenes("interpolate"), scenes("extrapolate")
     assert {len(scene.shapes) for scene in near} == set(range(3, 9))
     assert {len(scene.shapes) for scene in far} == set(range(9, 15))
     assert max(areas(far)) < min(areas(near))
-    few = scenes("extrapolate", 30, objects=[3, 4])
+    few = Grounding(objects=[3, 4]).examples("extrapolate", 30).specs
     assert min(len(scene.shapes) for scene in few) == 5
 
 
-def test_the_same_seed_gives_the_same_bytes() -> None:
-    one, two = ([e.image.tobytes() for e in Grounding().examples("train", 4, seed=3)] for _ in range(2))
-    other = [e.image.tobytes() for e in Grounding().examples("train", 4, seed=4)]
-    assert one == two
-    assert not set(one) & set(other)
-
-
-def test_splits_share_no_content_and_looks_are_no_content() -> None:
-    task = Grounding()
-    marks = {split: {content_hash(task.content(scene)) for scene in scenes(split, 60)} for split in SPLITS}
-    assert all(not marks[a] & marks[b] for a, b in combinations(SPLITS, 2))
-    scene = scenes("train", 1)[0]
+def test_looks_are_no_content() -> None:
+    task, scene = Grounding(), scenes("train")[0]
     assert task.content(scene) == task.content(scene._replace(seed=scene.seed + 1, backdrop=(scene.backdrop + 1) % 3))
     assert task.content(scene) != task.content(scene._replace(shapes=scene.shapes[:-1]))
 
@@ -187,7 +178,8 @@ GARBAGE = [(task, task.examples("train", 1)[0]) for task in (Grounding(), Ground
 
 def test_location_tokens_are_those_of_paligemma() -> None:
     task = Grounding(form="locations")
-    assert task._answer([0.25, 0.5, 0.75, 1.0]) == "<loc0512><loc0256><loc1023><loc0768>"
+    corner = Referred(Image.new("RGB", (100, 100)), "it", (25.0, 50.0, 50.0, 50.0))
+    assert task.make(corner).answer == "<loc0512><loc0256><loc1023><loc0768>"
     box = task.read("cat <loc0001><loc0002><loc0003><loc0004> ; <loc0512><loc0256><loc1023><loc0768> circle")
     assert box is not None
     assert [float(side) for side in box] == [0.25, 0.5, 0.75, 1023 / 1024]
@@ -213,7 +205,7 @@ def test_a_box_that_is_half_off_is_measured() -> None:
         ({"objects": (6, 5)}, r"objects=\(6, 5\) is out of range"),
         ({"objects": (3, 13)}, r"objects=\(3, 13\) is out of range"),
         ({"objects": 5}, "objects=5 is out of range"),
-        ({"size": 100}, "size=100 is out of range: expected 224 to 2048"),
+        ({"size": 100}, "size=100 is out of range: expected a whole number from 224 to 2048"),
     ],
 )
 def test_settings_are_checked(settings: dict[str, Any], message: str) -> None:
@@ -276,8 +268,8 @@ def test_the_column_split_says_what_is_for_training(folder: Path) -> None:
     ("row", "message"),
     [
         ('{"file_name": "b.png", "answer"', "line 2: broken JSON"),
-        ("[1, 2]", "line 2: a list stands where an object belongs"),
-        ({"file_name": "b.png", "bbox": [1, 2, 3, 4]}, "line 2: no column has an expression"),
+        ("[1, 2]", "line 2: is a list, not an object"),
+        ({"file_name": "b.png", "bbox": [1, 2, 3, 4]}, "line 2: has no column with an expression"),
         ({"file_name": "b.png", "answer": [], "bbox": [1, 2, 3, 4]}, r"line 2: the expressions are \[\]"),
         ({"file_name": "b.png", "answer": ["a", 3], "bbox": [1, 2, 3, 4]}, "line 2: the expressions are"),
         ({"file_name": "b.png", "answer": "a"}, "line 2: column 'bbox' is missing. Columns here: file_name, answer"),
@@ -300,7 +292,7 @@ def test_a_bad_row_is_named_or_skipped(folder: Path, row: Any, message: str) -> 
 
 
 def test_wrong_encoding_and_no_files(folder: Path) -> None:
-    with pytest.raises(BadData, match=r"no .jsonl files are here"):
+    with pytest.raises(BadData, match=r"has no .jsonl files"):
         Grounding.from_files(folder)
     (folder / "val.jsonl").write_bytes(json.dumps(ROW).encode() + b'\n{"answer": "caf\xe9"}\n')
     with pytest.raises(BadData, match="line 2: is not UTF-8"):

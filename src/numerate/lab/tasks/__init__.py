@@ -1,6 +1,6 @@
-"""The tasks that the papers evaluate on, generated or read from the datasets' own files, and your own data.
+"""The tasks of the papers, generated or read from the datasets' own files, and a task on your own data.
 
-``TASKS["arithmetic"](difficulty=2).examples("interpolate", 100)`` gives examples; ``.score(example, output)`` scores.
+``TASKS["arithmetic"](difficulty=2).examples("interpolate", 100)`` returns examples; ``.score(example, output)`` scores one.
 """
 
 from numerate.lab.tasks.arithmetic import Arithmetic

@@ -1,10 +1,10 @@
-"""Arithmetic: an expression in, its exact value out.
+"""The arithmetic task: compute the exact value of an expression.
 
     Calculate -12 + 4*(3 - 19).        -76
     What is 7/6 - 2/9?                 17/18
 
 Real data: the text files of DeepMind's mathematics_dataset (Saxton et al., Analysing Mathematical Reasoning Abilities of
-Neural Models, ICLR 2019, arXiv:1904.01557), ``arithmetic__mixed`` and its siblings: a question line, an answer line.
+Neural Models, ICLR 2019, arXiv:1904.01557), ``arithmetic__mixed`` and others of its kind: a question line, then an answer line.
 """
 
 from __future__ import annotations
@@ -15,37 +15,36 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from numerate.answers.extract import EXTRACTORS
-from numerate.lab.tasks.base import Example, Split, Task
-from numerate.lab.tasks.files import BadData, Reader, column
+from numerate.lab.tasks.base import Example, Split, Task, check_whole
+from numerate.lab.tasks.files import BadData, RowReader, column
 from numerate.messages import check_choice, choices
 
-Numbers = Literal["integers", "decimals", "rationals", "mixed"]
+Operands = Literal["integers", "decimals", "rationals", "mixed"]
 Wording = Literal["varied", "bare"]
-Spec = tuple[str, str, str]  # how it is asked, what is asked, the answer
+ArithmeticSpec = tuple[str, str, str]  # wording, expression, answer
 
 QUESTIONS = ("Calculate {}.", "What is {}?", "Evaluate {}.", "What is the value of {}?")
-_SUM, _PRODUCT, _ATOM = 1, 2, 3  # how tightly an expression binds
-_SPLITS: tuple[tuple[str, Split], ...] = (("train", "train"), ("interpolate", "interpolate"), ("extrapolate", "extrapolate"))
+_SUM, _PRODUCT, _ATOM = 1, 2, 3  # operator precedence
 
 
 @dataclass(frozen=True)
 class Arithmetic(Task):
     """Expressions of whole numbers, decimals or fractions.
 
-    Training and interpolation have 1 to ``longest`` operations on numbers of up to ``difficulty`` digits; extrapolation has
-    one or two operations more, and its numbers have a digit more.
+    Training and interpolation have 1 to ``longest`` operations on numbers of up to ``difficulty`` digits. Extrapolation has
+    one or two more operations, and its numbers have one more digit.
 
     Args:
-        numbers: ``"integers"`` (``+ - *``), ``"decimals"`` (one or two places), ``"rationals"`` (``+ - * /``, answers such as
-            ``17/18``), or ``"mixed"``, one of them each time.
+        operands: ``"integers"`` (``+ - *``), ``"decimals"`` (one or two places), ``"rationals"`` (``+ - * /``, answers such
+            as ``17/18``), or ``"mixed"`` (one of the three per question).
         difficulty: 1 to 5.
-        longest: the most operations of a training question; as many as the difficulty unless given.
+        longest: the most operations in a training question, 1 to 10; default: ``difficulty``.
         operations: which of ``+-*/`` occur; ``/`` only between rationals.
-        signed: whether the numbers of a question may be negative; those of an answer may be in any case.
-        wording: ``"varied"`` asks in four ways, ``"bare"`` writes ``3+4=``, which small models learn sooner.
+        signed: whether the operands may be negative; answers may be negative in any case.
+        wording: ``"varied"`` asks in four ways; ``"bare"`` writes ``3+4=``, which small models learn sooner.
 
     Example:
         >>> task = Arithmetic(difficulty=2)
@@ -56,7 +55,7 @@ class Arithmetic(Task):
         1.0
     """
 
-    numbers: Numbers = "integers"
+    operands: Operands = "integers"
     difficulty: int = 2
     longest: int | None = None
     operations: str = "+-*/"
@@ -71,71 +70,70 @@ class Arithmetic(Task):
     )
 
     def __post_init__(self) -> None:
-        check_choice("numbers", self.numbers, choices(Numbers))
+        check_choice("operands", self.operands, choices(Operands))
         check_choice("wording", self.wording, choices(Wording))
-        if self.difficulty not in range(1, 6):
-            raise ValueError(f"difficulty={self.difficulty!r} is out of range: expected 1, 2, 3, 4 or 5.")
-        if self.longest is not None and self.longest not in range(1, 11):
-            raise ValueError(f"longest={self.longest!r} is out of range: expected 1 to 10.")
+        check_whole("difficulty", self.difficulty, 1, 5)
+        if self.longest is not None:
+            check_whole("longest", self.longest, 1, 10)
         if not self.operations or set(self.operations) - set("+-*/"):
             raise ValueError(f"operations={self.operations!r} is not known: expected some of '+-*/'.")
-        if set(self.operations) == {"/"} and self.numbers != "rationals":
-            raise ValueError(f"operations='/' needs numbers='rationals', not {self.numbers!r}: only they divide without a rest.")
+        if set(self.operations) == {"/"} and self.operands != "rationals":
+            raise ValueError(f"operations='/' needs operands='rationals', not {self.operands!r}: others leave a remainder.")
 
-    def draw(self, rng: random.Random, split: Split) -> Spec:
-        """An expression and its value."""
-        numbers = self.numbers if self.numbers != "mixed" else rng.choice(("integers", "decimals", "rationals"))
+    def draw(self, rng: random.Random, split: Split) -> ArithmeticSpec:
+        """Draw an expression and compute its value."""
+        operands = self.operands if self.operands != "mixed" else rng.choice(("integers", "decimals", "rationals"))
         far = split == "extrapolate"
         longest = self.longest or self.difficulty
         count = longest + rng.randint(1, 2) if far else rng.randint(1, longest)
         digits = self.difficulty + far
-        signs = [sign for sign in self.operations if sign != "/" or numbers == "rationals"]
+        signs = [sign for sign in self.operations if sign != "/" or operands == "rationals"]
         while True:
-            text, value, _ = _expression(rng, count, numbers, digits, far, signs or ["+"], self.signed)
-            # Answers as long as the questions would be about patience, not about arithmetic.
+            text, value, _ = _expression(rng, count, operands, digits, far, signs or ["+"], self.signed)
+            # Skip very long answers: they test copying, not arithmetic.
             if value is not None and value.denominator < 10 ** (digits + 1) and abs(value) < 10 ** (3 * digits + 1):
                 if self.wording == "bare":
-                    return "{}=", text.replace(" ", ""), _written(value, numbers)
-                return rng.choice(QUESTIONS), text, _written(value, numbers)
+                    return "{}=", text.replace(" ", ""), _written(value, operands)
+                return rng.choice(QUESTIONS), text, _written(value, operands)
 
-    def make(self, spec: Spec) -> Example:
-        """Text is all there is to it."""
-        asked, text, answer = spec
-        return Example(asked.format(text), answer)
+    def make(self, spec: ArithmeticSpec) -> Example:
+        """Insert the expression into its wording."""
+        wording, text, answer = spec
+        return Example(wording.format(text), answer)
 
-    def content(self, spec: Spec) -> str:
-        """The expression, however it is asked for."""
+    def content(self, spec: ArithmeticSpec) -> str:
+        """Return the expression; ignores the wording."""
         return spec[1]
 
-    def read_row(self, row: dict[str, Any]) -> list[Spec]:
-        """Columns ``question`` and ``answer``; some copies hold them as bytes written out, with ``b'`` before them."""
+    def read_row(self, row: dict[str, Any]) -> list[ArithmeticSpec]:
+        """Read ``question`` and ``answer``; some copies store them as printed bytes that start with ``b'``."""
         texts = (str(column(row, name)).strip() for name in ("question", "answer"))
         question, answer = (text[2:-1].removesuffix("\\n") if text.startswith("b'") else text for text in texts)
         return [("{}", question, _number(answer))]
 
-    def read_files(self, path: Path, reader: Reader) -> Mapping[Split, Sequence[Spec]]:
-        """One file, or a folder of ``train-easy__*.txt``, ``interpolate__*.txt``, ``extrapolate__*.txt``, also as ``.gz``.
+    def read_files(self, path: Path, reader: RowReader) -> Mapping[Split, Sequence[ArithmeticSpec]]:
+        """Read one file, or a folder of ``train-easy__*.txt``, ``interpolate__*.txt``, ``extrapolate__*.txt``, also as ``.gz``.
 
-        A file's split is what its name, or its folder's, begins with.
+        The start of the file's name, or of its folder's name, gives the split.
         """
         files = sorted(file for file in path.rglob("*") if file.name.endswith((".txt", ".txt.gz"))) if path.is_dir() else [path]
         if not files:
-            raise BadData("no .txt or .txt.gz files are here", "Expected those of mathematics_dataset.", path)
-        rows: dict[Split, list[Spec]] = {"train": [], "interpolate": [], "extrapolate": []}
+            raise BadData("has no .txt or .txt.gz files", "Expected those of mathematics_dataset.", path)
+        rows: dict[Split, list[ArithmeticSpec]] = {"train": [], "interpolate": [], "extrapolate": []}
         for file in files:
             rows[_split_of(file)] += _pairs(file, reader)
         return rows
 
 
 def _expression(
-    rng: random.Random, count: int, numbers: str, digits: int, far: bool, signs: Sequence[str], signed: bool
+    rng: random.Random, count: int, operands: str, digits: int, far: bool, signs: Sequence[str], signed: bool
 ) -> tuple[str, Fraction | None, int]:
-    """An expression of ``count`` operations: its text, its value (None if it divides by zero), and how tightly it binds."""
+    """Draw an expression of ``count`` operations: its text, its value (None if it divides by zero), and its precedence."""
     if count == 0:
-        return _operand(rng, numbers, digits, far, signed)
+        return _operand(rng, operands, digits, far, signed)
     left_count = rng.randrange(count)
-    left, a, left_binds = _expression(rng, left_count, numbers, digits, far, signs, signed)
-    right, b, right_binds = _expression(rng, count - 1 - left_count, numbers, digits, far, signs, signed)
+    left, a, left_binds = _expression(rng, left_count, operands, digits, far, signs, signed)
+    right, b, right_binds = _expression(rng, count - 1 - left_count, operands, digits, far, signs, signed)
     sign = rng.choice(signs)
     binds = _SUM if sign in "+-" else _PRODUCT
     left = f"({left})" if left_binds < binds or (binds == _PRODUCT and left.startswith("-")) else left
@@ -149,59 +147,56 @@ def _expression(
     return text, value, binds
 
 
-def _operand(rng: random.Random, numbers: str, digits: int, far: bool, signed: bool) -> tuple[str, Fraction, int]:
-    # Lengths are drawn first, so that short numbers are as common as long ones; outside the range all are long.
+def _operand(rng: random.Random, operands: str, digits: int, far: bool, signed: bool) -> tuple[str, Fraction, int]:
+    # Draw the length first, so that short numbers are as common as long ones; in extrapolation all are long.
     length = digits if far else rng.randint(1, digits)
     whole = rng.randrange(10 ** (length - 1) if length > 1 else 0, 10**length)
     if signed and rng.random() < 0.4:
         whole = -whole
-    if numbers == "decimals":
+    if operands == "decimals":
         places = rng.randint(1, 2)
         value = Fraction(whole * 10**places + rng.randrange(10**places) * (-1 if whole < 0 else 1), 10**places)
         return _written(value, "decimals"), value, _ATOM
-    if numbers == "rationals" and rng.random() < 0.5:
+    if operands == "rationals" and rng.random() < 0.5:
         value = Fraction(whole, rng.randint(2, 10 ** min(digits, 2) - 1))
         return str(value), value, _ATOM if value.denominator == 1 else _PRODUCT
     return str(whole), Fraction(whole), _ATOM
 
 
-def _written(value: Fraction, numbers: str) -> str:
-    """``-3``, ``2.75`` or ``17/18``."""
-    if numbers != "decimals" or value.denominator == 1:
+def _written(value: Fraction, operands: str) -> str:
+    """Return the value as ``-3``, ``2.75`` or ``17/18``."""
+    if operands != "decimals" or value.denominator == 1:
         return str(value)
     return f"{(Decimal(value.numerator) / Decimal(value.denominator)).normalize():f}"
 
 
 def _split_of(file: Path) -> Split:
-    for part in (file.name, file.parent.name):
-        for prefix, split in _SPLITS:
-            if part.startswith(prefix):
-                return split
-    return "train"
+    parts = (file.name, file.parent.name)
+    return next((split for part in parts for split in get_args(Split) if part.startswith(split)), "train")
 
 
 def _number(answer: str) -> str:
-    """An answer that is a number or a fraction, and nothing else: ``-1a3`` or ``2*sqrt(3)`` would be read as 3."""
+    """Check that an answer is one number or fraction: in ``-1a3`` or ``2*sqrt(3)`` the last number would be read."""
     if EXTRACTORS["number"](answer) is None:
-        raise BadData(
-            f"the answer {answer!r:.60} is not one number", "Expected such as -3, 2.75 or 17/18; see skip_bad (--skip-bad)."
-        )
+        remedy = "Expected a number such as -3, 2.75 or 17/18; skip_bad=True (--skip-bad) skips such rows."
+        raise BadData(f"the answer {answer!r:.60} is not one number", remedy)
     return answer
 
 
-def _pairs(file: Path, reader: Reader) -> list[Spec]:
-    pairs: list[Spec] = []
+def _pairs(file: Path, reader: RowReader) -> list[ArithmeticSpec]:
+    expected = "Expected a question line, then an answer line."
+    pairs: list[ArithmeticSpec] = []
     question: tuple[int, str] | None = None
     for line, text in reader.lines(file):
         with reader.row(file, line):
             if question is None:
                 if not text.strip():
-                    raise BadData("is empty where a question belongs", "Expected a question line, then an answer line.")
+                    raise BadData("is empty instead of a question", expected)
                 question = line, text
                 continue
             asked, question = question[1], None
             if not text.strip():
-                raise BadData("is empty where an answer belongs", "Expected a question line, then an answer line.")
+                raise BadData("is empty instead of an answer", expected)
             pairs.append(("{}", asked, _number(text.strip())))
     if question is not None:
         with reader.row(file, question[0]):

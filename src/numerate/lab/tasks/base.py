@@ -1,7 +1,7 @@
-"""What a task is: examples in three regimes, and a score of an output.
+"""The interface of a task: examples in three splits, and a score for an output.
 
-``train`` and ``interpolate`` are drawn from the same range and never share an example: the hash of its content says which
-of the two it belongs to. ``extrapolate`` lies outside the range of training. The same seed gives the same examples.
+``train`` and ``interpolate`` are drawn from the same range and never share an example: a hash of the content assigns each
+example to one of them. ``extrapolate`` lies outside the training range. The same seed gives the same examples.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, overload
 
 from numerate.answers.extract import EXTRACTORS
 from numerate.answers.metrics import METRICS
-from numerate.lab.tasks.files import Reader
-from numerate.messages import check_choice, choices, nearest
+from numerate.lab.tasks.files import RowReader
+from numerate.messages import check_choice, check_settings, choices
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 Split = Literal["train", "interpolate", "extrapolate"]
 Located = tuple[Path, int, dict[str, Any]]  # file or part of a dataset, line, columns
 
-_PATIENCE = 2000  # draws without a new example before a range is called exhausted
+_PATIENCE = 2000  # draws without a new example before a range is reported as exhausted
 
 
 @dataclass(frozen=True)
 class Example:
-    """A question, its answer, and perhaps a picture."""
+    """A question, its answer and, for visual tasks, an image."""
 
     prompt: str
     answer: str
@@ -38,71 +38,70 @@ class Example:
 
 
 class Examples(Sequence[Example]):
-    """Examples that are made when they are looked at: ten thousand pictures take no memory."""
+    """A sequence that makes each example from its entry in ``specs`` on access: ten thousand images take no memory."""
 
     def __init__(self, specs: Sequence[Any], make: Callable[[Any], Example]) -> None:
-        self._specs, self._make = specs, make
+        self.specs, self._make = specs, make
 
     def __len__(self) -> int:
-        return len(self._specs)
+        return len(self.specs)
 
     @overload
-    def __getitem__(self, at: int) -> Example: ...
+    def __getitem__(self, index: int) -> Example: ...
     @overload
-    def __getitem__(self, at: slice) -> Examples: ...
-    def __getitem__(self, at: int | slice) -> Example | Examples:
-        return Examples(self._specs[at], self._make) if isinstance(at, slice) else self._make(self._specs[at])
+    def __getitem__(self, index: slice) -> Examples: ...
+    def __getitem__(self, index: int | slice) -> Example | Examples:
+        return Examples(self.specs[index], self._make) if isinstance(index, slice) else self._make(self.specs[index])
 
     def __iter__(self) -> Iterator[Example]:
-        return map(self._make, self._specs)
+        return map(self._make, self.specs)
 
     def __repr__(self) -> str:
         return f"<{len(self)} examples>"
 
 
 class Task:
-    """Questions whose answers are numbers. A subclass is a frozen dataclass of its settings with :meth:`draw` and :meth:`make`.
+    """Questions whose answers are numbers. A subclass is a frozen dataclass of settings with :meth:`draw` and :meth:`make`.
 
     Attributes:
-        name: in the registry.
-        extractor: reads the answer out of an output, by its name in ``EXTRACTORS``.
-        measures: what :meth:`score` gives, by their names in ``METRICS``; the first is the headline.
-        visual: whether examples have pictures.
+        name: key in ``TASKS``.
+        extractor: key in ``EXTRACTORS``; reads the answer from an output.
+        measures: keys in ``METRICS`` that :meth:`score` returns; the first is the headline.
+        visual: whether examples have images.
+        rows: the rows of each split that were read from files; None for a generated task.
+        skipped: rows of the files that were skipped, as errors that give the reason.
+        notes: messages about ambiguous or rewritten values in the files.
     """
 
     name: ClassVar[str]
     extractor: ClassVar[str] = "last_number"
     measures: ClassVar[tuple[str, ...]] = ("exact", "parsed", "relative_error", "log10_error")
     visual: ClassVar[bool] = False
-    _rows: Mapping[Split, Sequence[Any]] | None = None  # of a task that was read from files
-    _skipped: Sequence[Exception] = ()
-    _notes: Sequence[str] = ()
+    rows: Mapping[Split, Sequence[Any]] | None = None
+    skipped: Sequence[Exception] = ()
+    notes: Sequence[str] = ()
 
     def __new__(cls, *args: Any, **settings: Any) -> Self:
-        """Refuse settings that the task does not know, by name."""
-        known = [setting.name for setting in fields(cls)]  # type: ignore[arg-type]
-        for name, value in settings.items():
-            if name not in known:
-                expected = f"expected one of {', '.join(known) or 'none'}.{nearest(name, known)}"
-                raise TypeError(f"{name}={value!r} is not a setting of the task {cls.name!r}: {expected}")
+        """Reject unknown settings before the dataclass's own ``__init__`` does, with a message that lists the known ones."""
+        check_settings(f"the task {cls.name!r}", settings, [known.name for known in fields(cls)])  # type: ignore[arg-type]
         return super().__new__(cls)
 
     # Examples
 
     @property
     def splits(self) -> tuple[Split, ...]:
-        """What there are examples of."""
+        """The splits that have examples."""
         every: tuple[Split, ...] = ("train", "interpolate", "extrapolate")
-        return every if self._rows is None else tuple(split for split in every if self._rows.get(split))
+        return every if self.rows is None else tuple(split for split in every if self.rows.get(split))
 
     def count(self, split: Split) -> int | None:
-        """How many examples of a split were read from files; None if they are generated, without end."""
-        return None if self._rows is None else len(self._rows.get(split, ()))
+        """Return the number of examples read from files; None for a generated task, which has no limit."""
+        return None if self.rows is None else len(self.rows.get(split, ()))
 
     def examples(self, split: Split, n: int | None = None, seed: int = 0) -> Examples:
-        """``n`` examples of a split; all of them, if they were read from files and ``n`` is None.
+        """Return ``n`` examples of a split; ``None`` returns all examples that were read from files.
 
-        Examples of ``interpolate`` and ``extrapolate`` are all different. The seed decides which they are, and their order.
+        Examples of ``interpolate`` and ``extrapolate`` are all different. The seed selects the examples and their order.
         """
         check_choice("split", split, choices(Split))
         if split not in self.splits:
@@ -110,25 +109,25 @@ class Task:
         if n is not None and (not isinstance(n, int) or n < 0):
             raise ValueError(f"n={n!r} is out of range: expected a whole number >= 0.")
         rng = random.Random(f"{self.name}/{split}/{seed}")
-        if self._rows is not None:
-            rows = list(self._rows[split])
+        if self.rows is not None:
+            rows = list(self.rows[split])
             rng.shuffle(rows)
             if n is not None and n > len(rows):
                 raise ValueError(f"n={n} is more than the {len(rows)} examples of {split!r} that were read: ask for fewer.")
             return Examples(rows[:n], self.make)
         if n is None:
-            raise ValueError("n=None asks for all examples: expected a number, since these are generated without end.")
-        return Examples(self._drawn(split, n, rng), self.make)
+            raise ValueError("n=None asks for all examples, but this task generates them without limit: expected a number.")
+        return Examples(self._draw_many(split, n, rng), self.make)
 
-    def _drawn(self, split: Split, n: int, rng: random.Random) -> list[Any]:
+    def _draw_many(self, split: Split, n: int, rng: random.Random) -> list[Any]:
         specs: list[Any] = []
         seen: set[int] = set()
         misses = 0
         while len(specs) < n:
             spec = self.draw(rng, split)
             mark = content_hash(self.content(spec))
-            mine = split == "extrapolate" or (mark % 5 == 0) == (split == "interpolate")
-            if mine and (split == "train" or mark not in seen):
+            in_split = split == "extrapolate" or (mark % 5 == 0) == (split == "interpolate")
+            if in_split and (split == "train" or mark not in seen):
                 specs.append(spec)
                 seen.add(mark)
                 misses = 0
@@ -142,98 +141,104 @@ class Task:
         return specs
 
     def draw(self, rng: random.Random, split: Split) -> Any:
-        """The content of one example, as plain data; of ``extrapolate``, outside the range of the others."""
+        """Draw the content of one example as plain data; for ``extrapolate``, from outside the training range."""
         raise NotImplementedError
 
     def make(self, spec: Any) -> Example:
-        """The example of what was drawn, or of a row that was read."""
+        """Return the example for a drawn content, or for a row that was read."""
         raise NotImplementedError
 
     def content(self, spec: Any) -> Any:
-        """What makes an example another one; without what only changes its looks."""
+        """Return the deduplication key; ignores appearance.
+
+        Its ``repr`` is hashed: renaming a class or field that occurs in it moves examples between the splits.
+        """
         return spec
 
     # Scores
 
     def score(self, example: Example, output: str) -> dict[str, float]:
-        """Every measure of an output. One without an answer scores the worst."""
+        """Return every measure of an output. An output without an answer gets the worst score."""
         gold, guess = self.read(example.answer), self.read(output)
         return {name: METRICS[name](gold, guess) for name in self.measures}
 
     def read(self, text: str) -> Any:
-        """The answer in a text, or None."""
+        """Return the answer in a text, or None."""
         return EXTRACTORS[self.extractor](text)
 
     # Real data
 
     @classmethod
     def from_files(cls, path: str | Path, *, skip_bad: bool = False, **settings: Any) -> Self:
-        """The same task on real data, in the dataset's own format.
+        """Return the task on real data, in the dataset's own format.
 
         Args:
             path: a file or folder.
-            skip_bad: leave out rows that cannot be read; ``.skipped`` has them, each with file, line and remedy.
-            **settings: of the task.
+            skip_bad: skip rows that cannot be read; ``.skipped`` lists them with file, line and remedy.
+            **settings: settings of the task.
         """
-        reader = Reader(skip_bad)
-        task = cls(**settings)
+        task, reader = cls(**settings), RowReader(skip_bad)
         return task._with_rows(task.read_files(Path(path), reader), reader, path)
 
     @classmethod
     def from_hub(cls, repo: str, name: str | None = None, *, skip_bad: bool = False, **settings: Any) -> Self:
-        """The same task on a dataset of the Hugging Face Hub, or a folder that ``datasets`` can load.
+        """Return the task on a dataset of the Hugging Face Hub, or on a folder that ``datasets`` can load.
 
         Args:
             repo: such as ``"openai/gsm8k"``.
-            name: of the dataset's configuration, if it has several.
+            name: configuration of the dataset, if it has several.
             skip_bad: as in :meth:`from_files`.
-            **settings: of the task.
+            **settings: settings of the task.
         """
         from datasets import load_dataset
 
-        task, reader = cls(**settings), Reader(skip_bad)
+        task, reader = cls(**settings), RowReader(skip_bad)
         parts = load_dataset(repo, name).items()
-        located = ((Path(f"{repo}/{part}"), line, row) for part, found in parts for line, row in enumerate(found, 1))
+        located = ((Path(f"{repo}/{part}"), line, row) for part, dataset in parts for line, row in enumerate(dataset, 1))
         rows: dict[Split, list[Any]] = {"train": [], "interpolate": []}
         for part, spec in task.read_rows(located, reader):
             rows["train" if part.name.startswith("train") else "interpolate"].append(spec)
         return task._with_rows(rows, reader, repo)
 
-    def _with_rows(self, rows: Mapping[Split, Sequence[Any]], reader: Reader, source: object) -> Self:
-        object.__setattr__(self, "_rows", {split: tuple(found) for split, found in rows.items()})
-        object.__setattr__(self, "_skipped", tuple(reader.skipped))
-        object.__setattr__(self, "_notes", tuple(reader.notes))
+    def _with_rows(self, rows: Mapping[Split, Sequence[Any]], reader: RowReader, source: object) -> Self:
+        object.__setattr__(self, "rows", {split: tuple(specs) for split, specs in rows.items()})
+        object.__setattr__(self, "skipped", tuple(reader.skipped))
+        object.__setattr__(self, "notes", tuple(reader.notes))
         if not self.splits:
             raise ValueError(f"{source} has no rows that could be read ({len(reader.skipped)} were skipped): expected data.")
         return self
 
-    @property
-    def skipped(self) -> Sequence[Exception]:
-        """Rows of the files that were left out, and why."""
-        return self._skipped
-
-    @property
-    def notes(self) -> Sequence[str]:
-        """How the files were read, where that could have been otherwise."""
-        return self._notes
-
-    def read_files(self, path: Path, reader: Reader) -> Mapping[Split, Sequence[Any]]:
-        """Rows by split."""
+    def read_files(self, path: Path, reader: RowReader) -> Mapping[Split, Sequence[Any]]:
+        """Return the rows of each split."""
         raise ValueError(f"the task {self.name!r} has no real data to read: it is generated; leave out the path.")
 
-    def read_rows(self, rows: Iterable[Located], reader: Reader) -> Iterator[tuple[Path, Any]]:
-        """What the rows of a dataset on the Hub become, each with the part of the dataset that it is from."""
+    def read_rows(self, rows: Iterable[Located], reader: RowReader) -> Iterator[tuple[Path, Any]]:
+        """Convert rows of a Hub dataset; yields each example with the part of the dataset that it comes from."""
         for part, line, row in rows:
-            found: Sequence[Any] = ()
+            specs: Sequence[Any] = ()
             with reader.row(part, line):
-                found = self.read_row(row)
-            yield from ((part, spec) for spec in found)
+                specs = self.read_row(row)
+            yield from ((part, spec) for spec in specs)
 
     def read_row(self, row: dict[str, Any]) -> Sequence[Any]:
-        """What a row of a dataset on the Hub becomes: one example, or several."""
+        """Convert one row of a Hub dataset into one example or several."""
         raise ValueError(f"the task {self.name!r} has no usual layout on the Hub: read its files with from_files.")
 
 
 def content_hash(content: Any) -> int:
-    """The same number for the same content, on every machine."""
+    """Return a hash of the content that is the same on every machine."""
     return int.from_bytes(blake2b(repr(content).encode(), digest_size=8).digest(), "big")
+
+
+def check_whole(name: str, value: Any, low: int, high: int) -> None:
+    """Raise unless ``value`` is an int from ``low`` to ``high``."""
+    if not isinstance(value, int) or not low <= value <= high:
+        raise ValueError(f"{name}={value!r} is out of range: expected a whole number from {low} to {high}.")
+
+
+def check_pair(name: str, value: Any, low: int, high: int) -> tuple[int, int]:
+    """Return ``value`` as ``(fewest, most)``; raise unless both are ints in order within ``low`` to ``high``."""
+    pair = isinstance(value, (list, tuple)) and len(value) == 2 and all(type(number) is int for number in value)
+    if not pair or not low <= value[0] <= value[1] <= high:
+        raise ValueError(f"{name}={value!r} is out of range: expected (fewest, most) within {low} to {high}.")
+    return value[0], value[1]

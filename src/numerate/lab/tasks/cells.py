@@ -1,16 +1,16 @@
-"""Cells of a table to numbers: a column is read as a whole, and what is no number is refused.
+"""Convert table cells to numbers. A column is read as a whole; cells that are not one number are rejected.
 
     70,35 €   1.234,56   1 234,5       a decimal comma, if the column has one; the answer is 70.35, 1234.56, 1234.5
     1,234.50  12,34,567  1'234.50      thousands marks
     (76.00)   −5   -$5   $-5           negative
     3.5k   2M   1.2bn   3 Mio. €       3500, 2000000, 1200000000, 3000000
-    12 %   € 70   84 m2                a unit is left out: 12, 70, 84; one unit for the whole column
+    12 %   € 70   84 m2                units are removed: 12, 70, 84; one unit for the whole column
     1e-5   ½   2½                      0.00001, 0.5, 2.5
 
-Refused: dates, times, ranges, fractions (3/4 may be a date), texts, 1_000, infinity, booleans, lists.
+Rejected: dates, times, ranges, fractions (3/4 may be a date), texts, 1_000, infinity, booleans, lists.
 
-``1,234`` is 1234 or 1.234, ``1.234`` likewise: other cells of the column decide. Where none does, a file with semicolons is
-refused, since either is likely there, and otherwise the point is the decimal mark. ``decimal`` settles it.
+``1,234`` and ``1.234`` can be read as 1234 or with a decimal mark: other cells of the column decide. If none does, the point is
+the decimal mark, except in a file with semicolons: there both are likely, and the column is rejected. ``decimal`` overrides.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from typing import Any, Literal
 from numerate.answers.numerals import MAX_DIGITS
 from numerate.lab.tasks.files import BadData
 
-Mark = Literal[".", ","]
+DecimalMark = Literal[".", ","]
 
 BLANK = frozenset(("", "-", "–", "—", "?", "na", "n/a", "n.a.", "#n/a", "<na>", "nan", "null", "none"))
 
-_REMEDY = "Write one number, with a unit at most, name another target, or leave such rows out with skip_bad=True (--skip-bad)."
+_REMEDY = "Write one number, optionally with a unit, choose another target, or skip such rows with skip_bad=True (--skip-bad)."
 _PLAIN = str.maketrans(
     dict.fromkeys("\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d", "-")
     | dict.fromkeys("\u00a0\u2007\u2008\u2009\u200a\u202f", " ")
     | {"’": "'", "＋": "+"}
 )
 _INVISIBLE = re.compile("[\u200b\u200c\u200d\u200e\u200f\u2060\ufeff]")
-_ZEROS = 15  # more of them that were not written are left to a power of ten: 1e30
+_ZEROS = 15  # numbers that would need more zeros are written with a power of ten: 1e30
 
 _CURRENCIES = (
     "AUD BRL CAD CHF CNY CZK DKK EUR GBP HKD HUF IDR ILS INR JPY KRW MXN NOK NZD PLN RON RUB SEK SGD THB TRY TWD UAH USD ZAR"
@@ -62,16 +62,16 @@ _NO_UNITS = {*_MONTHS, "am", "pm", "a.m.", "p.m.", "uhr", "st", "nd", "rd", "th"
 
 
 @dataclass(frozen=True)
-class Cell:
-    """A cell taken apart: its number by either decimal mark, None where that mark gives none."""
+class TableCell:
+    """A parsed cell: its number under either decimal mark, None where it is not a number under that mark."""
 
     text: str
-    numbers: Mapping[Mark, Decimal | None]
+    numbers: Mapping[DecimalMark, Decimal | None]
     unit: str = ""
 
     @property
-    def mark(self) -> Mark | None:
-        """The decimal mark that the cell must have; None if either gives a number."""
+    def mark(self) -> DecimalMark | None:
+        """The only decimal mark that gives a number; None if both do."""
         point, comma = self.numbers["."], self.numbers[","]
         return "," if point is None else "." if comma is None else None
 
@@ -82,12 +82,12 @@ class Cell:
 
 
 def is_blank(value: Any) -> bool:
-    """Whether a cell holds no answer."""
+    """Return whether a cell is empty or a placeholder such as ``n/a``."""
     return value is None or value != value or (isinstance(value, str) and value.strip().lower() in BLANK)
 
 
-def read_cell(value: Any) -> Cell:
-    """Take a cell apart; raises ``BadData`` for what is not one number with a unit at most.
+def read_cell(value: Any) -> TableCell:
+    """Parse a cell; raise ``BadData`` unless it is one number, optionally with a unit.
 
     Example:
         >>> read_cell("70,35 €").numbers[","], read_cell("(76.00)").numbers["."], read_cell("3.5k").numbers["."]
@@ -95,53 +95,54 @@ def read_cell(value: Any) -> Cell:
         >>> read_cell("2024-04-10")
         Traceback (most recent call last):
         ...
-        numerate.lab.tasks.files.BadData: the answer '2024-04-10' is not one number. Write one number, with a unit at most, ...
+        numerate.lab.tasks.files.BadData: the answer '2024-04-10' is not one number. Write one number, optionally with a ...
     """
     if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
-        raise _refused(value, f"is a {type(value).__name__}, not a number")
+        raise _rejected(value, f"is a {type(value).__name__}, not a number")
+    number: Decimal | None
     if not isinstance(value, str):
         number = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
         if not _in_range(number):
-            raise _refused(value, "is not a finite number that a float64 holds")
+            raise _rejected(value, "is not finite in float64")
         whole = isinstance(value, float) and value.is_integer() and abs(value) < 1e15
-        return Cell(str(value), dict.fromkeys((".", ","), Decimal(int(value)) if whole else number))
+        return TableCell(str(value), dict.fromkeys((".", ","), Decimal(int(value)) if whole else number))
     text = _INVISIBLE.sub("", value).translate(_PLAIN).strip()
     match = _CELL.fullmatch(" ".join(text.removeprefix("'").split())) if len(text) <= MAX_DIGITS else None
     if match is None or not (match["digits"] or match["vulgar"]):
-        raise _refused(value, "is not one number" if any(map(str.isdecimal, text)) else "holds no number")
+        raise _rejected(value, "is not one number" if any(map(str.isdecimal, text)) else "contains no number")
     negative = _is_negative(match, value)
     exponent, unit = _scale(match, value)
-    numbers: dict[Mark, Decimal | None] = {}
-    marks: tuple[Mark, Mark] = (".", ",")
+    numbers: dict[DecimalMark, Decimal | None] = {}
+    marks: tuple[DecimalMark, DecimalMark] = (".", ",")
     with localcontext(prec=MAX_DIGITS):
         for mark in marks:
-            read = _numeral(match["digits"], mark) if match["digits"] else Decimal(0)
-            if read is not None and match["vulgar"]:
-                read = read + Decimal(str(unicodedata.numeric(match["vulgar"]))) if read == int(read) else None
-            numbers[mark] = None if read is None else (-read if negative and read else read).scaleb(exponent)
+            number = _numeral(match["digits"], mark) if match["digits"] else Decimal(0)
+            if number is not None and match["vulgar"]:
+                number = number + Decimal(str(unicodedata.numeric(match["vulgar"]))) if number == int(number) else None
+            numbers[mark] = None if number is None else (-number if negative and number else number).scaleb(exponent)
     if numbers["."] is None and numbers[","] is None:
-        raise _refused(value, "is not one number")
-    if not all(number is None or _in_range(number) for number in numbers.values()):
-        raise _refused(value, "is not a finite number that a float64 holds")
-    return Cell(value.strip(), numbers, unit)
+        raise _rejected(value, "is not one number")
+    if not all(parsed is None or _in_range(parsed) for parsed in numbers.values()):
+        raise _rejected(value, "is not finite in float64")
+    return TableCell(value.strip(), numbers, unit)
 
 
 def plain_answer(value: Any) -> str:
-    """The answer that a single cell with a decimal point gives."""
+    """Return the answer of a single cell with a decimal point."""
     return answer_text(number_of(read_cell(value), ".", ""))
 
 
-def decimal_mark(cells: Sequence[tuple[str, Cell]], name: str, *, semicolons: bool = False) -> Mark:
-    """The decimal mark of a column, from all its cells and the place of each, such as ``line 3``."""
-    deciding: dict[Mark | None, tuple[str, str]] = {}
+def decimal_mark(cells: Sequence[tuple[str, TableCell]], name: str, *, semicolons: bool = False) -> DecimalMark:
+    """Return the decimal mark of a column, given all its cells with their places, such as ``line 3``."""
+    deciding: dict[DecimalMark | None, tuple[str, str]] = {}
     for place, cell in cells:
         deciding.setdefault(cell.mark, (place, cell.text))
-    settle = 'say which with decimal="," or decimal="." (--set decimal=,).'
+    remedy = 'set decimal="," or decimal="." (--set decimal=,).'
     if "." in deciding and "," in deciding:
         (point, with_point), (comma, with_comma) = deciding["."], deciding[","]
         raise BadData(
             f"column {name!r} mixes decimal marks: {with_comma!r} ({comma}) has a comma, {with_point!r} ({point}) a point",
-            f"Write one of them throughout, or {settle}",
+            f"Use one of them throughout, or {remedy}",
         )
     if "," in deciding or "." in deciding:
         return "," if "," in deciding else "."
@@ -150,31 +151,31 @@ def decimal_mark(cells: Sequence[tuple[str, Cell]], name: str, *, semicolons: bo
         place, cell = unclear
         raise BadData(
             f"column {name!r} can be read in two ways: {cell.text!r} ({place}) is {answer_text(cell.numbers['.'])} with a "
-            f"decimal point and {answer_text(cell.numbers[','])} with a decimal comma, and no other cell tells which",
-            settle.capitalize(),
+            f"decimal point and {answer_text(cell.numbers[','])} with a decimal comma, and no other cell decides",
+            remedy.capitalize(),
         )
     return "."
 
 
-def usual_unit(cells: Sequence[Cell]) -> str:
-    """The unit that most cells have, perhaps none."""
+def usual_unit(cells: Sequence[TableCell]) -> str:
+    """Return the most common unit of the cells; empty if they have none."""
     return Counter(cell.unit for cell in cells).most_common(1)[0][0] if cells else ""
 
 
-def number_of(cell: Cell, mark: Mark, unit: str) -> Decimal:
-    """The number of a cell in a column with this decimal mark and unit; raises ``BadData`` if it does not fit."""
+def number_of(cell: TableCell, mark: DecimalMark, unit: str) -> Decimal:
+    """Return the number of a cell in a column with this decimal mark and unit; raise ``BadData`` if it does not fit."""
     number = cell.numbers[mark]
     if number is None:
-        raise _refused(cell.text, f"is no number with the decimal mark {mark!r}")
+        raise _rejected(cell.text, f"is not a number with the decimal mark {mark!r}")
     if cell.unit != unit:
         has = f"in {cell.unit!r}" if cell.unit else "without a unit"
         others = f"in {unit!r}" if unit else "without a unit"
-        raise _refused(cell.text, f"is {has} where the other rows are {others}")
+        raise _rejected(cell.text, f"is {has}, but the other rows are {others}")
     return number
 
 
 def answer_text(number: Decimal | None) -> str:
-    """A number as it is to be written: digits and a point, as many decimals as were given; a power of ten if it is far off.
+    """Return a number as plain text with its decimals kept; very large or small numbers get a power of ten.
 
     Example:
         >>> [answer_text(Decimal(text)) for text in ("70.50", "1E-5", "6.02E23", "1E+30", "-0.0", "3.5E3")]
@@ -190,7 +191,7 @@ def answer_text(number: Decimal | None) -> str:
     return f"{'-' if sign else ''}{mantissa}e{exponent + len(digits) - 1}"
 
 
-def _refused(value: Any, why: str) -> BadData:
+def _rejected(value: Any, why: str) -> BadData:
     return BadData(f"the answer {value!r:.60} {why}", _REMEDY)
 
 
@@ -199,35 +200,35 @@ def _in_range(number: Decimal) -> bool:
 
 
 def _is_negative(match: re.Match[str], value: str) -> bool:
-    """By a minus or the brackets of accountants; not both."""
+    """Return whether the cell has a minus sign or accounting brackets; raise if it has both."""
     brackets = [name for name in ("open", "inner_open") if match[name]]
     signs = [match[name] for name in ("sign", "inner") if match[name]]
     if len(brackets) != (1 if match["close"] else 0) or len(brackets) + len(signs) > 1:
-        raise _refused(value, "is not one number")
+        raise _rejected(value, "is not one number")
     return bool(brackets) or "-" in signs
 
 
 def _scale(match: re.Match[str], value: str) -> tuple[int, str]:
-    """The power of ten of a cell, and its unit: ``3.5k`` is 3500, ``300 K`` in kelvin, ``5 m`` in metres, ``$5m`` 5 million."""
+    """Return power of ten and unit: ``3.5k`` is 3500, ``300 K`` is in kelvin, ``5 m`` in metres, ``$5m`` is 5 million."""
     money, scale, unit = match["money"] or "", (match["scale"] or ""), match["unit"] or ""
     power = int(match["power"][1:]) if match["power"] else 0
     if abs(power) > MAX_DIGITS:
-        raise _refused(value, "is not a finite number that a float64 holds")
+        raise _rejected(value, "is not finite in float64")
     word = scale.rstrip(".")
     is_money = bool(money) or re.fullmatch(_MONEY, unit) is not None
     if (word == "m" and not is_money) or (word == "K" and match["gap"]) or word == "b":
         unit, word = f"{word} {unit}".strip(), ""
     if money and unit:
-        raise _refused(value, "has two units")
+        raise _rejected(value, "has two units")
     if unit.lower().rstrip(".") in _NO_UNITS:
-        raise _refused(value, "is not one number")
+        raise _rejected(value, "is not one number")
     if unit in ("G", "T") and not match["gap"]:
-        raise _refused(value, f"may be in {unit} or a multiple")
+        raise _rejected(value, f"may be in {unit} or a multiple")
     return power + (_SCALES[word.lower().removesuffix("s")] if word else 0), unit or money
 
 
-def _numeral(text: str, mark: Mark) -> Decimal | None:
-    """Digits with thousands marks and this decimal mark; None if they are not written so."""
+def _numeral(text: str, mark: DecimalMark) -> Decimal | None:
+    """Return the value of digits with thousands marks and this decimal mark; None if they do not follow that notation."""
     whole, point, rest = text.partition(mark)
     if point and rest and not rest.isdecimal():
         return None

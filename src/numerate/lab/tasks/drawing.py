@@ -1,7 +1,7 @@
-"""What pictures of tasks are drawn with: fonts, backgrounds, noise, and a sheet to look at many of them.
+"""Drawing tools shared by the visual tasks: fonts, backgrounds, noise, and a contact sheet of many images.
 
-It needs Pillow and matplotlib, whose fonts are the same on every machine. Import it where a picture is drawn, so that tasks
-without pictures do without them; take ``Image`` and ``ImageDraw`` from here, and their absence is explained.
+Needs Pillow and matplotlib, whose fonts are the same on every machine. Import this module inside the function that draws, so
+that text tasks do not need them. Import ``Image`` and ``ImageDraw`` from here: a missing package is then explained.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from numerate.lab.tasks.files import BadData
 from numerate.messages import check_choice, choices
 
-MISSING = "pictures need the packages Pillow and matplotlib: expected them installed; run pip install 'numerate[tasks]'."
+MISSING = "images need the packages Pillow and matplotlib: expected them installed; run pip install 'numerate[tasks]'."
 
 try:
     from PIL import Image as Image
@@ -31,13 +30,13 @@ if TYPE_CHECKING:
 
 Colour = tuple[int, int, int]
 Backdrop = Literal["plain", "gradient", "noise", "paper"]
-Family = Literal["sans", "serif", "mono"]
+FontFamily = Literal["sans", "serif", "mono"]
 
 
 @lru_cache(maxsize=256)
-def font(size: int, family: Family = "sans", *, bold: bool = False, italic: bool = False) -> ImageFont.FreeTypeFont:
-    """One of the DejaVu fonts that come with matplotlib, ``size`` pixels high; each is loaded once."""
-    check_choice("family", family, choices(Family))
+def font(size: int, family: FontFamily = "sans", *, bold: bool = False, italic: bool = False) -> ImageFont.FreeTypeFont:
+    """Return one of the DejaVu fonts that come with matplotlib, ``size`` pixels high; cached."""
+    check_choice("family", family, choices(FontFamily))
     slant = "Italic" if family == "serif" else "Oblique"
     style = "Bold" * bold + slant * italic
     name = f"DejaVu{'SansMono' if family == 'mono' else family.title()}{'-' if style else ''}{style}.ttf"
@@ -45,12 +44,12 @@ def font(size: int, family: Family = "sans", *, bold: bool = False, italic: bool
 
 
 def generator(seed: int) -> np.random.Generator:
-    """Random numbers for noise: the same for the same seed, everywhere."""
+    """Return a random generator for noise that is the same on every machine."""
     return np.random.Generator(np.random.PCG64(seed))
 
 
 def background(kind: Backdrop, size: tuple[int, int], colour: Colour, other: Colour | None = None, seed: int = 0) -> Image.Image:
-    """An RGB picture of one colour, a gradient to ``other``, speckles, or paper with blotches and fibres.
+    """Return an RGB image of one colour, a gradient to ``other``, speckles, or paper with blotches and fibres.
 
     Example:
         >>> background("plain", (4, 2), (250, 240, 230)).getpixel((3, 1))
@@ -77,32 +76,21 @@ def background(kind: Backdrop, size: tuple[int, int], colour: Colour, other: Col
 
 
 def add_noise(image: Image.Image, amount: float, seed: int) -> Image.Image:
-    """The picture with grain; ``amount`` is its standard deviation, of 255."""
+    """Return the image with noise of standard deviation ``amount``, on the scale 0 to 255."""
     if amount == 0:
         return image
     pixels = np.asarray(image.convert("RGB"), np.float32)
     return _image(pixels + amount * generator(seed).standard_normal(pixels.shape, dtype=np.float32))
 
 
-def open_image(source: Path | Image.Image) -> Image.Image:
-    """The RGB picture in a file, or of one that is open."""
-    if isinstance(source, Image.Image):
-        return source.convert("RGB")
-    try:
-        with Image.open(source) as image:
-            return image.convert("RGB")
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise BadData(f"the image cannot be opened ({error})", "It may be damaged: download it again.", source) from None
-
-
 def contact_sheet(images: Sequence[Image.Image], labels: Sequence[str], *, columns: int = 4, side: int = 256) -> Image.Image:
-    """Pictures in rows, each scaled to fit ``side`` with its label below.
+    """Return one image with the given images in rows, each scaled to fit ``side``, with its label below.
 
     Args:
-        images: what to show; those of a row are aligned at the bottom.
-        labels: one for each; long ones are wrapped, and a line break is kept.
-        columns: pictures in a row.
-        side: of a cell in pixels; no picture is larger.
+        images: images to show; those of a row are aligned at the bottom.
+        labels: one per image; long ones are wrapped, line breaks are kept.
+        columns: images per row.
+        side: size of a cell in pixels; larger images are scaled down.
     """
     if len(images) != len(labels) or not images:
         raise ValueError(f"images and labels have {len(images)} and {len(labels)} entries: expected as many labels as images.")
@@ -115,7 +103,7 @@ def contact_sheet(images: Sequence[Image.Image], labels: Sequence[str], *, colum
         scale = min(1.0, side / image.width, side / image.height)
         shape = max(1, round(image.width * scale)), max(1, round(image.height * scale))
         shown.append(image.convert("RGB").resize(shape, Image.Resampling.LANCZOS))
-    rows = [range(at, min(at + columns, len(images))) for at in range(0, len(images), columns)]
+    rows = [range(first, min(first + columns, len(images))) for first in range(0, len(images), columns)]
     heights = [max(shown[k].height for k in row) for row in rows]
     below = [max(len(texts[k]) for k in row) * line + margin // 2 for row in rows]
     sheet = Image.new(
@@ -144,5 +132,5 @@ def _fonts() -> Path:
 
 
 def _image(pixels: NDArray[np.float32]) -> Image.Image:
-    """An RGB picture of pixels ``[height, width, 3]``, rounded and clipped."""
+    """Return the RGB image of pixels ``[height, width, 3]``, rounded and clipped."""
     return Image.fromarray(np.clip(np.rint(pixels), 0, 255).astype(np.uint8))

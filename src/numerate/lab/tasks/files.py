@@ -1,4 +1,4 @@
-"""Read rows of data files that people made: what is wrong is said with file, line and remedy, or skipped and counted."""
+"""Read rows and images of data files. Bad rows raise an error with file, line and remedy, or are skipped and counted."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 
-class BadData(ValueError):  # noqa: N818 - what it is, as `raise BadData(...)` says
-    """A row, or a file, that cannot be read: what is wrong with it, and what to do."""
+class BadData(ValueError):  # noqa: N818 - reads well as `raise BadData(...)`
+    """A row or file that cannot be read: the problem and its remedy."""
 
     def __init__(self, problem: str, remedy: str, path: Path | None = None, line: int | None = None) -> None:
         super().__init__(problem, remedy, path, line)
@@ -25,17 +28,17 @@ class BadData(ValueError):  # noqa: N818 - what it is, as `raise BadData(...)` s
 
 
 @dataclass
-class Reader:
-    """Reads files row by row. With ``skip_bad``, rows that cannot be read are left out and kept in ``skipped``.
+class RowReader:
+    """Read files row by row. With ``skip_bad``, rows that cannot be read are skipped and listed in ``skipped``.
 
     Example:
-        >>> reader = Reader(skip_bad=True)
+        >>> reader = RowReader(skip_bad=True)
         >>> for line, text in enumerate(["1", "two"], 1):
         ...     with reader.row(Path("numbers.txt"), line):
         ...         if not text.isdigit():
-        ...             raise BadData(f"{text!r} is no number", "Write digits.")
+        ...             raise BadData(f"{text!r} is not a number", "Write digits.")
         >>> str(reader.skipped[0])
-        "numbers.txt, line 2: 'two' is no number. Write digits."
+        "numbers.txt, line 2: 'two' is not a number. Write digits."
     """
 
     skip_bad: bool = False
@@ -44,17 +47,17 @@ class Reader:
 
     @contextmanager
     def row(self, path: Path, line: int | None) -> Iterator[None]:
-        """What goes wrong within belongs to this row."""
+        """Attribute errors raised in the body to this row: raise them with file and line, or skip the row."""
         try:
             yield
         except BadData as bad:
             self._bad(bad.problem, bad.remedy, path, line)
         except (KeyError, TypeError, ValueError, ArithmeticError) as error:
-            what = f"column {error} is missing" if isinstance(error, KeyError) else str(error)
-            self._bad(what, "Correct or remove the row, or leave such rows out with skip_bad=True (--skip-bad).", path, line)
+            problem = f"column {error} is missing" if isinstance(error, KeyError) else str(error)
+            self._bad(problem, "Correct or remove the row, or skip such rows with skip_bad=True (--skip-bad).", path, line)
 
     def lines(self, path: Path) -> Iterator[tuple[int, str]]:
-        """Lines of a text file, from 1, without their ends; ``.gz`` is unpacked."""
+        """Yield line numbers, from 1, and lines without their line ends; ``.gz`` is unpacked."""
         opened = gzip.open if path.suffix == ".gz" else open
         try:
             with opened(path, "rb") as file:
@@ -66,11 +69,11 @@ class Reader:
                         yield number, text.removeprefix("\ufeff").rstrip("\r\n")
         except FileNotFoundError:
             raise BadData("there is no such file", "Check the path, or download the dataset first.", path) from None
-        except (EOFError, gzip.BadGzipFile) as error:  # the lines before it were good
+        except (EOFError, gzip.BadGzipFile) as error:  # the lines before the break are kept
             self._bad(f"the compressed file is broken ({error})", "Download it again.", path, None)
 
     def jsonl(self, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Objects of a file with one JSON object a line; empty lines are passed over."""
+        """Yield the objects of a file with one JSON object per line; empty lines are skipped."""
         for number, text in self.lines(path):
             row: Any = None
             if not text.strip():
@@ -81,41 +84,39 @@ class Reader:
                 yield number, row
 
     def json_list(self, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Objects of a file that is one JSON list, with the line each begins at. Those before a break are not lost."""
+        """Yield the objects of a JSON list with the line each starts at; those before a syntax error are kept."""
         text = "\n".join(line for _, line in self.lines(path))
-        decoder, at = json.JSONDecoder(), _skip(text, 0)
-        if text[at : at + 1] != "[":
-            raise BadData("is not a JSON list", "Expected [{...}, {...}]; for one object a line, name it .jsonl.", path)
-        at = _skip(text, at + 1)
-        while text[at : at + 1] != "]":
-            line = text.count("\n", 0, at) + 1
+        decoder, position = json.JSONDecoder(), _skip_space(text, 0)
+        if text[position : position + 1] != "[":
+            raise BadData("is not a JSON list", "Expected [{...}, {...}]; name a file with one object per line .jsonl.", path)
+        position = _skip_space(text, position + 1)
+        while text[position : position + 1] != "]":
+            line = text.count("\n", 0, position) + 1
             try:
-                row, end = decoder.raw_decode(text, at)
+                row, end = decoder.raw_decode(text, position)
             except (json.JSONDecodeError, RecursionError) as error:
                 reason = getattr(error, "msg", "nested too deeply")
                 self._bad(f"broken JSON ({reason})", "The file may be truncated: download it again.", path, line)
                 return
             with self.row(path, line):
-                if not isinstance(row, dict):
-                    raise BadData(f"a {type(row).__name__} stands where an object belongs", 'Expected {"column": value, ...}.')
-                yield line, row
-            at = _skip(text, end)
-            if text[at : at + 1] == ",":
-                at = _skip(text, at + 1)
-            elif text[at : at + 1] != "]":
-                line = text.count("\n", 0, at) + 1
+                yield line, _checked(row)
+            position = _skip_space(text, end)
+            if text[position : position + 1] == ",":
+                position = _skip_space(text, position + 1)
+            elif text[position : position + 1] != "]":
+                line = text.count("\n", 0, position) + 1
                 self._bad("broken JSON (the list does not end)", "The file may be truncated: download it again.", path, line)
                 return
 
     def table(self, path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-        """Rows of a CSV or TSV file with a header line."""
+        """Yield the rows of a CSV or TSV file with a header line."""
         lines = list(self.lines(path))
         if not lines:
             raise BadData("is empty", "Expected a header line with the names of the columns.", path)
         reader = csv.reader((f"{text}\n" for _, text in lines), delimiter=_delimiter(path, lines[0][1]))
         header = next(reader)
         if len(set(header)) != len(header):
-            raise BadData(f"the header names a column twice: {', '.join(header)}", "Give each column a name of its own.", path, 1)
+            raise BadData(f"the header names a column twice: {', '.join(header)}", "Give each column its own name.", path, 1)
         for values in reader:
             line = lines[min(reader.line_num, len(lines)) - 1][0]
             if not values:
@@ -124,8 +125,8 @@ class Reader:
             with self.row(path, line):
                 if len(values) != len(header):
                     raise BadData(
-                        f"{len(values)} values stand where the header names {len(header)} columns",
-                        "Quote values that hold the separator, or mend the row.",
+                        f"has {len(values)} values, but the header names {len(header)} columns",
+                        "Quote values that contain the separator, or correct the row.",
                     )
                 row = dict(zip(header, values, strict=True))
             if row is not None:
@@ -139,8 +140,8 @@ class Reader:
 
 
 def delimiter(path: Path) -> str:
-    """The separator of a table, by the first of its lines that can be read."""
-    return _delimiter(path, next(Reader(skip_bad=True).lines(path), (0, ""))[1])
+    """Return the separator of a table, from its first readable line."""
+    return _delimiter(path, next(RowReader(skip_bad=True).lines(path), (0, ""))[1])
 
 
 def _delimiter(path: Path, header: str) -> str:
@@ -148,17 +149,30 @@ def _delimiter(path: Path, header: str) -> str:
 
 
 def column(row: dict[str, Any], name: str) -> Any:
-    """A column of a row, or an error that lists what there is."""
+    """Return a column of a row; raise ``BadData`` that lists the columns if it is missing."""
     if name not in row:
         raise BadData(f"column {name!r} is missing", f"Columns here: {', '.join(map(str, row)) or 'none'}.")
     return row[name]
 
 
 def existing(path: Path) -> Path:
-    """A path that a row names, if something is there."""
+    """Return the path of an image that a row names; raise ``BadData`` if there is no such file."""
     if not path.is_file():
         raise BadData(f"the image {path} is missing", "Put the image there, or correct its name in the row.")
     return path
+
+
+def open_image(source: Path | Image) -> Image:
+    """Return an image file, or an image that is already open, in RGB."""
+    from numerate.lab.tasks.drawing import Image
+
+    if isinstance(source, Image.Image):
+        return source.convert("RGB")
+    try:
+        with Image.open(source) as image:
+            return image.convert("RGB")
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise BadData(f"the image cannot be opened ({error})", "It may be damaged: download it again.", source) from None
 
 
 def _decoded(raw: bytes) -> str:
@@ -167,24 +181,27 @@ def _decoded(raw: bytes) -> str:
     except UnicodeDecodeError as error:
         raise BadData(
             f"is not UTF-8 (byte 0x{raw[error.start]:02x} at column {error.start + 1})",
-            "Save the file as UTF-8, for instance with `iconv -f latin1 -t utf8`.",
+            "Save the file as UTF-8, for example with `iconv -f latin1 -t utf8`.",
         ) from None
 
 
 def _object(text: str) -> dict[str, Any]:
     try:
-        row = json.loads(text)
+        return _checked(json.loads(text))
     except (json.JSONDecodeError, RecursionError) as error:
         raise BadData(
             f"broken JSON ({getattr(error, 'msg', 'nested too deeply')})",
-            "Expected one object a line; the file may be truncated.",
+            "Expected one object per line; the file may be truncated.",
         ) from None
+
+
+def _checked(row: Any) -> dict[str, Any]:
     if not isinstance(row, dict):
-        raise BadData(f"a {type(row).__name__} stands where an object belongs", 'Expected {"column": value, ...}.')
+        raise BadData(f"is a {type(row).__name__}, not an object", 'Expected {"column": value, ...}.')
     return row
 
 
-def _skip(text: str, at: int) -> int:
-    while at < len(text) and text[at] in " \t\n\r":
-        at += 1
-    return at
+def _skip_space(text: str, position: int) -> int:
+    while position < len(text) and text[position] in " \t\n\r":
+        position += 1
+    return position

@@ -1,10 +1,10 @@
-"""Regression in text: a row of a table, or a short series, to a number. A file of your own works as it is.
+"""The regression task: predict a number from a table row or a short series, generated or from your own file.
 
     numerate task regression --data my.csv --target price
 
 A CSV, TSV or JSONL file with a ``target`` column becomes questions such as ``area: 84, rooms: 3. price?``. Other columns are
-shown as they are; the target becomes a plain number, ``70,35 €`` the answer ``70.35`` (:mod:`numerate.lab.tasks.cells`). A file
-with columns ``prompt`` and ``answer``, and perhaps ``image`` (a path), is taken as it stands, but for answers such as
+shown unchanged; the target is rewritten as a plain number, ``70,35 €`` as ``70.35`` (:mod:`numerate.lab.tasks.cells`). A file
+with the columns ``prompt``, ``answer`` and optionally ``image`` (a path) is used unchanged, except for answers such as
 ``70,35 €``, which would be misread.
 """
 
@@ -20,14 +20,14 @@ from typing import Any, Literal
 
 from numerate.answers.extract import EXTRACTORS
 from numerate.lab.tasks.base import Example, Located, Split, Task, content_hash
-from numerate.lab.tasks.cells import Cell, Mark, answer_text, decimal_mark, is_blank, number_of, read_cell, usual_unit
-from numerate.lab.tasks.files import BadData, Reader, delimiter, existing
+from numerate.lab.tasks.cells import DecimalMark, TableCell, answer_text, decimal_mark, is_blank, number_of, read_cell, usual_unit
+from numerate.lab.tasks.files import BadData, RowReader, delimiter, existing, open_image
 from numerate.messages import check_choice, choices, nearest
 
-Kind = Literal["table", "series"]
+RegressionKind = Literal["table", "series"]
 
 LEAST_ROWS = 10
-"""A table needs this many different rows to be split into some to train and some to test on."""
+"""The fewest different rows for which a table is split into training and test rows."""
 
 _NEAR: tuple[Split, ...] = ("train", "interpolate")
 _NUMERAL_RUN = re.compile(r"[-+]?\d(?:[\d.,:'’_/–-]|[ \u00a0\u2009\u202f](?=\d{3}\b)|(?<=\d)(?:[kKM]|bn)\b)*")
@@ -35,7 +35,7 @@ _NUMERAL_RUN = re.compile(r"[-+]?\d(?:[\d.,:'’_/–-]|[ \u00a0\u2009\u202f](?=
 
 @dataclass(frozen=True)
 class Row:
-    """A question, its answer, and where its picture lies."""
+    """A question, its answer, and the path of its image."""
 
     prompt: str
     answer: str
@@ -43,34 +43,29 @@ class Row:
 
 
 @dataclass(frozen=True)
-class _Found:
-    """A row of a file before its answer is settled: a cell of the column, or a text that ends with a number."""
+class _UnreadRow:
+    """A row whose answer is not converted yet: a cell of the column, or a text that ends with a number."""
 
-    place: Path
+    file: Path
     line: int
     split: Split | None
     row: Row
-    answer: Cell | str
-
-    @property
-    def where(self) -> str:
-        return f"line {self.line}"
+    answer: TableCell | str
 
 
 @dataclass(frozen=True)
 class Regression(Task):
-    """A number to be told from other numbers.
+    """Predict a number from other numbers.
 
-    Generated, a ``"table"`` row is a flat for rent, whose price follows from its size, rooms, floor and year by a rule that is
-    the same for all; a ``"series"`` is a line or a curve to be continued by one value. Extrapolation has larger flats, and
-    series with larger steps.
+    A generated ``"table"`` row describes a flat whose rent is a fixed linear function of size, rooms, floor and year. A
+    ``"series"`` is a line or curve to continue by one value. Extrapolation has larger flats, and series with larger steps.
 
     Args:
-        kind: of what is generated.
-        target: of files, the column to be told. None: they have columns ``prompt`` and ``answer``.
-        columns: of files, the columns to tell it from; None: all others.
-        extrapolate: of files, the share of rows with the largest targets to keep apart for extrapolation.
-        decimal: of files, the decimal mark of the target, ``"."`` or ``","``. None: the column decides, see
+        kind: what to generate, ``"table"`` or ``"series"``.
+        target: files only: the column to predict. None: the file has columns ``prompt`` and ``answer``.
+        columns: files only: the columns to predict from. None: all others.
+        extrapolate: files only: the share of rows with the largest targets that is kept for extrapolation, in [0, 0.5).
+        decimal: files only: the decimal mark of the target, ``"."`` or ``","``. None: detected, see
             :mod:`numerate.lab.tasks.cells`.
 
     Example:
@@ -79,72 +74,60 @@ class Regression(Task):
         'area: 51 m2, rooms: 2, floor: 8, year: 1975. rent?'
     """
 
-    kind: Kind = "table"
+    kind: RegressionKind = "table"
     target: str | None = None
     columns: tuple[str, ...] | None = None
     extrapolate: float = 0.0
-    decimal: Mark | None = None
+    decimal: DecimalMark | None = None
 
     name = "regression"
     extractor = "last_number"
     measures = (
-        "relative_error",
-        "exact",
-        "parsed",
-        "absolute_error",
-        "log10_error",
-        "smape",
-        "within_1",
-        "within_5",
-        "within_10",
+        *("relative_error", "exact", "parsed", "absolute_error", "log10_error", "smape"),
+        *("within_1", "within_5", "within_10"),
     )
 
     def __post_init__(self) -> None:
-        check_choice("kind", self.kind, choices(Kind))
+        check_choice("kind", self.kind, choices(RegressionKind))
         if not 0 <= self.extrapolate < 0.5:
             raise ValueError(f"extrapolate={self.extrapolate!r} is out of range: expected a share in [0, 0.5).")
         if self.decimal is not None:
-            check_choice("decimal", self.decimal, choices(Mark))
+            check_choice("decimal", self.decimal, choices(DecimalMark))
         if isinstance(self.columns, str):
-            raise TypeError(f"columns={self.columns!r} is one text: expected several names, such as ('area', 'rooms').")
+            raise TypeError(f"columns={self.columns!r} is one string: expected several names, such as ('area', 'rooms').")
 
     def draw(self, rng: random.Random, split: Split) -> Row:
-        """A question and its answer."""
+        """Draw a question and its answer."""
         return (_flat if self.kind == "table" else _series)(rng, split == "extrapolate")
 
     def make(self, spec: Row) -> Example:
-        """Open the picture, if there is one."""
-        image = None
-        if spec.image is not None:
-            from PIL import Image
-
-            image = Image.open(spec.image).convert("RGB")
-        return Example(spec.prompt, spec.answer, image)
+        """Open the image, if there is one."""
+        return Example(spec.prompt, spec.answer, None if spec.image is None else open_image(spec.image))
 
     def content(self, spec: Row) -> Any:
-        """The text, and the picture's name."""
+        """Return question, answer and the name of the image."""
         return spec.prompt, spec.answer, None if spec.image is None else spec.image.name
 
-    def read_rows(self, rows: Iterable[Located], reader: Reader) -> Iterator[tuple[Path, Row]]:
-        """As rows of a file."""
-        yield from ((found.place, row) for found, row, _ in self._answered(rows, reader))
+    def read_rows(self, rows: Iterable[Located], reader: RowReader) -> Iterator[tuple[Path, Row]]:
+        """Convert rows of a Hub dataset like rows of a file."""
+        yield from ((unread.file, row) for unread, row, _ in self._answered(rows, reader))
 
-    def read_files(self, path: Path, reader: Reader) -> Mapping[Split, Sequence[Row]]:
-        """A CSV, TSV or JSONL file; rows without an answer, which most tables have, are left out and counted.
+    def read_files(self, path: Path, reader: RowReader) -> Mapping[Split, Sequence[Row]]:
+        """Read a CSV, TSV or JSONL file; rows without an answer, which most tables have, are skipped and counted.
 
-        A column ``split`` (train, test, interpolate, extrapolate) is heeded, else a hash decides. A table of fewer than
-        ``LEAST_ROWS`` rows is not split.
+        A column ``split`` (train, test, interpolate, extrapolate) assigns the rows; without it, a hash does. A table with
+        fewer than ``LEAST_ROWS`` rows is not split.
         """
         if path.suffix not in (".csv", ".tsv", ".jsonl"):
-            raise BadData(f"is a {path.suffix or 'nameless'} file", "Expected .csv, .tsv or .jsonl.", path)
+            raise BadData(f"has the file type {path.suffix or '(none)'}", "Expected .csv, .tsv or .jsonl.", path)
         lines = reader.jsonl(path) if path.suffix == ".jsonl" else reader.table(path)
         semicolons = path.suffix == ".csv" and delimiter(path) == ";"
-        found = list(self._answered(((path, line, values) for line, values in lines), reader, semicolons=semicolons))
-        tested = _test_marks({content_hash(self.content(row)) for _, row, _ in found})
+        answered = list(self._answered(((path, line, values) for line, values in lines), reader, semicolons=semicolons))
+        tested = _test_marks({content_hash(self.content(row)) for _, row, _ in answered})
         rows: dict[Split, list[tuple[Row, Fraction]]] = {"train": [], "interpolate": [], "extrapolate": []}
-        for cell, row, number in found:
+        for unread, row, number in answered:
             by_hash: Split = "interpolate" if content_hash(self.content(row)) in tested else "train"
-            rows[cell.split or by_hash].append((row, number))
+            rows[unread.split or by_hash].append((row, number))
         largest = sorted((abs(number) for _, number in rows["train"] + rows["interpolate"]), reverse=True)
         cut = int(len(largest) * self.extrapolate)
         if cut:
@@ -154,54 +137,55 @@ class Regression(Task):
         return {split: [row for row, _ in pairs] for split, pairs in rows.items()}
 
     def _answered(
-        self, rows: Iterable[Located], reader: Reader, *, semicolons: bool = False
-    ) -> Iterator[tuple[_Found, Row, Fraction]]:
-        """Questions with their answers as they are to be written, and the numbers of these, read as one column."""
-        found: list[_Found] = []
-        for place, line, values in rows:
-            with reader.row(place, line):
-                given, row = self._row(values, place.parent)
-                if is_blank(given):
-                    reader.skipped.append(BadData("there is no answer", "Fill it in, if it is known.", place, line))
+        self, rows: Iterable[Located], reader: RowReader, *, semicolons: bool = False
+    ) -> Iterator[tuple[_UnreadRow, Row, Fraction]]:
+        """Read the answers as one column; yield each row with its plain answer and that answer's number."""
+        unread_rows: list[_UnreadRow] = []
+        for file, line, values in rows:
+            with reader.row(file, line):
+                value, row = self._row(values, file.parent)
+                if is_blank(value):
+                    reader.skipped.append(BadData("has no answer", "Fill it in, if it is known.", file, line))
                     continue
-                found.append(_Found(place, line, _named_split(values), row, self._read(given)))
-        cells = [(one.where, one.answer) for one in found if isinstance(one.answer, Cell)]
+                unread_rows.append(_UnreadRow(file, line, _named_split(values), row, self._read_answer(value)))
+        cells = [(f"line {unread.line}", unread.answer) for unread in unread_rows if isinstance(unread.answer, TableCell)]
         name = self.target or "answer"
         try:
             mark = self.decimal or decimal_mark(cells, name, semicolons=semicolons)
         except BadData as bad:
-            raise BadData(bad.problem, bad.remedy, found[0].place) from None
+            raise BadData(bad.problem, bad.remedy, unread_rows[0].file) from None
         unit = usual_unit([cell for _, cell in cells])
         rewritten: list[tuple[str, str]] = []
-        for one in found:
-            with reader.row(one.place, one.line):
-                if isinstance(one.answer, str):
-                    yield one, replace(one.row, answer=one.answer), _last_number(one.answer)
+        for unread in unread_rows:
+            with reader.row(unread.file, unread.line):
+                cell = unread.answer
+                if isinstance(cell, str):
+                    yield unread, replace(unread.row, answer=cell), _last_number(cell)
                     continue
-                number = number_of(one.answer, mark, unit if self.target else one.answer.unit)
-                as_it_is = self.target is None and EXTRACTORS["last_number"](one.answer.text) == number
-                answer = one.answer.text if as_it_is else answer_text(number)
-                rewritten += [(one.answer.text, answer)] if one.answer.text != answer else []
-                yield one, replace(one.row, answer=answer), Fraction(number)
+                number = number_of(cell, mark, unit if self.target else cell.unit)
+                unchanged = self.target is None and EXTRACTORS["last_number"](cell.text) == number
+                answer = cell.text if unchanged else answer_text(number)
+                rewritten += [(cell.text, answer)] if cell.text != answer else []
+                yield unread, replace(unread.row, answer=answer), Fraction(number)
         reader.notes += _notes(name, rewritten, [cell for _, cell in cells], None if self.decimal else mark)
 
-    def _read(self, given: Any) -> Cell | str:
-        """A cell; a text whose last number counts, where prompts and answers are given."""
+    def _read_answer(self, value: Any) -> TableCell | str:
+        """Parse a cell; without a target column, also accept a text that ends with a number."""
         try:
-            return read_cell(given)
+            return read_cell(value)
         except BadData:
-            if self.target is not None or not isinstance(given, str):
+            if self.target is not None or not isinstance(value, str):
                 raise
-            _last_number(given)
-            return given.strip()
+            _last_number(value)
+            return value.strip()
 
     def _row(self, values: Mapping[str, Any], folder: Path) -> tuple[Any, Row]:
-        """The answer as it was given, and the question."""
+        """Return the raw answer and the question."""
         image = existing(folder / str(values["image"])) if values.get("image") else None
         if self.target is None:
             if "prompt" not in values or "answer" not in values:
                 raise BadData(
-                    f"has columns {', '.join(map(str, values))} and neither prompt and answer nor a target",
+                    f"has the columns {', '.join(map(str, values))}, but not prompt and answer, and no target is set",
                     "Name the column to predict: target='...' (--target).",
                 )
             return values["answer"], Row(str(values["prompt"]), "", image)
@@ -215,22 +199,22 @@ class Regression(Task):
 
 
 def _last_number(text: str) -> Fraction:
-    """The number that a worked answer ends with; refused where another notation would make it another number."""
-    remedy = "Write numbers as 1234.5, correct the row, or leave such rows out with skip_bad=True (--skip-bad)."
+    """Return the last number of a worked answer; raise if another notation would give another number."""
+    remedy = "Write numbers as 1234.5, correct the row, or skip such rows with skip_bad=True (--skip-bad)."
     number: Fraction | None = EXTRACTORS["last_number"](text)
     if number is None:
-        raise BadData(f"the answer {text!r:.60} holds no number", remedy)
+        raise BadData(f"the answer {text!r:.60} contains no number", remedy)
     last = _NUMERAL_RUN.findall(text)[-1].rstrip(".,:'’-/_ ")
     if EXTRACTORS["number"](last) is None:
         raise BadData(f"the answer {text!r:.60} ends with {last!r:.40}, which is not one number", remedy)
     return number
 
 
-def _notes(name: str, rewritten: Sequence[tuple[str, str]], cells: Sequence[Cell], mark: str | None) -> Iterator[str]:
-    """What a user would want to know of how a column was read."""
+def _notes(name: str, rewritten: Sequence[tuple[str, str]], cells: Sequence[TableCell], mark: str | None) -> Iterator[str]:
+    """Yield messages about rewritten answers and about an ambiguous decimal mark."""
     if rewritten:
         text, answer = next((pair for pair in rewritten if pair[0].lstrip("+") != pair[1]), rewritten[0])
-        yield f"{name}: {len(rewritten):,} of {len(cells):,} answers are written in another way, such as {text!r} as {answer}."
+        yield f"{name}: {len(rewritten):,} of {len(cells):,} answers were rewritten, such as {text!r} as {answer}."
     unclear = next((cell for cell in cells if cell.ambiguous), None)
     if mark == "." and unclear is not None and all(cell.mark is None for cell in cells):
         point, comma = answer_text(unclear.numbers["."]), answer_text(unclear.numbers[","])
@@ -238,7 +222,7 @@ def _notes(name: str, rewritten: Sequence[tuple[str, str]], cells: Sequence[Cell
 
 
 def _test_marks(marks: set[int]) -> set[int]:
-    """The hashes of the rows to test on: about every fifth, and at least two; none of a table that is too small."""
+    """Return the hashes of the test rows: about every fifth, and at least two; none if the table is too small."""
     if len(marks) < LEAST_ROWS:
         return set()
     tested = {mark for mark in marks if mark % 5 == 0}
@@ -246,7 +230,7 @@ def _test_marks(marks: set[int]) -> set[int]:
 
 
 def _shown(value: Any) -> str:
-    """As a person would write it: 84, not 84.0."""
+    """Return 84.0 as ``84``, other values unchanged."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else str(value).strip()
 
 

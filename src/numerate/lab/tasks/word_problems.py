@@ -1,4 +1,7 @@
-"""Word problems: a few steps of arithmetic in plain words, with a worked answer that ends in ``#### 42``.
+"""The word_problems task: a story of a few arithmetic steps, with a worked answer that ends in ``#### 42``.
+
+    Ivo has 39 cards. Ivo uses 11 of them. How many cards does Ivo have now?       39 - 11 = 28
+                                                                                   #### 28
 
 Real data: GSM8K (Cobbe et al., arXiv:2110.14168), ``train.jsonl`` and ``test.jsonl``; SVAMP (Patel et al., NAACL 2021,
 arXiv:2103.07191), ``SVAMP.json``.
@@ -15,29 +18,15 @@ from typing import Any
 
 from numerate.answers.extract import EXTRACTORS
 from numerate.answers.metrics import METRICS
-from numerate.lab.tasks.base import Example, Split, Task, content_hash
+from numerate.lab.tasks.base import Example, Split, Task, check_whole, content_hash
 from numerate.lab.tasks.cells import plain_answer
-from numerate.lab.tasks.files import BadData, Reader, column
+from numerate.lab.tasks.files import BadData, RowReader, column
 
-Spec = tuple[str, str]  # question, worked answer
+WordProblem = tuple[str, str]  # question, worked answer
 
 NAMES = (
-    "Ada",
-    "Ben",
-    "Chen",
-    "Dina",
-    "Emil",
-    "Farah",
-    "Goran",
-    "Hana",
-    "Ivo",
-    "Jun",
-    "Kofi",
-    "Lena",
-    "Mira",
-    "Nils",
-    "Omar",
-    "Priya",
+    *("Ada", "Ben", "Chen", "Dina", "Emil", "Farah", "Goran", "Hana"),
+    *("Ivo", "Jun", "Kofi", "Lena", "Mira", "Nils", "Omar", "Priya"),
 )
 THINGS = ("apples", "marbles", "stickers", "pencils", "cards", "shells", "stamps", "buttons", "books", "tickets", "eggs", "tiles")
 PLACES = ("the market", "a friend", "the school", "a neighbour", "the library", "a cousin", "the club", "the fair")
@@ -45,13 +34,13 @@ PLACES = ("the market", "a friend", "the school", "a neighbour", "the library", 
 
 @dataclass(frozen=True)
 class WordProblems(Task):
-    """Stories of one to ``steps`` steps with numbers in the text.
+    """Stories of one to ``steps`` arithmetic steps.
 
-    Extrapolation has one or two steps more, and numbers ten times larger.
+    Extrapolation has one or two more steps, and numbers up to ten times larger.
 
     Args:
-        steps: the most steps of a training problem, 1 to 6.
-        largest: the largest number that a training story names.
+        steps: the most steps in a training problem, 1 to 6.
+        largest: the largest number in a training story, at least 10.
 
     Example:
         >>> task = WordProblems(steps=2)
@@ -68,13 +57,12 @@ class WordProblems(Task):
     measures = ("exact", "parsed", "absolute_error", "relative_error", "log10_error", "within_1", "within_5", "within_10")
 
     def __post_init__(self) -> None:
-        if self.steps not in range(1, 7):
-            raise ValueError(f"steps={self.steps!r} is out of range: expected 1 to 6.")
+        check_whole("steps", self.steps, 1, 6)
         if self.largest < 10:
             raise ValueError(f"largest={self.largest!r} is out of range: expected at least 10.")
 
-    def draw(self, rng: random.Random, split: Split) -> Spec:
-        """A story, and its answer step by step."""
+    def draw(self, rng: random.Random, split: Split) -> WordProblem:
+        """Draw a story and its answer, step by step."""
         far = split == "extrapolate"
         steps = self.steps + rng.randint(1, 2) if far else rng.randint(1, self.steps)
         low, high = (self.largest + 1, 10 * self.largest) if far else (2, self.largest)
@@ -88,32 +76,29 @@ class WordProblems(Task):
         question = f"How many {things} does {who} have now?"
         return " ".join([*story, question]), "\n".join([*working, f"#### {count}"])
 
-    def make(self, spec: Spec) -> Example:
-        """Text is all there is to it."""
+    def make(self, spec: WordProblem) -> Example:
+        """Return the question with its worked answer."""
         return Example(*spec)
 
     def score(self, example: Example, output: str) -> dict[str, float]:
-        """Every measure of the number that the flexible rule finds, and whether the strict rule (``#### 42``) finds it, too."""
+        """Return every measure under GSM8K's flexible rule, and ``exact_strict`` under its strict rule (``#### 42``)."""
         gold = EXTRACTORS["gsm8k_strict"](example.answer)
         strict, guess = (EXTRACTORS[name](output) for name in ("gsm8k_strict", "gsm8k_flexible"))
         scores = {name: METRICS[name](gold, guess) for name in self.measures}
         return scores | {"exact_strict": METRICS["string_match"](gold, strict)}
 
-    def read_row(self, row: dict[str, Any]) -> list[Spec]:
-        """Columns of GSM8K or SVAMP."""
+    def read_row(self, row: dict[str, Any]) -> list[WordProblem]:
+        """Read the columns of GSM8K or SVAMP."""
         return [_svamp(row) if "Body" in row else _gsm8k(row)]
 
-    def read_files(self, path: Path, reader: Reader) -> Mapping[Split, Sequence[Spec]]:
-        """GSM8K's folder or one of its files, or ``SVAMP.json``; a test file gives interpolation, SVAMP is split by hash."""
+    def read_files(self, path: Path, reader: RowReader) -> Mapping[Split, Sequence[WordProblem]]:
+        """Read GSM8K's folder or one of its files, or ``SVAMP.json``. A test file is ``interpolate``; SVAMP is split by hash."""
         files = sorted([*path.glob("*.jsonl"), *path.glob("*.json")]) if path.is_dir() else [path]
         if not files:
-            raise BadData(
-                "no .jsonl or .json files are here", "Expected GSM8K's train.jsonl and test.jsonl, or SVAMP.json.", path
-            )
-        rows: dict[Split, list[Spec]] = {"train": [], "interpolate": []}
+            raise BadData("has no .jsonl or .json files", "Expected GSM8K's train.jsonl and test.jsonl, or SVAMP.json.", path)
+        rows: dict[Split, list[WordProblem]] = {"train": [], "interpolate": []}
         for file in files:
-            read = reader.jsonl(file) if file.suffix == ".jsonl" else reader.json_list(file)
-            for line, row in read:
+            for line, row in reader.jsonl(file) if file.suffix == ".jsonl" else reader.json_list(file):
                 with reader.row(file, line):
                     (spec,) = self.read_row(row)
                     if "Body" in row:
@@ -123,14 +108,14 @@ class WordProblems(Task):
         return rows
 
 
-def _gsm8k(row: Mapping[str, Any]) -> Spec:
+def _gsm8k(row: Mapping[str, Any]) -> WordProblem:
     question, answer = (str(column(dict(row), name)) for name in ("question", "answer"))
     if EXTRACTORS["gsm8k_strict"](answer) is None:
         raise BadData(f"the answer {answer[-40:]!r} has no number after ####", "Expected a worked answer that ends in '#### 42'.")
     return question, answer
 
 
-def _svamp(row: Mapping[str, Any]) -> Spec:
+def _svamp(row: Mapping[str, Any]) -> WordProblem:
     body, question, equation, answer = (column(dict(row), name) for name in ("Body", "Question", "Equation", "Answer"))
     number = plain_answer(answer)
     body = body if body.rstrip().endswith((".", ",", "?", "!")) else f"{body}."
@@ -138,13 +123,13 @@ def _svamp(row: Mapping[str, Any]) -> Spec:
 
 
 def _plain(equation: str) -> str:
-    """``( 76.0 - 25.0 )`` to ``76 - 25``."""
+    """Convert ``( 76.0 - 25.0 )`` to ``76 - 25``."""
     text = re.sub(r"(\d+)\.0\b", r"\1", equation).strip()
     inner = text.removeprefix("( ").removesuffix(" )")
     return inner if text != inner and "(" not in inner else text
 
 
-Step = Callable[[random.Random, str, str, int, int, int], tuple[str, str, int]]
+StoryStep = Callable[[random.Random, str, str, int, int, int], tuple[str, str, int]]
 
 
 def _gains(rng: random.Random, who: str, things: str, count: int, low: int, high: int) -> tuple[str, str, int]:
@@ -180,10 +165,10 @@ def _shares(rng: random.Random, who: str, things: str, count: int, low: int, hig
 
 
 def _packs(rng: random.Random, who: str, things: str, count: int, low: int, high: int) -> tuple[str, str, int]:
-    packs, each = rng.randint(2, 6), rng.randint(max(2, low // 10), max(3, high // 6))
-    total = packs * each
-    sentence = f"{who} buys {packs} packs of {each} {things} each."
-    return sentence, f"{count} + {packs} * {each} = {count + total}", count + total
+    packs, size = rng.randint(2, 6), rng.randint(max(2, low // 10), max(3, high // 6))
+    total = packs * size
+    sentence = f"{who} buys {packs} packs of {size} {things} each."
+    return sentence, f"{count} + {packs} * {size} = {count + total}", count + total
 
 
-_STEPS: tuple[Step, ...] = (_gains, _loses, _multiplies, _shares, _packs)
+_STEPS: tuple[StoryStep, ...] = (_gains, _loses, _multiplies, _shares, _packs)

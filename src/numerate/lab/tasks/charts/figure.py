@@ -9,7 +9,7 @@ from io import BytesIO
 from math import ceil, cos, radians, sin
 from typing import TYPE_CHECKING, Any
 
-from numerate.lab.tasks.charts.topics import Form, Kind, Table
+from numerate.lab.tasks.charts.topics import ChartKind, ChartTable, NumberFormat
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -29,48 +29,48 @@ PAPER = ("#ffffff", "#ffffff", "#ffffff", "#fbf7ef", "#f5f7fa")
 MARKERS = ("o", "s", "D", "^", "")
 SOURCES = ("", "", "Source: national statistics office", "Source: own survey", "Source: annual report")
 
-_INCHES = 5.6  # the width for which the sizes of texts are meant
-_ROOM = 4.7  # inches of it that the categories share, without a legend beside them
+_INCHES = 5.6  # width of the figure; font sizes are chosen for it
+_ROOM = 4.7  # inches for all categories, without a legend on the side
 
 
 @dataclass(frozen=True)
-class Look:
-    """What only changes how a chart looks."""
+class ChartLook:
+    """The appearance of a chart; does not affect question or answer."""
 
     palette: int
-    first: int  # colour of the palette to begin with
-    varied: bool  # every bar has a colour of its own
+    first: int  # first colour of the palette
+    varied: bool  # each bar has its own colour
     paper: int
     serif: bool
     bold: bool
-    left: bool  # where the title stands
-    grid: str  # line style; none where values are written
+    left: bool  # title at the left, not centred
+    grid: str  # line style; may be empty if values are printed
     frame: str
     width: float  # of bars
     marker: int
     hole: bool  # in a pie
-    below: bool  # where the legend stands
+    below: bool  # legend below the axes, not beside them
     source: int
-    flat: float  # height of the picture by its width
+    flat: float  # height / width of the image
 
 
 @dataclass(frozen=True)
 class Chart:
-    """All that a chart's picture depends on, and a question about it. ``tick`` and ``top`` are in the table's units."""
+    """A chart and a question about it. ``tick`` and ``top``, of the value axis, are in the table's units."""
 
-    kind: Kind
-    table: Table
+    kind: ChartKind
+    table: ChartTable
     tick: int
     top: int
-    labels: bool  # values are written
-    look: Look
+    labels: bool  # values are printed
+    look: ChartLook
     question: str
     answer: str
 
 
-def random_look(rng: random.Random) -> Look:
-    """A style."""
-    return Look(
+def random_chart_look(rng: random.Random) -> ChartLook:
+    """Draw an appearance."""
+    return ChartLook(
         palette=rng.randrange(len(PALETTES)),
         first=rng.randrange(4),
         varied=rng.random() < 0.25,
@@ -90,7 +90,7 @@ def random_look(rng: random.Random) -> Look:
 
 
 def chart_image(chart: Chart, size: int) -> Image:
-    """The picture of a chart, ``size`` pixels wide."""
+    """Return the image of a chart, ``size`` pixels wide."""
     from numerate.lab.tasks import drawing
 
     try:
@@ -98,14 +98,14 @@ def chart_image(chart: Chart, size: int) -> Image:
     except ImportError as error:
         raise ModuleNotFoundError(drawing.MISSING) from error
 
-    with style.context("default"):  # whatever the user's matplotlibrc says
+    with style.context("default"):  # ignore the user's matplotlibrc
         figure, pixels = chart_figure(chart, size), BytesIO()
         figure.savefig(pixels, format="rgba")
     return drawing.Image.frombytes("RGBA", figure.canvas.get_width_height(), pixels.getvalue()).convert("RGB")
 
 
 def chart_figure(chart: Chart, size: int) -> Figure:
-    """The chart as a figure of matplotlib, laid out but not drawn."""
+    """Return the chart as a matplotlib figure that is laid out but not rendered."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -128,8 +128,8 @@ def chart_figure(chart: Chart, size: int) -> Figure:
     return figure
 
 
-def written(value: float, form: Form, decimals: int = 0) -> str:
-    """A number as it stands in a chart.
+def written(value: float, form: NumberFormat, decimals: int = 0) -> str:
+    """Return a number as it is printed in a chart.
 
     Example:
         >>> written(1250, "thousands"), written(1250, "dollars"), written(4.5, "percent", 1)
@@ -145,7 +145,7 @@ def _colours(chart: Chart) -> list[str]:
 
 
 def _slot(chart: Chart) -> float:
-    """Inches for each category along the axis."""
+    """Return the inches per category along the axis."""
     beside = len(chart.table.series) > 1 and not chart.look.below
     return (_ROOM - 0.9 * beside) / len(chart.table.categories)
 
@@ -159,16 +159,15 @@ def _draw_bars(figure: Figure, axes: Axes, chart: Chart) -> None:
     table, colours, across = chart.table, _colours(chart), chart.kind == "barh"
     scale, n, rows = 10**table.topic.decimals, len(table.categories), len(table.series)
     wide = (chart.look.width if rows == 1 else 0.82) / rows
-    longest = max(len(text) for at in range(rows) for text in _texts(chart, at))
+    longest = max(len(text) for row in range(rows) for text in _texts(chart, row))
     upright = chart.labels and not across and longest * (0.073 if rows == 1 else 0.064) > _slot(chart) * wide
-    for at, values in enumerate(table.values):
-        places = [k + (at - (rows - 1) / 2) * wide for k in range(n)]
-        paint = colours[:n] if chart.look.varied and rows == 1 else colours[at]
-        bars = (axes.barh if across else axes.bar)(
-            places, [value / scale for value in values], wide, color=paint, label=table.series[at]
-        )
+    for row, values in enumerate(table.values):
+        places = [k + (row - (rows - 1) / 2) * wide for k in range(n)]
+        paint = colours[:n] if chart.look.varied and rows == 1 else colours[row]
+        lengths, draw = [value / scale for value in values], axes.barh if across else axes.bar
+        bars = draw(places, lengths, wide, color=paint, label=table.series[row])
         if chart.labels:
-            axes.bar_label(bars, _texts(chart, at), padding=2, fontsize=8 if rows == 1 else 7, rotation=90 if upright else 0)
+            axes.bar_label(bars, _texts(chart, row), padding=2, fontsize=8 if rows == 1 else 7, rotation=90 if upright else 0)
     if across:
         axes.invert_yaxis()
     _draw_axes(axes, chart, 1.13 if upright else 1.06)
@@ -177,11 +176,11 @@ def _draw_bars(figure: Figure, axes: Axes, chart: Chart) -> None:
 def _draw_lines(figure: Figure, axes: Axes, chart: Chart) -> None:
     table, colours = chart.table, _colours(chart)
     scale = 10**table.topic.decimals
-    for at, values in enumerate(table.values):
+    for row, values in enumerate(table.values):
         heights, marker = [value / scale for value in values], MARKERS[chart.look.marker] or "."
-        axes.plot(heights, color=colours[at], marker=marker, markersize=5, linewidth=1.8, label=table.series[at], clip_on=False)
+        axes.plot(heights, color=colours[row], marker=marker, markersize=5, linewidth=1.8, label=table.series[row], clip_on=False)
         if chart.labels:
-            for k, text in enumerate(_texts(chart, at)):  # on the side where the line is not
+            for k, text in enumerate(_texts(chart, row)):  # on the side away from the line
                 around = heights[max(0, k - 1)] + heights[min(len(heights) - 1, k + 1)]
                 above = 2 * heights[k] >= around or values[k] < chart.top // 5
                 side: dict[str, Any] = {"xytext": (0, 5), "va": "bottom"} if above else {"xytext": (0, -5), "va": "top"}
@@ -191,7 +190,7 @@ def _draw_lines(figure: Figure, axes: Axes, chart: Chart) -> None:
 
 
 def _draw_axes(axes: Axes, chart: Chart, room: float) -> None:
-    """The axis of the values with its grid, the categories along the other, and the frame; ``room`` is for written values."""
+    """Draw the value axis with its grid, the category axis and the frame; ``room`` leaves space for printed values."""
     table, look, across = chart.table, chart.look, chart.kind == "barh"
     topic, scale = table.topic, 10**table.topic.decimals
     values, names = (axes.xaxis, axes.yaxis) if across else (axes.yaxis, axes.xaxis)
@@ -214,7 +213,7 @@ def _draw_axes(axes: Axes, chart: Chart, room: float) -> None:
 
 
 def _draw_pie(figure: Figure, axes: Axes, chart: Chart) -> None:
-    """Slices with their values, percentages within and amounts beside them; names beside a few, else in a legend."""
+    """Draw slices with their values: percentages inside, amounts beside. Names stand beside few slices, else in a legend."""
     from matplotlib.patches import Wedge
 
     table, look, colours = chart.table, chart.look, _colours(chart)
@@ -244,7 +243,7 @@ def _draw_pie(figure: Figure, axes: Axes, chart: Chart) -> None:
 
 
 def _draw_legend(figure: Figure, handles: Sequence[Artist], names: Sequence[str], below: bool) -> None:
-    """Outside the axes, where it hides nothing."""
+    """Draw the legend outside the axes, where it hides nothing."""
     figure.legend(
         handles,
         names,
@@ -256,6 +255,6 @@ def _draw_legend(figure: Figure, handles: Sequence[Artist], names: Sequence[str]
 
 
 def _dark(colour: str) -> bool:
-    """Whether white text reads better on it."""
-    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    """Return whether white text is more readable on the colour than black."""
+    red, green, blue = (int(colour[k : k + 2], 16) for k in (1, 3, 5))
     return 0.299 * red + 0.587 * green + 0.114 * blue < 150

@@ -1,58 +1,58 @@
-"""What charts are about: titles, categories and units."""
+"""Topics of charts: titles, categories, units and the table of values."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["bar", "barh", "grouped", "line", "pie"]
-Form = Literal["plain", "thousands", "percent", "dollars"]
+ChartKind = Literal["bar", "barh", "grouped", "line", "pie"]
+NumberFormat = Literal["plain", "thousands", "percent", "dollars"]
 
 
 @dataclass(frozen=True)
 class Names:
-    """Categories or series, and how to speak of them: the months ``in`` which, the people ``among`` whom."""
+    """Names of categories or series with their preposition: ``in`` Rome, ``among`` women."""
 
     plural: str
     names: tuple[str, ...]
     near: str = "in"
-    ordered: bool = False  # they follow each other: a chart has a run of them
+    ordered: bool = False  # a chart shows consecutive ones
 
 
 @dataclass(frozen=True)
 class Topic:
-    """What a chart shows.
+    """The subject of a chart.
 
     Attributes:
-        title: of the chart.
-        what: its quantity, with the word that leads on to a category: ``"average rent in"`` Oslo.
-        axis: what the values are counted in.
-        categories: of which a chart has some.
-        kinds: of chart that suit it.
-        tops: where the axis may end in training: between these two.
-        form: how its numbers are written.
-        series: for charts with more than one.
-        decimals: of its values.
+        title: title of the chart.
+        what: quantity with its preposition: ``"average rent in"`` Oslo.
+        axis: label of the value axis.
+        categories: names to choose categories from.
+        kinds: suitable kinds of chart.
+        tops: lowest and highest end of the axis in training.
+        form: format of the numbers.
+        series: names of the series, for charts with several.
+        decimals: decimals of the values.
     """
 
     title: str
     what: str
     axis: str
     categories: Names
-    kinds: tuple[Kind, ...]
+    kinds: tuple[ChartKind, ...]
     tops: tuple[int, int]
-    form: Form = "thousands"
+    form: NumberFormat = "thousands"
     series: Names = Names("", ())
     decimals: int = 0
 
     @property
     def whole(self) -> bool:
-        """Whether the values are percentages of one whole."""
+        """Whether the values are percentages that add up to 100."""
         return self.tops == (100, 100)
 
     @property
     def large(self) -> bool:
-        """Whether values beyond those of training make sense."""
+        """Whether values above the training range make sense."""
         return self.form != "percent" and self.tops[1] >= 500
 
 
@@ -95,10 +95,10 @@ _REGIONS = Names("regions", ("Europe", "Asia", "America"))
 _TOWNS = Names("towns", ("Bergen", "Cork", "Porto"))
 _SEXES = Names("groups", ("men", "women"), "among")
 
-_BARS: tuple[Kind, ...] = ("bar", "barh", "grouped")
-_PARTS: tuple[Kind, ...] = ("bar", "barh", "grouped", "pie")
-_WHOLE: tuple[Kind, ...] = ("bar", "barh", "pie", "pie")
-_TIMES: tuple[Kind, ...] = ("bar", "grouped", "line", "line", "line")
+_BARS: tuple[ChartKind, ...] = ("bar", "barh", "grouped")
+_PARTS: tuple[ChartKind, ...] = ("bar", "barh", "grouped", "pie")
+_WHOLE: tuple[ChartKind, ...] = ("bar", "barh", "pie", "pie")
+_TIMES: tuple[ChartKind, ...] = ("bar", "grouped", "line", "line", "line")
 
 TOPICS: tuple[Topic, ...] = (
     Topic("Coffee production by country", "coffee production of", "Tonnes", _COUNTRIES, _BARS, (50, 1000), series=_DECADES),
@@ -135,10 +135,10 @@ TOPICS: tuple[Topic, ...] = (
 
 
 @dataclass(frozen=True)
-class Table:
-    """The numbers of a chart: ``values[series][category]``, in units of the topic's last decimal."""
+class ChartTable:
+    """The values of a chart: ``values[series][category]``, in units of the topic's last decimal."""
 
     topic: Topic
     categories: tuple[str, ...]
-    series: tuple[str, ...]  # one without a name, or several
+    series: tuple[str, ...]  # one unnamed, or several
     values: tuple[tuple[int, ...], ...]

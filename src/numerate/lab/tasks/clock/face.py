@@ -1,4 +1,4 @@
-"""Draw an analogue clock: faces, numerals and hands of many kinds, all turned by one angle."""
+"""Draw an analogue clock: faces, numerals and hands of many kinds, all rotated by one angle."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from PIL.Image import Image, Resampling
     from PIL.ImageDraw import ImageDraw
 
-    from numerate.lab.tasks.drawing import Backdrop, Colour, Family
+    from numerate.lab.tasks.drawing import Backdrop, Colour, FontFamily
 
 Point = tuple[float, float]
 
-_FINER = 3  # pixels drawn for one of the picture, each way
+_FINER = 3  # supersampling: pixels drawn per pixel of the image, in each direction
 
 
 class Palette(NamedTuple):
-    """Colours that can be told apart."""
+    """Colours of a clock that contrast with each other."""
 
     face: Colour
     ink: Colour  # of numerals and ticks
@@ -47,7 +47,7 @@ PALETTES: tuple[Palette, ...] = (
     Palette((236, 242, 248), (36, 58, 92), (70, 104, 150), (36, 58, 92), (52, 120, 190), (224, 92, 50)),
     Palette((128, 38, 44), (248, 236, 220), (214, 184, 132), (250, 242, 230), (250, 242, 230), (240, 190, 90)),
 )
-WALLS: tuple[tuple[Colour, Colour], ...] = (  # a colour, and what a gradient turns it into
+WALLS: tuple[tuple[Colour, Colour], ...] = (  # a colour, and the end of its gradient
     ((244, 243, 240), (212, 214, 218)),
     ((226, 220, 208), (190, 178, 160)),
     ((188, 206, 214), (140, 166, 182)),
@@ -67,7 +67,7 @@ SHAPES = ("round", "round", "round", "square", "octagon")
 
 @dataclass(frozen=True)
 class Face:
-    """All that a clock's picture depends on. Lengths are shares of the dial's radius."""
+    """Everything that determines the image of a clock. Lengths are relative to the radius of the dial."""
 
     hour: int
     minute: int
@@ -75,8 +75,8 @@ class Face:
     tilt: float  # of the whole clock, in degrees, clockwise
     numerals: str
     roman: bool
-    radial: bool  # numerals stand with their feet to the centre
-    family: Family
+    radial: bool  # numerals are rotated so that their feet point to the centre
+    family: FontFamily
     bold: bool
     ticks: str
     shape: str
@@ -87,17 +87,17 @@ class Face:
     minute_length: float
     width: float
     tail: float
-    radius: float  # of the clock with its rim, as a share of the picture's side
-    centre: Point  # as a share of the side
+    radius: float  # of the clock with its rim, relative to the side of the image
+    centre: Point  # relative to the side
     wall: int
     backdrop: Backdrop
     shadow: bool
     grain: float
-    seed: int  # of the backdrop and the grain
+    seed: int  # of the backdrop and the noise
 
 
 def random_face(rng: random.Random, hour: int, minute: int, *, rotation: float, second_hand: float) -> Face:
-    """A clock that shows a time; the rest is drawn."""
+    """Draw a clock that shows the given time; everything else is random."""
 
     def between(low: float, high: float) -> float:
         return round(rng.uniform(low, high), 3)
@@ -105,7 +105,7 @@ def random_face(rng: random.Random, hour: int, minute: int, *, rotation: float, 
     numerals = rng.choices(NUMERALS, (5, 3, 2, 2))[0]
     roman = numerals == "roman" or (numerals == "four" and rng.random() < 0.35)
     tilt, shape = between(-rotation, rotation), rng.choice(SHAPES)
-    # The corners of a tilted square reach out.
+    # The corners of a tilted square reach further out than a circle.
     reach = 1 if shape == "round" else max(abs(x) for x, _ in _outline(shape, tilt, (0, 0), 1))
     radius = min(between(0.36, 0.46), round(0.48 / reach, 3))
     room = 0.485 - radius * reach
@@ -139,7 +139,7 @@ def random_face(rng: random.Random, hour: int, minute: int, *, rotation: float, 
 
 
 def clock_image(face: Face, size: int) -> Image:
-    """The picture of a clock, ``size`` pixels each way."""
+    """Return the image of a clock, ``size`` x ``size`` pixels."""
     from numerate.lab.tasks import drawing
 
     colours, (wall, shade) = PALETTES[face.palette], WALLS[face.wall]
@@ -147,16 +147,14 @@ def clock_image(face: Face, size: int) -> Image:
     centre = (face.centre[0] * size * _FINER, face.centre[1] * size * _FINER)
     outer = face.radius * size * _FINER
     if face.shadow:
-        picture = _shadowed(
-            picture, [(x / _FINER, y / _FINER) for x, y in _outline(face.shape, face.tilt, centre, outer * 1.01)], outer / _FINER
-        )
+        outline = [(x / _FINER, y / _FINER) for x, y in _outline(face.shape, face.tilt, centre, outer * 1.01)]
+        picture = _shadowed(picture, outline, outer / _FINER)
     picture = picture.resize((size * _FINER, size * _FINER), drawing.Image.Resampling.NEAREST)
     draw = drawing.ImageDraw.Draw(picture)
     inner = outer * (1 - face.rim)
     draw.polygon(_outline(face.shape, face.tilt, centre, outer), colours.rim)
-    draw.polygon(
-        _outline(face.shape, face.tilt, centre, outer * (1 - face.rim * 0.55)), _mixed(colours.rim, (255, 255, 255), 0.22)
-    )
+    middle = outer * (1 - face.rim * 0.55)
+    draw.polygon(_outline(face.shape, face.tilt, centre, middle), _mixed(colours.rim, (255, 255, 255), 0.22))
     draw.polygon(_outline(face.shape, face.tilt, centre, inner), colours.face)
     _draw_ticks(draw, face, centre, inner)
     _draw_numerals(picture, face, centre, inner)
@@ -168,7 +166,7 @@ def clock_image(face: Face, size: int) -> Image:
 
 
 def _outline(shape: str, tilt: float, centre: Point, radius: float) -> list[Point]:
-    """The clock's edge; a square is as high as the circle, with round corners."""
+    """Return the outline of the clock; a square has the height of the circle and rounded corners."""
     if shape == "octagon":
         return [_at(centre, radius / cos(pi / 8) * 0.98, tilt + 22.5 + 45 * k) for k in range(8)]
     power = 2 if shape == "round" else 9
@@ -176,7 +174,7 @@ def _outline(shape: str, tilt: float, centre: Point, radius: float) -> list[Poin
 
 
 def _superellipse(degrees: float, power: int) -> float:
-    """How far the curve |x|^power + |y|^power = 1 is from its centre."""
+    """Return the radius of the curve |x|^power + |y|^power = 1 in a direction."""
     x, y = abs(sin(radians(degrees))), abs(cos(radians(degrees)))
     return float((x**power + y**power) ** (-1 / power))
 
@@ -193,13 +191,9 @@ def _draw_ticks(draw: ImageDraw, face: Face, centre: Point, radius: float) -> No
             draw.polygon(_disc(_at(centre, radius * (edge - 0.02), turn), radius * size), ink)
             continue
         long, wide = (0.14 if marked else 0.07, 0.03 if face.ticks == "bars" else 0.016) if on_hour else (0.035, 0.008)
-        draw.polygon(
-            _turned(
-                [(-wide / 2, edge), (wide / 2, edge), (wide / 2, edge - long), (-wide / 2, edge - long)], centre, radius, turn
-            ),
-            ink,
-        )
-    if marked:  # twelve is told by a wedge
+        corners = [(-wide / 2, edge), (wide / 2, edge), (wide / 2, edge - long), (-wide / 2, edge - long)]
+        draw.polygon(_turned(corners, centre, radius, turn), ink)
+    if marked:  # a wedge marks twelve
         draw.polygon(_turned([(-0.07, edge - 0.16), (0.07, edge - 0.16), (0, edge - 0.3)], centre, radius, face.tilt), ink)
 
 
@@ -208,7 +202,7 @@ def _draw_numerals(picture: Image, face: Face, centre: Point, radius: float) -> 
         return
     ink = PALETTES[face.palette].ink
     height = round(radius * (0.2 if face.roman else 0.27 if face.numerals == "four" else 0.24))
-    if face.numerals == "roman":  # VIII must not touch its neighbours
+    if face.numerals == "roman":  # keep VIII from touching its neighbours
         widest = _text("VIII", height, face.family, face.bold).width / radius
         height = round(height * min(1, (0.32 if face.radial else 0.36) / widest))
     for hour in range(0, 12, 3 if face.numerals == "four" else 1):
@@ -222,8 +216,8 @@ def _draw_numerals(picture: Image, face: Face, centre: Point, radius: float) -> 
 
 
 @lru_cache(maxsize=512)
-def _text(text: str, height: int, family: Family, bold: bool) -> Image:
-    """How much ink a text takes at each pixel; as large as its letters."""
+def _text(text: str, height: int, family: FontFamily, bold: bool) -> Image:
+    """Return the ink of a text as a mask, cropped to its letters."""
     from numerate.lab.tasks import drawing
 
     letters = drawing.font(height, family, bold=bold)
@@ -234,6 +228,11 @@ def _text(text: str, height: int, family: Family, bold: bool) -> Image:
 
 
 # The hands
+
+
+def _symmetric(right: list[Point], long: float) -> list[Point]:
+    """Return the outline of a hand from its right half."""
+    return [*right, (0, long), *((-x, y) for x, y in reversed(right))]
 
 
 def _baton(wide: float, long: float, tail: float) -> list[Point]:
@@ -251,51 +250,39 @@ def _dauphine(wide: float, long: float, tail: float) -> list[Point]:
 
 def _leaf(wide: float, long: float, tail: float) -> list[Point]:
     right = [(wide * (0.18 + 0.6 * sin(pi * (k / 16) ** 0.9)), long * k / 16) for k in range(16)]
-    return [(-wide * 0.2, -tail), (wide * 0.2, -tail), *right, (0, long), *((-x, y) for x, y in reversed(right))]
+    return _symmetric([(wide * 0.2, -tail), *right], long)
 
 
 def _sword(wide: float, long: float, tail: float) -> list[Point]:
-    right = [(wide * 0.3, -tail), (wide * 0.75, long * 0.72)]
-    return [*right, (0, long), *((-x, y) for x, y in reversed(right))]
+    return _symmetric([(wide * 0.3, -tail), (wide * 0.75, long * 0.72)], long)
 
 
 def _arrow(wide: float, long: float, tail: float) -> list[Point]:
-    right = [(wide * 0.3, -tail), (wide * 0.3, long * 0.72), (wide * 1.2, long * 0.72)]
-    return [*right, (0, long), *((-x, y) for x, y in reversed(right))]
+    return _symmetric([(wide * 0.3, -tail), (wide * 0.3, long * 0.72), (wide * 1.2, long * 0.72)], long)
 
 
 def _spade(wide: float, long: float, tail: float) -> list[Point]:
     bulge = [(wide * (0.3 + 0.9 * sin(pi * k / 10) ** 1.5), long * (0.6 + 0.22 * k / 10)) for k in range(11)]
-    right = [(wide * 0.35, -tail), *bulge]
-    return [*right, (0, long), *((-x, y) for x, y in reversed(right))]
+    return _symmetric([(wide * 0.35, -tail), *bulge], long)
 
 
 HANDS: dict[str, Callable[[float, float, float], list[Point]]] = {
-    "baton": _baton,
-    "taper": _taper,
-    "dauphine": _dauphine,
-    "leaf": _leaf,
-    "sword": _sword,
-    "arrow": _arrow,
-    "spade": _spade,
+    hand.__name__.removeprefix("_"): hand for hand in (_baton, _taper, _dauphine, _leaf, _sword, _arrow, _spade)
 }
 
 
 def _draw_hands(draw: ImageDraw, face: Face, centre: Point, radius: float) -> None:
-    """The hour hand moves with the minutes; the minute hand points at its minute."""
+    """Draw the hands. The hour hand moves with the minutes; the minute hand points exactly at its minute."""
     colours, shape = PALETTES[face.palette], HANDS[face.hands]
-    hour = (
-        shape(face.width * 1.35, face.hour_length, face.tail),
-        face.tilt + 30 * (face.hour % 12) + face.minute / 2,
-        colours.hour,
-    )
+    hour_turn = face.tilt + 30 * (face.hour % 12) + face.minute / 2
+    hour = shape(face.width * 1.35, face.hour_length, face.tail), hour_turn, colours.hour
     minute = shape(face.width, face.minute_length, face.tail), face.tilt + 6 * face.minute, colours.minute
     if face.shadow:
         dark, away = _mixed(colours.face, (0, 0, 0), 0.16), radius * 0.02
         for points, turn, _ in (hour, minute):
             draw.polygon(_turned(points, (centre[0] + away, centre[1] + away * 1.5), radius, turn), dark)
     edge = _mixed(colours.face, colours.hour, 0.25)
-    for points, turn, colour in (hour, minute):  # a thin edge parts hands that lie upon each other
+    for points, turn, colour in (hour, minute):  # a thin edge separates hands that overlap
         draw.polygon(_turned(points, centre, radius, turn), colour, edge, max(1, round(radius * 0.006)))
     cap = face.width * 0.95
     draw.polygon(_disc(centre, radius * cap), colours.minute)
@@ -308,7 +295,7 @@ def _draw_hands(draw: ImageDraw, face: Face, centre: Point, radius: float) -> No
     draw.polygon(_disc(centre, radius * 0.016), colours.face)
 
 
-# Geometry: degrees are clockwise from twelve; x points right and y down in the picture, y up along a hand
+# Geometry: degrees are clockwise from twelve; in the image x points right and y down; along a hand y points up
 
 
 def _at(centre: Point, distance: float, degrees: float) -> Point:
@@ -336,7 +323,7 @@ def _bicubic() -> Resampling:
 
 
 def _shadowed(picture: Image, outline: Sequence[Point], radius: float) -> Image:
-    """The wall with a soft shadow below the clock; drawn small, since it is soft."""
+    """Return the wall with a soft shadow of the clock; computed at low resolution, since it is soft."""
     from PIL import ImageFilter
 
     from numerate.lab.tasks import drawing

@@ -1,8 +1,9 @@
-"""Scenes of coloured shapes, expressions that refer to one of them, and their pictures."""
+"""Scenes of coloured shapes, expressions that refer to one of them, and their images."""
 
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import pairwise
@@ -26,11 +27,11 @@ COLOURS: dict[str, Colour] = {
     "brown": (128, 82, 48),
     "black": (42, 42, 46),
 }
-DARK = {"black", "brown", "purple", "blue"}  # not to be told from a dark background
+DARK = {"black", "brown", "purple", "blue"}  # hard to see on a dark background
 
 
-class Ground(NamedTuple):
-    """A background: how it is made, of which colours, and whether it is dark."""
+class SceneBackground(NamedTuple):
+    """A background: its kind, its colours, and whether it is dark."""
 
     kind: Backdrop
     colour: Colour
@@ -39,19 +40,23 @@ class Ground(NamedTuple):
 
 
 BACKDROPS = (
-    Ground("plain", (250, 250, 248)),
-    Ground("plain", (232, 238, 244)),
-    Ground("plain", (226, 222, 212)),
-    Ground("gradient", (246, 240, 228), (214, 222, 232)),
-    Ground("gradient", (226, 240, 232), (246, 246, 236)),
-    Ground("gradient", (238, 232, 244), (216, 222, 238)),
-    Ground("noise", (228, 228, 226)),
-    Ground("noise", (220, 228, 220)),
-    Ground("paper", (240, 232, 214)),
-    Ground("paper", (236, 236, 234)),
-    Ground("plain", (44, 50, 62), dark=True),
-    Ground("gradient", (34, 40, 56), (70, 72, 84), dark=True),
+    SceneBackground("plain", (250, 250, 248)),
+    SceneBackground("plain", (232, 238, 244)),
+    SceneBackground("plain", (226, 222, 212)),
+    SceneBackground("gradient", (246, 240, 228), (214, 222, 232)),
+    SceneBackground("gradient", (226, 240, 232), (246, 246, 236)),
+    SceneBackground("gradient", (238, 232, 244), (216, 222, 238)),
+    SceneBackground("noise", (228, 228, 226)),
+    SceneBackground("noise", (220, 228, 220)),
+    SceneBackground("paper", (240, 232, 214)),
+    SceneBackground("paper", (236, 236, 234)),
+    SceneBackground("plain", (44, 50, 62), dark=True),
+    SceneBackground("gradient", (34, 40, 56), (70, 72, 84), dark=True),
 )
+
+# Radii relative to the shorter side, of small and of large shapes: in training, and in extrapolation.
+RADII = ((0.060, 0.078), (0.105, 0.135))
+FAR_RADII = ((0.024, 0.029), (0.036, 0.042))
 
 
 def _regular(corners: int, turn: float = 0.0) -> tuple[Point, ...]:
@@ -98,7 +103,7 @@ KINDS: dict[str, tuple[Point, ...]] = {
 
 
 class Shape(NamedTuple):
-    """One shape: its looks, its middle and radius in pixels, and how far it is turned, in degrees."""
+    """A shape: its appearance, its centre and radius in pixels, and its rotation in degrees."""
 
     kind: str
     colour: str
@@ -109,7 +114,7 @@ class Shape(NamedTuple):
     turn: int
 
     def outline(self, share: float = 1.0) -> list[Point]:
-        """Its corners in the picture, or those of the same shape drawn smaller."""
+        """Return its corners in the image, scaled by ``share`` around the centre."""
         return [(self.x + share * x, self.y + share * y) for x, y in _turned(self.kind, self.turn, self.radius)]
 
     @property
@@ -119,7 +124,7 @@ class Shape(NamedTuple):
         return self.x + left, self.y + top, self.x + right, self.y + bottom
 
     def apart(self, other: Shape, gap: float) -> bool:
-        """Whether there is a gap between the boxes of two shapes."""
+        """Return whether the boxes of two shapes are at least ``gap`` apart."""
         a, b = self.box, other.box
         return a[2] + gap < b[0] or b[2] + gap < a[0] or a[3] + gap < b[1] or b[3] + gap < a[1]
 
@@ -137,23 +142,23 @@ def _reach(kind: str, turn: int, radius: float) -> tuple[float, float, float, fl
 
 
 class Phrase(NamedTuple):
-    """What is said of a shape; None is what is not said."""
+    """A description of a shape; None for a property that is not mentioned."""
 
     kind: str | None = None
     colour: str | None = None
     size: str | None = None
 
     def fits(self, shape: Shape) -> bool:
-        """Whether the shape is as it says."""
+        """Return whether the shape has all mentioned properties."""
         looks = self.kind in (None, shape.kind) and self.colour in (None, shape.colour)
         return looks and self.size in (None, shape.size)
 
 
 class Expression(NamedTuple):
-    """A phrase, and what tells the shape that is meant from others that it fits.
+    """A phrase, and the relation that singles out one of the shapes it fits.
 
-    ``relation`` is empty; a direction from ``anchor`` (``left``, ``right``, ``above``, ``below``); a place in a row
-    (``leftmost``, ..., or the ``rank``-th of them); or ``largest``, ``smallest``.
+    ``relation`` is empty; a direction from ``anchor`` (``left``, ``right``, ``above``, ``below``); a position in a row
+    (``leftmost``, ..., or the ``rank``-th from there); or ``largest``, ``smallest``.
     """
 
     target: Phrase
@@ -163,7 +168,7 @@ class Expression(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """Everything in a picture: its sides, the shapes, the expression, the background and the seed of its noise."""
+    """Everything in an image: its size, the shapes, the expression, the background and the seed of its noise."""
 
     width: int
     height: int
@@ -173,14 +178,14 @@ class Scene(NamedTuple):
     seed: int
 
 
-# The side of a box that counts, and whether small numbers come first.
+# Axis of a direction, and whether smaller coordinates come first.
 _SIDES = {"left": (0, True), "above": (1, True), "right": (0, False), "below": (1, False)}
 _ROWS = {"leftmost": "left", "topmost": "above", "rightmost": "right", "bottommost": "below"}
 _EDGES = {"leftmost": "left", "topmost": "top", "rightmost": "right", "bottommost": "bottom"}
 
 
 def words(expression: Expression) -> str:
-    """The expression in English.
+    """Return the expression in English.
 
     Example:
         >>> words(Expression(Phrase("circle", "red", "small"), "left", Phrase("square", "blue")))
@@ -199,28 +204,28 @@ def words(expression: Expression) -> str:
 
 
 def referents(expression: Expression, shapes: Sequence[Shape], *, loose: bool = False) -> list[int]:
-    """Which of the shapes the expression means, by their places in the list.
+    """Return the indices of the shapes that the expression refers to.
 
-    Strictly, a shape is left of another if all of it is, and the shapes of a row are in order by their edges and their middles.
-    Loosely, its middle need not be right of the other, and only middles count. An expression is clear if both readings mean
-    the same single shape.
+    Strict reading: a shape is left of another if all of it is; shapes in a row are ordered by both edges and the centre.
+    Loose reading: the centre need only lie left of the other shape's right edge; shapes in a row are ordered by their centres.
+    An expression is clear if both readings give the same single shape.
     """
     target, relation, anchor, rank = expression
-    found = [k for k, shape in enumerate(shapes) if target.fits(shape)]
+    fitting = [k for k, shape in enumerate(shapes) if target.fits(shape)]
     if not relation:
-        return found
+        return fitting
     if anchor is not None:
         anchors = [shape for shape in shapes if anchor.fits(shape)]
         if len(anchors) != 1:
             return []
-        return [k for k in found if shapes[k] != anchors[0] and _beside(shapes[k], anchors[0], relation, loose)]
+        return [k for k in fitting if shapes[k] != anchors[0] and _beside(shapes[k], anchors[0], relation, loose)]
     if relation in ("largest", "smallest"):
-        order = sorted(found, key=lambda k: shapes[k].radius, reverse=relation == "largest")
+        order = sorted(fitting, key=lambda k: shapes[k].radius, reverse=relation == "largest")
         sizes = [shapes[k].radius for k in order]
         clear = len(sizes) < 2 or max(sizes[:2]) > 1.2 * min(sizes[:2])
         return order[:1] if clear or loose else order
     direction = _ROWS[relation]
-    order = sorted(found, key=lambda k: _middle(shapes[k], direction))
+    order = sorted(fitting, key=lambda k: _middle(shapes[k], direction))
     if loose:
         return order[rank - 1 : rank]
     apart = all(_ahead(shapes[a], shapes[b], direction) for a, b in pairwise(order))
@@ -241,15 +246,91 @@ def _beside(shape: Shape, anchor: Shape, direction: str, loose: bool) -> bool:
 
 
 def _ahead(first: Shape, second: Shape, direction: str) -> bool:
-    """Whether one comes clearly before the other, by either edge and by the middle."""
+    """Return whether ``first`` comes clearly before ``second``, by both edges and by the centre."""
     axis, upwards = _SIDES[direction]
     sign = 1 if upwards else -1
     gaps = [sign * (second.box[side] - first.box[side]) for side in (axis, axis + 2)]
     return min(*gaps, _middle(second, direction) - _middle(first, direction)) > 6 + (first.radius + second.radius) / 4
 
 
+def random_scene(rng: random.Random, size: int, objects: tuple[int, int], *, far: bool) -> Scene:
+    """Draw shapes that do not touch, and an expression that fits exactly one of them under every reading."""
+    form = rng.choice(("plain", "beside", "beside", "outermost", "ranked", "sized"))
+    while True:
+        width, height = (round(size * share) for share in rng.choice(((1, 1), (1, 0.75), (0.75, 1))))
+        backdrop = rng.randrange(len(BACKDROPS))
+        shapes = _random_shapes(rng, width, height, rng.randint(*objects), FAR_RADII if far else RADII, backdrop)
+        expression = _random_expression(rng, form, shapes) if shapes else None
+        if expression is not None:
+            return Scene(width, height, shapes, expression, backdrop, rng.getrandbits(32))
+
+
+def _random_shapes(
+    rng: random.Random, width: int, height: int, count: int, radii: tuple[tuple[float, float], ...], backdrop: int
+) -> tuple[Shape, ...]:
+    """Draw shapes of few kinds and colours, so that many share a property; empty if they do not fit."""
+    side = min(width, height)
+    kinds = rng.sample(sorted(KINDS), rng.randint(2, 4))
+    colours = rng.sample(sorted(set(COLOURS) - (DARK if BACKDROPS[backdrop].dark else set())), rng.randint(2, 4))
+    shapes: list[Shape] = []
+    for _ in range(count):
+        size = rng.choice(("small", "large"))
+        radius = round(side * rng.uniform(*radii[size == "large"]), 1)
+        shape = Shape(rng.choice(kinds), rng.choice(colours), size, 0.0, 0.0, radius, rng.randint(-12, 12))
+        for _ in range(50):
+            x, y = rng.uniform(radius, width - radius), rng.uniform(radius, height - radius)
+            moved = shape._replace(x=round(x, 1), y=round(y, 1))
+            left, top, right, bottom = moved.box
+            inside = left > 5 and top > 5 and right < width - 5 and bottom < height - 5
+            if inside and all(moved.apart(other, 6) for other in shapes):
+                shapes.append(moved)
+                break
+        else:
+            return ()
+    return tuple(shapes)
+
+
+def _random_expression(rng: random.Random, form: str, shapes: tuple[Shape, ...]) -> Expression | None:
+    """Draw an expression that fits exactly one shape and has no redundant words; None if twenty tries fail."""
+    for _ in range(20):
+        target, anchor = rng.sample(shapes, 2)
+        expression = _candidate(rng, form, target, anchor)
+        like = sum(expression.target.fits(shape) for shape in shapes)
+        needed = like > expression.rank if expression.relation else like == 1
+        sized = [phrase for phrase in (expression.target, expression.anchor) if phrase is not None and phrase.size is not None]
+        needed = needed and all(_contrasts(phrase, shapes) for phrase in sized)
+        if needed and len(referents(expression, shapes)) == len(referents(expression, shapes, loose=True)) == 1:
+            return expression
+    return None
+
+
+def _contrasts(phrase: Phrase, shapes: Sequence[Shape]) -> bool:
+    """Return whether some shape fits the phrase in everything except its size."""
+    return any(phrase._replace(size=None).fits(shape) and not phrase.fits(shape) for shape in shapes)
+
+
+def _candidate(rng: random.Random, form: str, target: Shape, anchor: Shape) -> Expression:
+    phrase = _phrase(rng, target)
+    if form == "beside":
+        relation = rng.choice(("left", "right", "above", "below"))
+        return Expression(phrase, relation, anchor=_phrase(rng, anchor)._replace(kind=anchor.kind))
+    if form == "outermost":
+        return Expression(phrase, rng.choice(("leftmost", "rightmost", "topmost", "bottommost")))
+    if form == "ranked":
+        return Expression(phrase, rng.choice(("leftmost", "rightmost", "topmost", "bottommost")), rank=rng.randint(2, 3))
+    if form == "sized":
+        return Expression(phrase._replace(kind=target.kind, size=None), rng.choice(("largest", "smallest")))
+    return Expression(phrase)
+
+
+def _phrase(rng: random.Random, shape: Shape) -> Phrase:
+    """Draw a description of the shape with at least one property."""
+    kind, colour, size = rng.choice(((1, 1, 1), (1, 1, 0), (1, 1, 0), (1, 0, 0), (1, 0, 1), (0, 1, 0), (0, 1, 1)))
+    return Phrase(shape.kind if kind else None, shape.colour if colour else None, shape.size if size else None)
+
+
 def render(scene: Scene) -> Image:
-    """The picture of a scene."""
+    """Return the image of a scene."""
     from numerate.lab.tasks.drawing import Image, ImageDraw, add_noise, background
 
     ground = BACKDROPS[scene.backdrop]

@@ -1,4 +1,4 @@
-"""Problems of plane geometry about angles."""
+"""Geometry problems about angles."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from numerate.lab.tasks.math_vision.figures import Figure, Point
-from numerate.lab.tasks.math_vision.geometry import Draw, Family, Numbers, Problem, apex, named, ring, shown
+from numerate.lab.tasks.math_vision.geometry import Draw, Problem, ProblemFamily, ProblemNumbers, apex, named, ring, shown
 
 
-def _draw_angles(draw: Draw) -> Numbers:
+def _three_angles(draw: Draw, low: int, high: int) -> ProblemNumbers:
+    """Draw three angles that add up to 180 degrees, and which one is asked for."""
     while True:
-        a, b = draw.angle(30, 110), draw.angle(30, 110)
-        if 180 - a - b >= 30 and draw.fits(180 - a - b):
+        a, b = draw.angle(low, high), draw.angle(low, high)
+        if 180 - a - b >= low and draw.fits(180 - a - b):
             return a, b, 180 - a - b, draw.pick(3)
 
 
-def _angles(numbers: Numbers, names: str) -> Problem:
+def _angles(numbers: ProblemNumbers, names: str) -> Problem:
     a, b, _, asked = numbers
     corners = (0.0, 0.0), (1.0, 0.0), apex(1, a, b)
     texts = shown(numbers[:3], asked, "°")
@@ -27,29 +28,29 @@ def _angles(numbers: Numbers, names: str) -> Problem:
     return Problem(figure, "Find x.", Fraction(numbers[asked]))
 
 
-def _draw_isosceles(draw: Draw) -> Numbers:
+def _draw_isosceles(draw: Draw) -> ProblemNumbers:
     base = draw.angle(30, 72)
     return base, 180 - 2 * base, draw.pick(2)
 
 
-def _isosceles(numbers: Numbers, names: str) -> Problem:
+def _isosceles(numbers: ProblemNumbers, names: str) -> Problem:
     base, _, asked = numbers
     left, right, top = (0.0, 0.0), (1.0, 0.0), apex(1, base, base)
-    one, other = shown(numbers[:2], asked, "°")
-    angles = [(right, left, top, one), (top, left, right, other)]
+    at_base, at_top = shown(numbers[:2], asked, "°")
+    angles = [(right, left, top, at_base), (top, left, right, at_top)]
     ticks = [(left, top, 1), (right, top, 1)]
     figure = Figure(named(names, left, right, top), ring((left, right, top)), angles=angles, ticks=ticks, fill=[left, right, top])
     return Problem(figure, "Find x.", Fraction(numbers[asked]))
 
 
-def _draw_exterior(draw: Draw) -> Numbers:
+def _draw_exterior(draw: Draw) -> ProblemNumbers:
     while True:
         a, b = draw.angle(30, 95), draw.angle(30, 95)
         if a + b <= 140 and draw.fits(a + b):
             return a, b, a + b, draw.pick(3)
 
 
-def _exterior(numbers: Numbers, names: str) -> Problem:
+def _exterior(numbers: ProblemNumbers, names: str) -> Problem:
     a, b, _, asked = numbers
     left, right, end = (0.0, 0.0), (1.0, 0.0), (1.6, 0.0)
     top = apex(1, b, 180 - a - b)
@@ -61,19 +62,19 @@ def _exterior(numbers: Numbers, names: str) -> Problem:
     return Problem(figure, "Find x.", Fraction(numbers[asked]))
 
 
-def _draw_parallel(draw: Draw) -> Numbers:
+def _draw_parallel(draw: Draw) -> ProblemNumbers:
     angle = draw.rng.choice([draw.angle(42, 78), draw.angle(102, 138)])
     return angle, draw.pick(4), draw.pick(4)
 
 
-def _rays(at: Point, slope: int, along: float, across: float) -> list[Point]:
-    """The ends of two lines that cross: right, up the slope, left, and down the slope."""
-    x, y = at
+def _rays(middle: Point, slope: int, along: float, across: float) -> list[Point]:
+    """Return the ends of two crossing lines: right, up the slope, left, and down the slope."""
+    x, y = middle
     dx, dy = across * math.cos(math.radians(slope)), -across * math.sin(math.radians(slope))
     return [(x + along, y), (x + dx, y + dy), (x - along, y), (x - dx, y - dy)]
 
 
-def _parallel(numbers: Numbers, names: str) -> Problem:
+def _parallel(numbers: ProblemNumbers, names: str) -> Problem:
     slope, given, asked = numbers
     reach = 0.5 / math.sin(math.radians(slope))
     high, low = (reach * math.cos(math.radians(slope)), -0.5), (-reach * math.cos(math.radians(slope)), 0.5)
@@ -85,11 +86,11 @@ def _parallel(numbers: Numbers, names: str) -> Problem:
     return Problem(figure, "The two lines with arrows are parallel. Find x.", Fraction(values[asked]))
 
 
-def _draw_crossing(draw: Draw) -> Numbers:
+def _draw_crossing(draw: Draw) -> ProblemNumbers:
     return draw.rng.choice([draw.angle(32, 80), draw.angle(100, 148)]), draw.pick(4), draw.pick(3) + 1
 
 
-def _crossing(numbers: Numbers, names: str) -> Problem:
+def _crossing(numbers: ProblemNumbers, names: str) -> Problem:
     slope, given, further = numbers
     ends, asked = _rays((0.0, 0.0), slope, 1.0, 1.0), (given + further) % 4
     values = [slope, 180 - slope, slope, 180 - slope]
@@ -102,14 +103,7 @@ def _crossing(numbers: Numbers, names: str) -> Problem:
     return Problem(figure, "Find x.", Fraction(values[asked]))
 
 
-def _draw_straight(draw: Draw) -> Numbers:
-    while True:
-        a, b = draw.angle(28, 120), draw.angle(28, 120)
-        if 180 - a - b >= 28 and draw.fits(180 - a - b):
-            return a, b, 180 - a - b, draw.pick(3)
-
-
-def _straight(numbers: Numbers, names: str) -> Problem:
+def _straight(numbers: ProblemNumbers, names: str) -> Problem:
     a, b, _, asked = numbers
     ends = [(math.cos(math.radians(turn)), -math.sin(math.radians(turn))) for turn in (0, a, a + b, 180)]
     texts, middle = shown(numbers[:3], asked, "°"), (0.0, 0.0)
@@ -119,12 +113,12 @@ def _straight(numbers: Numbers, names: str) -> Problem:
     return Problem(figure, f"{names[3]}{names[0]} is a straight line. Find x.", Fraction(numbers[asked]))
 
 
-def _draw_inscribed(draw: Draw) -> Numbers:
+def _draw_inscribed(draw: Draw) -> ProblemNumbers:
     angle = draw.angle(26, 72)
     return angle, 2 * angle, draw.pick(2), draw.rng.randint(-25, 25)
 
 
-def _inscribed(numbers: Numbers, names: str) -> Problem:
+def _inscribed(numbers: ProblemNumbers, names: str) -> Problem:
     half, _, asked, place = numbers
     on = [(math.cos(math.radians(turn)), math.sin(math.radians(turn))) for turn in (90 + half, 90 - half, 270 + place)]
     middle = (0.0, 0.0)
@@ -135,7 +129,7 @@ def _inscribed(numbers: Numbers, names: str) -> Problem:
     return Problem(figure, "O is the center of the circle. Find x.", Fraction(numbers[asked]))
 
 
-def _draw_polygon(draw: Draw) -> Numbers:
+def _draw_polygon(draw: Draw) -> ProblemNumbers:
     while True:
         count = draw.rng.choice((4, 4, 5))
         angles = [draw.angle(55, 140) for _ in range(count - 1)]
@@ -146,7 +140,7 @@ def _draw_polygon(draw: Draw) -> Numbers:
 
 
 def _closed(angles: Sequence[int], shape: int) -> list[Point]:
-    """The corners of a polygon with these angles and sides of similar length; none, if the last two sides would not be."""
+    """Return the corners of a polygon with these angles and sides of similar length; empty if there is none."""
     rng, count = random.Random(shape), len(angles)
     lengths = [rng.uniform(0.8, 1.3) for _ in range(count - 2)]
     turns = [sum(180 - angle for angle in angles[1 : k + 1]) for k in range(count)]
@@ -163,7 +157,7 @@ def _closed(angles: Sequence[int], shape: int) -> list[Point]:
     return corners
 
 
-def _polygon(numbers: Numbers, names: str) -> Problem:
+def _polygon(numbers: ProblemNumbers, names: str) -> Problem:
     *values, asked, shape = numbers
     corners = _closed(values, shape)
     texts = shown(values, asked, "°")
@@ -172,13 +166,13 @@ def _polygon(numbers: Numbers, names: str) -> Problem:
     return Problem(figure, "Find x.", Fraction(values[asked]))
 
 
-ANGLES: dict[str, Family] = {
-    "triangle_angles": Family(_draw_angles, _angles, 180),
-    "isosceles": Family(_draw_isosceles, _isosceles, 180),
-    "exterior_angle": Family(_draw_exterior, _exterior, 30),
-    "parallel_lines": Family(_draw_parallel, _parallel, 30),
-    "crossing_lines": Family(_draw_crossing, _crossing, 180),
-    "straight_line": Family(_draw_straight, _straight, 25),
-    "inscribed_angle": Family(_draw_inscribed, _inscribed, 180),
-    "polygon_angles": Family(_draw_polygon, _polygon, 180),
+ANGLES: dict[str, ProblemFamily] = {
+    "triangle_angles": ProblemFamily(lambda draw: _three_angles(draw, 30, 110), _angles, 180),
+    "isosceles": ProblemFamily(_draw_isosceles, _isosceles, 180),
+    "exterior_angle": ProblemFamily(_draw_exterior, _exterior, 30),
+    "parallel_lines": ProblemFamily(_draw_parallel, _parallel, 30),
+    "crossing_lines": ProblemFamily(_draw_crossing, _crossing, 180),
+    "straight_line": ProblemFamily(lambda draw: _three_angles(draw, 28, 120), _straight, 25),
+    "inscribed_angle": ProblemFamily(_draw_inscribed, _inscribed, 180),
+    "polygon_angles": ProblemFamily(_draw_polygon, _polygon, 180),
 }

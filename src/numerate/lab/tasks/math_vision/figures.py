@@ -1,4 +1,4 @@
-"""Geometric figures as in a textbook: lines, circles and angles drawn to scale, with labels that touch nothing."""
+"""Draw geometric figures to scale: lines, circles and angles, with labels that touch nothing."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ Move = Callable[[Point], Point]
 
 @dataclass
 class Figure:
-    """What a figure is made of, in coordinates of its own; lengths are to scale.
+    """The elements of a figure, in its own coordinates.
 
     Attributes:
-        points: by the names they are labelled with.
-        lines: drawn in full, and ``dashed`` ones.
-        circles: middle and radius.
-        sides: a label at the middle of a line: from, to, text.
-        angles: an arc at a corner with a label: corner, from, to, text. The turn from the first to the second is below 180°.
+        points: points by their labels.
+        lines: solid lines; ``dashed`` are dashed ones.
+        circles: centre and radius.
+        sides: label at the middle of a line: from, to, text.
+        angles: arc with a label: corner, from, to, text. The angle is below 180°.
         squares: right angles: corner, and a point on either side.
-        ticks: marks of equal length, one or more; ``arrows`` are those of parallels.
-        fill: corners of what is coloured.
+        ticks: marks of equal length, with their number; ``arrows`` mark parallels.
+        fill: corners of the filled polygon.
     """
 
     points: dict[str, Point] = field(default_factory=dict)
@@ -45,22 +45,22 @@ class Figure:
 
 
 class Label(NamedTuple):
-    """A text around its middle, with the room it takes, in pixels."""
+    """A text with its centre and size in pixels."""
 
     text: str
     x: float
     y: float
     wide: float
     high: float
-    name: bool  # of a point
+    name: bool  # whether it names a point
 
     def hits(self, other: Label) -> bool:
-        """Whether two labels touch."""
+        """Return whether two labels touch."""
         apart_x, apart_y = abs(self.x - other.x), abs(self.y - other.y)
         return apart_x < (self.wide + other.wide) / 2 + 3 and apart_y < (self.high + other.high) / 2 + 3
 
     def crossed(self, line: Line, gap: float = 3.0) -> bool:
-        """Whether a line runs through the label, or nearer to it than a gap."""
+        """Return whether a line runs through the label, or closer to it than ``gap``."""
         (x1, y1), (x2, y2) = line
         first, last = 0.0, 1.0
         for start, step, middle, half in (
@@ -77,18 +77,18 @@ class Label(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """A figure in pixels. ``clear`` says that no label touches another, a line, or the border."""
+    """A figure in pixels. ``clear``: no label touches another, a line, or the border."""
 
     width: int
     height: int
     figure: Figure
-    strokes: list[Line]  # everything that is drawn, as straight pieces
+    strokes: list[Line]  # all lines, as straight pieces
     labels: list[Label]
     clear: bool
 
 
-class Style(NamedTuple):
-    """Colours of the paper, the lines, the labels, what is asked for, and what is filled; and whether labels have serifs."""
+class FigureStyle(NamedTuple):
+    """Colours of paper, lines, labels, the unknown and the fill; and whether labels use a serif font."""
 
     paper: Colour
     ink: Colour
@@ -99,24 +99,24 @@ class Style(NamedTuple):
 
 
 STYLES = (
-    Style((255, 255, 255), (30, 32, 36), (30, 32, 36), (196, 30, 40), (236, 241, 248), False),
-    Style((255, 255, 255), (24, 74, 140), (30, 32, 36), (196, 30, 40), (226, 238, 250), True),
-    Style((252, 249, 240), (60, 48, 40), (60, 48, 40), (176, 44, 24), (246, 234, 208), True),
-    Style((244, 247, 250), (20, 92, 92), (34, 44, 52), (190, 60, 20), (214, 236, 232), False),
-    Style((255, 255, 255), (30, 32, 36), (30, 32, 36), (30, 32, 36), (255, 255, 255), True),
-    Style((250, 248, 252), (92, 52, 128), (40, 36, 48), (180, 30, 90), (236, 226, 246), False),
+    FigureStyle((255, 255, 255), (30, 32, 36), (30, 32, 36), (196, 30, 40), (236, 241, 248), False),
+    FigureStyle((255, 255, 255), (24, 74, 140), (30, 32, 36), (196, 30, 40), (226, 238, 250), True),
+    FigureStyle((252, 249, 240), (60, 48, 40), (60, 48, 40), (176, 44, 24), (246, 234, 208), True),
+    FigureStyle((244, 247, 250), (20, 92, 92), (34, 44, 52), (190, 60, 20), (214, 236, 232), False),
+    FigureStyle((255, 255, 255), (30, 32, 36), (30, 32, 36), (30, 32, 36), (255, 255, 255), True),
+    FigureStyle((250, 248, 252), (92, 52, 128), (40, 36, 48), (180, 30, 90), (236, 226, 246), False),
 )
 
 
 def turned(figure: Figure, degrees: float, mirror: bool) -> Figure:
-    """The same figure turned, and mirrored if asked to."""
+    """Return the figure rotated and, if ``mirror``, mirrored."""
     c, s = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
     sign = -1 if mirror else 1
     return _mapped(figure, lambda p: (sign * (c * p[0] - s * p[1]), s * p[0] + c * p[1]), 1.0)
 
 
 def laid_out(figure: Figure, size: int) -> Layout:
-    """The figure at the size of a picture, with a place for each label."""
+    """Scale the figure to an image and place its labels."""
     marks = [*figure.points.values(), *(end for line in [*figure.lines, *figure.dashed] for end in line)]
     for (x, y), radius in figure.circles:
         marks += [(x - radius, y - radius), (x + radius, y + radius)]
@@ -130,7 +130,7 @@ def laid_out(figure: Figure, size: int) -> Layout:
     strokes = list(_strokes(figure, size))
     labels: list[Label] = []
     clear = True
-    for text, name, places in _wanted(figure, size, (width / 2, height / 2)):
+    for text, name, places in _candidates(figure, size, (width / 2, height / 2)):
         wide, high = _room(text, size)
         fitting = (Label(text, x, y, wide, high, name) for x, y in places)
         best = next((label for label in fitting if _free(label, labels, strokes, width, height)), None)
@@ -139,8 +139,8 @@ def laid_out(figure: Figure, size: int) -> Layout:
     return Layout(width, height, figure, strokes, labels, clear)
 
 
-def render(layout: Layout, style: Style) -> Image:
-    """The picture of a figure."""
+def render(layout: Layout, style: FigureStyle) -> Image:
+    """Return the image of a figure."""
     from numerate.lab.tasks.drawing import Image, ImageDraw, font
 
     fine, size = 4, layout.width
@@ -164,8 +164,8 @@ def render(layout: Layout, style: Style) -> Image:
         unknown = label.text.startswith("x")
         face = font(round(size / 21), "serif" if style.serif or unknown or label.name else "sans", italic=unknown or label.name)
         left, top, right, bottom = face.getbbox(label.text)
-        at = label.x - (left + right) / 2, label.y - (top + bottom) / 2
-        pen.text(at, label.text, style.asked if unknown else style.text, face)
+        corner = label.x - (left + right) / 2, label.y - (top + bottom) / 2
+        pen.text(corner, label.text, style.asked if unknown else style.text, face)
     return image
 
 
@@ -185,7 +185,7 @@ def _mapped(figure: Figure, move: Move, scale: float) -> Figure:
 
 
 def _room(text: str, size: int) -> tuple[float, float]:
-    """How wide and high a label is at most, in either font: the same on every machine, whatever its fonts measure."""
+    """Return an upper bound of width and height of a label in either font; the same on every machine."""
     em = size / 21
     if text.isupper():
         return em * (1.12 if text in "MW" else 0.98), em * (1.0 if text in "JQ" else 0.82)
@@ -226,8 +226,8 @@ def _strokes(figure: Figure, size: int) -> Iterator[Line]:
             yield (x, y), (x - back * ux - sign * back * 0.6 * uy, y - back * uy + sign * back * 0.6 * ux)
 
 
-def _wanted(figure: Figure, size: int, middle: Point) -> Iterator[tuple[str, bool, list[Point]]]:
-    """Each label with the places it may have, the best one first: those with the least choice come first."""
+def _candidates(figure: Figure, size: int, middle: Point) -> Iterator[tuple[str, bool, list[Point]]]:
+    """Yield each label with its possible positions, best first; labels with the least choice come first."""
     for corner, one, two, text in figure.angles:
         start, turn = _opening(corner, one, two)
         nearest = _arc_radius(corner, one, two, size) + size / 40
@@ -253,7 +253,7 @@ def _wanted(figure: Figure, size: int, middle: Point) -> Iterator[tuple[str, boo
 
 
 def _opening(corner: Point, one: Point, two: Point) -> tuple[float, float]:
-    """Where an angle begins and how far it turns, in radians, below half a turn either way."""
+    """Return start and extent of an angle in radians; the extent is in [-π, π)."""
     start, end = (math.atan2(point[1] - corner[1], point[0] - corner[0]) for point in (one, two))
     return start, (end - start + math.pi) % (2 * math.pi) - math.pi
 

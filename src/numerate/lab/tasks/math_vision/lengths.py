@@ -1,4 +1,4 @@
-"""Problems of plane geometry about lengths and areas."""
+"""Geometry problems about lengths and areas."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import math
 from fractions import Fraction
 
 from numerate.lab.tasks.math_vision.figures import Figure, Point
-from numerate.lab.tasks.math_vision.geometry import Draw, Family, Numbers, Problem, apex, named, ring, shown
+from numerate.lab.tasks.math_vision.geometry import Draw, Problem, ProblemFamily, ProblemNumbers, apex, named, ring, shown
 
 
-def _draw_right(draw: Draw) -> Numbers:
+def _draw_right(draw: Draw) -> ProblemNumbers:
     return *draw.triple(), draw.pick(3)
 
 
-def _right(numbers: Numbers, names: str) -> Problem:
+def _right(numbers: ProblemNumbers, names: str) -> Problem:
     a, b, _, asked = numbers
     corners = (0.0, 0.0), (float(b), 0.0), (0.0, -float(a))
     short, long, slant = shown(numbers[:3], asked)
@@ -22,12 +22,12 @@ def _right(numbers: Numbers, names: str) -> Problem:
     return Problem(figure, "Find x.", Fraction(numbers[asked]))
 
 
-def _draw_diameter(draw: Draw) -> Numbers:
+def _draw_diameter(draw: Draw) -> ProblemNumbers:
     radius = draw.length() if draw.far else draw.rng.randint(2, draw.largest // 2)
     return radius, 2 * radius, draw.pick(2)
 
 
-def _diameter(numbers: Numbers, names: str) -> Problem:
+def _diameter(numbers: ProblemNumbers, names: str) -> Problem:
     radius, whole, asked = numbers
     middle, right, left = (0.0, 0.0), (1.0, 0.0), (-1.0, 0.0)
     line = (left, right, str(whole)) if asked == 0 else (middle, right, str(radius))
@@ -36,7 +36,7 @@ def _diameter(numbers: Numbers, names: str) -> Problem:
     return Problem(figure, f"O is the center of the circle. Find its {('radius', 'diameter')[asked]}.", Fraction(numbers[asked]))
 
 
-def _tangent(numbers: Numbers, names: str) -> Problem:
+def _tangent(numbers: ProblemNumbers, names: str) -> Problem:
     a, b, _, asked = numbers
     middle, touch, far = (0.0, 0.0), (0.0, -float(a)), (float(b), -float(a))
     radius, along, slant = shown(numbers[:3], asked)
@@ -46,7 +46,7 @@ def _tangent(numbers: Numbers, names: str) -> Problem:
     return Problem(figure, f"{names[1]}{names[0]} is tangent to the circle with center O. Find x.", Fraction(numbers[asked]))
 
 
-def _draw_rectangle(draw: Draw) -> Numbers:
+def _draw_rectangle(draw: Draw) -> ProblemNumbers:
     while True:
         wide, high = draw.length(), draw.length()
         if 0.35 * wide < high < 0.95 * wide:
@@ -57,7 +57,7 @@ def _box(wide: float, high: float) -> tuple[Point, Point, Point, Point]:
     return (0.0, 0.0), (wide, 0.0), (wide, -high), (0.0, -high)
 
 
-def _rectangle(numbers: Numbers, names: str) -> Problem:
+def _rectangle(numbers: ProblemNumbers, names: str) -> Problem:
     wide, high, asked = numbers
     corners = _box(wide, high)
     sides = [(corners[0], corners[1], str(wide)), (corners[1], corners[2], str(high))]
@@ -67,7 +67,7 @@ def _rectangle(numbers: Numbers, names: str) -> Problem:
     return Problem(figure, f"Find the {('area', 'perimeter')[asked]} of the rectangle {names[:4]}.", Fraction(value))
 
 
-def _diagonal(numbers: Numbers, names: str) -> Problem:
+def _diagonal(numbers: ProblemNumbers, names: str) -> Problem:
     a, b, _, asked = numbers
     corners = _box(b, a)
     short, long, slant = shown(numbers[:3], asked)
@@ -77,14 +77,14 @@ def _diagonal(numbers: Numbers, names: str) -> Problem:
     return Problem(figure, f"{names[:4]} is a rectangle. Find x.", Fraction(numbers[asked]))
 
 
-def _draw_triangle_area(draw: Draw) -> Numbers:
+def _draw_triangle_area(draw: Draw) -> ProblemNumbers:
     while True:
         base, high = draw.length(3), draw.length(3)
         if 0.45 * base < high < 1.1 * base:
             return base, high, draw.rng.randint(3, 7)
 
 
-def _triangle_area(numbers: Numbers, names: str) -> Problem:
+def _triangle_area(numbers: ProblemNumbers, names: str) -> Problem:
     base, high, place = numbers
     left, right, foot, top = (0.0, 0.0), (float(base), 0.0), (base * place / 10, 0.0), (base * place / 10, -float(high))
     figure = Figure(named(names, left, right, top), ring((left, right, top)), [(foot, top)], fill=[left, right, top])
@@ -93,14 +93,14 @@ def _triangle_area(numbers: Numbers, names: str) -> Problem:
     return Problem(figure, f"Find the area of the triangle {names[:3]}.", Fraction(base * high, 2))
 
 
-def _draw_trapezoid(draw: Draw) -> Numbers:
+def _draw_trapezoid(draw: Draw) -> ProblemNumbers:
     while True:
         low, high, tall = draw.length(4), draw.length(3), draw.length(3)
         if 0.45 * low < high < 0.8 * low and 0.4 * low < tall < 0.8 * low:
             return low, high, tall, draw.rng.randint(2, 8)
 
 
-def _trapezoid(numbers: Numbers, names: str) -> Problem:
+def _trapezoid(numbers: ProblemNumbers, names: str) -> Problem:
     low, high, tall, place = numbers
     start = (low - high) * place / 10
     corners = (0.0, 0.0), (float(low), 0.0), (start + high, -float(tall)), (start, -float(tall))
@@ -116,14 +116,14 @@ def _trapezoid(numbers: Numbers, names: str) -> Problem:
     return Problem(figure, f"Find the area of the trapezoid {names[:4]}.", Fraction((low + high) * tall, 2))
 
 
-def _draw_segment(draw: Draw) -> Numbers:
+def _draw_segment(draw: Draw) -> ProblemNumbers:
     while True:
         a, b = draw.length(), draw.length()
         if 0.4 * b < a < 2.5 * b and (draw.far or a + b <= draw.largest):
             return a, b, a + b, draw.pick(3)
 
 
-def _segment(numbers: Numbers, names: str) -> Problem:
+def _segment(numbers: ProblemNumbers, names: str) -> Problem:
     a, _, whole, asked = numbers
     points = (0.0, 0.0), (float(a), 0.0), (float(whole), 0.0)
     drop = 0.16 * whole
@@ -135,14 +135,14 @@ def _segment(numbers: Numbers, names: str) -> Problem:
     return Problem(figure, "Find x.", Fraction(numbers[asked]))
 
 
-def _draw_perimeter(draw: Draw) -> Numbers:
+def _draw_perimeter(draw: Draw) -> ProblemNumbers:
     while True:
         a, b, c = sorted(draw.length(4) for _ in range(3))
         if a + b > 1.15 * c and a > 0.4 * c:
             return a, b, c
 
 
-def _perimeter(numbers: Numbers, names: str) -> Problem:
+def _perimeter(numbers: ProblemNumbers, names: str) -> Problem:
     a, b, c = numbers
     x = (b * b + c * c - a * a) / (2 * c)
     corners = (0.0, 0.0), (float(c), 0.0), (x, -math.sqrt(b * b - x * x))
@@ -151,12 +151,12 @@ def _perimeter(numbers: Numbers, names: str) -> Problem:
     return Problem(figure, f"Find the perimeter of the triangle {names[:3]}.", Fraction(sum(numbers)))
 
 
-def _draw_midline(draw: Draw) -> Numbers:
+def _draw_midline(draw: Draw) -> ProblemNumbers:
     half = draw.length() if draw.far else draw.rng.randint(2, draw.largest // 2)
     return half, 2 * half, draw.pick(2), draw.rng.randint(45, 70), draw.rng.randint(45, 70)
 
 
-def _midline(numbers: Numbers, names: str) -> Problem:
+def _midline(numbers: ProblemNumbers, names: str) -> Problem:
     _, _, asked, left_angle, right_angle = numbers
     left, right, top = (0.0, 0.0), (1.0, 0.0), apex(1, left_angle, right_angle)
     one, two = ((top[0] / 2, top[1] / 2), ((1 + top[0]) / 2, top[1] / 2))
@@ -167,15 +167,15 @@ def _midline(numbers: Numbers, names: str) -> Problem:
     return Problem(figure, "Find x.", Fraction(numbers[asked]))
 
 
-LENGTHS: dict[str, Family] = {
-    "right_triangle": Family(_draw_right, _right, 180),
-    "tangent": Family(_draw_right, _tangent, 180),
-    "diagonal": Family(_draw_right, _diagonal, 25),
-    "diameter": Family(_draw_diameter, _diameter, 180),
-    "rectangle": Family(_draw_rectangle, _rectangle, 25),
-    "triangle_area": Family(_draw_triangle_area, _triangle_area, 25),
-    "trapezoid": Family(_draw_trapezoid, _trapezoid, 25),
-    "perimeter": Family(_draw_perimeter, _perimeter, 180),
-    "midline": Family(_draw_midline, _midline, 180),
-    "segment": Family(_draw_segment, _segment, 20),
+LENGTHS: dict[str, ProblemFamily] = {
+    "right_triangle": ProblemFamily(_draw_right, _right, 180),
+    "tangent": ProblemFamily(_draw_right, _tangent, 180),
+    "diagonal": ProblemFamily(_draw_right, _diagonal, 25),
+    "diameter": ProblemFamily(_draw_diameter, _diameter, 180),
+    "rectangle": ProblemFamily(_draw_rectangle, _rectangle, 25),
+    "triangle_area": ProblemFamily(_draw_triangle_area, _triangle_area, 25),
+    "trapezoid": ProblemFamily(_draw_trapezoid, _trapezoid, 25),
+    "perimeter": ProblemFamily(_draw_perimeter, _perimeter, 180),
+    "midline": ProblemFamily(_draw_midline, _midline, 180),
+    "segment": ProblemFamily(_draw_segment, _segment, 20),
 }

@@ -1,7 +1,4 @@
-"""Mathematics in pictures: a figure with lengths and angles, one of which is to be found.
-
-Real data: MathVista (Lu et al., ICLR 2024, arXiv:2310.02255) and MathVision (Wang et al., NeurIPS 2024, arXiv:2402.14804).
-"""
+"""The math_vision task: examples, prompt and score."""
 
 from __future__ import annotations
 
@@ -17,11 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from numerate.answers.extract import EXTRACTORS
 from numerate.answers.metrics import METRICS
-from numerate.lab.tasks.base import Example, Split, Task
-from numerate.lab.tasks.files import BadData, Reader, column, existing
+from numerate.lab.tasks.base import Example, Split, Task, check_whole
+from numerate.lab.tasks.files import BadData, RowReader, column, existing, open_image
 from numerate.lab.tasks.math_vision.angles import ANGLES
 from numerate.lab.tasks.math_vision.figures import STYLES, Layout, laid_out, render, turned
-from numerate.lab.tasks.math_vision.geometry import Draw, Numbers, Problem
+from numerate.lab.tasks.math_vision.geometry import Draw, Problem, ProblemNumbers
 from numerate.lab.tasks.math_vision.lengths import LENGTHS
 
 if TYPE_CHECKING:
@@ -37,19 +34,19 @@ _LIST = re.compile(r"\[[^\[\]]*\]")
 _BOXED = re.compile(r"\\boxed\{((?:[^{}]|\{[^{}]*\})*)\}")
 
 
-class Drawn(NamedTuple):
-    """A problem: its family and numbers; and how it looks: names of points, turn in degrees, mirrored or not, style."""
+class DrawnProblem(NamedTuple):
+    """A problem (family and numbers) and its appearance (names of points, rotation in degrees, mirrored or not, style)."""
 
     family: str
-    numbers: Numbers
+    numbers: ProblemNumbers
     names: str
     turn: int
     mirror: bool
     style: int
 
 
-class Asked(NamedTuple):
-    """A row of a dataset: a picture (or where it lies), question, answer, choices if any, and decimals of the answer."""
+class MathQuestion(NamedTuple):
+    """A row of a dataset: an image or its path, question, answer, choices if any, and decimals of the answer."""
 
     image: Path | Image
     prompt: str
@@ -62,16 +59,16 @@ class Asked(NamedTuple):
 class MathVision(Task):
     """Find a length, an angle, an area or a perimeter in a figure that is drawn to scale.
 
-    Training: every length in a figure is at most ``largest``, and every angle a multiple of 5 degrees. Extrapolation: every
-    length is larger, and no angle is a multiple of 5.
+    In training, every length is at most ``largest`` and every angle a multiple of 5 degrees. In extrapolation, every length
+    is larger, and no angle is a multiple of 5.
 
-    Of real data, an answer that is a number is compared as one, rounded to the decimals that the dataset asks for. An answer
-    to a multiple choice is the letter; it is also right as the choice's text. Any other answer is compared as text. For
-    the last two, the relative error is 0 or infinite, and ``within_5`` is ``exact``.
+    In real data, a numeric answer is compared as a number, rounded to the decimals that the dataset asks for. The answer to a
+    multiple choice is the letter, or the text of that choice. Any other answer is compared as text. For the last two, the
+    relative error is 0 or infinite, and ``within_5`` equals ``exact``.
 
     Args:
-        largest: the largest length of training, from 20 to 1000.
-        size: of the picture's width, in pixels.
+        largest: the largest length in training, 20 to 1000.
+        size: width of the image in pixels, 224 to 2048.
 
     Example:
         >>> example = MathVision().examples("train", 1)[0]
@@ -88,24 +85,20 @@ class MathVision(Task):
     visual = True
 
     def __post_init__(self) -> None:
-        for name, low, high in (("largest", 20, 1000), ("size", 224, 2048)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or not low <= value <= high:
-                raise ValueError(f"{name}={value!r} is out of range: expected a whole number from {low} to {high}.")
+        check_whole("largest", self.largest, 20, 1000)
+        check_whole("size", self.size, 224, 2048)
 
-    def draw(self, rng: random.Random, split: Split) -> Drawn:
-        """A problem, and how it looks."""
+    def draw(self, rng: random.Random, split: Split) -> DrawnProblem:
+        """Draw a problem and its appearance."""
         name = rng.choice(list(FAMILIES))
         family = FAMILIES[name]
         numbers = family.draw(Draw(rng, self.largest, split == "extrapolate"))
         turn = rng.randint(-family.turn, family.turn)
-        return Drawn(name, numbers, rng.choice(NAMES), turn, rng.random() < 0.5, rng.randrange(len(STYLES)))
+        return DrawnProblem(name, numbers, rng.choice(NAMES), turn, rng.random() < 0.5, rng.randrange(len(STYLES)))
 
-    def make(self, spec: Drawn | Asked) -> Example:
-        """The picture and the question."""
-        if isinstance(spec, Asked):
-            from numerate.lab.tasks.drawing import open_image
-
+    def make(self, spec: DrawnProblem | MathQuestion) -> Example:
+        """Draw the figure, or open the image of a dataset."""
+        if isinstance(spec, MathQuestion):
             meta = {"choices": spec.choices, "precision": spec.precision}
             return Example(spec.prompt, spec.answer, open_image(spec.image), meta)
         problem = FAMILIES[spec.family].build(spec.numbers, spec.names)
@@ -113,12 +106,12 @@ class MathVision(Task):
         answer = str(problem.answer) if problem.answer.denominator == 1 else str(float(problem.answer))
         return Example(f"{problem.question} {HINT}", answer, render(layout, STYLES[spec.style]), {"family": spec.family})
 
-    def content(self, spec: Drawn) -> Any:
-        """The problem; not how it is turned and drawn."""
+    def content(self, spec: DrawnProblem) -> Any:
+        """Return the problem; ignores its appearance."""
         return spec[:2]
 
     def score(self, example: Example, output: str) -> dict[str, float]:
-        """Every measure of an output; see the class for choices and texts."""
+        """Return every measure of an output; the class docstring explains choices and texts."""
         choices, precision = example.meta.get("choices", ()), example.meta.get("precision")
         gold = None if choices else EXTRACTORS["number"](example.answer)
         if gold is not None:
@@ -130,35 +123,34 @@ class MathVision(Task):
         parsed = METRICS["parsed"](example.answer, said)
         return {"exact": right, "parsed": parsed, "relative_error": 0.0 if right else float("inf"), "within_5": right}
 
-    def read_row(self, row: dict[str, Any]) -> list[Asked]:
-        """See :func:`asked`."""
-        return [asked(row)]
+    def read_row(self, row: dict[str, Any]) -> list[MathQuestion]:
+        """Read a row with :func:`math_question`."""
+        return [math_question(row)]
 
-    def read_files(self, path: Path, reader: Reader) -> Mapping[Split, Sequence[Asked]]:
-        """MathVista's ``testmini.json``, MathVision's ``test.jsonl`` or ``testmini.jsonl``, or a folder with them.
+    def read_files(self, path: Path, reader: RowReader) -> Mapping[Split, Sequence[MathQuestion]]:
+        """Read MathVista's ``testmini.json``, MathVision's ``test.jsonl`` or ``testmini.jsonl``, or a folder with them.
 
-        They may be in ``data/`` of that folder. Images lie beside the file or one folder up, where the column ``image`` says
-        (``images/1.jpg``). MathVista's columns are ``question``, ``image``, ``choices``, ``unit``, ``precision``, ``answer``
-        and ``answer_type``; those of MathVision are ``question``, ``options``, ``image`` and ``answer``. A row that stands in
-        two files counts once. All rows are ``interpolate``, unless the file's name begins with "train".
+        They may be in ``data/`` of that folder. The column ``image`` (``images/1.jpg``) is relative to the file's folder or its
+        parent. MathVista's columns are ``question``, ``image``, ``choices``, ``unit``, ``precision``, ``answer`` and
+        ``answer_type``; those of MathVision are ``question``, ``options``, ``image`` and ``answer``. Duplicate rows are
+        dropped. All rows are ``interpolate``, unless the file name starts with "train".
         """
         places = [path, path / "data"] if path.is_dir() else []
         files = sorted(file for place in places for file in place.glob("t*.json*")) if places else [path]
         if not files:
-            raise BadData(
-                "no test*.json or test*.jsonl is here", "Expected MathVista's testmini.json or MathVision's test.jsonl.", path
-            )
-        rows: dict[Split, dict[Asked, None]] = {"train": {}, "interpolate": {}}
+            expected = "Expected MathVista's testmini.json or MathVision's test.jsonl."
+            raise BadData("has no test*.json or test*.jsonl", expected, path)
+        rows: dict[Split, dict[MathQuestion, None]] = {"train": {}, "interpolate": {}}
         for file in files:
             split: Split = "train" if file.stem.startswith("train") else "interpolate"
             for line, row in _rows(file, reader):
                 with reader.row(file, line):
-                    rows[split][asked(row, file.parent)] = None
-        return {split: list(found) for split, found in rows.items()}
+                    rows[split][math_question(row, file.parent)] = None
+        return {split: list(questions) for split, questions in rows.items()}
 
 
-def arranged(problem: Problem, spec: Drawn, size: int) -> Layout:
-    """The figure of a problem, turned as drawn or else a little further, until every label has room."""
+def arranged(problem: Problem, spec: DrawnProblem, size: int) -> Layout:
+    """Lay out the figure of a problem; rotate it in steps of 5 degrees until every label has room."""
     most = FAMILIES[spec.family].turn
     for further in range(0, 2 * most, 5):
         turn = (spec.turn + most + further) % (2 * most + 1) - most
@@ -168,41 +160,39 @@ def arranged(problem: Problem, spec: Drawn, size: int) -> Layout:
     return layout
 
 
-def asked(row: Mapping[str, Any], folder: Path = Path()) -> Asked:
-    r"""A row of MathVista or MathVision; ``decoded_image``, if there, is the picture itself.
+def math_question(row: Mapping[str, Any], folder: Path = Path()) -> MathQuestion:
+    r"""Read a row of MathVista or MathVision; ``decoded_image``, if present, is the image itself.
 
     Example:
-        >>> row = {"question": "Find $m\\angle H$", "choices": ["97", "102"], "answer": "102", "decoded_image": "<a picture>"}
-        >>> asked(row).prompt.splitlines()
+        >>> row = {"question": "Find $m\\angle H$", "choices": ["97", "102"], "answer": "102", "decoded_image": "<image>"}
+        >>> math_question(row).prompt.splitlines()
         ['Find $m\\angle H$', '(A) 97', '(B) 102', 'Answer with the letter of the choice.']
-        >>> asked(row).answer
+        >>> math_question(row).answer
         'B'
     """
     row = dict(row)
     question, answer = str(column(row, "question")).strip(), str(column(row, "answer") or "").strip()
     if not answer:
-        raise BadData("the answer is empty", "Those of MathVista's test split are withheld: use testmini.")
+        raise BadData("the answer is empty", "MathVista withholds the answers of its test split: use testmini.")
     choices = tuple(str(choice) for choice in row.get("choices") or row.get("options") or ())
     image = row.get("decoded_image")
     if image is None:
         name = str(column(row, "image"))
-        image = next((place / name for place in (folder, folder.parent) if (place / name).is_file()), None) or existing(
-            folder / name
-        )
+        places = [folder / name, folder.parent / name]
+        image = existing(next((place for place in places if place.is_file()), places[0]))
     if row.get("unit"):
         question += f" (Unit: {row['unit']})"
     if not choices:
         precision = row.get("precision") if row.get("answer_type") == "float" else None
         decimals = None if precision is None else int(precision)
-        return Asked(image, f"{question}\n{_hint(answer, decimals)}", answer, (), decimals)
+        return MathQuestion(image, f"{question}\n{_hint(answer, decimals)}", answer, (), decimals)
     letters = ascii_uppercase[: len(choices)]
     letter = letters[choices.index(answer)] if answer in choices and "choices" in row else answer
     if letter not in letters:
-        raise BadData(
-            f"the answer {answer!r} is none of the choices {', '.join(choices)}", "Expected one of them, or its letter."
-        )
+        problem = f"the answer {answer!r} is none of the choices {', '.join(choices)}"
+        raise BadData(problem, "Expected one of them, or its letter.")
     listed = "\n".join(f"({letter}) {choice}" for letter, choice in zip(letters, choices, strict=True))
-    return Asked(image, f"{question}\n{listed}\nAnswer with the letter of the choice.", letter, choices)
+    return MathQuestion(image, f"{question}\n{listed}\nAnswer with the letter of the choice.", letter, choices)
 
 
 def _hint(answer: str, decimals: int | None) -> str:
@@ -211,8 +201,8 @@ def _hint(answer: str, decimals: int | None) -> str:
     return HINT if decimals is None else f"Answer with a number with {decimals} decimal{'s' if decimals > 1 else ''}."
 
 
-def _rows(file: Path, reader: Reader) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Rows of a file: an object a line, a list, or an object of objects by their number, as MathVista's."""
+def _rows(file: Path, reader: RowReader) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the rows of a file: one object per line, a list, or an object of numbered objects (MathVista)."""
     if file.suffix != ".json":
         yield from reader.jsonl(file)
         return
@@ -220,22 +210,22 @@ def _rows(file: Path, reader: Reader) -> Iterator[tuple[int, dict[str, Any]]]:
     if not text.lstrip().startswith("{"):
         yield from reader.json_list(file)
         return
-    at = 0
+    position = 0
     with reader.row(file, None):
         try:
             rows = json.loads(text)
         except (json.JSONDecodeError, RecursionError) as error:
-            where = f"{error.msg}, line {error.lineno}" if isinstance(error, json.JSONDecodeError) else "nested too deeply"
-            raise BadData(f"broken JSON ({where})", "The file may be truncated: download it again.") from None
+            reason = f"{error.msg}, line {error.lineno}" if isinstance(error, json.JSONDecodeError) else "nested too deeply"
+            raise BadData(f"broken JSON ({reason})", "The file may be truncated: download it again.") from None
         for number, row in rows.items():
-            at = max(at, text.find(f'"{number}"', at))
+            position = max(position, text.find(f'"{number}"', position))
             if not isinstance(row, dict):
                 raise BadData(f"{number} is a {type(row).__name__}", 'Expected {"1": {"question": .., "answer": ..}, ..}.')
-            yield text.count("\n", 0, at) + 1, row
+            yield text.count("\n", 0, position) + 1, row
 
 
 def _choice(output: str, choices: Sequence[str]) -> str | None:
-    """The letter that an output chooses, or that of the choice whose text it says."""
+    """Return the letter that an output chooses, directly or by the text of the choice."""
     letters = ascii_uppercase[: len(choices)]
     said = _plain(_said(output))
     if said.upper() in letters and len(said) == 1:
@@ -244,12 +234,12 @@ def _choice(output: str, choices: Sequence[str]) -> str | None:
     if said in texts:
         return letters[texts.index(said)]
     first = re.match(r"\W*([A-Z])\b", _said(output)) if _ANSWER.search(output) else None
-    found = [first[1]] if first else [one or two for one, two in _LETTER.findall(output)]
-    return found[-1] if found and found[-1] in letters else None
+    chosen = [first[1]] if first else ["".join(groups) for groups in _LETTER.findall(output)]
+    return chosen[-1] if chosen and chosen[-1] in letters else None
 
 
 def _text(output: str, answer: str) -> str | None:
-    """What an output says for an answer that is no number; for a list, its last list."""
+    """Return the answer of an output as text; if the gold answer is a list, the last list in the output."""
     if not answer.startswith("["):
         return _said(output) or None
     lists = _LIST.findall(output)
@@ -257,12 +247,12 @@ def _text(output: str, answer: str) -> str | None:
 
 
 def _said(output: str) -> str:
-    r"""The last ``\boxed{}`` of an output, or the line after its last "answer:" or "answer is", or all of it."""
+    r"""Return the last ``\boxed{}`` of an output, else the line after its last "answer:" or "answer is", else all of it."""
     boxed = _BOXED.findall(output)
     return (boxed[-1] if boxed else _ANSWER.split(output)[-1].strip().partition("\n")[0]).strip()
 
 
 def _plain(text: str) -> str:
-    """Without case, spaces, dollar signs and stars, a full stop, and brackets around a letter."""
+    """Remove case, spaces, dollar signs, stars, a final full stop, and brackets around a letter."""
     text = re.sub(r"[\s$*]+", "", text).rstrip(".").casefold()
     return text[1:-1] if re.fullmatch(r"\([a-z]\)", text) else text

@@ -1,4 +1,4 @@
-"""Pictures of words: where a word of some shape lies on a wall, and how it is painted there."""
+"""Walls with words on them: position and appearance of each word, and the drawing."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from numerate.lab.tasks.drawing import Backdrop, Colour, Family
+    from numerate.lab.tasks.drawing import Backdrop, Colour, FontFamily
 
 Point = tuple[float, float]
-Quad = tuple[Point, Point, Point, Point]  # clockwise from where the word begins at its top
+Quad = tuple[Point, Point, Point, Point]  # clockwise from the top of the first letter
 
 _SIGNS = """
 EXIT OPEN CLOSED CAFE PARKING HOTEL BAKERY TAXI STATION MUSEUM BANK PHARMACY MARKET LIBRARY POLICE TICKETS SALE ENTRANCE PUSH
@@ -31,28 +31,28 @@ class Word(NamedTuple):
     quad: Quad
 
 
-class Look(NamedTuple):
-    """How a word is painted: its font, its colour, and the colour of the plate it stands on, if any."""
+class WordLook(NamedTuple):
+    """The appearance of a word: font, colour, and the colour of the plate behind it, if any."""
 
-    family: Family
+    family: FontFamily
     bold: bool
     ink: Colour
     plate: Colour | None
 
 
 class Wall(NamedTuple):
-    """Everything in a picture: its sides, the words, their looks, the background and the seed of its noise."""
+    """Everything in an image: its size, the words, their looks, the background and the seed of its noise."""
 
     width: int
     height: int
     words: tuple[Word, ...]
-    looks: tuple[Look, ...]
+    looks: tuple[WordLook, ...]
     ground: int
     seed: int
 
 
-class Ground(NamedTuple):
-    """A background: how it is made, of which colours, and how wide and high its bricks, tiles or planks are, if it has any."""
+class WallBackground(NamedTuple):
+    """A background: its kind, its colours, and width and height of its bricks, tiles or planks, if any."""
 
     kind: Backdrop
     colour: Colour
@@ -61,20 +61,20 @@ class Ground(NamedTuple):
 
 
 GROUNDS = (
-    Ground("gradient", (236, 228, 214), (206, 196, 182)),
-    Ground("gradient", (190, 206, 216), (228, 234, 236)),
-    Ground("gradient", (52, 64, 84), (26, 32, 46)),
-    Ground("gradient", (126, 66, 54), (98, 50, 44), (64, 26)),
-    Ground("gradient", (226, 218, 208), (198, 188, 178), (74, 30)),
-    Ground("gradient", (58, 92, 78), (36, 60, 52), (4096, 52)),
-    Ground("noise", (206, 204, 198), (206, 204, 198)),
-    Ground("noise", (72, 76, 80), (72, 76, 80), (96, 96)),
-    Ground("noise", (226, 214, 190), (226, 214, 190)),
-    Ground("paper", (238, 230, 212), (238, 230, 212)),
-    Ground("paper", (214, 198, 172), (214, 198, 172), (4096, 44)),
-    Ground("paper", (198, 208, 200), (198, 208, 200)),
-    Ground("plain", (236, 240, 240), (236, 240, 240), (84, 84)),
-    Ground("plain", (34, 36, 42), (34, 36, 42)),
+    WallBackground("gradient", (236, 228, 214), (206, 196, 182)),
+    WallBackground("gradient", (190, 206, 216), (228, 234, 236)),
+    WallBackground("gradient", (52, 64, 84), (26, 32, 46)),
+    WallBackground("gradient", (126, 66, 54), (98, 50, 44), (64, 26)),
+    WallBackground("gradient", (226, 218, 208), (198, 188, 178), (74, 30)),
+    WallBackground("gradient", (58, 92, 78), (36, 60, 52), (4096, 52)),
+    WallBackground("noise", (206, 204, 198), (206, 204, 198)),
+    WallBackground("noise", (72, 76, 80), (72, 76, 80), (96, 96)),
+    WallBackground("noise", (226, 214, 190), (226, 214, 190)),
+    WallBackground("paper", (238, 230, 212), (238, 230, 212)),
+    WallBackground("paper", (214, 198, 172), (214, 198, 172), (4096, 44)),
+    WallBackground("paper", (198, 208, 200), (198, 208, 200)),
+    WallBackground("plain", (236, 240, 240), (236, 240, 240), (84, 84)),
+    WallBackground("plain", (34, 36, 42), (34, 36, 42)),
 )
 INKS: tuple[Colour, ...] = (
     (24, 26, 30), (250, 250, 246), (168, 28, 34), (20, 62, 130), (18, 92, 58), (250, 212, 72), (96, 40, 100), (252, 186, 128),
@@ -84,21 +84,21 @@ PLATES: tuple[Colour, ...] = (
 )  # fmt: skip
 
 
-def drawn_look(rng: random.Random, ground: int) -> Look:
-    """A look whose ink stands out from what is behind it."""
-    families: tuple[Family, ...] = ("sans", "sans", "serif", "mono")
+def random_word_look(rng: random.Random, ground: int) -> WordLook:
+    """Draw a look whose ink contrasts with the background."""
+    families: tuple[FontFamily, ...] = ("sans", "sans", "serif", "mono")
     family = rng.choice(families)
     wall = GROUNDS[ground][1:3]
     plates = [plate for plate in PLATES if min(contrast(plate, colour) for colour in wall) >= 1.3]
     plate = rng.choice(plates) if rng.random() < 0.4 else None
     behind = (plate,) if plate else wall
     inks = [ink for ink in INKS if min(contrast(ink, colour) for colour in behind) >= 4]
-    return Look(family, rng.random() < 0.6, rng.choice(inks), plate)
+    return WordLook(family, rng.random() < 0.6, rng.choice(inks), plate)
 
 
-def contrast(one: Colour, two: Colour) -> float:
-    """How well two colours are told apart, from 1 (not at all) to 21: the contrast ratio of WCAG."""
-    light, dark = sorted((_luminance(one), _luminance(two)), reverse=True)
+def contrast(colour: Colour, other: Colour) -> float:
+    """Return the WCAG contrast ratio of two colours, from 1 (none) to 21."""
+    light, dark = sorted((_luminance(colour), _luminance(other)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 
 
@@ -107,8 +107,8 @@ def _luminance(colour: Colour) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-def aspect(text: str, look: Look) -> float:
-    """About how wide a word is for its height, as its letters go."""
+def aspect(text: str, look: WordLook) -> float:
+    """Estimate the ratio of width to height of a word from its letters."""
     if look.family == "mono":
         wide = 0.6 * len(text)
     else:
@@ -119,9 +119,9 @@ def aspect(text: str, look: Look) -> float:
 
 
 def placed(high: float, wide: float, angle: float, taper: float, shear: float) -> Quad:
-    """The corners of a word around (0, 0): turned by an angle in degrees, and seen from the side.
+    """Return the corners of a word around (0, 0), rotated by an angle in degrees and distorted by perspective.
 
-    ``taper`` makes one end higher than the other, ``shear`` leans it.
+    ``taper`` makes one end higher than the other; ``shear`` slants the word.
     """
     c, s = math.cos(math.radians(angle)), math.sin(math.radians(angle))
     corners = []
@@ -133,13 +133,13 @@ def placed(high: float, wide: float, angle: float, taper: float, shear: float) -
 
 
 def moved(quad: Quad, x: float, y: float) -> Quad:
-    """The same quadrilateral elsewhere, in tenths of a pixel."""
+    """Return the shifted quadrilateral, rounded to tenths of a pixel."""
     a, b, c, d = ((round(px + x, 1), round(py + y, 1)) for px, py in quad)
     return a, b, c, d
 
 
 def grown(quad: Quad, along: float, across: float) -> Quad:
-    """A larger quadrilateral around one, by shares of its length and of its height."""
+    """Return a larger quadrilateral; the margins are relative to its length and its height."""
     (ax, ay), (bx, by), (cx, cy), (dx, dy) = quad
 
     def at(u: float, v: float) -> Point:
@@ -149,11 +149,12 @@ def grown(quad: Quad, along: float, across: float) -> Quad:
     return at(-along, -across), at(1 + along, -across), at(1 + along, 1 + across), at(-along, 1 + across)
 
 
-def apart(one: Sequence[Point], two: Sequence[Point]) -> bool:
-    """Whether two convex polygons do not touch: a side of one of them has the other on its far side."""
-    if any(max(p[axis] for p in a) < min(p[axis] for p in b) for a, b in ((one, two), (two, one)) for axis in (0, 1)):
+def apart(first: Sequence[Point], second: Sequence[Point]) -> bool:
+    """Return whether two convex polygons do not touch: a side of one separates them."""
+    pairs = (first, second), (second, first)
+    if any(max(p[axis] for p in a) < min(p[axis] for p in b) for a, b in pairs for axis in (0, 1)):
         return True
-    for polygon, other in ((one, two), (two, one)):
+    for polygon, other in pairs:
         for k, (x, y) in enumerate(polygon):
             x2, y2 = polygon[(k + 1) % len(polygon)]
             mine = [(x2 - x) * (q - y) - (y2 - y) * (p - x) for p, q in polygon]
@@ -163,8 +164,85 @@ def apart(one: Sequence[Point], two: Sequence[Point]) -> bool:
     return False
 
 
+def reading_order(polygons: Sequence[Sequence[Point]]) -> list[int]:
+    """Return indices in reading order: rows from the top, each from the left. A row has polygons of about the same height.
+
+    Example:
+        >>> box = [(0, 0), (9, 0), (9, 4), (0, 4)]
+        >>> reading_order([[(x + dx, y + dy) for x, y in box] for dx, dy in ((0, 20), (30, 0), (10, 2))])
+        [2, 1, 0]
+    """
+    tops, feet = ([pick(y for _, y in polygon) for polygon in polygons] for pick in (min, max))
+    sides = [min(x for x, _ in polygon) for polygon in polygons]
+    highs, middles = [b - a for a, b in zip(tops, feet, strict=True)], [(a + b) / 2 for a, b in zip(tops, feet, strict=True)]
+    rest = sorted(range(len(polygons)), key=lambda k: (middles[k], sides[k]))
+    order: list[int] = []
+    while rest:
+        first = rest[0]
+        row = [k for k in rest if middles[k] - middles[first] <= 0.6 * max(highs[k], highs[first])]
+        order += sorted(row, key=lambda k: sides[k])
+        rest = [k for k in rest if k not in row]
+    return order
+
+
+def random_wall(rng: random.Random, size: int, count: tuple[int, int], angles: tuple[float, float]) -> Wall:
+    """Draw a wall with words that do not touch, in reading order, in colours that contrast with the background."""
+    while True:
+        width, height = (round(size * share) for share in rng.choice(((1, 1), (1, 0.75), (0.75, 1))))
+        ground = rng.randrange(len(GROUNDS))
+        words = _random_words(rng, width, height, rng.randint(*count), angles, ground)
+        if words:
+            ordered, looks = zip(*(words[k] for k in reading_order([word.quad for word, _ in words])), strict=True)
+            return Wall(width, height, ordered, looks, ground, rng.getrandbits(32))
+
+
+def _random_words(
+    rng: random.Random, width: int, height: int, count: int, angles: tuple[float, float], ground: int
+) -> list[tuple[Word, WordLook]]:
+    """Draw words with space around each; empty if they do not fit."""
+    words: list[tuple[Word, WordLook]] = []
+    rooms: list[Sequence[Point]] = []
+    side = min(width, height)
+    crowd = min(1.0, (5 / count) ** 0.5)
+    for _ in range(count):
+        look = random_word_look(rng, ground)
+        text = _text(rng, [word.text for word, _ in words])
+        wide = aspect(text, look)
+        high = min(side * rng.uniform(0.07, 0.14), 0.6 * side / wide) * crowd
+        angle = rng.choice((-1, 1)) * rng.uniform(*angles)
+        lean = rng.uniform(-0.16, 0.16), rng.uniform(-0.25, 0.25)
+        for attempt in range(60):  # smaller each time
+            scale = high * (1 - attempt / 100)
+            quad = placed(scale, scale * wide, angle, *lean)
+            room = grown(plate_of(quad), 0.04, 0.1) if look.plate else grown(quad, 0.06, 0.2)
+            x, y = (_shift(rng, [point[axis] for point in room], (width, height)[axis]) for axis in (0, 1))
+            room = moved(room, x, y)
+            if all(apart(room, other) for other in rooms):
+                words.append((Word(text, moved(quad, x, y)), look))
+                rooms.append(room)
+                break
+        else:
+            return []
+    return words
+
+
+def _shift(rng: random.Random, coordinates: Sequence[float], side: int) -> float:
+    """Draw a shift that keeps all coordinates within a side of the image."""
+    return rng.uniform(4 - min(coordinates), side - 4 - max(coordinates))
+
+
+def _text(rng: random.Random, taken: Sequence[str]) -> str:
+    """Draw a word or, one time in four, a number with its sign or unit; never one that is taken."""
+    while True:
+        form = rng.choice(("{}", "{}", "{}%", "{}m", "No.{}", "{}.50", "{}:30"))
+        number = rng.randint(1, 23) if ":" in form else rng.randint(2, 999) if form == "{}" else rng.randint(2, 90)
+        text = rng.choice(WORDS) if rng.random() < 0.75 else form.format(number)
+        if text not in taken:
+            return text
+
+
 def render(wall: Wall) -> Image:
-    """The picture of a wall with words."""
+    """Return the image of a wall with words."""
     from numerate.lab.tasks.drawing import add_noise, background
 
     ground = GROUNDS[wall.ground]
@@ -181,8 +259,8 @@ def render(wall: Wall) -> Image:
     return add_noise(image, 3.0, wall.seed + 1)
 
 
-def _joints(image: Image, ground: Ground, seed: int) -> None:
-    """The lines between bricks, tiles or planks, every other row of bricks moved by half."""
+def _joints(image: Image, ground: WallBackground, seed: int) -> None:
+    """Draw the lines between bricks, tiles or planks; every other row of bricks is shifted by half."""
     from numerate.lab.tasks.drawing import ImageDraw
 
     wide, high = ground.stones or (1, 1)
@@ -197,7 +275,7 @@ def _joints(image: Image, ground: Ground, seed: int) -> None:
 
 
 def plate_of(quad: Quad) -> Quad:
-    """The corners of the plate that a word stands on."""
+    """Return the corners of the plate behind a word."""
     return grown(quad, 0.1, 0.34)
 
 
@@ -212,8 +290,8 @@ def _fill(image: Image, polygon: Sequence[Point], colour: tuple[int, ...], opaci
     image.paste(colour, (left, top), mask.reduce(4))
 
 
-def _write(image: Image, word: Word, look: Look) -> None:
-    """Paint a word so that its ink reaches all four sides of its quadrilateral."""
+def _write(image: Image, word: Word, look: WordLook) -> None:
+    """Draw a word so that its ink touches all four sides of its quadrilateral."""
     from numerate.lab.tasks.drawing import Image as Images
     from numerate.lab.tasks.drawing import ImageDraw, font
 
@@ -237,7 +315,7 @@ def _around(polygon: Sequence[Point]) -> tuple[int, int, int, int]:
 
 
 def _homography(source: Sequence[Point], target: Sequence[Point]) -> list[float]:
-    """The eight numbers of the projective map that takes four points to four others."""
+    """Return the eight coefficients of the projective map from four points to four others."""
     import numpy as np
 
     rows, values = [], []

@@ -1,4 +1,4 @@
-"""Annotations of words in photos, as ICDAR 2015, Total-Text and CTW1500 publish them."""
+"""Read the annotations of ICDAR 2015, Total-Text and CTW1500."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from typing import TYPE_CHECKING, NamedTuple
 from xml.etree import ElementTree
 
 from numerate.lab.tasks.base import Split
-from numerate.lab.tasks.files import BadData, Reader
+from numerate.lab.tasks.files import BadData, RowReader
+from numerate.lab.tasks.scene_text.signs import Point
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-Point = tuple[float, float]
 Polygon = tuple[Point, ...]
 
 _IMAGES = {".jpg", ".jpeg", ".png", ".gif", ".bmp"}
-_NOT_READ = {"###", "#"}  # marks of words that cannot be read
+_NOT_READ = {"###", "#"}  # marks of unreadable words
 _TOTAL_TEXT = re.compile(
     r"x:\s*\[\[(?P<x>[-\d\s]*)\]\],\s*y:\s*\[\[(?P<y>[-\d\s]*)\]\],\s*ornt:\s*\[.*?\],\s*transcriptions:\s*(?P<texts>\[.*\])\s*",
     re.DOTALL,
 )
 
 
-class Photo(NamedTuple):
-    """A picture (or where it lies), its words with their polygons in pixels, and the polygons of unreadable ones."""
+class TextPhoto(NamedTuple):
+    """An image or its path, its words with polygons in pixels, and the polygons of unreadable words."""
 
     image: Path | Image
     words: tuple[tuple[Polygon, str], ...]
     unreadable: tuple[Polygon, ...] = ()
 
 
-def photos(path: Path, reader: Reader) -> Iterator[tuple[Split, Photo]]:
-    """Every annotated picture below a folder; one of which a line cannot be read is left out as a whole."""
+def photos(path: Path, reader: RowReader) -> Iterator[tuple[Split, TextPhoto]]:
+    """Yield every annotated image below a folder; with ``skip_bad``, an image with one bad line is skipped entirely."""
     if not path.is_dir():
         raise BadData("is not a folder", "Expected the folder with the images and their annotations.", path)
     files = sorted(file for file in path.rglob("*") if file.is_file())
@@ -47,7 +47,7 @@ def photos(path: Path, reader: Reader) -> Iterator[tuple[Split, Photo]]:
     annotations = [file for file in files if file.suffix in (".txt", ".xml") and _is_annotation(file)]
     if not annotations:
         expected = "Expected gt_img_1.txt (ICDAR 2015), poly_gt_img11.txt (Total-Text), or 0001.xml and 0001001.txt (CTW1500)."
-        raise BadData("no annotations are here", expected, path)
+        raise BadData("has no annotations", expected, path)
     for file in annotations:
         before = len(reader.skipped)
         regions = list(_xml(file, reader) if file.suffix == ".xml" else _txt(file, reader))
@@ -57,13 +57,13 @@ def photos(path: Path, reader: Reader) -> Iterator[tuple[Split, Photo]]:
             image = _image_of(file, images, path)
             words = tuple((polygon, text) for polygon, text in regions if text not in _NOT_READ)
             unreadable = tuple(polygon for polygon, text in regions if text in _NOT_READ)
-            yield ("train" if _part(file, path) == "train" else "interpolate"), Photo(image, words, unreadable)
+            yield ("train" if _part(file, path) == "train" else "interpolate"), TextPhoto(image, words, unreadable)
 
 
 def smallest_rectangle(polygon: Sequence[Point]) -> Polygon:
-    """The corners of the rectangle of least area around a polygon, clockwise from where its text begins at the top.
+    """Return the corners of the smallest rectangle around a polygon, clockwise from the top of the first letter.
 
-    The first half of a polygon's points is the upper side of its text, as it is read.
+    The first half of the polygon's points is the upper edge of the text, in reading direction.
 
     Example:
         >>> arch = [(0, 2), (4, 0), (8, 2), (8, 4), (4, 2), (0, 4)]
@@ -96,8 +96,8 @@ def _sides(corners: Sequence[Point]) -> list[tuple[Point, Point]]:
     return list(zip(corners, [*corners[1:], corners[0]], strict=True))
 
 
-def _txt(file: Path, reader: Reader) -> Iterator[tuple[Polygon, str]]:
-    """The words of a text file; a record of Total-Text may go on in the next line."""
+def _txt(file: Path, reader: RowReader) -> Iterator[tuple[Polygon, str]]:
+    """Yield the words of a text file; a record of Total-Text may continue on the next line."""
     records: list[tuple[int, str]] = []
     for line, text in reader.lines(file):
         if records and records[-1][1].lstrip().startswith("x:") and not text.lstrip().startswith("x:"):
@@ -123,9 +123,8 @@ def _row(record: str) -> tuple[Polygon, str]:
 def _total_text(record: str) -> tuple[Polygon, str]:
     match = _TOTAL_TEXT.fullmatch(record.strip())
     if match is None:
-        raise BadData(
-            f"{record!r} is not a record of Total-Text", "Expected x: [[..]], y: [[..]], ornt: [u'c'], transcriptions: [u'..']."
-        )
+        expected = "Expected x: [[..]], y: [[..]], ornt: [u'c'], transcriptions: [u'..']."
+        raise BadData(f"{record!r} is not a record of Total-Text", expected)
     xs, ys = match["x"].split(), match["y"].split()
     if len(xs) != len(ys):
         raise BadData(f"there are {len(xs)} x and {len(ys)} y", "Expected as many of each.")
@@ -136,8 +135,8 @@ def _total_text(record: str) -> tuple[Polygon, str]:
     return _polygon([part for pair in zip(xs, ys, strict=True) for part in pair]), ",".join(map(str, texts)).strip() or "#"
 
 
-def _xml(file: Path, reader: Reader) -> Iterator[tuple[Polygon, str]]:
-    """The words of CTW1500's training files."""
+def _xml(file: Path, reader: RowReader) -> Iterator[tuple[Polygon, str]]:
+    """Yield the words of a training file of CTW1500."""
     with reader.row(file, None):
         try:
             root = ElementTree.parse(file).getroot()
@@ -160,7 +159,7 @@ def _polygon(numbers: Sequence[str]) -> Polygon:
 
 
 def _hull(polygon: Sequence[Point]) -> list[Point]:
-    """The corners of the convex hull in order (Andrew's monotone chain)."""
+    """Return the corners of the convex hull in order (Andrew's monotone chain)."""
     points = sorted(set(polygon))
     if len(points) < 3:
         return points
@@ -183,24 +182,23 @@ def _is_annotation(file: Path) -> bool:
 
 
 def _key(file: Path) -> str:
-    """What an image and its annotation have in common: ``img_1``, ``img11``, or a number."""
+    """Return the key that an image shares with its annotation: ``img_1``, ``img11``, or a number."""
     name = file.stem.removeprefix("poly_").removeprefix("gt_")
     return str(int(name)) if name.isdecimal() else name.lower()
 
 
 def _part(file: Path, root: Path) -> str:
-    """``train`` or ``test``, if a folder from ``root`` on says so."""
+    """Return ``train`` or ``test`` if a folder name below ``root`` contains it, else an empty string."""
     folders = "/".join([root.name, *file.relative_to(root).parts[:-1]]).lower()
     return "train" if "train" in folders else "test" if "test" in folders else ""
 
 
 def _image_of(file: Path, images: dict[str, list[Path]], root: Path) -> Path:
-    found = images.get(_key(file), [])
-    if len(found) > 1:  # img_1 of training and img_1 of test
-        found = [image for image in found if _part(image, root) == _part(file, root)]
-    if len(found) != 1:
-        problem = "has no image" if not found else f"may belong to {' or '.join(map(str, found))}"
-        raise BadData(
-            f"the annotation {problem}", "Expected one image of the same name, for instance img_1.jpg for gt_img_1.txt."
-        )
-    return found[0]
+    candidates = images.get(_key(file), [])
+    if len(candidates) > 1:  # img_1 of training and img_1 of test
+        candidates = [image for image in candidates if _part(image, root) == _part(file, root)]
+    if len(candidates) != 1:
+        problem = "has no image" if not candidates else f"may belong to {' or '.join(map(str, candidates))}"
+        expected = "Expected one image of the same name, for example img_1.jpg for gt_img_1.txt."
+        raise BadData(f"the annotation {problem}", expected)
+    return candidates[0]
