@@ -400,7 +400,7 @@ def test_one_example_of_43_is_noise() -> None:
         found = compare(a, zeros)
         assert found.p_value > 0.3
         assert -1 <= found.difference.low < 0 < found.difference.high <= 1
-    assert found.summary(100, "points").endswith("; two seeds each: too few to tell, run five or more")
+    assert found.summary(100, "points").endswith("; two seeds each: too few for a conclusion, run five or more")
 
 
 @pytest.mark.parametrize(("seeds", "examples", "ease"), [(2, 43, 6), (2, 43, 12), (2, 100, 12), (3, 43, 6), (5, 43, 12)])
@@ -679,7 +679,7 @@ def test_plans_without_spread_or_difference() -> None:
     assert seeds_needed(0.1, 0.0) == 2
     assert detectable_difference(0.0, 5) == 0.0
     for difference in (0.0, 1e-9):
-        with pytest.raises(ValueError, match=r"difference=.* is too small for spread=1\.0: .* the least difference that matters"):
+        with pytest.raises(ValueError, match=r"difference=.* is too small for spread=1\.0: .* the smallest difference that matters"):
             seeds_needed(difference, 1.0)
 
 
@@ -731,7 +731,7 @@ def test_a_comparison_in_a_sentence(
     assert found.summary(scale, unit) == sentence
     assert corrected({"a": found, "b": found})["a"].corrected_p == min(1.0, 2 * p)
     one_seed = Comparison(Interval(estimate, low, high, 0.95, "examples"), p, "mcnemar", None, None, seeds=1, examples=9)
-    assert one_seed.summary(scale, unit) == f"{sentence}; one seed each: true of these two models, not of their losses"
+    assert one_seed.summary(scale, unit) == f"{sentence}; one seed each: this compares two models, not two losses"
 
 
 # Broken input
@@ -747,10 +747,10 @@ TWO_BY_TWO: Any = [[1.0, 3.0], [1.0, 0.0]]
         ([[]], ValueError, r"has shape \(1, 0\)"),
         (3.0, ValueError, r"has shape \(\)"),
         (np.zeros((2, 2, 2)), ValueError, r"has shape \(2, 2, 2\)"),
-        ([[1.0, 2.0], [1.0]], TypeError, "is a list that is no array of numbers: .* the same examples"),
-        (["one", "two"], TypeError, "is a list that is no array of numbers"),
-        ([1j, 2j], TypeError, "is a list that is no array of numbers"),
-        ([[1.0, 2.0], [math.nan, 1.0]], ValueError, r"holds nan \(seed 1, example 0\): .* Score what has no answer"),
+        ([[1.0, 2.0], [1.0]], TypeError, "is a list that is not an array of numbers: .* the same examples"),
+        (["one", "two"], TypeError, "is a list that is not an array of numbers"),
+        ([1j, 2j], TypeError, "is a list that is not an array of numbers"),
+        ([[1.0, 2.0], [math.nan, 1.0]], ValueError, r"holds nan \(seed 1, example 0\): .* Score a missing answer"),
         ([1.0, -INF], ValueError, r"holds -inf \(seed 0, example 1\)"),
         ([1.0, -INF, 2.0, math.nan], ValueError, r"holds -inf \(seed 0, example 1\)"),  # the first of them
     ],
@@ -774,12 +774,12 @@ def test_broken_measures(values: Any, error: type[Exception], message: str) -> N
         (lambda: mean_interval([1.0]), 'values has one example: over="examples" needs two .* over="seeds"'),
         (lambda: median_interval([[1.0], [2.0]]), 'values has one example: over="both" needs two'),
         (lambda: mean_interval(TWO, over="example"), "over='example' is not known: .* Did you mean 'examples'"),
-        (lambda: mean_interval(TWO, bounds=(1, 0)), r"bounds=\(1, 0\): expected the least value and a larger one"),
-        (lambda: mean_interval(TWO, bounds=(0, 1)), r"values holds 2, and bounds=\(0, 1\): expected bounds that no value"),
-        (lambda: compare(TWO, TWO, bounds=(0, 1)), r"a holds 2, and bounds=\(0, 1\)"),
-        (lambda: paired_t([[1, 0], [0, 1]], TWO_BY_TWO, bounds=(0, 1)), "b holds 3, and bounds"),
-        (lambda: mean_interval(TWO, 0.05), "level=0.05: expected the level of an interval, .* such as 0.95"),
-        (lambda: mean_interval(TWO, 95), "level=95: expected the level of an interval"),
+        (lambda: mean_interval(TWO, bounds=(1, 0)), r"bounds=\(1, 0\): expected a lower and a higher value"),
+        (lambda: mean_interval(TWO, bounds=(0, 1)), r"values holds 2, outside bounds=\(0, 1\): expected bounds that include every value"),
+        (lambda: compare(TWO, TWO, bounds=(0, 1)), r"a holds 2, outside bounds=\(0, 1\)"),
+        (lambda: paired_t([[1, 0], [0, 1]], TWO_BY_TWO, bounds=(0, 1)), "b holds 3, outside bounds"),
+        (lambda: mean_interval(TWO, 0.05), "level=0.05: expected a confidence level .* such as 0.95"),
+        (lambda: mean_interval(TWO, 95), "level=95: expected a confidence level"),
         (lambda: mean_interval(TWO, over="examples", resamples=10), "resamples=10 is out of range: expected .* >= 99"),
         (lambda: mean_interval(TWO, over="examples", seed=-1), "seed=-1 is out of range"),
         (lambda: paired_t([1, 2], [3, 4]), 'a has one seed: over="both" needs two'),
@@ -789,10 +789,10 @@ def test_broken_measures(values: Any, error: type[Exception], message: str) -> N
         (lambda: compare(TWO, TWO, "median"), "statistic='median' is not known: expected one of 'mean', 'sign'"),
         (lambda: compare([INF, 1], [1, 2]), 'a holds inf, so it has no mean to compare: .* statistic="sign"'),
         (lambda: paired_t([[1, 2], [3, 4]], [[1, 2], [3, INF]]), "b holds inf"),
-        (lambda: compare(TWO, TWO[:1]), r"a has shape \(2, 3\) and b \(1, 3\), .* Take those that both have"),
+        (lambda: compare(TWO, TWO[:1]), r"a has shape \(2, 3\) and b \(1, 3\), .* Select those that both have"),
         (lambda: wilcoxon([1, 2], [1, 2, 3]), r"a has shape \(1, 2\) and b \(1, 3\)"),
         (lambda: mcnemar([[0, 1], [1, 1]], [[0, 0], [1, 1]]), "a has 2 seeds: expected one. .* paired_t"),
-        (lambda: mcnemar([0, 1, 1], [0, 2, 1]), "b holds 2: expected 0 and 1 alone. .* paired_permutation"),
+        (lambda: mcnemar([0, 1, 1], [0, 2, 1]), "b holds 2: expected only 0 and 1. .* paired_permutation"),
         (lambda: effect_size(TWO, TWO), "a has 2 seeds: an effect size needs three"),
         (lambda: holm([0.1, math.nan]), r"p_values\[1\]=nan is out of range"),
         (lambda: holm({"smmd": 1.5}), r"p_values\['smmd'\]=1.5 is out of range: expected a probability"),
@@ -800,7 +800,7 @@ def test_broken_measures(values: Any, error: type[Exception], message: str) -> N
         (lambda: seeds_needed(1, -1), "spread=-1 is out of range"),
         (lambda: seeds_needed(math.nan, 1), "difference=nan is out of range"),
         (lambda: seeds_needed(1, 1, power=1.0), "power=1.0: expected a probability from 0.5 to below 1"),
-        (lambda: seeds_needed(1, 1, level=0.05), "level=0.05: expected the level of an interval"),
+        (lambda: seeds_needed(1, 1, level=0.05), "level=0.05: expected a confidence level"),
         (lambda: detectable_difference(1, 1), "seeds=1 is out of range: expected a whole number >= 2"),
     ],
 )
