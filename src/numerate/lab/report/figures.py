@@ -38,7 +38,9 @@ def differences(setup: Setup, data: DataTable, styles: Mapping[str, FigureStyle]
         _label_rows(axes, labels)
     widen(axes_by[0][0])
     baseline = plain(setup.baseline or "")
-    text = f"examples closer than {baseline} minus farther" if setup.headline.median else f"{measure.title} minus {baseline}"
+    text = f"examples closer than {baseline} minus farther"
+    if not setup.headline.median:
+        text = f"difference in {measure.title} from {baseline}"
     figure.supxlabel(text + _unit(measure), fontsize=10)
     return figure
 

@@ -130,7 +130,9 @@ def _training(
 ) -> Iterator[FigurePlan]:
     """Learning curves and cost."""
     base, split = setup.baseline, setup.splits[0]
-    gain = f"share of examples closer than {base} minus share farther" if setup.headline.median else setup.headline.title
+    gain = f"Difference from {base} in {setup.headline.title}"
+    if setup.headline.median:
+        gain = f"Share of examples closer to the gold answer than {base} minus share farther"
     yield FigurePlan(
         "curves",
         "Learning curves",
@@ -143,8 +145,8 @@ def _training(
     yield FigurePlan(
         "cost",
         "Gain and cost",
-        f"Difference from {base} in {gain} ({split_name(split)}), by time per step relative to {base}, which is where the black "
-        "lines cross. Vertical bars are 95 % intervals; horizontal bars span the fastest to the slowest seed.",
+        f"{gain} ({split_name(split)}), by time per step relative to {base}, which is where the black lines cross. "
+        "Vertical bars are 95 % intervals; horizontal bars span the fastest to the slowest seed.",
         "there is no time to compare with",
         series.gain_and_cost(headline, costs, split),
         lambda data: figures.gain_and_cost(setup, data, styles),
