@@ -39,11 +39,11 @@ def write_report(run_directory: str | Path, out: str | Path | None = None) -> Pa
     from numerate.lab.report.tables import to_csv
 
     experiment = read_run(run_directory)
-    found = chapters(experiment, setups(experiment))
+    contents = chapters(experiment, setups(experiment))
     page = Path(run_directory if out is None else out)
     if page.suffix != ".html":
         page = page / "report.html"
-    data, table, html = to_data(experiment, found), to_csv(to_table(found)), to_html(experiment, found)
+    data, table, html = to_data(experiment, contents), to_csv(to_table(contents)), to_html(experiment, contents)
     write_json(page.with_suffix(".json"), data)
     write_text(page.with_suffix(".csv"), table)
     write_text(page, html)

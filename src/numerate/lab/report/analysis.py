@@ -176,7 +176,7 @@ def scores(setup: Setup) -> list[Score]:
     (Tarone 1990): a split on which all answers are wrong does not reduce the power on the other split.
     """
     result: list[Score] = []
-    for name in dict.fromkeys(found.name for split in setup.splits for found in setup.measures(split)):
+    for name in dict.fromkeys(metric.name for split in setup.splits for metric in setup.measures(split)):
         splits = [split for split in setup.splits if name in setup.first.splits[split].measures]
         rows = [_score(setup, label, split, measure(name)) for split in splits for label in setup.labels]
         comparisons = {i: row.comparison for i, row in enumerate(rows) if row.comparison is not None}

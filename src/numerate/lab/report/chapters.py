@@ -107,26 +107,26 @@ def chapters(experiment: ExperimentRecord, setups: Sequence[Setup]) -> list[Chap
     labels = sorted({label for setup in setups for label in setup.labels})
     by_label = styles(labels, [experiment.baseline])
     limit = max(3, min(MAX_EXAMPLES, _MAX_EXAMPLES // len(setups)))
-    result = []
+    contents = []
     for number, setup in enumerate(setups, 1):
         all_scores, all_costs = scores(setup), costs(setup)
         headline = [score for score in all_scores if score.measure == setup.headline]
-        found = answer(setup, headline, all_costs, setup.task if len(setups) == 1 else setup.title)
+        result = answer(setup, headline, all_costs, setup.task if len(setups) == 1 else setup.title)
         if errors := error_sizes(setup, all_scores):
-            found = replace(found, more=(*found.more, errors))
+            result = replace(result, more=(*result.more, errors))
         examples = differing(setup, headline, limit)
         drawn, missing = _draw(plans(setup, headline, all_costs, by_label), f"s{number}")
         if examples is None:
             missing.append("examples (no example is scored differently by two losses with the same seed)")
-        result.append(Chapter(f"s{number}", setup, found, all_scores, all_costs, drawn, missing, examples))
-    return result
+        contents.append(Chapter(f"s{number}", setup, result, all_scores, all_costs, drawn, missing, examples))
+    return contents
 
 
-def lead(experiment: ExperimentRecord, found: Sequence[Chapter]) -> str:
+def lead(experiment: ExperimentRecord, contents: Sequence[Chapter]) -> str:
     """Return the answer for all setups, in a sentence."""
-    if len(found) == 1:
-        return found[0].answer.lead
-    return overall([chapter.setup for chapter in found], [chapter.answer for chapter in found], experiment.baseline)
+    if len(contents) == 1:
+        return contents[0].answer.lead
+    return overall([chapter.setup for chapter in contents], [chapter.answer for chapter in contents], experiment.baseline)
 
 
 def _draw(figures: Iterable[FigurePlan], anchor: str) -> tuple[dict[str, DrawnFigure], list[str]]:

@@ -23,7 +23,7 @@ class ReportData(TypedDict):
     unfinished: list[dict[str, Any]]  # runs without a result: folder, label, seed, steps
 
 
-def to_table(found: Sequence[Chapter]) -> DataTable:
+def to_table(chapters: Sequence[Chapter]) -> DataTable:
     """Return one row per setup, loss, split and measure; this is ``report.csv``.
 
     ``value`` with ``low`` and ``high`` is the score and its 95 % interval. ``difference`` is that from ``baseline``:
@@ -36,7 +36,7 @@ def to_table(found: Sequence[Chapter]) -> DataTable:
         *("test", "p", "p_holm", "comparisons", "effect", "better"),
     )
     rows = []
-    for chapter in found:
+    for chapter in chapters:
         setup = chapter.setup
         for score in chapter.scores:
             measure, gain, compared = score.measure, score.gain, score.comparison
@@ -52,27 +52,27 @@ def to_table(found: Sequence[Chapter]) -> DataTable:
     return DataTable(columns, rows)
 
 
-def to_data(experiment: ExperimentRecord, found: Sequence[Chapter]) -> ReportData:
+def to_data(experiment: ExperimentRecord, chapters: Sequence[Chapter]) -> ReportData:
     """Return everything on the page except pictures; this is ``report.json``."""
-    table = to_table(found)
+    table = to_table(chapters)
     return {
         "experiment": {
             name: getattr(experiment, name) for name in ("name", "created", "command", "baseline", "config", "environment")
         },
-        "answer": lead(experiment, found),
+        "answer": lead(experiment, chapters),
         "answers": [
             {
                 "setup": chapter.setup.title,
                 "verdict": chapter.answer.verdict,
                 "sentences": [chapter.answer.lead, *chapter.answer.more],
             }
-            for chapter in found
+            for chapter in chapters
         ],
         "scores": [dict(zip(table.columns, row, strict=True)) for row in table.rows],
-        "costs": [{"setup": chapter.setup.title, **asdict(cost)} for chapter in found for cost in chapter.costs],
+        "costs": [{"setup": chapter.setup.title, **asdict(cost)} for chapter in chapters for cost in chapter.costs],
         "figures": [
             {"setup": chapter.setup.title, "figure": name, "columns": figure.data.columns, "rows": figure.data.rows}
-            for chapter in found
+            for chapter in chapters
             for name, figure in chapter.figures.items()
         ],
         "unfinished": [

@@ -20,7 +20,7 @@ from numerate.lab.report.wording import counted, effect_text, listed, p_text, ro
 _LOSS_KEYS = ("label", "loss", "weight", "normalize", "scale", "loss_settings")
 
 
-def to_html(experiment: ExperimentRecord, found: Sequence[Chapter]) -> str:
+def to_html(experiment: ExperimentRecord, chapters: Sequence[Chapter]) -> str:
     """Return the page."""
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
@@ -29,22 +29,22 @@ def to_html(experiment: ExperimentRecord, found: Sequence[Chapter]) -> str:
     page.filters |= {"shown": safe_text, "sentence": sentence, "split": split_name, "svg": Markup}
     page.filters |= {"p": p_text, "times": times, "rounded": rounded, "effect": effect_text, "counted": counted}
     template = page.from_string((files("numerate.lab.report") / "page.html").read_text(encoding="utf-8"))
-    seeds = {seed for chapter in found for seed in chapter.setup.seeds}
-    labels = sorted({label for chapter in found for label in chapter.setup.labels})
-    verdict = "better" if any(chapter.answer.winners for chapter in found) else "noise"
+    seeds = {seed for chapter in chapters for seed in chapter.setup.seeds}
+    labels = sorted({label for chapter in chapters for label in chapter.setup.labels})
+    verdict = "better" if any(chapter.answer.winners for chapter in chapters) else "noise"
     return template.render(
         run=experiment,
-        chapters=found,
-        lead=lead(experiment, found),
-        verdict_of=found[0].answer.verdict if len(found) == 1 else verdict,
+        chapters=chapters,
+        lead=lead(experiment, chapters),
+        verdict_of=chapters[0].answer.verdict if len(chapters) == 1 else verdict,
         date=_date(experiment.created),
         about=listed([counted(len(labels), "loss"), counted(len(seeds), "seed")]),
-        settings=_shared_settings(found),
-        losses=_loss_settings(found),
+        settings=_shared_settings(chapters),
+        losses=_loss_settings(chapters),
         environment=[(key, _text(value)) for key, value in experiment.environment.items() if value not in (None, "", {})],
         grid=json.dumps(experiment.config, indent=2, ensure_ascii=False),
         unfinished=experiment.unfinished,
-        table_address=csv_address(to_table(found)),
+        table_address=csv_address(to_table(chapters)),
         least_seeds=LEAST_SEEDS,
         pixels=PIXELS,
         examples_address=lambda selected: csv_address(examples_table(selected)),
@@ -64,33 +64,33 @@ def _cells(chapter: Chapter) -> list[RunRecord]:
     return [cell for cells in chapter.setup.cells.values() for cell in cells.values()]
 
 
-def _shared_settings(found: Sequence[Chapter]) -> list[tuple[str, list[str]]]:
+def _shared_settings(chapters: Sequence[Chapter]) -> list[tuple[str, list[str]]]:
     """Return the settings that all losses share, with several values where setups differ."""
-    by_loss = {*_LOSS_KEYS, "seed", *_keys_by_loss(found)}
+    by_loss = {*_LOSS_KEYS, "seed", *_keys_by_loss(chapters)}
     values: dict[str, dict[str, None]] = {}
-    for cell in (cell for chapter in found for cell in _cells(chapter)):
+    for cell in (cell for chapter in chapters for cell in _cells(chapter)):
         for key, value in cell.config.items():
             if key not in by_loss:
                 values.setdefault(key, {})[_text(value)] = None
     return [(key, list(several)) for key, several in values.items() if list(several) != [""]]
 
 
-def _keys_by_loss(found: Sequence[Chapter]) -> list[str]:
+def _keys_by_loss(chapters: Sequence[Chapter]) -> list[str]:
     """Return the settings in which losses of one setup differ, such as a tuned learning rate."""
     keys: dict[str, None] = {}
-    for cells in map(_cells, found):
+    for cells in map(_cells, chapters):
         for key in dict.fromkeys(key for cell in cells for key in cell.config if key not in (*_LOSS_KEYS, "seed")):
             if len({_text(cell.config.get(key)) for cell in cells}) > 1:
                 keys[key] = None
     return list(keys)
 
 
-def _loss_settings(found: Sequence[Chapter]) -> list[dict[str, str]]:
+def _loss_settings(chapters: Sequence[Chapter]) -> list[dict[str, str]]:
     """Return the settings of each loss, one row per combination."""
-    more = _keys_by_loss(found)
+    more = _keys_by_loss(chapters)
     rows: dict[tuple[str, ...], set[int]] = {}
     names = (*_LOSS_KEYS, "other")
-    for chapter in found:
+    for chapter in chapters:
         for label, cells in chapter.setup.cells.items():
             for seed, cell in cells.items():
                 row = {key: _text(cell.config.get(key)) for key in _LOSS_KEYS} | {"label": label}

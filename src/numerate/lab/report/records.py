@@ -209,11 +209,7 @@ class _Columns:
 
     def done(self) -> Predictions:
         """Return the columns as arrays and tuples."""
-        digits = None
-        if self.digits:
-            example, place, p, top, right, mass = zip(*self.digits, strict=True)
-            floats = [np.array(values, float) for values in (p, top, mass)]
-            digits = Digits(np.array(example), np.array(place), *floats[:2], np.array(right), floats[2])
+        digits = Digits(*map(np.array, zip(*self.digits, strict=True))) if self.digits else None
         return Predictions(
             tuple(self.index),
             tuple(self.prompts),
@@ -266,10 +262,10 @@ def _read_object(file: Path) -> dict[str, Any]:
 
 
 def _object_in(value: Mapping[str, Any], name: str, file: Path) -> dict[str, Any]:
-    found = value.get(name)
-    if not isinstance(found, dict | None):
-        raise ValueError(f"{file}: {name} is a {type(found).__name__}: expected an object.")
-    return found or {}
+    content = value.get(name)
+    if not isinstance(content, dict | None):
+        raise ValueError(f"{file}: {name} is a {type(content).__name__}: expected an object.")
+    return content or {}
 
 
 def _score(name: str, value: Any) -> float:

@@ -73,7 +73,7 @@ _ERROR_SCALES = (
 
 def error_scale(setup: Setup) -> ErrorScale | None:
     """Return the error scale of the task's measures; None if no measure gives the size of an error."""
-    names = {shown.name for split in setup.splits for shown in setup.measures(split)}
+    names = {metric.name for split in setup.splits for metric in setup.measures(split)}
     return next((ErrorScale(measure(name), steps, levels) for name, steps, levels in _ERROR_SCALES if name in names), None)
 
 
@@ -134,14 +134,14 @@ def digit_places(setup: Setup) -> DataTable | None:
     """Share of numeric tokens of the gold answers that the model predicts wrong given the tokens before, by place."""
     rows: list[tuple[Any, ...]] = []
     for split in setup.splits:
-        every = {label: _digits(setup, label, split) for label in setup.labels}
-        if not all(every.values()):
+        by_label = {label: _digits(setup, label, split) for label in setup.labels}
+        if not all(by_label.values()):
             continue
-        counts = np.unique_counts(every[setup.labels[0]][0].place)
+        counts = np.unique_counts(by_label[setup.labels[0]][0].place)
         for place, count in sorted(zip(counts.values.tolist(), counts.counts.tolist(), strict=True), reverse=True):
             if count < _MIN_COUNT:
                 continue
-            for label, digits in every.items():
+            for label, digits in by_label.items():
                 wrong = np.stack([~seed.right[seed.place == place] for seed in digits]).astype(float)  # [S, tokens]
                 rows.append((split, label, place, *_ends(interval(_WRONG, wrong, _RESAMPLES)), count))
     return _table(("split", "loss", "place", "wrong", "low", "high", "tokens"), rows)
@@ -187,13 +187,13 @@ def calibration(setup: Setup) -> DataTable | None:
 
 def calibration_errors(data: DataTable) -> dict[tuple[str, str], float]:
     """Mean distance between confidence and accuracy (expected calibration error), by split and loss."""
-    found = {}
+    gaps = {}
     for split in data.distinct("split"):
         for label in data.distinct("loss"):
             if rows := data.where(split=split, loss=label):
                 total = sum(row["tokens"] for row in rows)
-                found[split, label] = sum(row["tokens"] * abs(row["confidence"] - row["right"]) for row in rows) / total
-    return found
+                gaps[split, label] = sum(row["tokens"] * abs(row["confidence"] - row["right"]) for row in rows) / total
+    return gaps
 
 
 def ranges(scores: Sequence[Score]) -> DataTable | None:
@@ -219,9 +219,9 @@ def gain_and_cost(scores: Sequence[Score], costs: Sequence[RunCost], split: str)
 
 def _followed(point: Mapping[str, float]) -> dict[str, float]:
     """Select the values of a logged step that are drawn."""
-    found = {name: value for name, value in point.items() if name.startswith("validation/")}
+    curves = {name: value for name, value in point.items() if name.startswith("validation/")}
     cross_entropy = point.get("loss/cross_entropy", point.get("loss"))
-    return found if cross_entropy is None else {"cross-entropy": cross_entropy, **found}
+    return curves if cross_entropy is None else {"cross-entropy": cross_entropy, **curves}
 
 
 def _ends(interval: Interval) -> tuple[float, float, float]:
@@ -245,9 +245,9 @@ def _errors(setup: Setup, scale: ErrorScale) -> Iterator[tuple[str, str, Floats,
 
 def _digits(setup: Setup, label: str, split: str) -> list[Digits]:
     """Return the digits of every seed; empty if a seed has none or other digits."""
-    found = [cell.splits[split].digits for cell in setup.cells[label].values()]
-    known = [digits for digits in found if digits is not None]
-    same = len(known) == len(found) and all(np.array_equal(digits.place, known[0].place) for digits in known)
+    by_seed = [cell.splits[split].digits for cell in setup.cells[label].values()]
+    known = [digits for digits in by_seed if digits is not None]
+    same = len(known) == len(by_seed) and all(np.array_equal(digits.place, known[0].place) for digits in known)
     return known if same else []
 
 
