@@ -202,20 +202,9 @@ def costs(setup: Setup) -> list[RunCost]:
     result = []
     for label in setup.labels:
         time, memory = ratios(label, "ms_per_step"), ratios(label, "peak_mib")
-        result.append(
-            RunCost(
-                label=label,
-                seeds=len(setup.cells[label]),
-                ms_per_step=middle(label, "ms_per_step"),
-                peak_mib=middle(label, "peak_mib"),
-                tokens_per_second=middle(label, "tokens_per_second"),
-                train_seconds=middle(label, "train_seconds"),
-                time_ratio=median(time) if time else None,
-                time_ratio_low=min(time, default=None),
-                time_ratio_high=max(time, default=None),
-                memory_ratio=median(memory) if memory else None,
-            )
-        )
+        medians = [middle(label, name) for name in ("ms_per_step", "peak_mib", "tokens_per_second", "train_seconds")]
+        time_ratios = (median(time) if time else None, min(time, default=None), max(time, default=None))
+        result.append(RunCost(label, len(setup.cells[label]), *medians, *time_ratios, median(memory) if memory else None))
     return result
 
 

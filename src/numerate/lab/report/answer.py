@@ -29,12 +29,7 @@ def answer(setup: Setup, scores: Sequence[Score], costs: Sequence[RunCost], wher
     """Return the answer for one setup, from the scores of its headline measure."""
     compared = [score for score in scores if score.comparison is not None]
     seeds = sorted({score.comparison.seeds for score in compared if score.comparison is not None})
-    if not seeds:
-        return Answer("untested", _nothing_compared(setup, where), (_scores(setup, scores),), ())
-    if seeds[-1] < LEAST_SEEDS:
-        return Answer("untested", _few_seeds(seeds[-1], where), (_scores(setup, scores),), ())
-    if setup.headline.higher_is_better is None:
-        lead = f"No verdict: it is not known whether a higher or a lower {setup.headline.title} is better."
+    if lead := _untested(setup, seeds[-1] if seeds else 0, where):
         return Answer("untested", lead, (_scores(setup, scores),), ())
     better, worse = ([score for score in compared if score.better is way] for way in (True, False))
     sentences: list[str] = []
@@ -171,18 +166,21 @@ def _needed(score: Score) -> str:
     return f"{more} would be needed to detect a difference of this size."
 
 
-def _few_seeds(seeds: int, where: str) -> str:
-    if seeds == 1:
-        return f"One seed is not enough to compare losses on {where}: another seed gives other scores. Run five or more seeds."
-    return f"Two seeds are not enough to compare losses on {where}: they do not show how much seeds vary. Run five or more seeds."
-
-
-def _nothing_compared(setup: Setup, where: str) -> str:
+def _untested(setup: Setup, seeds: int, where: str) -> str:
+    """Why there is no verdict; empty if there is one."""
     if setup.baseline is None:
         return f"The baseline has no finished run on {where}: there is nothing to compare with."
     if len(setup.labels) == 1:
         return f"Only {setup.baseline} was run on {where}: there is no other loss to compare with it."
-    return f"No loss shares a seed and at least two test examples with {setup.baseline} on {where}: nothing can be compared."
+    if seeds == 0:
+        return f"No loss shares a seed and at least two test examples with {setup.baseline} on {where}: nothing can be compared."
+    if seeds < LEAST_SEEDS:
+        few = "One seed is" if seeds == 1 else "Two seeds are"
+        why = "another seed gives other scores" if seeds == 1 else "they do not show how much seeds vary"
+        return f"{few} not enough to compare losses on {where}: {why}. Run five or more seeds."
+    if setup.headline.higher_is_better is None:
+        return f"No verdict: it is not known whether a higher or a lower {setup.headline.title} is better."
+    return ""
 
 
 def _scores(setup: Setup, scores: Sequence[Score]) -> str:

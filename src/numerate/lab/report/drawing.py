@@ -47,6 +47,9 @@ class FigureStyle:
         return {"color": self.colour, "linestyle": self.dash, "linewidth": self.width}
 
 
+Styles = Mapping[str, FigureStyle]
+
+
 def styles(labels: Sequence[str], baselines: Sequence[str]) -> dict[str, FigureStyle]:
     """Return the style of each loss; baselines are black."""
     by_label = {label: FigureStyle(INK, "o", "-", 2.4) for label in labels if label in baselines}
@@ -62,32 +65,21 @@ def drawing() -> Iterator[None]:
     from matplotlib import rc_context
 
     settings: dict[Any, Any] = {
-        "axes.edgecolor": GREY,
-        "axes.grid": True,
-        "axes.labelcolor": INK,
-        "axes.labelsize": 10,
-        "axes.spines.right": False,
-        "axes.spines.top": False,
+        **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), GREY),
+        **dict.fromkeys(("axes.labelcolor", "text.color", "xtick.labelcolor", "ytick.labelcolor"), INK),
+        **dict.fromkeys(("axes.labelsize", "font.size"), 10),
+        **dict.fromkeys(("axes.spines.right", "axes.spines.top", "legend.frameon", "text.parse_math"), False),
+        **dict.fromkeys(("axes.axisbelow", "axes.grid", "figure.constrained_layout.use"), True),
         "axes.titlelocation": "left",
         "axes.titlesize": 10.5,
         "axes.titleweight": "bold",
-        "axes.axisbelow": True,
-        "figure.constrained_layout.use": True,
-        "font.size": 10,
         "grid.color": PALE,
         "grid.linewidth": 0.6,
         "legend.fontsize": 9.5,
-        "legend.frameon": False,
         "lines.markersize": 5.5,
         "path.simplify_threshold": 0.5,
         "svg.fonttype": "none",
         "svg.hashsalt": "numerate",
-        "text.color": INK,
-        "text.parse_math": False,
-        "xtick.color": GREY,
-        "xtick.labelcolor": INK,
-        "ytick.color": GREY,
-        "ytick.labelcolor": INK,
     }
     with rc_context(settings), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from font")  # the browser has one
@@ -115,24 +107,15 @@ def widen(axes: Axes) -> None:
         axes.set_xlim(-1, 1)
 
 
-def legend(
-    figure: Figure, labels: Sequence[str], by_label: Mapping[str, FigureStyle], markers: bool = True, lines: bool = True
-) -> None:
+def legend(figure: Figure, labels: Sequence[str], by_label: Styles, markers: bool = True, lines: bool = True) -> None:
     """Add a legend of the losses below the figure."""
     from matplotlib.lines import Line2D
 
-    handles = [
-        Line2D(
-            [],
-            [],
-            label=plain(label),
-            marker=by_label[label].marker if markers else None,
-            color=by_label[label].colour,
-            linestyle=by_label[label].dash if lines and not markers else "none",
-            linewidth=by_label[label].width,
-        )
-        for label in labels
-    ]
+    handles = []
+    for label in labels:
+        style = by_label[label]
+        marker, dash = style.marker if markers else None, style.dash if lines and not markers else "none"
+        handles.append(Line2D([], [], label=plain(label), marker=marker, **style.line | {"linestyle": dash}))
     figure.legend(handles=handles, loc="outside lower center", ncols=min(7, len(handles)), handlelength=2.8 if lines else 1)
 
 

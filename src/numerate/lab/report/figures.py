@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from numerate.lab.report.analysis import IN_RANGE, OUT_OF_RANGE, Setup
-from numerate.lab.report.drawing import GREY, INK, PALE, WIDTH, FigureStyle, legend, panels, plain, split_name, widen
+from numerate.lab.report.drawing import GREY, INK, PALE, WIDTH, FigureStyle, Styles, legend, panels, plain, split_name, widen
 from numerate.lab.report.series import ErrorScale, calibration_errors, error_scale, place_name
 from numerate.lab.report.tables import DataTable
 from numerate.lab.report.wording import EXAMPLES_WON, Measure
@@ -20,7 +20,7 @@ MIN_TOKENS = 20  # per point of a calibration curve
 _SHADES = ("#08476b", "#2f80ae", "#83b8d6", "#c9dfec", "#fbe7d2", "#ffffff")  # dark to light, also in grey
 
 
-def differences(setup: Setup, data: DataTable, styles: Mapping[str, FigureStyle]) -> Figure:
+def differences(setup: Setup, data: DataTable, styles: Styles) -> Figure:
     """Draw the difference from the baseline with its interval, one row per loss; filled if significant."""
     first = {row["loss"]: row["difference"] for row in data.where(split=data.distinct("split")[0])}
     labels = sorted(first, key=lambda label: first[label])
@@ -45,7 +45,7 @@ def differences(setup: Setup, data: DataTable, styles: Mapping[str, FigureStyle]
     return figure
 
 
-def learning_curves(setup: Setup, data: DataTable, styles: Mapping[str, FigureStyle]) -> Figure:
+def learning_curves(setup: Setup, data: DataTable, styles: Styles) -> Figure:
     """Draw one panel per curve: the mean over seeds, and a band from the lowest to the highest seed."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
@@ -96,7 +96,7 @@ def error_distribution(setup: Setup, data: DataTable) -> Figure:
     return figure
 
 
-def tolerance(setup: Setup, data: DataTable, styles: Mapping[str, FigureStyle]) -> Figure:
+def tolerance(setup: Setup, data: DataTable, styles: Styles) -> Figure:
     """Draw the share of answers within a tolerance, which grows to the right."""
     scale = _error_scale(setup)
     figure, axes_by = panels(data, height=3.6, sharey=True)
@@ -121,20 +121,20 @@ def tolerance(setup: Setup, data: DataTable, styles: Mapping[str, FigureStyle]) 
     return figure
 
 
-def digit_places(setup: Setup, data: DataTable, styles: Mapping[str, FigureStyle]) -> Figure:
+def digit_places(setup: Setup, data: DataTable, styles: Styles) -> Figure:
     """Draw the share of wrong tokens by place, the largest place first."""
     labels = ("place of the token in the gold number", "% of the tokens wrong")
     return _dots(setup, data, styles, ("place", "wrong"), place_name, labels, 100)
 
 
-def lengths(setup: Setup, data: DataTable, styles: Mapping[str, FigureStyle]) -> Figure:
+def lengths(setup: Setup, data: DataTable, styles: Styles) -> Figure:
     """Draw the headline measure by length of the gold number."""
     headline = setup.headline
     labels = ("digits of the gold number before the decimal point", headline.heading)
     return _dots(setup, data, styles, ("digits", headline.name), str, labels, headline.factor)
 
 
-def calibration(setup: Setup, data: DataTable, styles: Mapping[str, FigureStyle]) -> Figure:
+def calibration(setup: Setup, data: DataTable, styles: Styles) -> Figure:
     """Draw one panel per loss: accuracy by confidence, with the baseline in grey behind it."""
     from matplotlib.figure import Figure
 
@@ -167,7 +167,7 @@ def calibration(setup: Setup, data: DataTable, styles: Mapping[str, FigureStyle]
     return figure
 
 
-def ranges(setup: Setup, data: DataTable, styles: Mapping[str, FigureStyle]) -> Figure:
+def ranges(setup: Setup, data: DataTable, styles: Styles) -> Figure:
     """Draw the headline measure in and out of range, one row per loss."""
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
@@ -198,7 +198,7 @@ def ranges(setup: Setup, data: DataTable, styles: Mapping[str, FigureStyle]) -> 
     return figure
 
 
-def gain_and_cost(setup: Setup, data: DataTable, styles: Mapping[str, FigureStyle]) -> Figure:
+def gain_and_cost(setup: Setup, data: DataTable, styles: Styles) -> Figure:
     """Draw the difference in the headline measure by time per step; the baseline is where the lines cross."""
     from matplotlib.figure import Figure
 
@@ -252,7 +252,7 @@ def _error_scale(setup: Setup) -> ErrorScale:
 def _dots(
     setup: Setup,
     data: DataTable,
-    styles: Mapping[str, FigureStyle],
+    styles: Styles,
     columns: tuple[str, str],
     name: Callable[[int], str],
     axis_labels: tuple[str, str],

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from numerate.lab.report import figures, series
 from numerate.lab.report.analysis import RunCost, Score, Setup
-from numerate.lab.report.drawing import FigureStyle, split_name
+from numerate.lab.report.drawing import Styles, split_name
 from numerate.lab.report.tables import DataTable
 from numerate.lab.report.wording import sentence
 
@@ -28,9 +28,7 @@ class FigurePlan:
     draw: Callable[[DataTable], Figure]
 
 
-def plans(
-    setup: Setup, headline: Sequence[Score], costs: Sequence[RunCost], styles: Mapping[str, FigureStyle]
-) -> Iterator[FigurePlan]:
+def plans(setup: Setup, headline: Sequence[Score], costs: Sequence[RunCost], styles: Styles) -> Iterator[FigurePlan]:
     """Yield the figures of a setup, in the order of the page."""
     yield from _comparisons(setup, headline, styles)
     yield from _error_sizes(setup, styles)
@@ -38,7 +36,7 @@ def plans(
     yield from _training(setup, headline, costs, styles)
 
 
-def _comparisons(setup: Setup, headline: Sequence[Score], styles: Mapping[str, FigureStyle]) -> Iterator[FigurePlan]:
+def _comparisons(setup: Setup, headline: Sequence[Score], styles: Styles) -> Iterator[FigurePlan]:
     """The headline measure: difference from the baseline, in and out of range."""
     base, name = setup.baseline, setup.headline.title
     difference, better = f"the {name} of a loss minus that of {base}", {None: "", True: "right", False: "left"}
@@ -66,7 +64,7 @@ def _comparisons(setup: Setup, headline: Sequence[Score], styles: Mapping[str, F
     )
 
 
-def _error_sizes(setup: Setup, styles: Mapping[str, FigureStyle]) -> Iterator[FigurePlan]:
+def _error_sizes(setup: Setup, styles: Styles) -> Iterator[FigurePlan]:
     """How large the errors are."""
     scale, missing = series.error_scale(setup), "no measure gives the size of an error"
     tolerance = (
@@ -93,7 +91,7 @@ def _error_sizes(setup: Setup, styles: Mapping[str, FigureStyle]) -> Iterator[Fi
     )
 
 
-def _numbers(setup: Setup, styles: Mapping[str, FigureStyle]) -> Iterator[FigurePlan]:
+def _numbers(setup: Setup, styles: Styles) -> Iterator[FigurePlan]:
     """Scores by digit place, length and confidence."""
     direction = {None: "", True: " Higher is better.", False: " Lower is better."}[setup.headline.higher_is_better]
     yield FigurePlan(
@@ -125,9 +123,7 @@ def _numbers(setup: Setup, styles: Mapping[str, FigureStyle]) -> Iterator[Figure
     )
 
 
-def _training(
-    setup: Setup, headline: Sequence[Score], costs: Sequence[RunCost], styles: Mapping[str, FigureStyle]
-) -> Iterator[FigurePlan]:
+def _training(setup: Setup, headline: Sequence[Score], costs: Sequence[RunCost], styles: Styles) -> Iterator[FigurePlan]:
     """Learning curves and cost."""
     base, split = setup.baseline, setup.splits[0]
     gain = f"Difference from {base} in {setup.headline.title}"

@@ -175,65 +175,44 @@ def _read_unfinished(folder: Path) -> UnfinishedRun:
     )
 
 
-class _Columns:
-    """Columns of one split, filled line by line."""
-
-    def __init__(self, measures: Sequence[str]) -> None:
-        self.index: list[int] = []
-        self.prompts: list[str] = []
-        self.golds: list[str] = []
-        self.outputs: list[str] = []
-        self.answers: list[str | None] = []
-        self.images: list[str | None] = []
-        self.measures: dict[str, list[float]] = {name: [] for name in measures}
-        self.digits: list[tuple[int, int, float, float, bool, float]] = []
-
-    def add(self, row: Mapping[str, Any]) -> None:
-        """Append a line. Raise KeyError, TypeError or ValueError if a field is missing or has the wrong type."""
-        measures = row["measures"]
-        if measures.keys() != self.measures.keys():
-            raise ValueError(f"measures are {', '.join(measures)}: expected {', '.join(self.measures)}, as in the previous lines")
-        self.index.append(int(row["index"]))
-        for name, texts in (("prompt", self.prompts), ("gold", self.golds), ("output", self.outputs)):
-            if not isinstance(row[name], str):
-                raise TypeError(f"{name}={row[name]!r:.60} is not a string")
-            texts.append(row[name])
-        answer, image = row.get("answer"), row.get("image")
-        self.answers.append(None if answer is None else str(answer))
-        self.images.append(None if image is None else str(image))
-        for name, value in measures.items():
-            self.measures[name].append(math.inf if value is None else _score(name, value))
-        for digit in row.get("digits") or ():
-            p, top, mass = (math.nan if digit.get(key) is None else float(digit[key]) for key in ("p", "top", "mass"))
-            self.digits.append((len(self.index) - 1, int(digit["place"]), p, top, bool(digit["right"]), mass))
-
-    def done(self) -> Predictions:
-        """Return the columns as arrays and tuples."""
-        digits = Digits(*map(np.array, zip(*self.digits, strict=True))) if self.digits else None
-        return Predictions(
-            tuple(self.index),
-            tuple(self.prompts),
-            tuple(self.golds),
-            tuple(self.outputs),
-            tuple(self.answers),
-            tuple(self.images),
-            {name: np.array(values, float) for name, values in self.measures.items()},
-            digits,
-        )
-
-
 def _read_predictions(file: Path) -> dict[str, Predictions]:
-    splits: dict[str, _Columns] = {}
+    splits: dict[str, list[dict[str, Any]]] = {}
     for number, row in _lines(file):
         try:
-            split = str(row["split"])
-            splits.setdefault(split, _Columns(list(row["measures"]))).add(row)
+            rows = splits.setdefault(str(row["split"]), [])
+            rows.append(_checked(row, (rows or [row])[0]["measures"]))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
             raise ValueError(f"{file}, line {number}: {what}. Delete the folder and run it again.") from None
     if not splits:
         raise ValueError(f"{file} is empty: expected one line per test example. Delete the folder and run it again.")
-    return {split: columns.done() for split, columns in splits.items()}
+    return {split: _predictions(rows) for split, rows in splits.items()}
+
+
+def _checked(row: Mapping[str, Any], expected: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a line with its values converted. Raise KeyError, TypeError or ValueError if a field is missing or wrong."""
+    measures = row["measures"]
+    if measures.keys() != expected.keys():
+        raise ValueError(f"measures are {', '.join(measures)}: expected {', '.join(expected)}, as in the previous lines")
+    for name in ("prompt", "gold", "output"):
+        if not isinstance(row[name], str):
+            raise TypeError(f"{name}={row[name]!r:.60} is not a string")
+    digits = []
+    for digit in row.get("digits") or ():
+        p, top, mass = (math.nan if digit.get(key) is None else float(digit[key]) for key in ("p", "top", "mass"))
+        digits.append((int(digit["place"]), p, top, bool(digit["right"]), mass))
+    optional = {name: None if row.get(name) is None else str(row[name]) for name in ("answer", "image")}
+    scores = {name: math.inf if value is None else _score(name, value) for name, value in measures.items()}
+    return {**row, **optional, "index": int(row["index"]), "measures": scores, "digits": digits}
+
+
+def _predictions(rows: Sequence[Mapping[str, Any]]) -> Predictions:
+    digits = [(i, *digit) for i, row in enumerate(rows) for digit in row["digits"]]
+    return Predictions(
+        *(tuple(row[name] for row in rows) for name in ("index", "prompt", "gold", "output", "answer", "image")),
+        measures={name: np.array([row["measures"][name] for row in rows], float) for name in rows[0]["measures"]},
+        digits=Digits(*map(np.array, zip(*digits, strict=True))) if digits else None,
+    )
 
 
 def _lines(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
