@@ -203,8 +203,9 @@ def costs(setup: Setup) -> list[RunCost]:
     for label in setup.labels:
         time, memory = ratios(label, "ms_per_step"), ratios(label, "peak_mib")
         medians = [middle(label, name) for name in ("ms_per_step", "peak_mib", "tokens_per_second", "train_seconds")]
-        time_ratios = (median(time) if time else None, min(time, default=None), max(time, default=None))
-        result.append(RunCost(label, len(setup.cells[label]), *medians, *time_ratios, median(memory) if memory else None))
+        time_ratios = [median(time) if time else None, min(time, default=None), max(time, default=None)]
+        values = [*medians, *time_ratios, median(memory) if memory else None]
+        result.append(RunCost(label, len(setup.cells[label]), *values))
     return result
 
 

@@ -23,7 +23,7 @@ COLUMNS = 6  # losses, including the baseline
 PIXELS = 132  # longer side of a picture
 _MAX_PIXELS = 64_000_000  # larger images are not opened
 
-Mark = Literal["right", "wrong", "nearer", "farther", "same"]
+Mark = Literal["right", "wrong", "closer", "farther", "same"]
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def _example(
     for label, value in zip(labels, quality.tolist(), strict=True):
         cell = setup.cells[label][seed]
         gap = value - float(quality[0])
-        mark: Mark = ("right" if value == 1 else "wrong") if binary else "nearer" if gap > 0 else "farther" if gap < 0 else "same"
+        mark: Mark = ("right" if value == 1 else "wrong") if binary else "closer" if gap > 0 else "farther" if gap < 0 else "same"
         score = float(cell.splits[split].measures[setup.headline.name][position])
         answers.append(ExampleAnswer(label, cell.splits[split].outputs[position], mark, score))
     questions = setup.examples(split)

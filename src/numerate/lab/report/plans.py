@@ -39,7 +39,7 @@ def plans(setup: Setup, headline: Sequence[Score], costs: Sequence[RunCost], sty
 def _comparisons(setup: Setup, headline: Sequence[Score], styles: Styles) -> Iterator[FigurePlan]:
     """The headline measure: difference from the baseline, in and out of range."""
     base, name = setup.baseline, setup.headline.title
-    difference, better = f"the {name} of a loss minus that of {base}", {None: "", True: "right", False: "left"}
+    difference, better = f"the difference in {name} between a loss and {base}", {None: "", True: "right", False: "left"}
     direction = better[setup.headline.higher_is_better]
     if setup.headline.median:
         direction = "right"

@@ -208,11 +208,11 @@ def _checked(row: Mapping[str, Any], expected: Mapping[str, Any]) -> dict[str, A
 
 def _predictions(rows: Sequence[Mapping[str, Any]]) -> Predictions:
     digits = [(i, *digit) for i, row in enumerate(rows) for digit in row["digits"]]
-    return Predictions(
-        *(tuple(row[name] for row in rows) for name in ("index", "prompt", "gold", "output", "answer", "image")),
-        measures={name: np.array([row["measures"][name] for row in rows], float) for name in rows[0]["measures"]},
-        digits=Digits(*map(np.array, zip(*digits, strict=True))) if digits else None,
-    )
+    measures = {name: np.array([row["measures"][name] for row in rows], float) for name in rows[0]["measures"]}
+    names = ("index", "prompt", "gold", "output", "answer", "image")
+    columns: list[Any] = [tuple(row[name] for row in rows) for name in names]
+    columns += [measures, Digits(*map(np.array, zip(*digits, strict=True))) if digits else None]
+    return Predictions(*columns)
 
 
 def _lines(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -49,7 +49,7 @@ class ErrorScale:
         return (*names, f"{'<' if self.higher_is_better else '>'} {self.text(self.steps[-1])}", "no answer")
 
     def class_of(self, values: Floats) -> NDArray[np.int64]:
-        """Return the position in :meth:`classes` of each value; missing answers are not told apart here."""
+        """Return the position in :meth:`classes` of each value, ignoring ``no answer``."""
         within = [values >= step if self.higher_is_better else values <= step for step in self.steps]
         found: NDArray[np.int64] = np.argmax(np.stack([*within, np.ones_like(values, bool)]), axis=0)
         return found
