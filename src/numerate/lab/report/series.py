@@ -253,12 +253,8 @@ def _digits(setup: Setup, label: str, split: str) -> list[Digits]:
 
 def _length(gold: str) -> int | None:
     """Return the number of digits before the decimal point, at least one; None if ``gold`` is not a plain number."""
-    if not _PLAIN_NUMBER.fullmatch(gold.strip()):
-        return None
-    number = last_number(gold)
-    if number is None:
-        return None
-    return len(str(abs(number.numerator) // number.denominator))
+    number = last_number(gold) if _PLAIN_NUMBER.fullmatch(gold.strip()) else None
+    return None if number is None else len(str(abs(number.numerator) // number.denominator))
 
 
 def place_name(place: int) -> str:
