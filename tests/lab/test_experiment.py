@@ -474,6 +474,7 @@ def test_the_seeds_that_count_take_no_part_in_tuning(seeds, tmp_path, monkeypatc
     ("headline", "values", "score"),
     [
         ("relative_error", (0.5, 0.1, None), -0.5),  # errors are tuned downwards; no answer is the largest error
+        ("relative_error", (0.5, 0.25, 0.125, None), -0.375),  # the median of an even number is the mean of the middle two
         ("exact", (1.0, 0.0, None, 0.5), 0.375),  # no answer scores nothing
     ],
 )

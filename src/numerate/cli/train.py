@@ -133,8 +133,10 @@ def _show(console: Console, folder: Path) -> None:
             values = [record["measures"][name] for record in records if record["split"] == split]
             known = [float("inf") if value is None else value for value in values]
             metric = METRICS.get(name)
-            middle = sorted(known)[len(known) // 2]
-            row.append(f"{mean(known):.3f}" if metric is None or metric.summary == "mean" else f"{middle:.3g} (median)")
+            if metric is None or metric.summary == "mean":
+                row.append(f"{mean(known):.3f}")
+            else:
+                row.append(f"{metric.summarize(known):.3g} (median)")
         table.add_row(name, *row)
     console.print(table)
     console.print(Text.assemble("everything in ", (str(folder), "bold")), soft_wrap=True)

@@ -200,9 +200,7 @@ def validation_score(folder: Path, config: RunConfig) -> float:
     """Of a finished run: larger is better."""
     mine = cell_folder(folder, config)
     headline = json.loads((mine / RESULT).read_text(encoding="utf-8"))["headline"]
-    values: list[float | None] = [record["measures"][headline] for record in read_jsonl(mine / "predictions.jsonl")]
     metric = METRICS[headline]
-    if metric.higher_is_better:
-        return sum(value or 0.0 for value in values) / len(values)
-    ordered = sorted(float("inf") if value is None else value for value in values)
-    return -ordered[len(ordered) // 2]
+    values: list[float | None] = [record["measures"][headline] for record in read_jsonl(mine / "predictions.jsonl")]
+    score = metric.summarize([metric.no_answer if value is None else value for value in values])
+    return score if metric.higher_is_better else -score

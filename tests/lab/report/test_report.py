@@ -1,4 +1,4 @@
-"""The report: numbers against hand computation, honest answers, broken records, and text that cannot do harm."""
+"""The report: numbers computed by hand, the sentences of the result, broken records, and hostile text."""
 
 from __future__ import annotations
 
@@ -24,17 +24,16 @@ from numerate.answers.metrics import METRICS
 from numerate.lab import stats
 from numerate.lab.report import series, write_report
 from numerate.lab.report.analysis import Score, Setup, costs, scores, setups
-from numerate.lab.report.answer import Answer, answer, how_far_off, overall
+from numerate.lab.report.answer import Answer, answer, error_sizes, overall
 from numerate.lab.report.examples import differing
-from numerate.lab.report.page import chapters, to_data
 from numerate.lab.report.records import read_run
-from numerate.lab.report.wording import listed, measure, p_text, rounded, shown
+from numerate.lab.report.wording import listed, measure, p_text, rounded, safe_text
 
 MEASURES = ("exact", "parsed", "absolute_error", "relative_error")
 EXAMPLES = 40
-Said = Callable[[int, str, int], int | None]  # seed, split, index to what is added to the gold answer; None: no answer
+Said = Callable[[int, str, int], int | None]  # (seed, split, index) -> offset from the gold answer; None: no answer
 
-# Of 40 examples, ce is right on 20 with every seed, and smmd on 36, 35 and 34 in range, on 30 with every seed beyond.
+# Of 40 examples, ce gets 20 right with every seed; smmd 36, 35 and 34 in range, and 30 with every seed out of range.
 WRONG_BY_SEED = {0: (), 1: (0,), 2: (0, 1)}
 
 
@@ -61,7 +60,7 @@ def make_run(
     experiment: Mapping[str, Any] | None = None,
     change: Callable[[dict[str, Any]], None] = lambda row: None,
 ) -> Path:
-    """A run directory. The gold answer of example i is 100 + i; a loss says that, or that and more."""
+    """Write a run directory. The gold answer of example i is 100 + i; a loss answers that plus its offset."""
     described = {"name": "test", "created": "2026-11-15T05:00:00+00:00", "command": "numerate compare", "baseline": "ce"}
     write(folder / "experiment.json", {**described, "config": {}, "environment": {"device": "cpu"}, **(experiment or {})})
     for label, says in losses.items():
@@ -92,7 +91,7 @@ def record(split: str, index: int, prompt: str, off: int | None, digits: bool) -
     row = {"split": split, "index": index, "prompt": prompt, "gold": str(gold), "answer": None if said is None else str(said)}
     row |= {"output": "?" if said is None else f"It is {said}.", "nll": 1.0}
     row["measures"] = {name: None if math.isinf(value) else value for name, value in scored.items()}
-    if digits:  # the ones are right where the answer is; a sure 0.9 of 0.9 on numbers in all
+    if digits:  # the ones are right if the answer is; 0.81 of 0.9 on the most likely token
         row["digits"] = [{"place": p, "p": 0.8, "top": 0.81, "right": p > 0 or off == 0, "mass": 0.9} for p in (2, 1, 0)]
     return row
 
@@ -168,17 +167,16 @@ class TestNumbers:
         assert found["smmd", "interpolate"].comparison.corrected_p == found["smmd", "interpolate"].comparison.p_value
         assert found["smmd", "interpolate"].family == 1
 
-    def test_how_far_off_is_told_beside_another_headline(self, tmp_path: Path):
+    def test_error_sizes_are_reported_unless_the_headline_is_an_error(self, tmp_path: Path):
         setup = setup_of(make_run(tmp_path / "a", {"ce": ce, "smmd": smmd}, splits=["interpolate"]))
-        told = how_far_off(setup, scores(setup))
-        assert re.fullmatch(
-            r"By absolute error, nearer to the truth than ce: smmd \(nearer more often .* by 47\.5 points\)\.", told
+        assert error_sizes(setup, scores(setup)) == (
+            "Absolute error (share of examples closer to the gold answer than ce minus share farther): significantly smaller "
+            "with smmd (+47.5 points)."
         )
-        assert told in to_data(read_run(tmp_path / "a"), chapters(read_run(tmp_path / "a"), [setup]))["answers"][0]["sentences"]
         same = setup_of(make_run(tmp_path / "b", {"ce": ce, "twin": ce}, splits=["interpolate"]))
-        assert how_far_off(same, scores(same)) == ""
+        assert error_sizes(same, scores(same)) == ""
         error = setup_of(make_run(tmp_path / "c", {"ce": ce, "smmd": smmd}, headline="absolute_error", splits=["interpolate"]))
-        assert how_far_off(error, scores(error)) == ""
+        assert error_sizes(error, scores(error)) == ""
 
     def test_a_median_is_compared_by_examples_won_and_lost(self, tmp_path: Path):
         setup = setup_of(make_run(tmp_path, {"ce": ce, "smmd": smmd}, headline="absolute_error", splits=["interpolate"]))
@@ -280,9 +278,9 @@ class TestAnswer:
         found = answer_of(run)
         assert (found.verdict, found.winners) == ("better", ("smmd",))
         assert found.lead.startswith(
-            "smmd is better than ce on arithmetic, in range: exact answers 87.5 % against 50.0 %, +37.5 points (95 % "
+            "smmd is significantly better than ce on arithmetic, in range: exact answers 87.5 % vs 50.0 %, +37.5 points (95 % "
         )
-        assert "after Holm, 3 seeds)" in found.lead
+        assert "after Holm's correction, 3 seeds)" in found.lead
         assert "at 1.10 × the time per step" in found.lead
 
     def test_every_winner_is_named_and_where_there_is_none(self, tmp_path: Path):
@@ -291,14 +289,17 @@ class TestAnswer:
 
         found = answer_of(make_run(tmp_path, {"ce": ce, "smmd": in_range_alone, "emd": in_range_alone}))
         assert found.winners == ("emd", "smmd")
-        assert found.lead.startswith("emd is better than ce on arithmetic, in range")
-        assert found.more == ("Better too in range: smmd (+37.5 points).", "No loss is better beyond noise out of range.")
+        assert found.lead.startswith("emd is significantly better than ce on arithmetic, in range")
+        assert found.more == (
+            "Also significantly better in range: smmd (+37.5 points).",
+            "No loss is significantly better out of range.",
+        )
 
     def test_worse(self, tmp_path: Path):
         found = answer_of(make_run(tmp_path, {"ce": smmd, "smmd": ce}))
         assert found.verdict == "worse"
-        assert found.lead.startswith("No loss is better than ce beyond noise on arithmetic, with 3 seeds and 40 test examples")
-        assert "Worse than ce: smmd (−37.5 points in range" in text_of(found)
+        assert found.lead.startswith("No loss is significantly better than ce on arithmetic, with 3 seeds and 40 test examples")
+        assert "Significantly worse than ce: smmd (−37.5 points in range" in text_of(found)
 
     def test_noise_says_how_many_seeds_would_tell(self, tmp_path: Path):
         def luck(seed: int, split: str, index: int) -> int:
@@ -306,12 +307,12 @@ class TestAnswer:
 
         found = answer_of(make_run(tmp_path, {"ce": ce, "smmd": luck}, splits=["interpolate"]))
         assert found.verdict == "noise"
-        assert found.lead == "No loss differs from ce beyond noise on arithmetic, with 3 seeds and 40 test examples."
+        assert found.lead == "No loss differs significantly from ce on arithmetic, with 3 seeds and 40 test examples."
         # d_s = -0.1, 0.15, 0: mean 1/60, spread 0.1258.
         needed = stats.seeds_needed(1 / 60, 0.125831)
         assert needed > 100
-        assert "Most ahead is smmd: +1.7 points" in text_of(found)
-        assert "more than 100 seeds would be needed" in text_of(found)
+        assert "The largest gain is not significant: smmd, +1.7 points" in text_of(found)
+        assert "More than 100 seeds would be needed" in text_of(found)
 
     def test_the_seeds_that_would_tell_allow_for_all_comparisons(self, tmp_path: Path):
         def luck(seed: int, split: str, index: int) -> int:
@@ -321,25 +322,22 @@ class TestAnswer:
         # d_s = 0, 0.1, 0.2: mean and spread 0.1. Two losses on two splits are four comparisons.
         needed = stats.seeds_needed(0.1, 0.1, level=1 - 0.05 / 4)
         assert needed > stats.seeds_needed(0.1, 0.1)
-        assert f"about {needed} seeds would be needed" in text_of(found)
+        assert f"About {needed} seeds would be needed" in text_of(found)
 
     def test_one_seed_allows_no_verdict(self, tmp_path: Path):
         found = answer_of(make_run(tmp_path, {"ce": ce, "smmd": smmd}, seeds=[0]))
         assert (found.verdict, found.winners) == ("untested", ())
-        assert "With one seed, no loss can be told from luck" in found.lead
+        assert found.lead.startswith("One seed is not enough to compare losses on arithmetic")
         assert "smmd 90.0 %" in text_of(found)
 
     def test_two_seeds_allow_no_verdict(self, tmp_path: Path):
         folder = make_run(tmp_path, {"ce": ce, "smmd": smmd}, seeds=[0, 1])
         found = answer_of(folder)
         assert (found.verdict, found.winners) == ("untested", ())
-        assert found.lead.startswith("Two seeds cannot tell a loss from luck on arithmetic")
+        assert found.lead.startswith("Two seeds are not enough to compare losses on arithmetic")
         assert "Run five or more" in found.lead
+        assert "significant" not in text_of(found)
         assert all(score.better is None for score in scores(setup_of(folder)))
-        text = write_report(folder).read_text(encoding="utf-8")
-        assert "beyond noise" not in found.lead
-        assert ">2 seeds</span>" not in text  # no column of verdicts
-        assert "Beyond noise?" not in text
 
     @pytest.mark.parametrize("seeds", [2, 3, 5])
     def test_every_interval_is_within_what_is_possible(self, tmp_path: Path, seeds: int):
@@ -364,15 +362,14 @@ class TestAnswer:
     @pytest.mark.parametrize(("off", "at"), [(1, "0 %"), (0, "100 %")])
     def test_nothing_to_tell_apart(self, tmp_path: Path, off: int, at: str):
         found = answer_of(make_run(tmp_path, {"ce": lambda *_: off, "smmd": lambda *_: off}))
-        assert f"at {at} throughout" in text_of(found)
+        assert f"every loss scores {at} (exact answers)" in text_of(found)
 
     def test_nothing_ahead(self, tmp_path: Path):
         def luck(seed: int, split: str, index: int) -> int:
             return 0 if index < (10, 20, 20)[seed] else 1
 
-        assert "No loss is ahead of ce, not even within noise." in text_of(
-            answer_of(make_run(tmp_path, {"ce": ce, "smmd": luck}))
-        )
+        found = answer_of(make_run(tmp_path, {"ce": ce, "smmd": luck}))
+        assert "No loss scores better than ce, not even by an insignificant amount." in text_of(found)
 
     def test_more_examples_where_seeds_agree(self, tmp_path: Path):
         def steady(seed: int, split: str, index: int) -> int:
@@ -384,7 +381,7 @@ class TestAnswer:
     def test_no_seed_in_common(self, tmp_path: Path):
         make_run(tmp_path, {"ce": ce}, seeds=[0])
         make_run(tmp_path, {"smmd": smmd}, seeds=[1])
-        assert "No loss has a seed in common with ce" in answer_of(tmp_path).lead
+        assert "No loss shares a seed and at least two test examples with ce" in answer_of(tmp_path).lead
 
     def test_a_headline_without_direction(self, tmp_path: Path):
         def odd(row: dict[str, Any]) -> None:
@@ -392,14 +389,14 @@ class TestAnswer:
 
         found = answer_of(make_run(tmp_path, {"ce": ce, "smmd": smmd}, headline="odd", change=odd))
         assert found.verdict == "untested"
-        assert "not known whether more of odd is better" in found.lead
+        assert "not known whether a higher or a lower odd is better" in found.lead
 
     def test_several_tasks(self, tmp_path: Path):
         make_run(tmp_path, {"ce": ce, "smmd": smmd})
         make_run(tmp_path, {"ce": ce, "smmd": ce}, config={"task": "regression"})
         every = setups(read_run(tmp_path))
         found = [answer(setup, list(headline_of(setup).values()), costs(setup), setup.task) for setup in every]
-        assert overall(every, found, "ce") == "On 1 of 2 tasks a loss is better than ce beyond noise: smmd on arithmetic."
+        assert overall(every, found, "ce") == "On 1 of 2 tasks, a loss is significantly better than ce: smmd on arithmetic."
 
 
 class TestSetups:
@@ -453,13 +450,13 @@ class TestSetups:
 
 class TestRecords:
     def test_no_run(self, tmp_path: Path):
-        with pytest.raises(ValueError, match="has no experiment.json: expected a folder that `numerate compare` wrote"):
+        with pytest.raises(ValueError, match="has no experiment.json: expected a folder written by `numerate compare`"):
             read_run(tmp_path)
 
     def test_nothing_finished(self, tmp_path: Path):
         make_run(tmp_path, {"ce": ce}, seeds=[0])
         next(tmp_path.glob("cells/*/result.json")).unlink()
-        with pytest.raises(ValueError, match="has no finished cell .1 unfinished.: nothing to report yet"):
+        with pytest.raises(ValueError, match="has no finished run .1 unfinished.: nothing to report yet"):
             write_report(tmp_path)
         assert not list(tmp_path.glob("report*"))
 
@@ -485,7 +482,7 @@ class TestRecords:
 
     def test_cells_cannot_lie_elsewhere(self, tmp_path: Path):
         make_run(tmp_path, {"ce": ce}, seeds=[0], experiment={"cells": ["../../secret"]})
-        with pytest.raises(ValueError, match="is no list of folders"):
+        with pytest.raises(ValueError, match="is not a list of folders"):
             read_run(tmp_path)
 
     @pytest.mark.parametrize("file", ["predictions.jsonl", "curve.jsonl"])
@@ -494,18 +491,18 @@ class TestRecords:
         (path,) = tmp_path.glob(f"cells/*/{file}")
         last = len(path.read_text().splitlines())
         path.write_text(path.read_text()[:-9])
-        with pytest.raises(ValueError, match=rf"{file}, line {last}: no JSON"):
+        with pytest.raises(ValueError, match=rf"{file}, line {last}: not JSON"):
             read_run(tmp_path)
 
     @pytest.mark.parametrize(
         ("change", "message"),
         [
             (lambda row: row.pop("gold"), "line 1: 'gold' is missing"),
-            (lambda row: row.update(output=7), "line 1: output=7 is no text"),
+            (lambda row: row.update(output=7), "line 1: output=7 is not a string"),
             (lambda row: row["measures"].update(exact=math.nan), "line 1: exact is NaN"),
             (lambda row: row.update(measures=[1]), "line 1: .*keys"),
             (lambda row: row["index"] == 3 and row["measures"].pop("parsed"), "line 4: measures are exact, absolute_error"),
-            (lambda row: row["measures"].pop("exact"), "headline='exact' is none of the measures of split 'interpolate'"),
+            (lambda row: row["measures"].pop("exact"), "headline='exact' is not a measure of split 'interpolate'"),
         ],
     )
     def test_broken_rows(self, tmp_path: Path, change: Callable[[dict[str, Any]], Any], message: str):
@@ -517,20 +514,20 @@ class TestRecords:
         make_run(tmp_path, {"ce": ce}, seeds=[0])
         (path,) = tmp_path.glob("cells/*/predictions.jsonl")
         path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
-        with pytest.raises(ValueError, match="has 39 lines of split 'extrapolate', and result.json says 40"):
+        with pytest.raises(ValueError, match="has 39 lines of split 'extrapolate', but result.json says 40"):
             read_run(tmp_path)
 
     @pytest.mark.parametrize(
         ("name", "text", "message"),
         [
-            ("config.json", "{", "config.json is no JSON"),
+            ("config.json", "{", "config.json is not JSON"),
             ("config.json", "[]", "config.json holds a list: expected an object"),
-            ("config.json", '{"label": "ce"}', "seed=None is no whole number"),
-            ("config.json", '{"seed": 1}', "label=None is no text"),
+            ("config.json", '{"label": "ce"}', "seed=None is not a whole number"),
+            ("config.json", '{"seed": 1}', "label=None is not a string"),
             ("result.json", '{"splits": []}', "splits is a list"),
             ("predictions.jsonl", "", "is empty"),
             ("predictions.jsonl", "[]\n", "line 1: a list: expected an object"),
-            ("predictions.jsonl", None, "has a result.json and no predictions.jsonl"),
+            ("predictions.jsonl", None, "has a result.json but no predictions.jsonl"),
         ],
     )
     def test_broken_files(self, tmp_path: Path, name: str, text: str | None, message: str):
@@ -542,7 +539,7 @@ class TestRecords:
 
 
 class Page(HTMLParser):
-    """What a page refers to, and its tags."""
+    """Tags, ids and addresses of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -595,9 +592,9 @@ class TestPage:
 
     def test_says_the_answer_and_the_numbers(self, page: Path):
         text = re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", page.read_text(encoding="utf-8")))
-        assert "smmd is better than ce on arithmetic, in range: exact answers 87.5 % against 50.0 %" in text
+        assert "smmd is significantly better than ce on arithmetic, in range: exact answers 87.5 % vs 50.0 %" in text
         assert "+37.5" in text
-        assert "Not shown: by length of the number (the gold answers are not plain numbers of different lengths)." in text
+        assert "Not shown: scores by length of the number (the gold answers are not plain numbers of different lengths)." in text
 
     def test_every_figure_has_a_caption_a_name_and_its_data(self, page: Path):
         text = page.read_text(encoding="utf-8")
@@ -612,7 +609,8 @@ class TestPage:
 
     def test_json_is_strict_and_whole(self, page: Path):
         told = strict(page.with_suffix(".json").read_text(encoding="utf-8"))
-        assert told["answer"].startswith("smmd is better than ce")
+        assert told["answer"].startswith("smmd is significantly better than ce")
+        assert any(line.startswith("Absolute error (share of") for line in told["answers"][0]["sentences"])
         (ours,) = [
             row for row in told["scores"] if (row["label"], row["split"], row["measure"]) == ("smmd", "interpolate", "exact")
         ]
@@ -674,10 +672,10 @@ class TestSeveral:
         (cell / "result.json").unlink()
         text = write_report(tmp_path).read_text(encoding="utf-8")
         found = Page(text)
-        assert "On 1 of 2 tasks a loss is better than ce beyond noise: smmd on arithmetic. 1 could not be tested." in text
-        assert "With one seed, no loss can be told from luck on grounding (tiny)" in text
+        assert "On 1 of 2 tasks, a loss is significantly better than ce: smmd on arithmetic. 1 could not be tested." in text
+        assert "One seed is not enough to compare losses on grounding (tiny)" in text
         assert "in and out of range (the task was not evaluated out of range)" in text
-        assert "calibration (the records hold no digits)" in text
+        assert "calibration (the records contain no digits)" in text
         assert "<li><bdi>emd</bdi>, seed 7, 40 steps" in text
         assert "≥ 0.75" in text
         assert {"s1", "s2", "unfinished"} <= set(found.ids)
@@ -722,7 +720,13 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class TestHostileText:
-    """One page whose every text is out to break it, with an image, one seed missing, and infinite medians."""
+    """One page with hostile text everywhere, images, two seeds, and infinite medians."""
+
+    def test_two_seeds_give_no_column_of_verdicts(self, hostile: Path):
+        text = hostile.read_text(encoding="utf-8")
+        assert "Two seeds are not enough" in text
+        assert ">2 seeds</span>" not in text
+        assert ">Verdict</th>" not in text
 
     def test_no_tag_comes_from_data(self, hostile: Path):
         text = hostile.read_text(encoding="utf-8")
@@ -775,8 +779,8 @@ class TestExamples:
         assert len(chosen) == 6
         assert chosen < set(range(20, 30))
         assert chosen != set(range(20, 26))  # not the first ones
-        given = found.examples[0].given
-        assert [(one.label, one.mark) for one in given] == [("ce", "wrong"), ("smmd", "right")]
+        answers = found.examples[0].answers
+        assert [(answer.label, answer.mark) for answer in answers] == [("ce", "wrong"), ("smmd", "right")]
 
     def test_the_few_that_are_lost_are_not_left_out(self, tmp_path: Path):
         def wins_but_once(seed: int, split: str, index: int) -> int:
@@ -812,8 +816,8 @@ class TestWording:
             assert measure(name).higher_is_better is metric.higher_is_better
             assert "_" not in measure(name).title
 
-    def test_shown(self):
-        assert shown("a" * 200) == "a" * 159 + "…"
-        assert shown("a\tb\nc") == "a\tb\nc"
-        assert shown("שלום 中文 é") == "שלום 中文 é"
-        assert shown("\x1b[31m\u2066x") == "⟨U+001B⟩[31m⟨U+2066⟩x"
+    def test_safe_text(self):
+        assert safe_text("a" * 200) == "a" * 159 + "…"
+        assert safe_text("a\tb\nc") == "a\tb\nc"
+        assert safe_text("שלום 中文 é") == "שלום 中文 é"
+        assert safe_text("\x1b[31m\u2066x") == "⟨U+001B⟩[31m⟨U+2066⟩x"

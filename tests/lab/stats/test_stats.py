@@ -1,4 +1,4 @@
-"""Statistics: intervals hold the truth as often as they say, tests are wrong as rarely, both agree with scipy and by hand."""
+"""Statistics: coverage of intervals, false alarms of tests, agreement with scipy and with results computed by hand."""
 
 from __future__ import annotations
 
@@ -89,15 +89,8 @@ def errors(test: Callable[[Array, Array], float], count: int, *arguments: Any, *
 # Intervals
 
 
-@pytest.mark.parametrize("seeds", [3, 5, 10])
-def test_intervals_over_seeds_cover(seeds: int) -> None:
-    luck, ease = rng(1).normal(0, 0.1, (2_000, seeds, 1)), rng(2).normal(0, 1, (2_000, 1, 8))
-    intervals = [mean_interval(values, over="seeds") for values in luck + ease]
-    assert 0.935 < covered(intervals, ease.mean((1, 2))) < 0.965
-
-
-@pytest.mark.parametrize("seeds", [2, 3, 5, 10])
-@pytest.mark.parametrize(("by_seed", "by_example"), [(0.0, 1.0), (0.1, 1.0), (0.3, 1.0), (0.3, 0.1)])
+@pytest.mark.parametrize("seeds", [2, 3, 10])
+@pytest.mark.parametrize(("by_seed", "by_example"), [(0.0, 1.0), (0.3, 1.0), (0.3, 0.1)])
 def test_intervals_over_both_cover(seeds: int, by_seed: float, by_example: float) -> None:
     draw = rng(3)
     runs = [accuracies(draw, seeds, 200, by_seed, by_example) for _ in range(400)]
@@ -387,7 +380,7 @@ def test_a_difference_of_rounding_is_none() -> None:
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 5])
-@pytest.mark.parametrize(("by_seed", "by_pair"), [(0.0, 0.0), (0.2, 0.0), (0.0, 0.7), (0.1, 0.5)])
+@pytest.mark.parametrize(("by_seed", "by_pair"), [(0.0, 0.0), (0.2, 0.0), (0.0, 0.7)])
 def test_the_chosen_test_is_rarely_wrong_about_losses(seeds: int, by_seed: float, by_pair: float) -> None:
     share = errors(lambda a, b: compare(a, b).p_value, 300, seeds, 200, by_seed, by_pair)
     assert (0.0 if seeds == 2 else 0.01) <= share < 0.08  # two seeds whose means are equal say little
@@ -400,7 +393,7 @@ def test_one_example_of_43_is_noise() -> None:
         found = compare(a, zeros)
         assert found.p_value > 0.3
         assert -1 <= found.difference.low < 0 < found.difference.high <= 1
-    assert found.summary(100, "points").endswith("; two seeds each: too few to tell, run five or more")
+    assert found.summary(100, "points").endswith("; two seeds each: too few for a conclusion, run five or more")
 
 
 @pytest.mark.parametrize(("seeds", "examples", "ease"), [(2, 43, 6), (2, 43, 12), (2, 100, 12), (3, 43, 6), (5, 43, 12)])
@@ -473,20 +466,9 @@ def test_comparisons_by_sign_are_rarely_wrong() -> None:
     assert 0.015 < errors(lambda a, b: compare(a, b, "sign").p_value, 400, 3, 150, 0.1, 0.3, binary=False) < 0.075
 
 
-@pytest.mark.parametrize(
-    ("test", "seeds", "binary"),
-    [
-        (mcnemar, 1, True),
-        (wilcoxon, 1, False),
-        (wilcoxon, 3, True),
-        (lambda a, b: paired_permutation(a, b, resamples=199), 1, False),
-        (lambda a, b: paired_permutation(a, b, resamples=199), 3, True),
-        (lambda a, b: paired_permutation(a, b, over="seeds"), 8, True),
-        (lambda a, b: paired_t(a, b, over="seeds"), 4, True),
-    ],
-)
-def test_every_test_is_rarely_wrong_where_seeds_do_not_matter(test: Any, seeds: int, binary: bool) -> None:
-    assert 0.025 < errors(test, 300, seeds, 150, 0.0, binary=binary) < 0.08
+@pytest.mark.parametrize("test", [wilcoxon, lambda a, b: paired_permutation(a, b, resamples=199)])
+def test_tests_on_examples_are_rarely_wrong_where_seeds_do_not_matter(test: Any) -> None:
+    assert 0.025 < errors(test, 300, 3, 150, 0.0) < 0.08
 
 
 def test_tests_on_examples_mistake_a_lucky_seed_for_a_better_loss() -> None:
@@ -642,9 +624,10 @@ def test_seeds_whose_means_are_equal_by_chance_have_a_spread() -> None:
 
 @pytest.mark.parametrize("seeds", [3, 5, 10])
 def test_effect_sizes_are_right_on_average(seeds: int) -> None:
-    draws = rng(30).normal(0.8, 1, (2_000, seeds, 1))
-    found = [effect_size(draw, np.zeros_like(draw)) for draw in draws]
-    assert np.mean(found) == pytest.approx(0.8, abs=4 * np.std(found) / math.sqrt(len(found)))
+    """E(mean / spread) of normal differences is their true ratio over Hedges' factor, which scipy knows as the mean of nct."""
+    draw = rng(30).normal(0.8, 1, (seeds, 1))
+    factor = effect_size(draw, np.zeros_like(draw)) / (draw.mean() / draw.std(ddof=1))
+    assert factor * scipy_stats.nct.mean(seeds - 1, 0.8 * math.sqrt(seeds)) / math.sqrt(seeds) == pytest.approx(0.8)
 
 
 @pytest.mark.parametrize(("ratio", "seeds"), [(0.2, 199), (0.5, 34), (0.8, 15), (1.0, 10), (2.0, 5), (1e3, 2), (1e300, 2)])
@@ -679,7 +662,7 @@ def test_plans_without_spread_or_difference() -> None:
     assert seeds_needed(0.1, 0.0) == 2
     assert detectable_difference(0.0, 5) == 0.0
     for difference in (0.0, 1e-9):
-        with pytest.raises(ValueError, match=r"difference=.* is too small for spread=1\.0: .* the least difference that matters"):
+        with pytest.raises(ValueError, match=r"difference=.* is too small for spread=1\.0: .* smallest difference that matters"):
             seeds_needed(difference, 1.0)
 
 
@@ -731,7 +714,7 @@ def test_a_comparison_in_a_sentence(
     assert found.summary(scale, unit) == sentence
     assert corrected({"a": found, "b": found})["a"].corrected_p == min(1.0, 2 * p)
     one_seed = Comparison(Interval(estimate, low, high, 0.95, "examples"), p, "mcnemar", None, None, seeds=1, examples=9)
-    assert one_seed.summary(scale, unit) == f"{sentence}; one seed each: true of these two models, not of their losses"
+    assert one_seed.summary(scale, unit) == f"{sentence}; one seed each: this compares two models, not two losses"
 
 
 # Broken input
@@ -747,10 +730,10 @@ TWO_BY_TWO: Any = [[1.0, 3.0], [1.0, 0.0]]
         ([[]], ValueError, r"has shape \(1, 0\)"),
         (3.0, ValueError, r"has shape \(\)"),
         (np.zeros((2, 2, 2)), ValueError, r"has shape \(2, 2, 2\)"),
-        ([[1.0, 2.0], [1.0]], TypeError, "is a list that is no array of numbers: .* the same examples"),
-        (["one", "two"], TypeError, "is a list that is no array of numbers"),
-        ([1j, 2j], TypeError, "is a list that is no array of numbers"),
-        ([[1.0, 2.0], [math.nan, 1.0]], ValueError, r"holds nan \(seed 1, example 0\): .* Score what has no answer"),
+        ([[1.0, 2.0], [1.0]], TypeError, "is a list that is not an array of numbers: .* the same examples"),
+        (["one", "two"], TypeError, "is a list that is not an array of numbers"),
+        ([1j, 2j], TypeError, "is a list that is not an array of numbers"),
+        ([[1.0, 2.0], [math.nan, 1.0]], ValueError, r"holds nan \(seed 1, example 0\): .* Score a missing answer"),
         ([1.0, -INF], ValueError, r"holds -inf \(seed 0, example 1\)"),
         ([1.0, -INF, 2.0, math.nan], ValueError, r"holds -inf \(seed 0, example 1\)"),  # the first of them
     ],
@@ -774,12 +757,15 @@ def test_broken_measures(values: Any, error: type[Exception], message: str) -> N
         (lambda: mean_interval([1.0]), 'values has one example: over="examples" needs two .* over="seeds"'),
         (lambda: median_interval([[1.0], [2.0]]), 'values has one example: over="both" needs two'),
         (lambda: mean_interval(TWO, over="example"), "over='example' is not known: .* Did you mean 'examples'"),
-        (lambda: mean_interval(TWO, bounds=(1, 0)), r"bounds=\(1, 0\): expected the least value and a larger one"),
-        (lambda: mean_interval(TWO, bounds=(0, 1)), r"values holds 2, and bounds=\(0, 1\): expected bounds that no value"),
-        (lambda: compare(TWO, TWO, bounds=(0, 1)), r"a holds 2, and bounds=\(0, 1\)"),
-        (lambda: paired_t([[1, 0], [0, 1]], TWO_BY_TWO, bounds=(0, 1)), "b holds 3, and bounds"),
-        (lambda: mean_interval(TWO, 0.05), "level=0.05: expected the level of an interval, .* such as 0.95"),
-        (lambda: mean_interval(TWO, 95), "level=95: expected the level of an interval"),
+        (lambda: mean_interval(TWO, bounds=(1, 0)), r"bounds=\(1, 0\): expected a lower and a higher value"),
+        (
+            lambda: mean_interval(TWO, bounds=(0, 1)),
+            r"values holds 2, outside bounds=\(0, 1\): .* include every value",
+        ),
+        (lambda: compare(TWO, TWO, bounds=(0, 1)), r"a holds 2, outside bounds=\(0, 1\)"),
+        (lambda: paired_t([[1, 0], [0, 1]], TWO_BY_TWO, bounds=(0, 1)), "b holds 3, outside bounds"),
+        (lambda: mean_interval(TWO, 0.05), "level=0.05: expected a confidence level .* such as 0.95"),
+        (lambda: mean_interval(TWO, 95), "level=95: expected a confidence level"),
         (lambda: mean_interval(TWO, over="examples", resamples=10), "resamples=10 is out of range: expected .* >= 99"),
         (lambda: mean_interval(TWO, over="examples", seed=-1), "seed=-1 is out of range"),
         (lambda: paired_t([1, 2], [3, 4]), 'a has one seed: over="both" needs two'),
@@ -789,10 +775,10 @@ def test_broken_measures(values: Any, error: type[Exception], message: str) -> N
         (lambda: compare(TWO, TWO, "median"), "statistic='median' is not known: expected one of 'mean', 'sign'"),
         (lambda: compare([INF, 1], [1, 2]), 'a holds inf, so it has no mean to compare: .* statistic="sign"'),
         (lambda: paired_t([[1, 2], [3, 4]], [[1, 2], [3, INF]]), "b holds inf"),
-        (lambda: compare(TWO, TWO[:1]), r"a has shape \(2, 3\) and b \(1, 3\), .* Take those that both have"),
+        (lambda: compare(TWO, TWO[:1]), r"a has shape \(2, 3\) and b \(1, 3\), .* Select those that both have"),
         (lambda: wilcoxon([1, 2], [1, 2, 3]), r"a has shape \(1, 2\) and b \(1, 3\)"),
         (lambda: mcnemar([[0, 1], [1, 1]], [[0, 0], [1, 1]]), "a has 2 seeds: expected one. .* paired_t"),
-        (lambda: mcnemar([0, 1, 1], [0, 2, 1]), "b holds 2: expected 0 and 1 alone. .* paired_permutation"),
+        (lambda: mcnemar([0, 1, 1], [0, 2, 1]), "b holds 2: expected only 0 and 1. .* paired_permutation"),
         (lambda: effect_size(TWO, TWO), "a has 2 seeds: an effect size needs three"),
         (lambda: holm([0.1, math.nan]), r"p_values\[1\]=nan is out of range"),
         (lambda: holm({"smmd": 1.5}), r"p_values\['smmd'\]=1.5 is out of range: expected a probability"),
@@ -800,7 +786,7 @@ def test_broken_measures(values: Any, error: type[Exception], message: str) -> N
         (lambda: seeds_needed(1, -1), "spread=-1 is out of range"),
         (lambda: seeds_needed(math.nan, 1), "difference=nan is out of range"),
         (lambda: seeds_needed(1, 1, power=1.0), "power=1.0: expected a probability from 0.5 to below 1"),
-        (lambda: seeds_needed(1, 1, level=0.05), "level=0.05: expected the level of an interval"),
+        (lambda: seeds_needed(1, 1, level=0.05), "level=0.05: expected a confidence level"),
         (lambda: detectable_difference(1, 1), "seeds=1 is out of range: expected a whole number >= 2"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Examples on which losses differ: a few, chosen by a rule that does not know who wins."""
+"""Select a few examples on which losses differ, by a rule that does not depend on which loss is better."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from numpy.typing import NDArray
 
 from numerate.lab.report.analysis import Score, Setup
 from numerate.lab.report.records import Floats
-from numerate.lab.report.series import Table, spread
+from numerate.lab.report.series import error_scale
+from numerate.lab.report.tables import DataTable
 
-SHOWN = 12  # of a setup
-COLUMNS = 6  # losses, the baseline among them
-PIXELS = 132  # of the longer side of a picture
-_MOST_PIXELS = 64_000_000
+MAX_EXAMPLES = 12  # per setup
+COLUMNS = 6  # losses, including the baseline
+PIXELS = 132  # longer side of a picture
+_MAX_PIXELS = 64_000_000  # larger images are not opened
 
-Mark = Literal["right", "wrong", "nearer", "farther", "same"]
+Mark = Literal["right", "wrong", "closer", "farther", "same"]
 
 
 @dataclass(frozen=True)
-class Given:
-    """What one loss's model said."""
+class ExampleAnswer:
+    """Output of the model of one loss."""
 
     label: str
     output: str
@@ -36,30 +37,30 @@ class Given:
 
 
 @dataclass(frozen=True)
-class Example:
-    """A question, its picture, and what each said."""
+class ExampleRow:
+    """Question, image, and the answers of the losses."""
 
     split: str
     index: int
     prompt: str
     gold: str
-    image: str | None  # as a data: address
-    given: tuple[Given, ...]
+    image: str | None  # as a data: URL
+    answers: tuple[ExampleAnswer, ...]
 
 
 @dataclass(frozen=True)
-class Differing:
-    """The examples that are shown, and how many there were to choose from."""
+class DifferingExamples:
+    """Selected examples, and how many there are."""
 
     seed: int
     labels: tuple[str, ...]
-    examples: tuple[Example, ...]
-    counts: tuple[tuple[str, int, int, int, int], ...]  # split, examples, those that differ, some loss better, some loss worse
+    examples: tuple[ExampleRow, ...]
+    counts: tuple[tuple[str, int, int, int, int], ...]  # split, examples, differing, a loss better, a loss worse
     binary: bool
 
 
-def differing(setup: Setup, scores: Sequence[Score], limit: int = SHOWN) -> Differing | None:
-    """Examples that one loss answers better than another, with the same seed; None if there is no such seed or example."""
+def differing(setup: Setup, scores: Sequence[Score], limit: int = MAX_EXAMPLES) -> DifferingExamples | None:
+    """Select examples that a loss scores better or worse than the baseline with the same seed; None if there are none."""
     common = set.intersection(*(set(cells) for cells in setup.cells.values()))
     if not common or len(setup.labels) < 2:
         return None
@@ -68,48 +69,47 @@ def differing(setup: Setup, scores: Sequence[Score], limit: int = SHOWN) -> Diff
         set(np.unique(setup.scores(label, split, setup.headline.name))) <= {0, 1} for label in labels for split in setup.splits
     )
     counts, examples = [], []
-    for at, split in enumerate(setup.splits):
-        quality = np.stack([_quality(setup, label, split, seed) for label in labels])  # [L, E], more is better
+    for i, split in enumerate(setup.splits):
+        quality = np.stack([_quality(setup, label, split, seed) for label in labels])  # [L, E], higher is better
         better, worse = (quality[1:] > quality[0]).any(0), (quality[1:] < quality[0]).any(0)
         differ = better | worse
         counts.append((split, len(differ), int(differ.sum()), int(better.sum()), int(worse.sum())))
-        share = limit // len(setup.splits) + (at < limit % len(setup.splits))
+        share = limit // len(setup.splits) + (i < limit % len(setup.splits))
         for index in _chosen(split, better, worse, share):
             examples.append(_example(setup, split, index, seed, labels, quality[:, index], binary))
-    return Differing(seed, labels, tuple(examples), tuple(counts), binary) if examples else None
+    return DifferingExamples(seed, labels, tuple(examples), tuple(counts), binary) if examples else None
 
 
-def examples_table(found: Differing) -> Table:
-    """The same, as data."""
+def examples_table(selected: DifferingExamples) -> DataTable:
+    """Return the selected examples as a table."""
     columns = ("split", "index", "prompt", "gold", "loss", "output", "headline", "mark")
     rows = [
-        (example.split, example.index, example.prompt, example.gold, given.label, given.output, given.value, given.mark)
-        for example in found.examples
-        for given in example.given
+        (example.split, example.index, example.prompt, example.gold, answer.label, answer.output, answer.value, answer.mark)
+        for example in selected.examples
+        for answer in example.answers
     ]
-    return Table(columns, rows)
+    return DataTable(columns, rows)
 
 
 def _columns(setup: Setup, scores: Sequence[Score]) -> tuple[str, ...]:
-    """The baseline, or the first, and the losses that score best."""
-    here = {score.label: score.interval.estimate for score in scores if score.split == setup.splits[0]}
+    """Return the baseline, or the first loss, and the losses with the best scores."""
+    estimates = {score.label: score.interval.estimate for score in scores if score.split == setup.splits[0]}
     sign = -1 if setup.headline.higher_is_better else 1
     first, *others = setup.labels
-    return (first, *sorted(others, key=lambda label: (sign * here[label], label))[: COLUMNS - 1])
+    return (first, *sorted(others, key=lambda label: (sign * estimates[label], label))[: COLUMNS - 1])
 
 
 def _quality(setup: Setup, label: str, split: str, seed: int) -> Floats:
-    """The headline so that more is better; an error in the steps in which it is shown, for no two errors are ever alike."""
+    """Return the headline with the sign such that higher is better; errors as classes, since no two errors are exactly equal."""
     values: Floats = setup.scores(label, split, setup.headline.name, [seed])[0]
-    how = spread(setup)
-    if how is not None and how.measure.name == setup.headline.name:
-        values = how.class_of(values).astype(float)
-        return -values
+    scale = error_scale(setup)
+    if scale is not None and scale.measure.name == setup.headline.name:
+        return -scale.class_of(values).astype(float)
     return -values if setup.headline.higher_is_better is False else values
 
 
 def _chosen(split: str, better: NDArray[np.bool_], worse: NDArray[np.bool_], limit: int) -> list[int]:
-    """As many of either kind as their share, and one at least; which of them, a hash decides."""
+    """Select gained and lost examples in proportion to their numbers, at least one of each, ordered by a hash."""
 
     def order(index: int) -> bytes:
         return blake2b(f"{split}/{index}".encode(), digest_size=8).digest()
@@ -122,37 +122,40 @@ def _chosen(split: str, better: NDArray[np.bool_], worse: NDArray[np.bool_], lim
     return sorted([*gained[: limit - few], *lost[:few]])
 
 
-def _example(setup: Setup, split: str, at: int, seed: int, labels: Sequence[str], quality: Floats, binary: bool) -> Example:
-    given = []
+def _example(
+    setup: Setup, split: str, position: int, seed: int, labels: Sequence[str], quality: Floats, binary: bool
+) -> ExampleRow:
+    answers = []
     for label, value in zip(labels, quality.tolist(), strict=True):
         cell = setup.cells[label][seed]
         gap = value - float(quality[0])
-        mark: Mark = ("right" if value == 1 else "wrong") if binary else "nearer" if gap > 0 else "farther" if gap < 0 else "same"
-        score = float(cell.splits[split].measures[setup.headline.name][at])
-        given.append(Given(label, cell.splits[split].outputs[at], mark, score))
-    asked = setup.examples(split)
+        mark: Mark = ("right" if value == 1 else "wrong") if binary else "closer" if gap > 0 else "farther" if gap < 0 else "same"
+        score = float(cell.splits[split].measures[setup.headline.name][position])
+        answers.append(ExampleAnswer(label, cell.splits[split].outputs[position], mark, score))
+    questions = setup.examples(split)
     image = None
     for cell in (setup.cells[label][seed] for label in labels):
-        if image is None and (path := cell.splits[split].images[at]) is not None:
-            image = _picture(cell.folder, path)
-    return Example(split, asked.index[at], asked.prompts[at], asked.golds[at], image, tuple(given))
+        if image is None and (path := cell.splits[split].images[position]) is not None:
+            image = _thumbnail(cell.folder, path)
+    texts = (questions.prompts[position], questions.golds[position])
+    return ExampleRow(split, questions.index[position], *texts, image, tuple(answers))
 
 
-def _picture(folder: Path, path: str) -> str | None:
-    """A small copy as a data: address; None if it is not there, lies outside of the run, or is no picture."""
+def _thumbnail(folder: Path, path: str) -> str | None:
+    """Return a small copy as a data: URL; None if the file is missing, outside of the experiment, or not an image."""
     from PIL import Image, UnidentifiedImageError
 
-    run = folder.parent.parent.resolve()
-    places = [(base / path).resolve() for base in (folder, run)]
-    found = next((place for place in places if place.is_relative_to(run) and place.is_file()), None)
-    if found is None:
+    root = folder.parent.parent.resolve()
+    candidates = [(base / path).resolve() for base in (folder, root)]
+    file = next((candidate for candidate in candidates if candidate.is_relative_to(root) and candidate.is_file()), None)
+    if file is None:
         return None
     try:
-        with Image.open(found) as opened:
-            if opened.width * opened.height > _MOST_PIXELS:
+        with Image.open(file) as opened:
+            if opened.width * opened.height > _MAX_PIXELS:
                 return None
             small = opened.convert("RGB")
-            small.thumbnail((PIXELS * 2, PIXELS * 2))  # twice, for dense screens
+            small.thumbnail((PIXELS * 2, PIXELS * 2))  # twice the size, for high-resolution screens
     except (OSError, ValueError, SyntaxError, UnidentifiedImageError, Image.DecompressionBombError):
         return None
     written = {}

@@ -1,12 +1,11 @@
-"""Read a run directory: every finished cell, checked, with its predictions as columns; the unfinished ones by name.
+"""Read and check the files of an experiment.
 
     run/
       experiment.json
       cells/<hash>/config.json  curve.jsonl  predictions.jsonl  result.json
 
-``result.json`` is written last: a cell without it is unfinished and never read. A finished cell has to be whole, and what is
-wrong with it is said with file and line. Where ``experiment.json`` lists its ``cells``, others in the folder are left alone:
-trials of a tuning, and what is left of an earlier comparison.
+``result.json`` is written last: a run without it is unfinished, and only listed. A finished run must be complete; errors name
+file and line. If ``experiment.json`` lists its ``cells``, other folders (tuning trials, earlier comparisons) are ignored.
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Digits:
-    """The digits of all gold answers of a split, as the model saw them when it was given those before."""
+    """Teacher-forced predictions of the numeric tokens of all gold answers of a split."""
 
-    example: NDArray[np.int64]  # [D], which of the split's examples the digit belongs to
-    place: NDArray[np.int64]  # [D], 1 for tens, -1 for tenths
-    p: Floats  # [D], of the gold token
-    top: Floats  # [D], the largest among numeric tokens
+    example: NDArray[np.int64]  # [D], position of the example in the split
+    place: NDArray[np.int64]  # [D], exponent of ten: 1 for tens, -1 for tenths
+    p: Floats  # [D], probability of the gold token
+    top: Floats  # [D], largest probability of a numeric token
     right: NDArray[np.bool_]  # [D]
-    mass: Floats  # [D], on all numeric tokens together
+    mass: Floats  # [D], probability of all numeric tokens together
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """What one cell answered to the E examples of one split."""
+    """Answers of one run to the E examples of one split."""
 
     index: tuple[int, ...]
     prompts: tuple[str, ...]
@@ -46,12 +45,12 @@ class Predictions:
     outputs: tuple[str, ...]
     answers: tuple[str | None, ...]
     images: tuple[str | None, ...]
-    measures: Mapping[str, Floats]  # [E] each; inf where there was no answer
+    measures: Mapping[str, Floats]  # [E] each; inf for an error without an answer
     digits: Digits | None
 
 
 @dataclass(frozen=True)
-class Cell:
+class RunRecord:
     """One finished training run and its evaluation."""
 
     folder: Path
@@ -59,24 +58,24 @@ class Cell:
     label: str
     seed: int
     headline: str
-    cost: Mapping[str, float]  # what was measured
+    cost: Mapping[str, float]  # measured values only
     curve: Sequence[Mapping[str, float]]
     splits: Mapping[str, Predictions]
 
 
 @dataclass(frozen=True)
-class Unfinished:
-    """A cell that was begun, or planned, and has no result."""
+class UnfinishedRun:
+    """Run that was planned or started and has no result."""
 
     folder: Path
     label: str
     seed: int | None
-    steps: int | None  # the last that was logged
+    steps: int | None  # last logged step
 
 
 @dataclass(frozen=True)
-class Run:
-    """An experiment: its settings, and its cells."""
+class ExperimentRecord:
+    """Experiment: its settings and its runs."""
 
     directory: Path
     name: str
@@ -85,26 +84,26 @@ class Run:
     baseline: str
     config: Mapping[str, Any]
     environment: Mapping[str, Any]
-    cells: Sequence[Cell]
-    unfinished: Sequence[Unfinished]
+    cells: Sequence[RunRecord]
+    unfinished: Sequence[UnfinishedRun]
 
 
-def read_run(directory: str | Path) -> Run:
-    """Everything a report needs to know of a run; raises if no cell is finished or a finished one is broken."""
+def read_run(directory: str | Path) -> ExperimentRecord:
+    """Read the directory of an experiment. Raise if no run is finished, or if the files of a finished run are broken."""
     directory = Path(directory)
     file = directory / "experiment.json"
     if not file.is_file():
-        raise ValueError(f"{directory} has no experiment.json: expected a folder that `numerate compare` wrote.")
+        raise ValueError(f"{directory} has no experiment.json: expected a folder written by `numerate compare`.")
     experiment = _read_object(file)
     folders = _folders(directory / "cells", experiment.get("cells"), file)
     finished = [folder for folder in folders if (folder / "result.json").is_file()]
     unfinished = [_read_unfinished(folder) for folder in folders if folder not in finished]
     if not finished:
         raise ValueError(
-            f"{directory} has no finished cell ({len(unfinished)} unfinished): nothing to report yet. "
-            "Run `numerate compare` again, which goes on where it stopped."
+            f"{directory} has no finished run ({len(unfinished)} unfinished): nothing to report yet. "
+            "Run `numerate compare` again; it resumes where it stopped."
         )
-    return Run(
+    return ExperimentRecord(
         directory=directory,
         name=str(experiment.get("name") or directory.resolve().name),
         created=str(experiment.get("created") or ""),
@@ -121,45 +120,45 @@ def _folders(cells: Path, listed: Any, file: Path) -> list[Path]:
     if listed is None:
         return sorted(path for path in cells.glob("*") if path.is_dir() and not path.name.startswith("."))
     if not isinstance(listed, list) or not all(isinstance(name, str) and name and name == Path(name).name for name in listed):
-        raise ValueError(f"{file}: cells={listed!r:.80} is no list of folders: expected the names of those in {cells}.")
+        raise ValueError(f"{file}: cells={listed!r:.80} is not a list of folders: expected names of folders in {cells}.")
     return [cells / name for name in dict.fromkeys(listed)]
 
 
-def _read_cell(folder: Path) -> Cell:
+def _read_cell(folder: Path) -> RunRecord:
     for name in ("config.json", "predictions.jsonl"):
         if not (folder / name).is_file():
-            raise ValueError(f"{folder} has a result.json and no {name}: delete the folder and run the cell again.")
+            raise ValueError(f"{folder} has a result.json but no {name}: delete the folder and run it again.")
     file = folder / "config.json"
     config, result = _read_object(file), _read_object(folder / "result.json")
     label = config.get("label") or config.get("loss")
     if not isinstance(label, str):
-        raise ValueError(f"{file}: label={label!r} is no text: expected the name of the loss.")
+        raise ValueError(f"{file}: label={label!r} is not a string: expected the name of the loss.")
     seed = config.get("seed")
     if not isinstance(seed, int):
-        raise ValueError(f"{file}: seed={seed!r} is no whole number: expected the seed of the cell.")
+        raise ValueError(f"{file}: seed={seed!r} is not a whole number: expected the seed of the run.")
     splits = _read_predictions(folder / "predictions.jsonl")
     for split, expected in _object_in(result, "splits", folder / "result.json").items():
         count = len(splits[split].index) if split in splits else 0
         if isinstance(expected, dict) and expected.get("n", count) != count:
             raise ValueError(
-                f"{folder / 'predictions.jsonl'} has {count} lines of split {split!r}, and result.json says "
-                f"{expected['n']}: delete the folder and run the cell again."
+                f"{folder / 'predictions.jsonl'} has {count} lines of split {split!r}, but result.json says "
+                f"{expected['n']}: delete the folder and run it again."
             )
     headline = result.get("headline")
     for split, predictions in splits.items():
         if headline not in predictions.measures:
             raise ValueError(
-                f"{folder / 'result.json'}: headline={headline!r} is none of the measures of split {split!r}: expected one of "
-                f"{', '.join(predictions.measures) or 'them, and there are none'}."
+                f"{folder / 'result.json'}: headline={headline!r} is not a measure of split {split!r}: expected one of "
+                f"{', '.join(predictions.measures) or 'them, but there are none'}."
             )
     cost = {name: float(value) for name, value in _object_in(result, "cost", folder / "result.json").items() if _is_finite(value)}
     curve = folder / "curve.jsonl"
     points = [_numbers(row) for _, row in _lines(curve)] if curve.is_file() else []
-    return Cell(folder, config, label, seed, str(headline), cost, [point for point in points if "step" in point], splits)
+    return RunRecord(folder, config, label, seed, str(headline), cost, [point for point in points if "step" in point], splits)
 
 
-def _read_unfinished(folder: Path) -> Unfinished:
-    """Anything may be missing or cut short here, and what is there need not be true."""
+def _read_unfinished(folder: Path) -> UnfinishedRun:
+    """Read what there is; any file may be missing or truncated."""
     try:
         config = _read_object(folder / "config.json")
     except (OSError, ValueError):
@@ -171,80 +170,49 @@ def _read_unfinished(folder: Path) -> Unfinished:
     except (OSError, ValueError, TypeError, KeyError):
         pass
     seed = config.get("seed")
-    return Unfinished(
+    return UnfinishedRun(
         folder, str(config.get("label") or config.get("loss") or "?"), seed if isinstance(seed, int) else None, steps
     )
 
 
-class _Columns:
-    """The lines of one split, as they come."""
-
-    def __init__(self, measures: Sequence[str]) -> None:
-        self.index: list[int] = []
-        self.prompts: list[str] = []
-        self.golds: list[str] = []
-        self.outputs: list[str] = []
-        self.answers: list[str | None] = []
-        self.images: list[str | None] = []
-        self.measures: dict[str, list[float]] = {name: [] for name in measures}
-        self.digits: list[tuple[int, int, float, float, bool, float]] = []
-
-    def add(self, row: Mapping[str, Any]) -> None:
-        """One line; raises KeyError, TypeError or ValueError if something is missing or of another kind."""
-        measures = row["measures"]
-        if measures.keys() != self.measures.keys():
-            raise ValueError(f"measures are {', '.join(measures)}: expected {', '.join(self.measures)}, as in the lines before")
-        self.index.append(int(row["index"]))
-        for name, texts in (("prompt", self.prompts), ("gold", self.golds), ("output", self.outputs)):
-            if not isinstance(row[name], str):
-                raise TypeError(f"{name}={row[name]!r:.60} is no text")
-            texts.append(row[name])
-        answer, image = row.get("answer"), row.get("image")
-        self.answers.append(None if answer is None else str(answer))
-        self.images.append(None if image is None else str(image))
-        for name, value in measures.items():
-            self.measures[name].append(math.inf if value is None else _score(name, value))
-        for digit in row.get("digits") or ():
-            p, top, mass = (math.nan if digit.get(key) is None else float(digit[key]) for key in ("p", "top", "mass"))
-            self.digits.append((len(self.index) - 1, int(digit["place"]), p, top, bool(digit["right"]), mass))
-
-    def done(self) -> Predictions:
-        """All of it."""
-        digits = None
-        if self.digits:
-            example, place, p, top, right, mass = zip(*self.digits, strict=True)
-            digits = Digits(
-                np.array(example),
-                np.array(place),
-                np.array(p, float),
-                np.array(top, float),
-                np.array(right),
-                np.array(mass, float),
-            )
-        return Predictions(
-            tuple(self.index),
-            tuple(self.prompts),
-            tuple(self.golds),
-            tuple(self.outputs),
-            tuple(self.answers),
-            tuple(self.images),
-            {name: np.array(values, float) for name, values in self.measures.items()},
-            digits,
-        )
-
-
 def _read_predictions(file: Path) -> dict[str, Predictions]:
-    splits: dict[str, _Columns] = {}
+    splits: dict[str, list[dict[str, Any]]] = {}
     for number, row in _lines(file):
         try:
-            split = str(row["split"])
-            splits.setdefault(split, _Columns(list(row["measures"]))).add(row)
+            rows = splits.setdefault(str(row["split"]), [])
+            rows.append(_checked(row, (rows or [row])[0]["measures"]))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-            raise ValueError(f"{file}, line {number}: {what}. Delete the folder of the cell and run it again.") from None
+            raise ValueError(f"{file}, line {number}: {what}. Delete the folder and run it again.") from None
     if not splits:
-        raise ValueError(f"{file} is empty: expected one line for each test example. Delete the folder and run the cell again.")
-    return {split: columns.done() for split, columns in splits.items()}
+        raise ValueError(f"{file} is empty: expected one line per test example. Delete the folder and run it again.")
+    return {split: _predictions(rows) for split, rows in splits.items()}
+
+
+def _checked(row: Mapping[str, Any], expected: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a line with its values converted. Raise KeyError, TypeError or ValueError if a field is missing or wrong."""
+    measures = row["measures"]
+    if measures.keys() != expected.keys():
+        raise ValueError(f"measures are {', '.join(measures)}: expected {', '.join(expected)}, as in the previous lines")
+    for name in ("prompt", "gold", "output"):
+        if not isinstance(row[name], str):
+            raise TypeError(f"{name}={row[name]!r:.60} is not a string")
+    digits = []
+    for digit in row.get("digits") or ():
+        p, top, mass = (math.nan if digit.get(key) is None else float(digit[key]) for key in ("p", "top", "mass"))
+        digits.append((int(digit["place"]), p, top, bool(digit["right"]), mass))
+    optional = {name: None if row.get(name) is None else str(row[name]) for name in ("answer", "image")}
+    scores = {name: math.inf if value is None else _score(name, value) for name, value in measures.items()}
+    return {**row, **optional, "index": int(row["index"]), "measures": scores, "digits": digits}
+
+
+def _predictions(rows: Sequence[Mapping[str, Any]]) -> Predictions:
+    digits = [(i, *digit) for i, row in enumerate(rows) for digit in row["digits"]]
+    measures = {name: np.array([row["measures"][name] for row in rows], float) for name in rows[0]["measures"]}
+    names = ("index", "prompt", "gold", "output", "answer", "image")
+    columns: list[Any] = [tuple(row[name] for row in rows) for name in names]
+    columns += [measures, Digits(*map(np.array, zip(*digits, strict=True))) if digits else None]
+    return Predictions(*columns)
 
 
 def _lines(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -252,10 +220,10 @@ def _lines(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         for number, line in enumerate(opened, 1):
             try:
                 row = json.loads(line)
-            except ValueError as error:  # broken UTF-8 is one too
+            except ValueError as error:  # includes invalid UTF-8
                 raise ValueError(
-                    f"{file}, line {number}: no JSON ({error}). The cell has a result.json, so its files have to be whole: "
-                    "delete the folder and run the cell again."
+                    f"{file}, line {number}: not JSON ({error}). A run with a result.json must be complete: "
+                    "delete the folder and run it again."
                 ) from None
             if not isinstance(row, dict):
                 raise ValueError(f"{file}, line {number}: a {type(row).__name__}: expected an object.")
@@ -266,23 +234,23 @@ def _read_object(file: Path) -> dict[str, Any]:
     try:
         value = json.loads(file.read_bytes())
     except ValueError as error:
-        raise ValueError(f"{file} is no JSON: {error}") from None
+        raise ValueError(f"{file} is not JSON: {error}") from None
     if not isinstance(value, dict):
         raise ValueError(f"{file} holds a {type(value).__name__}: expected an object.")
     return value
 
 
 def _object_in(value: Mapping[str, Any], name: str, file: Path) -> dict[str, Any]:
-    found = value.get(name)
-    if not isinstance(found, dict | None):
-        raise ValueError(f"{file}: {name} is a {type(found).__name__}: expected an object.")
-    return found or {}
+    content = value.get(name)
+    if not isinstance(content, dict | None):
+        raise ValueError(f"{file}: {name} is a {type(content).__name__}: expected an object.")
+    return content or {}
 
 
 def _score(name: str, value: Any) -> float:
     score = float(value)
     if math.isnan(score):
-        raise ValueError(f"{name} is NaN: expected a number, or null where there was no answer")
+        raise ValueError(f"{name} is NaN: expected a number, or null if there was no answer")
     return score
 
 

@@ -1,4 +1,4 @@
-"""Numbers and texts as people read them: 57.3 %, +1.2 points, p < 0.001, and text from data that cannot do harm."""
+"""Format measures, numbers and untrusted text for the report: 57.3 %, +1.2 points, p < 0.001."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numerate.answers.distributions import DISTRIBUTION_METRICS
 from numerate.answers.metrics import METRICS
 from numerate.lab.report.records import Floats
 
-CUT = 160  # characters of an output that are shown
+MAX_CHARACTERS = 160  # default length of text from data
 
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _UNITS = {"minutes": "min", "nats": "nats"}
@@ -23,7 +23,7 @@ _TITLES = {
     "magnitude": "right order of magnitude",
     "sign": "right sign",
     "clock_accuracy": "exact times",
-    "time_gap_circular": "time gap round the face",
+    "time_gap_circular": "time gap on the clock face",
     "iou": "IoU",
     "acc_50": "IoU ≥ 0.5",
     "sample_crps": "CRPS of samples",
@@ -33,10 +33,10 @@ _TITLES = {
 
 @dataclass(frozen=True)
 class Measure:
-    """How a measure is summed up and shown."""
+    """How a measure is summarised and displayed."""
 
     name: str
-    higher_is_better: bool | None  # None: neither, or not known
+    higher_is_better: bool | None  # None: no direction, or unknown
     median: bool
     percent: bool
     unit: str
@@ -44,77 +44,82 @@ class Measure:
 
     @property
     def plain(self) -> str:
-        """Its name in words."""
+        """Name in words."""
         percent = self.name.removeprefix("within_")
-        return f"at most {percent} % off" if percent.isdigit() else _TITLES.get(self.name, shown(self.name.replace("_", " "), 60))
+        return (
+            f"at most {percent} % off"
+            if percent.isdigit()
+            else _TITLES.get(self.name, safe_text(self.name.replace("_", " "), 60))
+        )
 
     @property
     def title(self) -> str:
-        """With how it is summed up, where that is not a mean."""
+        """Name in words, with ``median`` if that is the summary."""
         return f"median {self.plain}" if self.median else self.plain
 
     @property
     def heading(self) -> str:
-        """With its unit."""
+        """Title with its unit, for table headers and axes."""
         return f"{self.title}, {'%' if self.percent else self.unit}" if self.percent or self.unit else self.title
 
     @property
     def factor(self) -> int:
-        """From the value to the figure that is shown."""
+        """Factor from a value to the displayed number."""
         return 100 if self.percent else 1
 
     def bounds(self, values: Floats) -> tuple[float, float]:
-        """The least and the largest value it can have; a measure with a direction whose values are all >= 0 has no others."""
+        """Smallest and largest possible value. A measure with a direction is taken to be >= 0 if all its values are."""
         if self.higher_is_better is None or values.min() < 0:
             return -math.inf, math.inf
         return 0.0, 1.0 if self.percent and self.higher_is_better and values.max() <= 1 else math.inf
 
     def value(self, value: float) -> str:
-        """``57.3 %``, ``12.5 min``, ``0.0123``."""
+        """Format with unit: ``57.3 %``, ``12.5 min``, ``0.0123``."""
         return f"{self.number(value)} {'%' if self.percent else self.unit}".rstrip()
 
     def number(self, value: float) -> str:
-        """Without unit."""
+        """Format without unit."""
         if math.isinf(value):
             return "∞" if value > 0 else "−∞"
         return minus(f"{100 * value:.1f}" if self.percent and not self.median else rounded(self.factor * value))
 
     def difference(self, value: float) -> str:
-        """``+1.2 points``."""
+        """Format a difference: ``+1.2 points``."""
         return f"{self.signed(value)} {'points' if self.percent else self.unit}".rstrip()
 
     def signed(self, value: float) -> str:
-        """``+1.2``."""
+        """Format a difference without unit: ``+1.2``."""
         return plus(self.number(value))
 
     def range(self, low: float, high: float) -> str:
-        """``55.1 to 59.5``."""
+        """Format an interval: ``55.1 to 59.5``."""
         return f"{self.number(low)} to {self.number(high)}"
 
     def signed_range(self, low: float, high: float) -> str:
-        """``−0.3 to +2.7``."""
+        """Format an interval of differences: ``−0.3 to +2.7``."""
         return f"{self.signed(low)} to {self.signed(high)}"
 
 
 def measure(name: str) -> Measure:
-    """A measure by name; one that nobody knows has a mean and no direction."""
+    """Look up a measure by name. An unknown one is summarised by its mean and has no direction."""
     if (metric := METRICS.get(name)) is not None:
         accuracy = metric.higher_is_better and metric.no_answer == 0 and not metric.unit
         percent = accuracy or name == "relative_error"
         unit = _UNITS.get(metric.unit, "")
         return Measure(name, metric.higher_is_better, metric.summary == "median", percent, unit, metric.description)
-    if (law := DISTRIBUTION_METRICS.get(name)) is not None:
-        # A sample without an answer makes it infinite, and the mean with it.
-        return Measure(name, law.higher_is_better, name == "sample_crps", False, _UNITS.get(law.unit, ""), law.description)
+    if (distribution := DISTRIBUTION_METRICS.get(name)) is not None:
+        median = name == "sample_crps"  # infinite if a sample has no answer
+        unit = _UNITS.get(distribution.unit, "")
+        return Measure(name, distribution.higher_is_better, median, False, unit, distribution.description)
     return Measure(name, None, False, False, "", "")
 
 
 EXAMPLES_WON = Measure("examples_won", True, False, True, "", "")
-"""Of a median: the share of the examples on which a loss is nearer, less the share on which it is farther."""
+"""Difference of medians: share of examples on which a loss is closer to the gold answer, minus the share where farther."""
 
 
 def rounded(value: float) -> str:
-    """Three significant digits, without an exponent where that is readable."""
+    """Format with three significant digits, without an exponent if readable."""
     if value == 0:
         return "0"
     if not 1e-4 <= abs(value) < 1e6:
@@ -123,47 +128,47 @@ def rounded(value: float) -> str:
 
 
 def minus(text: str) -> str:
-    """A minus sign as long as the plus; none before zero."""
+    """Replace hyphens by minus signs; drop the sign of zero."""
     return text.lstrip("-") if not text.strip("-0.") else text.replace("-", "−")
 
 
 def plus(text: str) -> str:
-    """A plus before what is above zero."""
+    """Prefix positive numbers with a plus sign."""
     return text if text.startswith("−") or not text.strip("0.") else f"+{text}"
 
 
 def sentence(text: str) -> str:
-    """With a capital first; the rest as it is."""
+    """Capitalise the first letter only."""
     return text[:1].upper() + text[1:]
 
 
 def p_text(p: float) -> str:
-    """``0.012``, ``< 0.001``."""
+    """Format a p-value: ``0.012``, ``< 0.001``."""
     return "< 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
 
 
 def effect_text(effect: float) -> str:
-    """``+1.2``."""
+    """Format an effect size: ``+1.2``."""
     return plus(minus(f"{effect:.1f}".replace("inf", "∞")))
 
 
 def times(ratio: float) -> str:
-    """``1.04 ×``."""
+    """Format a ratio: ``1.04 ×``."""
     return f"{ratio:.2f} ×"
 
 
 def listed(names: Sequence[str]) -> str:
-    """``a, b and c``."""
+    """Join names: ``a, b and c``."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def counted(number: int, noun: str) -> str:
-    """``1 seed``, ``3 seeds``, ``6 losses``."""
+    """Format a count: ``1 seed``, ``3 seeds``, ``6 losses``."""
     return f"{number:,} {noun}{'' if number == 1 else 'es' if noun.endswith('s') else 's'}"
 
 
-def shown(text: object, limit: int = CUT) -> str:
-    """Text from data, cut to ``limit``, with every character that cannot be seen or would turn others round spelled out."""
+def safe_text(text: object, limit: int = MAX_CHARACTERS) -> str:
+    """Cut text from data to ``limit`` characters and spell out control and bidirectional characters."""
     cut = str(text)
     cut = cut if len(cut) <= limit else cut[: limit - 1] + "…"
     return "".join(_visible(character) for character in cut)
