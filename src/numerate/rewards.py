@@ -301,7 +301,7 @@ def _sorted_corners(sides: Box) -> Box:
     return min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2)
 
 
-def _setting(name: str, value: Any, **bounds: float) -> Fraction:
+def _setting(name: str, value: Any, **bounds: Any) -> Fraction:
     _refuse_column(name, value)
     return Fraction(check_number(name, value, **bounds))
 
