@@ -31,7 +31,7 @@ def every_case() -> list[Any]:
         for other in kinds if name in NUMBER_LEVEL else places:
             for outside in ("ignore", "penalize"):
                 cases.append((name, {"outside": outside, **other}))
-    cases += [("smmd", {"form": "repaired"}), ("ntil", {"average": "sequence"}), ("ntl_was", {"squash": 5.0})]
+    cases += [("smmd", {"variant": "repaired"}), ("ntil", {"average": "sequence"}), ("ntl_was", {"squash": 5.0})]
     return [pytest.param(name, settings, id="-".join([name, *map(str, settings.values())])) for name, settings in cases]
 
 
