@@ -206,6 +206,9 @@ def test_the_variant_is_a_setting(name: str) -> None:
             results.append((value, *torch.autograd.grad(value, logits), loss.count(labels)))
         assert all(torch.equal(*pair) for pair in zip(*results, strict=True))
         values.append(results[0][:2])
+        still = overrides | ({"noise": 0} if name == "ntil" else {})  # a reference has no noise
+        truth = REFERENCES[name](logits, labels, vocab, variant="released", **still).mean
+        torch.testing.assert_close(nm.LOSSES[name].released(vocab, **still)(logits, labels), truth, rtol=1e-9, atol=0)
     # Every override has an effect, on value or gradient.
     assert not any(torch.equal(value, values[0][0]) and torch.equal(grad, values[0][1]) for value, grad in values[1:])
     assert not torch.equal(values[0][1], torch.autograd.grad(nm.LOSSES[name](vocab)(logits, labels), logits)[0])
