@@ -20,7 +20,7 @@ The published code reads integers only: a point splits a number in two, so that 
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, Self, TypedDict, Unpack
+from typing import Any, Literal, Self, Unpack
 
 import torch
 from torch import Tensor
@@ -36,18 +36,6 @@ from numerate.spans import EXACT_DIGITS, Numbers, sum_by
 from numerate.vocab import NumericVocab
 
 Average = Literal["number", "sequence"]
-
-
-class _Defaults(TypedDict):
-    """Defaults that depend on the variant."""
-
-    numbers: Numbers
-    average: Average
-    noise: float
-
-
-PAPER: _Defaults = {"numbers": "values", "average": "number", "noise": 0.0}
-RELEASED: _Defaults = {"numbers": "runs", "average": "sequence", "noise": 0.01}
 
 
 def relative_loss(guess: Tensor, value: Tensor, eps: Tensor) -> Tensor:
@@ -126,23 +114,23 @@ class NTILLoss(NumberLevelLoss):
         **shared: Unpack[SharedSettings],
     ) -> None:
         check_choice("variant", variant, choices(Variant))
-        if variant == "released":
+        released = variant == "released"
+        if released:
             vocab = check_vocab(vocab).restrict(digits_only=True)
         super().__init__(vocab, **shared)
         if bool((vocab.values < 0).any()):
             raise ValueError(
                 "vocab has values below 0: expected values >= 0, since NTIL compares magnitudes; use the number loss."
             )
-        defaults = RELEASED if variant == "released" else PAPER
         self.variant: Variant = variant
         self.alpha = check_number("alpha", alpha, least=0.0)
         self.beta = check_number("beta", beta, least=0.0)
         self.sigma = check_number("sigma", sigma, above=-1.0, most=MOST_PLACE_SIGMA)
         self.emd_weight = check_number("emd_weight", emd_weight, least=0.0)
         self.tau = check_number("tau", tau, least=1e-30)
-        self.noise = check_number("noise", defaults["noise"] if noise is None else noise, least=0.0)
-        self.numbers: Numbers = defaults["numbers"] if numbers is None else numbers
-        self.average: Average = defaults["average"] if average is None else average
+        self.noise = check_number("noise", 0.01 * released if noise is None else noise, least=0.0)
+        self.numbers: Numbers = numbers if numbers is not None else "runs" if released else "values"
+        self.average: Average = average if average is not None else "sequence" if released else "number"
         check_choice("numbers", self.numbers, choices(Numbers))
         check_choice("average", self.average, choices(Average))
         # Distances in units of the label token's leading digit, so that three-digit tokens cost what three digits do.

@@ -69,8 +69,8 @@ def _number(
         guess, value = batch.logits.new_zeros(()), 0.0
         for j, position in enumerate(number.positions):
             p = batch.p(row, position)
-            guess = guess + (p * p.new_tensor([number.worth(j, token) for token in vocab.tokens])).sum()
-            value += number.worth(j, number.tokens[j])
+            guess = guess + (p * p.new_tensor([number.amount(j, token) for token in vocab.tokens])).sum()
+            value += number.amount(j, number.tokens[j])
         # ε is float32's, as published, in units of the leading place.
         error = (guess - value).abs() / (guess.abs() + abs(value) + 2.0**-23)
         if outside == "penalize":
@@ -157,10 +157,10 @@ def _errors(batch: Batch, row: int, number: Number, vocab: NumericVocab, tau: fl
     guess = value = batch.logits.new_zeros(())
     for j, (position, token) in enumerate(zip(number.positions, number.tokens, strict=True)):
         z = batch.logits[row, position][batch.ids]
-        worths = z.new_tensor([number.worth(j, other) for other in vocab.tokens])
-        soft = ((z / tau).softmax(-1) * worths).sum()
-        guess = guess + worths[int(z.argmax())] + (soft - soft.detach())
-        value = value + number.worth(j, token)
+        amounts = z.new_tensor([number.amount(j, other) for other in vocab.tokens])
+        soft = ((z / tau).softmax(-1) * amounts).sum()
+        guess = guess + amounts[int(z.argmax())] + (soft - soft.detach())
+        value = value + number.amount(j, token)
     eps = 10.0 ** max(number.last - number.leading, -15)
     high, low = torch.maximum(guess, value), torch.minimum(guess, value)
     return (guess - value).abs() / (high + eps), torch.log((high + eps) / (low + eps))
@@ -192,19 +192,19 @@ def number_reference(
     worst = 4 * sum(spectrum)  # |φ| is at most 1, and so is the label's
     batch = Batch(logits, labels, vocab, **shared)
     for row, number in batch.numbers():
-        worths = [[number.worth(j, token) / unit for token in vocab.tokens] for j in range(len(number.tokens))]
+        amounts = [[number.amount(j, token) / unit for token in vocab.tokens] for j in range(len(number.tokens))]
         # Beyond ten leading places, ten more for each further digit.
-        worths[0] = [worth if worth <= 10 else 10 + 10 * math.log10(worth / 10) for worth in worths[0]]
-        label = sum(number.worth(j, token) for j, token in enumerate(number.tokens)) / unit
+        amounts[0] = [amount if amount <= 10 else 10 + 10 * math.log10(amount / 10) for amount in amounts[0]]
+        label = sum(number.amount(j, token) for j, token in enumerate(number.tokens)) / unit
         label = -label if number.negative else label
         ps = [batch.p(row, position) for position in number.positions]
         minus = _minus_probability(batch, row, number, vocab)
         cost = batch.logits.new_zeros(())
         for w, a in zip(omega, spectrum, strict=True):
             real, imaginary = batch.logits.new_ones(()), batch.logits.new_zeros(())
-            for p, worth in zip(ps, worths, strict=True):
-                c = (p * p.new_tensor([math.cos(w * u) for u in worth])).sum()
-                s = (p * p.new_tensor([math.sin(w * u) for u in worth])).sum()
+            for p, amount in zip(ps, amounts, strict=True):
+                c = (p * p.new_tensor([math.cos(w * u) for u in amount])).sum()
+                s = (p * p.new_tensor([math.sin(w * u) for u in amount])).sum()
                 real, imaginary = real * c - imaginary * s, real * s + imaginary * c
             imaginary = imaginary * (1 - 2 * minus)
             cost = cost + a * ((real - math.cos(w * label)).square() + (imaginary - math.sin(w * label)).square())

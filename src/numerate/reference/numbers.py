@@ -1,4 +1,4 @@
-"""The numbers of a label sequence, read from its characters by a plain state machine: the ground truth of NumberSpans.
+"""Numbers of a label sequence, read from its characters by a plain state machine: the ground truth of NumberSpans.
 
 Example:
     >>> texts = {**{str(d): d for d in range(10)}, ".": 10, "-": 11}
@@ -18,13 +18,13 @@ from numerate.marks import CLOSERS, CURRENCIES, DASHES
 from numerate.vocab import NumericToken, NumericVocab
 
 _DASH, _CURRENCY = f"[{re.escape(DASHES)}]", f"[{re.escape(CURRENCIES)}]"
-_ENDED = rf"[\w\ufffd{re.escape(CLOSERS)}]"  # a letter, a digit or a closing bracket: what stands behind it begins no number
+_ENDED = rf"[\w\ufffd{re.escape(CLOSERS)}]"  # a letter, a digit or a closing bracket: no number begins after it
 _NO_SIGN = re.compile(rf"(?:{_ENDED}|{_DASH})(?:\\?{_CURRENCY})?\Z")
 _NO_LEAD = re.compile(rf"(?:{_ENDED}|\.)\Z")
 _PREFIX = re.compile(rf"({_DASH})\\?{_CURRENCY}?\.?\Z")
 _POWER = re.compile(rf"[eE]([+{re.escape(DASHES)}]?)([0-9]+)")
 _BEHIND_POWER = re.compile(rf"[0-9][eE][+{re.escape(DASHES)}]?\Z")
-_ABSENT = "\0"  # stands for a token that is no part of any number, and for what parts documents
+_ABSENT = "\0"  # a token that is not part of any number, or a border between documents
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,10 @@ class Number:
     positions: list[int]
     tokens: list[NumericToken]
     exponents: list[int]  # the place of a token's last digit is 10**exponent
-    fraction: list[bool]  # whether the token stands after the point
+    fraction: list[bool]  # whether the token is after the point
     power: list[bool]  # whether the token is part of a power of ten, where it has the exponent it would have in an integer
-    marks: list[int]  # positions of its point, commas, e and the sign behind it
-    sign_at: int | None  # position of its minus, where that is a token of its own
+    marks: list[int]  # positions of its point, commas, e and the sign after the e
+    sign_at: int | None  # position of its minus, if that is a separate token
     negative: bool
 
     @property
@@ -47,22 +47,22 @@ class Number:
 
     @property
     def last(self) -> int:
-        """Exponent of its last digit, that of a power of ten aside."""
+        """Exponent of its last digit, without those of a power of ten."""
         return self.exponents[self.power.count(False) - 1]
 
     def right(self, j: int) -> int:
-        """How many digits stand to the right of the j-th token, within the number or within its power of ten."""
+        """Return how many digits are to the right of the j-th token, within the number or within its power of ten."""
         return self.exponents[j] - (0 if self.power[j] else self.last)
 
     @property
     def value(self) -> Fraction:
-        """What it is worth, exactly."""
+        """Its exact value."""
         parts = zip(self.tokens, self.exponents, self.power, strict=True)
         size = sum((Fraction(t.value) * Fraction(10) ** e for t, e, power in parts if not power), Fraction(0))
         return -size if self.negative else size
 
-    def worth(self, j: int, token: NumericToken) -> float:
-        """What ``token`` would add in the place of the j-th token, in units of the number's leading place.
+    def amount(self, j: int, token: NumericToken) -> float:
+        """Return what ``token`` would add in the place of the j-th token, in units of the number's leading place.
 
         Before the point it counts by its value: 6 where 45 stands is 6. After it, digits line up on the left: 6 where
         678 stands is 0.6. In a power of ten it adds nothing.
@@ -82,18 +82,17 @@ def numbers_reference(
     thousands: bool = False,
     ignore_index: int = -100,
 ) -> list[Number]:
-    """Read the numbers of one label sequence from left to right, as a person would read its text.
+    """Read the numbers of one label sequence from left to right.
 
-    A number is a run of digits; with ``numbers="values"`` also a sign before it, a point and digits after it, a point
-    and no digits before it, and a power of ten. With ``thousands``, a comma joins where one to three digits stand before
-    it and exactly three after it.
+    A number is a run of digits. With ``numbers="values"`` it may have a sign, a point with digits after it (and none before
+    it), and a power of ten. With ``thousands``, a comma between one to three digits and exactly three digits joins them.
     """
     tokens, pieces = _pieces(labels, vocab, position_ids, ignore_index)
     text = "".join(pieces)
     token_at = [position for position, piece in enumerate(pieces) for _ in piece]
 
     def run(at: int) -> str:
-        """The digits that stand here."""
+        """Return the digits that begin at this character."""
         match = re.compile("[0-9]*").match(text, at)
         assert match is not None
         return match[0]
@@ -156,14 +155,14 @@ _MARKS = frozenset([".", ",", "+", *DASHES, *"eE", *(letter + sign for letter in
 
 
 def _goes_on(text: str) -> bool:
-    """Whether what follows the digits of a power of ten says that it is none."""
+    """Return whether the text after the digits of an apparent power of ten shows that it is not one."""
     return re.match(r"\.[0-9]", text) is not None or _POWER.match(text) is not None
 
 
 def _pieces(
     labels: Sequence[int], vocab: NumericVocab, position_ids: Sequence[int] | None, ignore_index: int
 ) -> tuple[dict[int, NumericToken], list[str]]:
-    """The numeric tokens by position, and the characters of every token: ``x`` for any that ends in a letter or bracket."""
+    """Return the numeric tokens by position, and the text of every token: ``x`` for one that ends in a letter or bracket."""
     by_id = {token.token_id: token for token in vocab.tokens}
     marks = dict(vocab.marks)
     closing = set(vocab.closing_ids)
