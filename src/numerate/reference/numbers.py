@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 from numerate.marks import CLOSERS, CURRENCIES, DASHES
@@ -19,6 +19,7 @@ from numerate.vocab import NumericToken, NumericVocab
 
 _DASH, _CURRENCY = f"[{re.escape(DASHES)}]", f"[{re.escape(CURRENCIES)}]"
 _ENDED = rf"[\w\ufffd{re.escape(CLOSERS)}]"  # a letter, a digit or a closing bracket: no number begins after it
+_DIGITS = re.compile(r"[0-9]+")
 _NO_SIGN = re.compile(rf"(?:{_ENDED}|{_DASH})(?:\\?{_CURRENCY})?\Z")
 _NO_LEAD = re.compile(rf"(?:{_ENDED}|\.)\Z")
 _PREFIX = re.compile(rf"({_DASH})\\?{_CURRENCY}?\.?\Z")
@@ -90,65 +91,98 @@ def numbers_reference(
     tokens, pieces = _pieces(labels, vocab, position_ids, ignore_index)
     text = "".join(pieces)
     token_at = [position for position, piece in enumerate(pieces) for _ in piece]
-
-    def run(at: int) -> str:
-        """Return the digits that begin at this character."""
-        match = re.compile("[0-9]*").match(text, at)
-        assert match is not None
-        return match[0]
-
-    found: list[Number] = []
-    at = 0
-    while at < len(text):
-        if not run(at):
-            at += 1
+    results: list[Number] = []
+    start = 0
+    while start < len(text):
+        if not _digits(text, start):
+            start += 1
             continue
-        start, before = at, text[:at]
-        whole, part, power, marks = run(at), "", "", []  # type: str, str, str, list[int]
-        shift, negative, sign = 0, False, None
-        at += len(whole)
+        numeral = _Numeral(start, _digits(text, start))
         if numbers == "values":
-            leads = before.endswith(".") and _NO_LEAD.search(before[:-1]) is None
-            if sign := _PREFIX.search(before):
-                negative = (leads or not before.endswith(".")) and _NO_SIGN.search(before[: sign.start()]) is None
-            if leads:
-                part, whole, marks = whole, "", [start - 1]
-            group = whole
-            while thousands and not leads and len(group) <= 3 and text[at : at + 1] == "," and len(run(at + 1)) == 3:
-                group = run(at + 1)
-                whole, marks, at = whole + group, [*marks, at], at + 4
-            if not leads and text[at : at + 1] == "." and run(at + 1):
-                part, marks, at = run(at + 1), [*marks, at], at + 1 + len(run(at + 1))
-            raised = _POWER.match(text, at)
-            last_run = at - len(part or group)
-            if (
-                raised
-                and len(raised[2]) <= 3
-                and not _BEHIND_POWER.search(text[:last_run])
-                and not _goes_on(text[raised.end() :])
-            ):
-                power, marks, at = raised[2], [*marks, *range(at, raised.start(2))], raised.end()
-                shift = -int(power) if raised[1] and raised[1] != "+" else int(power)
-        places = [*range(len(whole) - 1, -len(part) - 1, -1), *range(len(power) - 1, -1, -1)]
-        digits = [position for position in range(start, at) if text[position].isdigit() and position not in marks]
-        ends = [k for k, position in enumerate(digits) if token_at[position] != token_at[min(position + 1, len(text) - 1)]]
-        ends = sorted({*ends, len(digits) - 1})
-        in_power = [k >= len(whole + part) for k in ends]
-        positions = [token_at[digits[k]] for k in ends]
-        sign_at = token_at[sign.start()] if negative and sign else None
-        found.append(
-            Number(
-                positions=positions,
-                tokens=[tokens[position] for position in positions],
-                exponents=[places[k] + (0 if raised else shift) for k, raised in zip(ends, in_power, strict=True)],
-                fraction=[len(whole) <= k < len(whole + part) for k in ends],
-                power=in_power,
-                marks=sorted({token_at[k] for k in marks if pieces[token_at[k]].strip(" \0") in _MARKS}),
-                sign_at=sign_at if sign_at is not None and pieces[sign_at].strip(" \0") in DASHES else None,
-                negative=negative,
-            )
-        )
-    return found
+            _read_sign_and_point(numeral, text, thousands)
+            _read_power(numeral, text)
+        results.append(_number(numeral, text, tokens, pieces, token_at))
+        start = numeral.end
+    return results
+
+
+@dataclass
+class _Numeral:
+    """A number as it is read from the text; positions are those of characters."""
+
+    start: int  # of its first digit
+    whole: str  # digits before the point
+    part: str = ""  # digits after it
+    power: str = ""  # digits of its power of ten
+    shift: int = 0  # the power of ten
+    negative: bool = False
+    sign: int | None = None
+    end: int = field(init=False)
+    marks: list[int] = field(default_factory=list)  # point, commas, e and the sign after the e
+
+    def __post_init__(self) -> None:
+        self.end = self.start + len(self.whole)
+
+
+def _digits(text: str, start: int) -> str:
+    """Return the run of digits that begins at this character."""
+    run = _DIGITS.match(text, start)
+    return run[0] if run else ""
+
+
+def _read_sign_and_point(numeral: _Numeral, text: str, thousands: bool) -> None:
+    """Read the sign and the leading point before the digits, the groups of thousands and the point after them."""
+    before = text[: numeral.start]
+    leads = before.endswith(".") and _NO_LEAD.search(before[:-1]) is None
+    if sign := _PREFIX.search(before):
+        numeral.sign = sign.start()
+        numeral.negative = (leads or not before.endswith(".")) and _NO_SIGN.search(before[: sign.start()]) is None
+    if leads:
+        numeral.part, numeral.whole, numeral.marks = numeral.whole, "", [numeral.start - 1]
+        return
+    group = numeral.whole
+    while (
+        thousands and len(group) <= 3 and text[numeral.end : numeral.end + 1] == "," and len(_digits(text, numeral.end + 1)) == 3
+    ):
+        group = _digits(text, numeral.end + 1)
+        numeral.marks.append(numeral.end)
+        numeral.whole, numeral.end = numeral.whole + group, numeral.end + 4
+    if text[numeral.end : numeral.end + 1] == "." and (part := _digits(text, numeral.end + 1)):
+        numeral.marks.append(numeral.end)
+        numeral.part, numeral.end = part, numeral.end + 1 + len(part)
+
+
+def _read_power(numeral: _Numeral, text: str) -> None:
+    """Read a power of ten, of three digits at most, after the digits."""
+    raised = _POWER.match(text, numeral.end)
+    last_run = text[: numeral.end].rstrip("0123456789")
+    if not raised or len(raised[2]) > 3 or _BEHIND_POWER.search(last_run) or _goes_on(text[raised.end() :]):
+        return
+    numeral.power, numeral.shift = raised[2], -int(raised[2]) if raised[1] and raised[1] != "+" else int(raised[2])
+    numeral.marks += range(numeral.end, raised.start(2))
+    numeral.end = raised.end()
+
+
+def _number(numeral: _Numeral, text: str, tokens: dict[int, NumericToken], pieces: list[str], token_at: list[int]) -> Number:
+    """Return the number of a numeral, by the tokens that spell it."""
+    whole, part, power = len(numeral.whole), len(numeral.part), len(numeral.power)
+    places = [*range(whole - 1, -part - 1, -1), *range(power - 1, -1, -1)]
+    digits = [k for k in range(numeral.start, numeral.end) if text[k].isdigit() and k not in numeral.marks]
+    ends = [j for j, k in enumerate(digits) if token_at[k] != token_at[min(k + 1, len(text) - 1)]]
+    ends = sorted({*ends, len(digits) - 1})  # the last digit of each token
+    in_power = [j >= whole + part for j in ends]
+    positions = [token_at[digits[j]] for j in ends]
+    sign_at = token_at[numeral.sign] if numeral.negative and numeral.sign is not None else None
+    return Number(
+        positions=positions,
+        tokens=[tokens[position] for position in positions],
+        exponents=[places[j] + (0 if raised else numeral.shift) for j, raised in zip(ends, in_power, strict=True)],
+        fraction=[whole <= j < whole + part for j in ends],
+        power=in_power,
+        marks=sorted({token_at[k] for k in numeral.marks if pieces[token_at[k]].strip(" \0") in _MARKS}),
+        sign_at=sign_at if sign_at is not None and pieces[sign_at].strip(" \0") in DASHES else None,
+        negative=numeral.negative,
+    )
 
 
 _MARKS = frozenset([".", ",", "+", *DASHES, *"eE", *(letter + sign for letter in "eE" for sign in f"+{DASHES}")])
