@@ -7,15 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_losses import NAMES, grad_of, refused
 
 import numerate as nm
-from conftest import BATCHES, TOLERANCE, VOCABS, random_logits
+from conftest import BATCHES, TOLERANCE, VOCABS, grad_of, random_logits, refused
 
 VOCAB, LABELS = VOCABS["marks"], BATCHES["marks"]
 LOGITS = random_logits(LABELS, VOCAB, torch.float32)
 HIDDEN, HEAD = torch.randn(*LABELS.shape, 4), torch.randn(VOCAB.vocab_size, 4)
-every_loss = pytest.mark.parametrize("name", NAMES)
+every_loss = pytest.mark.parametrize("name", nm.LOSSES)
 
 EXTREME: list[Any] = [0, -1, 1, 1e-320, 1e-200, 1e-30, 1e30, 1e200, float("nan"), float("inf"), "x", None, [], [1.0], np.ones(2)]
 
@@ -33,7 +32,7 @@ def test_every_setting_works_or_is_refused(name: str) -> None:
                     bad.append((setting, value, str(error)))
                 continue
             logits = LOGITS.double().requires_grad_()
-            cost = loss(logits, LABELS)
+            cost = loss(logits, torch.where(LABELS == -100, loss.ignore_index, LABELS))
             if not bool(cost.isfinite() & grad_of(cost, logits).isfinite().all()):
                 bad.append((setting, value, f"cost {float(cost.detach())}"))
     assert not bad

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 import torch
-from test_losses import NAMES, NUMBER_LEVEL, grad_of, relative
+from test_losses import NAMES, NUMBER_LEVEL
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import numerate as nm
-from conftest import BATCHES, VOCABS, random_logits
+from conftest import BATCHES, VOCABS, grad_of, random_logits, relative
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning"),  # torch's own

@@ -15,13 +15,27 @@ import torch
 from torch import Tensor
 
 import numerate as nm
-from conftest import BATCHES, DIGITS, MARKS, TEXTS, TOLERANCE, VOCABS, certain, encode, encode_batch, random_logits
+from conftest import (
+    BATCHES,
+    DIGITS,
+    MARKS,
+    TEXTS,
+    TOLERANCE,
+    VOCABS,
+    certain,
+    encode,
+    encode_batch,
+    grad_of,
+    random_logits,
+    refused,
+    relative,
+)
 from numerate.losses.rows import rest_of_rows
 from numerate.reference import REFERENCES, ReferenceCost
 
 NAMES = list(nm.LOSSES)
 REDUCTIONS = ["mean", "sum", "none"]
-NUMBER_LEVEL = ["ntil", "ntl_number", "number"]
+NUMBER_LEVEL = [name for name, loss in nm.LOSSES.items() if loss.level == "number"]
 every_loss = pytest.mark.parametrize("name", NAMES)
 outsides = pytest.mark.parametrize("outside", ["ignore", "penalize"])
 
@@ -81,11 +95,6 @@ def every_setting() -> list[Any]:
     return cases
 
 
-def grad_of(value: Tensor, logits: Tensor) -> Tensor:
-    (grad,) = torch.autograd.grad(value, logits, retain_graph=True)
-    return grad
-
-
 def upstream(shape: torch.Size) -> Tensor:
     """A gradient from above for reduction="none"."""
     return torch.linspace(0.5, 1.5, shape.numel(), dtype=torch.float64).reshape(shape)
@@ -96,11 +105,6 @@ def reduced(cost: ReferenceCost, reduction: str) -> Tensor:
     if reduction == "none":
         return (cost.per_position * upstream(cost.per_position.shape)).sum()
     return cost.mean if reduction == "mean" else cost.sum
-
-
-def relative(error: Tensor, truth: Tensor) -> float:
-    """Largest error by the largest entry of the truth."""
-    return float(error.detach().double().abs().max() / truth.detach().double().abs().max())
 
 
 @cache
@@ -749,13 +753,6 @@ def test_the_rest_of_long_rows(dtype: torch.dtype) -> None:
 
 
 # Bad input: an error names the argument, its value, what was expected, and the way out
-
-
-def refused(error: type[Exception] | tuple[type[Exception], ...], parts: list[str], call: Any) -> None:
-    with pytest.raises(error) as caught:
-        call()
-    for part in parts:
-        assert part in str(caught.value), f"{part!r} is missing from {caught.value}"
 
 
 @pytest.mark.parametrize(
