@@ -40,13 +40,7 @@ def check_settings(owner: str, settings: Mapping[str, Any], known: Iterable[str]
 
 
 def check_number(
-    name: str,
-    value: Any,
-    *,
-    above: float | None = None,
-    least: float | None = None,
-    most: float | None = None,
-    hint: str = "",
+    name: str, value: Any, *, above: float | None = None, least: float | None = None, most: float | None = None, hint: str = ""
 ) -> float:
     """Return ``value`` as a float; raise unless it is finite, ``> above`` or ``>= least``, and ``<= most``.
 

@@ -143,11 +143,11 @@ class NumericLoss(nn.Module):
     @classmethod
     def settings(cls) -> dict[str, Any]:
         """Return the names of all settings with their defaults: those of the class, then those it shares."""
+        inits = [vars(base)["__init__"] for base in cls.__mro__ if issubclass(base, NumericLoss) and "__init__" in vars(base)]
         known: dict[str, Any] = {}
-        for base in cls.__mro__[: cls.__mro__.index(NumericLoss) + 1]:
-            for parameter in inspect.signature(vars(base)["__init__"]).parameters.values() if "__init__" in vars(base) else ():
-                if parameter.name not in ("self", "vocab") and parameter.kind is not parameter.VAR_KEYWORD:
-                    known.setdefault(parameter.name, parameter.default)
+        for parameter in (parameter for init in inits for parameter in inspect.signature(init).parameters.values()):
+            if parameter.name not in ("self", "vocab") and parameter.kind is not parameter.VAR_KEYWORD:
+                known.setdefault(parameter.name, parameter.default)
         return known
 
     @classmethod
@@ -195,12 +195,7 @@ class NumericLoss(nn.Module):
         return total if reduction == "sum" else divide(total, self.num_units(targets))
 
     def count(
-        self,
-        labels: Tensor,
-        *,
-        position_weights: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        shift: bool = False,
+        self, labels: Tensor, *, position_weights: Tensor | None = None, position_ids: Tensor | None = None, shift: bool = False
     ) -> Tensor:
         """Return what ``"mean"`` divides by: the numeric positions, or the numbers for a number-level loss. A 0-d tensor.
 
@@ -257,20 +252,15 @@ class NumericLoss(nn.Module):
     def _read_numbers(self, labels: Tensor, position_ids: Tensor | None, compact: bool) -> tuple[Tensor | None, NumberSpans]:
         """Return the rows that the loss reads, None for all of them, and the numbers that they belong to, ``[P]`` each."""
         part_table, *tables = self._tables(labels.device)
-        options = {
-            "position_ids": position_ids,
-            "numbers": self.numbers,
-            "thousands": self.thousands,
-            "ignore_index": self.ignore_index,
-        }
+        options: dict[str, Any] = {"numbers": self.numbers, "thousands": self.thousands, "ignore_index": self.ignore_index}
         rows: Tensor | None = None
         read: Tensor | None = None
         if compact:
-            rows, spans = find_numbers_among(labels, part_table, *tables, **options)  # type: ignore[arg-type]
+            rows, spans = find_numbers_among(labels, part_table, *tables, position_ids=position_ids, **options)
             read = self.reads_rows(spans).flatten().nonzero()[:, 0]
             rows = rows[read]
         else:
-            spans = find_numbers(labels, *tables, **options)  # type: ignore[arg-type]
+            spans = find_numbers(labels, *tables, position_ids=position_ids, **options)
         # By fields: torch 2.11 does not trace vars() of a frozen dataclass.
         return rows, NumberSpans(**{f.name: take(getattr(spans, f.name).flatten(), read) for f in fields(spans)})
 

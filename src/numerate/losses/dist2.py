@@ -3,8 +3,8 @@
     KL(q ‖ p),    q_i ∝ exp(-(v_i - y)² / τ)
 
 Chung et al.: Teaching Metric Distance to Discrete Autoregressive Language Models, ICLR 2026, arXiv:2503.02379. The
-published code takes p over the numeric tokens (``outside="ignore"``, the default here), τ = 2 or 4, and weighs the
-tokens of a number n, n-1, .., 1 (``places="linear"``); the paper has τ = 1.
+published code takes p over the numeric tokens (``outside="ignore"``, the default here), τ = 2 or 4, and the weights
+n, n-1, .., 1 for the tokens of a number (``places="linear"``); the paper has τ = 1.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class GaussianCELoss(SoftTargetLoss):
     Example:
         >>> import torch
         >>> vocab = NumericVocab.from_texts({str(d): d for d in range(10)}, vocab_size=10)
-        >>> GaussianCELoss(vocab)(torch.zeros(1, 10), torch.tensor([5]))  # log 10, whatever the target
+        >>> GaussianCELoss(vocab)(torch.zeros(1, 10), torch.tensor([5]))  # log 10 for any target
         tensor(2.3026)
     """
 

@@ -38,7 +38,7 @@ def distances(values: Tensor) -> Tensor:
 def squashed(distance: Tensor, squash: float | None) -> Tensor:
     """Rescale distances so that the smallest above zero becomes 1 and the largest ``squash``; zero stays zero. None: do not.
 
-    The published SMMD and ``ntloss`` code do this so that one σ suits ten digits and a thousand tokens alike. ``squash`` must
+    The published SMMD and ``ntloss`` code do this so that one σ suits both ten digits and a thousand tokens. ``squash`` must
     be > 1, as in ``ntloss``; the published SMMD code takes a factor <= 1 as off.
     """
     if squash is None:

@@ -82,7 +82,7 @@ class NTLLoss(NumericLoss):
         numbers: what a number is, for ``kind="number"`` and for ``places``: ``"values"`` (point, multi-digit tokens) or
             ``"runs"`` of digits. None: ``"values"``; ``"runs"`` for ``variant="released"``.
         variant: ``"paper"``: the paper's formula on every numeric token. ``"released"``: what ``ntloss`` computes: tokens
-            without a leading space, and ``reweigh=True``; ``kind="number"`` looks at mass outside at the first digit alone.
+            without a leading space, and ``reweigh=True``; ``kind="number"`` charges the mass outside at the first digit only.
         digit_level: keep only the ten digits. None: True for ``variant="released"``.
         **shared: ``outside``, ``places``, ``place_sigma``, ``thousands``, ``ignore_index``; see
             :class:`~numerate.losses.base.NumericLoss`.
@@ -97,7 +97,6 @@ class NTLLoss(NumericLoss):
 
     name = "ntl_was"
     kind: ClassVar[NTLKind] = "was"
-    token_values: Tensor
 
     def __new__(cls, vocab: Any = None, kind: Any = None, *args: Any, **settings: Any) -> Self:
         """Choose the class by ``kind``."""
@@ -124,20 +123,21 @@ class NTLLoss(NumericLoss):
         check_choice("variant", variant, choices(Variant))
         check_choice("digit_level", digit_level, (None, True, False))
         check_choice("reweigh", reweigh, (None, True, False))
+        released = variant == "released"
         outside = shared.get("outside")
         if reweigh is not None and outside is not None and (outside == "penalize") != reweigh:
             raise ValueError(
                 f"reweigh={reweigh!r} contradicts outside={outside!r}: expected one of them; they name the same thing."
             )
-        if outside is None and (reweigh or (reweigh is None and variant == "released")):
+        if outside is None and (released if reweigh is None else reweigh):
             shared["outside"] = "penalize"
-        if variant == "released":
+        if released:
             vocab = released_tokens(check_vocab(vocab))
-        if digit_level or (digit_level is None and variant == "released"):
+        if released if digit_level is None else digit_level:
             vocab = check_vocab(vocab).restrict(digits_only=True)
         super().__init__(vocab, **shared)
         self.variant: Variant = variant
-        self.numbers: Numbers = numbers if numbers is not None else "runs" if variant == "released" else "values"
+        self.numbers: Numbers = numbers if numbers is not None else "runs" if released else "values"
         check_choice("numbers", self.numbers, choices(Numbers))
         if squash is not None and self.kind != "was":
             raise ValueError(f"squash={squash!r} has no meaning for kind={self.kind!r}: expected kind='was', or no squash.")

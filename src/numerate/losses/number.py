@@ -12,7 +12,7 @@ X = Σ_j w_j v_j is a sum of independent parts, and its characteristic function 
 
 By Bochner's theorem that is the squared MMD between X and Y under the kernel Σ_k a_k cos(ω_k (x - y)): SMMD's kernel
 matching, at NTIL's level. With β = 1 the kernel is the energy distance's -|x - y| between the finest and the coarsest
-frequency, so a certain prediction costs what it is off by, in units of the leading place: 1 for 300 where 200 stands.
+frequency, so a certain prediction costs what it is off by, in units of the leading place: 1 for 300 if the label is 200.
 As a kernel score it is proper: no distribution scores better on average than the true one. It is strictly proper if the
 numeric tokens have fewer distinct values than twice the frequencies.
 
@@ -20,8 +20,8 @@ numeric tokens have fewer distinct values than twice the frequencies.
   number of 300 digits is as safe as one of three.
 - *Sign.* Where a label begins, the model can predict a minus or a digit. With s the probability of minus against
   that of a digit, the number is -X with probability s: φ becomes (1 - s) φ + s φ*.
-- *Point.* Before the point a token of another width counts by its value; after it, digits line up on the left: 6 where
-  678 stands is 0.6.
+- *Point.* Before the point a token of another width counts by its value; after it, digits line up on the left: 6 in
+  place of 678 is 0.6.
 - *Length.* Where a first token is longer than the label's, the number gets longer. Beyond ten leading places its value
   grows by ten for each further digit instead of tenfold: such an error is one of magnitude.
 

@@ -91,7 +91,7 @@ def mean_amount(p: Tensor, amounts: Tensor, spans: NumberSpans) -> Tensor:
 def token_scale(spans: NumberSpans, width: Tensor) -> Tensor:
     """Factor ``[P]``, float64, that turns :func:`token_amounts` into units of the number's leading place.
 
-    Before the point a token counts by its value: ``6`` where ``45`` stands is 6. After it, digits line up on the left:
-    ``6`` where ``678`` stands is 0.6, that is 600 of its thousandths. ``width [P]`` is that of the label's token.
+    Before the point a token counts by its value: ``6`` in place of ``45`` is 6. After it, digits line up on the left:
+    ``6`` in place of ``678`` is 0.6, that is 600 of its thousandths. ``width [P]`` is that of the label's token.
     """
     return spans.relative_place * torch.where(spans.is_fraction, torch.pow(10.0, width.double()), 1.0)

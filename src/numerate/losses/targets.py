@@ -131,7 +131,7 @@ class NumberTargets(Targets):
         """Return the weight of each row ``[P]`` within its number, by the digits to its right."""
         right = (self.spans.exponent - self.spans.last).double()  # [P]
         if places == "exponential":
-            # Bounded at 15 places, or a number of 400 digits would weigh 10^31; the published code has no bound.
+            # Bounded at 15 places, or a number of 400 digits would have a weight of 10^31; the published code has no bound.
             return (1 + sigma) ** (right.clamp_max(EXACT_DIGITS) if numbers == "values" else right)
         # Linear: n, n-1, .., 1 over the digits; each token has the weight of its last digit, and the mean over a number is 1.
         raw = self.blank(right + 1)

@@ -34,7 +34,7 @@ def ntl_reference(
     """NTL: Σ_i p_i |v_i - y|, or a difference between ŷ = Σ_i p_i v_i and y, or for whole numbers |Ŷ - Y| / (|Ŷ| + |Y| + ε).
 
     ``variant="released"``: the ten digits (``digit_level=False``: all tokens without a leading space), mass outside charged, and
-    runs of digits, as ``ntloss`` does. It looks at mass outside at a number's first digit alone, and not at all of them.
+    runs of digits, as in ``ntloss``. Mass outside is that at a number's first digit, and not the mean over all digits.
     """
     released = variant == "released"
     if released:

@@ -65,8 +65,8 @@ class Number:
     def amount(self, j: int, token: NumericToken) -> float:
         """Return what ``token`` would add in the place of the j-th token, in units of the number's leading place.
 
-        Before the point it counts by its value: 6 where 45 stands is 6. After it, digits line up on the left: 6 where
-        678 stands is 0.6. In a power of ten it adds nothing.
+        Before the point it counts by its value: 6 in place of 45 is 6. After it, digits line up on the left: 6 in place
+        of 678 is 0.6. In a power of ten it adds nothing.
         """
         if self.power[j]:
             return 0.0
