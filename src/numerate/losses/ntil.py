@@ -174,10 +174,8 @@ class NTILLoss(NumberLevelLoss):
         """True with a written-out gradient, no noise, and no means over sequences."""
         return self.outside == "ignore" and self.noise == 0 and self.average == "number"
 
-    def value_and_grad(self, z: Tensor, rest: Tensor | None, targets: Targets) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Write out the gradient, unless mass outside the numeric tokens is charged."""
-        if self.outside == "penalize" or not isinstance(targets, NumberTargets):
-            return super().value_and_grad(z, rest, targets)
+    def number_gradient(self, z: Tensor, targets: NumberTargets) -> tuple[Tensor, Tensor]:
+        """See :meth:`NumberLevelLoss.number_gradient`."""
         spans = targets.spans
         z = targets.blank(z)
         emd_share, whole_share = self._shares(targets)
@@ -189,7 +187,7 @@ class NTILLoss(NumberLevelLoss):
         slope = targets.per_row(whole_slope(*numbers, self.alpha, self.beta)) * whole_share * scale / self.tau
         dz = by_mean(p, distance, emd, emd_share.to(z.dtype))
         dz += by_mean(soft, self.matrix("amounts", z.dtype)[spans.is_fraction.long()], mean, slope.to(z.dtype))
-        return (emd_share * emd + whole).sum().to(z.dtype), dz, None
+        return (emd_share * emd + whole).sum().to(z.dtype), dz
 
     def _shares(self, targets: NumberTargets) -> tuple[Tensor, Tensor]:
         """Return the factors of each row's EMD, and of the error of its number, in the total: ``[P]`` each, float64."""

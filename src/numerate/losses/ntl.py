@@ -29,7 +29,7 @@ from numerate.losses.emd import emd_loss, wide_range_advice
 from numerate.losses.kernels import distances, squashed
 from numerate.losses.number_level import NumberLevelLoss, mean_amount, token_amounts, token_scale
 from numerate.losses.rows import by_mean
-from numerate.losses.targets import NumberTargets, Targets
+from numerate.losses.targets import NumberTargets
 from numerate.spans import Numbers
 from numerate.vocab import NumericVocab
 
@@ -238,10 +238,8 @@ class NTLNumberLoss(NTLLoss, NumberLevelLoss):
         """True with a written-out gradient."""
         return self.outside == "ignore"
 
-    def value_and_grad(self, z: Tensor, rest: Tensor | None, targets: Targets) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Write out the gradient, unless mass outside the numeric tokens is charged."""
-        if self.outside == "penalize" or not isinstance(targets, NumberTargets):
-            return super().value_and_grad(z, rest, targets)
+    def number_gradient(self, z: Tensor, targets: NumberTargets) -> tuple[Tensor, Tensor]:
+        """See :meth:`NumberLevelLoss.number_gradient`."""
         z = targets.blank(z)
         p, mean, scale = self._digits(z, targets)
         numbers = self._predicted(mean * scale, targets)
@@ -250,7 +248,7 @@ class NTLNumberLoss(NTLLoss, NumberLevelLoss):
             cost, slope = cost * weights, slope * weights
         slope = (targets.per_row(slope) * scale).to(z.dtype)
         dz = by_mean(p, self.matrix("amounts", z.dtype)[targets.spans.is_fraction.long()], mean, slope)
-        return cost.sum().to(z.dtype), dz, None
+        return cost.sum().to(z.dtype), dz
 
     def _digits(self, z: Tensor, targets: NumberTargets) -> tuple[Tensor, Tensor, Tensor]:
         """Return the softmax ``[P, N]``, each token's mean amount ``[P]``, and its scale ``[P]``."""

@@ -42,7 +42,7 @@ from numerate.checks import check_number
 from numerate.losses.base import Fit, SharedSettings
 from numerate.losses.number_level import NumberLevelLoss
 from numerate.losses.rows import by_mean
-from numerate.losses.targets import NumberTargets, Targets
+from numerate.losses.targets import NumberTargets
 from numerate.spans import put_by
 from numerate.vocab import NumericVocab
 
@@ -167,10 +167,8 @@ class NumberLoss(NumberLevelLoss):
         """True with a written-out gradient."""
         return self.outside == "ignore"
 
-    def value_and_grad(self, z: Tensor, rest: Tensor | None, targets: Targets) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Write out the gradient, unless mass outside the numeric tokens is charged."""
-        if self.outside == "penalize" or not isinstance(targets, NumberTargets):
-            return super().value_and_grad(z, rest, targets)
+    def number_gradient(self, z: Tensor, targets: NumberTargets) -> tuple[Tensor, Tensor]:
+        """See :meth:`NumberLevelLoss.number_gradient`."""
         spans, waves = targets.spans, self.matrix("waves", z.dtype)
         z = self.blank_unread(z, targets)
         p, column, token_phi = self._token_phi(z, targets)
@@ -199,7 +197,7 @@ class NumberLoss(NumberLevelLoss):
             by_sign = by_mean(chances, is_minus.to(z.dtype), (chances * is_minus).sum(-1), slope)
             by_sign[:, : p.shape[1]] += dz
             dz = by_sign
-        return cost.sum(), dz, None
+        return cost.sum(), dz
 
     @staticmethod
     def _product(token_phi: Tensor, targets: NumberTargets) -> Tensor:

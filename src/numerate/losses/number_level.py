@@ -62,6 +62,15 @@ class NumberLevelLoss(NumericLoss):
         """See :meth:`number_rows`."""
         return self.number_rows(z, rest, NumberTargets.of(targets))
 
+    def number_gradient(self, z: Tensor, targets: NumberTargets) -> tuple[Tensor, Tensor] | None:
+        """Return the total cost and its gradient by ``z [P, N]``, written out for ``outside="ignore"``. None: use autograd."""
+        return None
+
+    def value_and_grad(self, z: Tensor, rest: Tensor | None, targets: Targets) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Use :meth:`number_gradient`, unless mass outside the numeric tokens is charged."""
+        written = None if self.outside == "penalize" else self.number_gradient(z, NumberTargets.of(targets))
+        return super().value_and_grad(z, rest, targets) if written is None else (*written, None)
+
     def unit_rows(self, targets: Targets) -> Tensor | None:
         """Mask of the first digit of each number."""
         return NumberTargets.of(targets).spans.is_start
