@@ -54,7 +54,7 @@ def plot_loss(vocab: NumericVocab, path: str | Path, loss: str = "smmd") -> Path
     distinct = _distinct(vocab)
     title = f"{vocab.size:,} numeric tokens, values {vocab.values[0].item():,.10g} to {vocab.values[-1].item():,.10g}"
     if loss == "smmd":
-        forms = {"published": SMMDLoss(vocab), "repaired": SMMDLoss(vocab, form="repaired")}
+        forms = {"published": SMMDLoss(vocab), "repaired": SMMDLoss(vocab, variant="repaired")}
         figure = Figure(figsize=(10, 8.6))
         left, right, below = figure.subplot_mosaic([["left", "right"], ["below", "below"]], height_ratios=[1.25, 1]).values()
         for axes, (form, smmd) in zip((left, right), forms.items(), strict=True):

@@ -276,7 +276,7 @@ def _hyperbola(error: Fraction, half: Fraction) -> float:
     return float(half / (half + error))
 
 
-def _setting(name: str, value: Any, **bounds: float) -> Fraction:
+def _setting(name: str, value: Any, **bounds: Any) -> Fraction:
     _refuse_column(name, value)
     return Fraction(check_number(name, value, **bounds))
 

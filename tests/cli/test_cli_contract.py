@@ -286,7 +286,7 @@ SETTINGS: dict[str, Any] = {
     "decimal=,": {"task_settings": {"decimal": ","}},
     'task_settings={"columns": ["a"], "target": "t"}': {"task_settings": {"columns": ["a"], "target": "t"}},
     "loss_settings.sigma=2": {"loss_settings": {"sigma": 2}},
-    "loss_settings.form=repaired": {"loss_settings": {"form": "repaired"}},
+    "loss_settings.variant=repaired": {"loss_settings": {"variant": "repaired"}},
     'loss_settings={"sigma": [1, 2]}': {"loss_settings": {"sigma": [1, 2]}},
     "unknown=a=b": {"unknown": "a=b"},
 }

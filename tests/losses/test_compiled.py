@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 import torch
-from test_losses import NAMES, NUMBER_LEVEL, grad_of, relative
+from test_losses import NAMES, NUMBER_LEVEL
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import numerate as nm
-from conftest import BATCHES, VOCABS, random_logits
+from conftest import BATCHES, VOCABS, grad_of, random_logits, relative
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning"),  # torch's own
@@ -31,7 +31,7 @@ def every_case() -> list[Any]:
         for other in kinds if name in NUMBER_LEVEL else places:
             for outside in ("ignore", "penalize"):
                 cases.append((name, {"outside": outside, **other}))
-    cases += [("smmd", {"form": "repaired"}), ("ntil", {"average": "sequence"}), ("ntl_was", {"squash": 5.0})]
+    cases += [("smmd", {"variant": "repaired"}), ("ntil", {"average": "sequence"}), ("ntl_was", {"squash": 5.0})]
     return [pytest.param(name, settings, id="-".join([name, *map(str, settings.values())])) for name, settings in cases]
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from test_losses import NAMES, NUMBER_LEVEL, grad_of, relative
+from test_losses import NAMES, NUMBER_LEVEL
 from torch import Tensor
 
 import numerate as nm
-from conftest import MARKS, TOLERANCE, VOCABS, encode_batch
+from conftest import MARKS, TOLERANCE, VOCABS, encode_batch, grad_of, relative
 from numerate.losses.soft_target import SoftTargetLoss
 
 VOCAB = VOCABS["marks"]

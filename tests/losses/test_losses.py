@@ -15,14 +15,27 @@ import torch
 from torch import Tensor
 
 import numerate as nm
-from conftest import BATCHES, DIGITS, MARKS, TEXTS, TOLERANCE, VOCABS, certain, encode, encode_batch, random_logits
+from conftest import (
+    BATCHES,
+    DIGITS,
+    MARKS,
+    TEXTS,
+    TOLERANCE,
+    VOCABS,
+    certain,
+    encode,
+    encode_batch,
+    grad_of,
+    random_logits,
+    refused,
+    relative,
+)
 from numerate.losses.rows import rest_of_rows
-from numerate.reference import REFERENCES, Cost
+from numerate.reference import REFERENCES, ReferenceCost
 
 NAMES = list(nm.LOSSES)
 REDUCTIONS = ["mean", "sum", "none"]
-NUMBER_LEVEL = ["ntil", "ntl_number", "number"]
-SHARED = {"self", "vocab", "outside", "places", "place_sigma", "thousands"}
+NUMBER_LEVEL = [name for name, loss in nm.LOSSES.items() if loss.level == "number"]
 every_loss = pytest.mark.parametrize("name", NAMES)
 outsides = pytest.mark.parametrize("outside", ["ignore", "penalize"])
 
@@ -34,12 +47,12 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"alpha": 0.7},
         {"terms": "mmd", "outside": "penalize"},
         {"terms": "smooth"},
-        {"gram": "laplacian"},
-        {"gram": "energy"},
+        {"kernel": "laplacian"},
+        {"kernel": "energy"},
         {"squash": None},
         {"squash": 3.0},
-        {"form": "repaired"},
-        {"form": "repaired", "outside": "penalize", "places": "linear"},
+        {"variant": "repaired"},
+        {"variant": "repaired", "outside": "penalize", "places": "linear"},
         {"ablation": "random", "seed": 7},
         {"ablation": "shuffled"},
     ],
@@ -52,7 +65,11 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"average": "sequence"},
         {"average": "sequence", "numbers": "runs", "outside": "penalize"},
     ],
-    "ntl_was": [{"squash": 5.0}, {"reweigh": True}, {"numbers": "runs", "places": "exponential"}],
+    "ntl_was": [
+        {"squash": 5.0},
+        {"reweigh": True},
+        {"numbers": "runs", "places": "exponential"},
+    ],
     "ntl_mse": [{"numbers": "runs", "places": "linear"}],
     "ntl_number": [{"numbers": "runs"}, {"numbers": "runs", "reweigh": True}],
     "gaussian_ce": [{"sigma": 2.5}],
@@ -78,30 +95,20 @@ def every_setting() -> list[Any]:
     return cases
 
 
-def grad_of(value: Tensor, logits: Tensor) -> Tensor:
-    (grad,) = torch.autograd.grad(value, logits, retain_graph=True)
-    return grad
-
-
 def upstream(shape: torch.Size) -> Tensor:
     """A gradient from above for reduction="none"."""
     return torch.linspace(0.5, 1.5, shape.numel(), dtype=torch.float64).reshape(shape)
 
 
-def reduced(cost: Cost, reduction: str) -> Tensor:
+def reduced(cost: ReferenceCost, reduction: str) -> Tensor:
     """The reference's answer as one scalar; with reduction="none" weighed by :func:`upstream`."""
     if reduction == "none":
-        return (cost.at * upstream(cost.at.shape)).sum()
+        return (cost.per_position * upstream(cost.per_position.shape)).sum()
     return cost.mean if reduction == "mean" else cost.sum
 
 
-def relative(error: Tensor, truth: Tensor) -> float:
-    """Largest error by the largest entry of the truth."""
-    return float(error.detach().double().abs().max() / truth.detach().double().abs().max())
-
-
 @cache
-def reference_of(name: str, vocab: str, logits_dtype: torch.dtype, dtype: torch.dtype) -> tuple[Tensor, Cost]:
+def reference_of(name: str, vocab: str, logits_dtype: torch.dtype, dtype: torch.dtype) -> tuple[Tensor, ReferenceCost]:
     """The reference at the logits that a loss of ``logits_dtype`` sees, with arithmetic in ``dtype``."""
     labels = BATCHES[vocab]
     logits = random_logits(labels, VOCABS[vocab], logits_dtype).to(dtype).requires_grad_()
@@ -114,10 +121,10 @@ def reference_of(name: str, vocab: str, logits_dtype: torch.dtype, dtype: torch.
 def test_reference_and_loss_have_the_same_names_and_settings() -> None:
     assert list(REFERENCES) == NAMES
     for name, reference in REFERENCES.items():
-        ours = inspect.signature(nm.LOSSES[name].__init__).parameters
         theirs = inspect.signature(reference).parameters
-        for setting in set(ours) - SHARED - {"kind"}:
-            assert theirs[setting].default == ours[setting].default, (name, setting)
+        for setting, default in nm.LOSSES[name].settings().items():
+            if setting not in nm.NumericLoss.settings() and setting != "kind":
+                assert theirs[setting].default == default, (name, setting)
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
@@ -135,7 +142,7 @@ def test_equals_its_reference(name: str, dtype: torch.dtype, reduction: str) -> 
     assert value.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
     if reduction == "none":
         assert value.shape == labels.shape
-        assert relative(value - truth.at, truth.at) <= tolerance.value
+        assert relative(value - truth.per_position, truth.per_position) <= tolerance.value
         value = (value * upstream(labels.shape)).sum()
 
     true_value, rough_value = reduced(truth, reduction), reduced(naive, reduction)
@@ -156,8 +163,8 @@ def test_every_setting_equals_its_reference(name: str, settings: dict[str, Any],
     loss = nm.LOSSES[name](VOCABS[vocab], **settings)
     truth = REFERENCES[name](logits, labels, VOCABS[vocab], **settings)
     costs = loss(logits, labels, reduction="none")
-    torch.testing.assert_close(costs, truth.at, rtol=1e-9, atol=1e-12)
-    assert float(loss.count(labels)) == truth.count
+    torch.testing.assert_close(costs, truth.per_position, rtol=1e-9, atol=1e-12)
+    assert float(loss.count(labels)) == truth.num_units
     true_grad = grad_of(truth.mean, logits)
     assert relative(grad_of(loss(logits, labels), logits) - true_grad, true_grad) <= TOLERANCE[torch.float64].grad
 
@@ -166,8 +173,8 @@ def test_own_gram_equals_its_reference() -> None:
     vocab, labels = VOCABS["digits"], BATCHES["digits"]
     features = torch.randn(10, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     logits = random_logits(labels, vocab)
-    truth = REFERENCES["smmd"](logits, labels, vocab, gram=features @ features.T).mean
-    torch.testing.assert_close(nm.SMMDLoss(vocab, gram=features @ features.T)(logits, labels), truth)
+    truth = REFERENCES["smmd"](logits, labels, vocab, kernel=features @ features.T).mean
+    torch.testing.assert_close(nm.SMMDLoss(vocab, kernel=features @ features.T)(logits, labels), truth)
 
 
 @pytest.mark.parametrize("vocab", ["marks", "chunks"])
@@ -213,8 +220,8 @@ def test_weights_and_position_ids_equal_the_reference(name: str, outside: str) -
     loss = nm.LOSSES[name](vocab, **settings)
     truth = REFERENCES[name](logits, labels, vocab, **settings, **given)
     torch.testing.assert_close(loss(logits, labels, **given), truth.mean, rtol=1e-9, atol=0)
-    torch.testing.assert_close(loss(logits, labels, reduction="none", **given), truth.at, rtol=1e-9, atol=1e-12)
-    torch.testing.assert_close(float(loss.count(labels, **given)), truth.count)
+    torch.testing.assert_close(loss(logits, labels, reduction="none", **given), truth.per_position, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(float(loss.count(labels, **given)), truth.num_units)
 
 
 @pytest.mark.parametrize("settings", [{}, {"outside": "penalize"}], ids=str)
@@ -282,6 +289,33 @@ def test_ntil_gradient_is_that_of_the_softmax_at_tau() -> None:
     torch.testing.assert_close(grad_of(value, logits), slope * derivative)
 
 
+# Raw labels of a causal model
+
+
+@pytest.mark.parametrize("given", [(), ("position_weights",), ("position_ids",), ("position_weights", "position_ids")], ids=str)
+@every_loss
+def test_shift_equals_the_aligned_call(name: str, given: tuple[str, ...]) -> None:
+    """``shift=True`` takes labels, weights and position ids of the input tokens; the first one is nowhere predicted."""
+    vocab, labels = VOCABS["marks"], encode_batch(["-12.55 7", "3712.5", "3.456 80"], MARKS)
+    positions = torch.tensor([[0, 1, 2, 0, 1, 2, 3, 0], [0, 1, 2, 3, 4, 5, 0, 1], [3, 4, 5, 6, 7, 8, 0, 1]])
+    weights = torch.rand(labels.shape, generator=torch.Generator().manual_seed(1))
+    raw = {key: value for key, value in (("position_weights", weights), ("position_ids", positions)) if key in given}
+    aligned = {key: value[:, 1:] for key, value in raw.items()}
+    logits, loss = random_logits(labels, vocab).requires_grad_(), nm.LOSSES[name](vocab)
+    value, expected = loss(logits, labels, shift=True, **raw), loss(logits[:, :-1], labels[:, 1:], **aligned)
+    torch.testing.assert_close(value, expected, rtol=1e-12, atol=0)
+    torch.testing.assert_close(grad_of(value, logits), grad_of(expected, logits), rtol=1e-12, atol=0)
+    torch.testing.assert_close(loss.count(labels, shift=True, **raw), loss.count(labels[:, 1:], **aligned), rtol=0, atol=0)
+    costs = loss(logits, labels, shift=True, reduction="none", **raw)
+    torch.testing.assert_close(costs[:, :-1], loss(logits[:, :-1], labels[:, 1:], reduction="none", **aligned))
+    assert not costs[:, -1].any()
+    assert not torch.equal(value, loss(logits, labels, **raw))
+    with pytest.raises(TypeError, match="position_weights is a list.*torch.as_tensor"):
+        loss(logits, labels, shift=True, position_weights=weights.tolist())
+    with pytest.raises(ValueError, match="shift='yes'.*expected one of False, True"):
+        loss(logits, labels, shift="yes")
+
+
 # Values that are known
 
 
@@ -315,7 +349,7 @@ def test_one_score_under_four_names() -> None:
     logits = random_logits(labels, vocab)
     crps = nm.CRPSLoss(vocab)(logits, labels)
     torch.testing.assert_close(nm.SquaredEMDLoss(vocab)(logits, labels), crps)
-    energy = nm.SMMDLoss(vocab, gram="energy", terms="mmd", squash=None)(logits, labels)
+    energy = nm.SMMDLoss(vocab, kernel="energy", terms="mmd", squash=None)(logits, labels)
     torch.testing.assert_close(energy * 9 / 2, crps)
     torch.testing.assert_close(nm.EMDLoss(vocab)(logits, labels), nm.NTLLoss(vocab, kind="was")(logits, labels))
 
@@ -649,7 +683,7 @@ def test_absent_labels_are_minus_one_hundred_unless_said(name: str) -> None:
     logits = random_logits(labels, vocab)
     assert int(loss.count(labels)) == 2
     assert bool(loss(logits, labels, reduction="none")[0, 0] != 0)
-    assert int(nm.NumericObjective(loss).counts(labels)[0]) == 3
+    assert int(nm.NumericObjective(loss).count(labels)[0]) == 3
 
 
 @every_loss
@@ -719,13 +753,6 @@ def test_the_rest_of_long_rows(dtype: torch.dtype) -> None:
 
 
 # Bad input: an error names the argument, its value, what was expected, and the way out
-
-
-def refused(error: type[Exception] | tuple[type[Exception], ...], parts: list[str], call: Any) -> None:
-    with pytest.raises(error) as caught:
-        call()
-    for part in parts:
-        assert part in str(caught.value), f"{part!r} is missing from {caught.value}"
 
 
 @pytest.mark.parametrize(
@@ -859,19 +886,24 @@ def test_bad_settings(name: str) -> None:
         ("smmd", {"terms": "mdd"}, ValueError, ["terms='mdd'", "'smmd', 'mmd', 'smooth'", "Did you mean 'mmd'?"]),
         (
             "smmd",
-            {"gram": "gausian"},
+            {"kernel": "gausian"},
             ValueError,
-            ["gram='gausian'", "'gaussian', 'laplacian', 'energy'", "Did you mean 'gaussian'?"],
+            ["kernel='gausian'", "'gaussian', 'laplacian', 'energy'", "Did you mean 'gaussian'?"],
         ),
-        ("smmd", {"form": "fixed"}, ValueError, ["form='fixed'", "'published', 'repaired'"]),
+        ("smmd", {"variant": "fixed"}, ValueError, ["variant='fixed'", "'paper', 'released', 'repaired'"]),
+        ("ntil", {"variant": "repaired"}, ValueError, ["variant='repaired'", "'paper', 'released'"]),
+        ("ntl_was", {"variant": "ntloss"}, ValueError, ["variant='ntloss'", "'paper', 'released'"]),
         ("smmd", {"ablation": "none"}, ValueError, ["ablation='none'", "None, 'random', 'shuffled'"]),
-        ("smmd", {"squash": 0.5}, ValueError, ["squash=0.5", "expected", "> 1"]),
+        *(
+            (name, {"squash": squash}, ValueError, [f"squash={squash}", "expected", "> 1", "None turns it off"])
+            for name in ("smmd", "emd", "ntl_was")
+            for squash in (1, 1.0, 0.5, 0)
+        ),
         ("smmd", {"squash": "none"}, ValueError, ["squash='none'", "expected", "'auto'"]),
-        ("smmd", {"gram": torch.eye(4)}, ValueError, ["gram", "(4, 4)", "[10, 10]"]),
-        ("smmd", {"gram": torch.eye(10).roll(1, 0)}, ValueError, ["gram", "not symmetric", "expected", "(K + K.T) / 2"]),
-        ("smmd", {"gram": -torch.eye(10)}, ValueError, ["gram", "not positive semi-definite", "-1", "expected"]),
-        ("smmd", {"gram": torch.full((10, 10), torch.nan)}, ValueError, ["gram", "NaN", "expected"]),
-        ("emd", {"squash": 0.5}, ValueError, ["squash=0.5", "expected", "> 1"]),
+        ("smmd", {"kernel": torch.eye(4)}, ValueError, ["kernel", "(4, 4)", "[10, 10]"]),
+        ("smmd", {"kernel": torch.eye(10).roll(1, 0)}, ValueError, ["kernel", "not symmetric", "expected", "(K + K.T) / 2"]),
+        ("smmd", {"kernel": -torch.eye(10)}, ValueError, ["kernel", "not positive semi-definite", "-1", "expected"]),
+        ("smmd", {"kernel": torch.full((10, 10), torch.nan)}, ValueError, ["kernel", "NaN", "expected"]),
         ("emd", {"sigma": 2.0}, TypeError, ["sigma=2.0", "EMDLoss", "squash"]),
         ("ntil", {"tau": 0}, ValueError, ["tau=0", "expected", ">= 1e-30"]),
         ("ntil", {"sigma": -1}, ValueError, ["sigma=-1", "expected", "> -1"]),
@@ -884,6 +916,10 @@ def test_bad_settings(name: str) -> None:
             ValueError,
             ["kind='wass'", "'was', 'mse', 'mae', 'huber', 'number'", "Did you mean 'was'?"],
         ),
+        ("ntl_mse", {"kind": "mae"}, ValueError, ["kind='mae'", "NTLMSELoss", "expected", "NTLLoss(vocab, kind='mae')"]),
+        ("ntl_number", {"kind": "was"}, ValueError, ["kind='was'", "NTLNumberLoss", "expected", "NTLLoss(vocab, kind='was')"]),
+        ("ntl_number", {"digit_level": "yes"}, ValueError, ["digit_level='yes'", "expected", "True, False"]),
+        ("smmd", {"max_value": "all"}, TypeError, ["max_value='all'", "expected"]),
         ("ntl_mse", {"squash": 9.0}, ValueError, ["squash=9.0", "kind='mse'", "expected"]),
         ("ntl_was", {"reweigh": True, "outside": "ignore"}, ValueError, ["reweigh=True", "outside='ignore'", "expected"]),
         ("ntl_number", {"numbers": "all"}, ValueError, ["numbers='all'", "'values', 'runs'"]),
@@ -904,6 +940,15 @@ def test_bad_setting(name: str, settings: dict[str, Any], error: type[Exception]
 def test_ntil_refuses_values_below_zero() -> None:
     vocab = nm.NumericVocab.from_values({1: -1.0, 2: 0.0}, vocab_size=3)
     refused(ValueError, ["vocab", "below 0", "expected"], lambda: nm.NTILLoss(vocab))
+
+
+def test_the_name_of_ntl_follows_its_kind() -> None:
+    for kind in ("was", "mse", "mae", "huber", "number"):
+        loss = nm.NTLLoss(VOCABS["marks"], kind=kind)
+        assert loss.name == f"ntl_{kind}" == nm.NTLLoss(VOCABS["marks"], kind).name
+        assert type(loss) is nm.LOSSES[loss.name] is type(loss)(VOCABS["marks"], kind=kind).__class__
+        assert loss.level == ("number" if kind == "number" else "token")
+        assert copy.deepcopy(loss).name == loss.name
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 import numerate as nm
-from numerate.reference import REFERENCES, Cost
+from numerate.reference import REFERENCES, ReferenceCost
 
 DATA = json.loads((Path(__file__).parents[1] / "data" / "reference_values.json").read_text())
 MULTI = DATA["multi"]
@@ -49,7 +49,7 @@ def settings(case: dict[str, Any]) -> dict[str, Any]:
         assert args.pop("tau_mode", "fixed") == "fixed"
         read: dict[str, tuple[str, Callable[[Any], Any]]] = {
             "loss_mode": ("terms", str),
-            "kernel_type": ("gram", {"laplace": "laplacian", "gaussian": "gaussian"}.__getitem__),
+            "kernel_type": ("kernel", {"laplace": "laplacian", "gaussian": "gaussian"}.__getitem__),
             "sigmas": ("sigma", tuple),
             "squash_factor": ("squash", lambda factor: factor if factor > 1 else None),
             "tau_fixed": ("alpha", float),
@@ -79,14 +79,11 @@ def released(case: dict[str, Any], vocab: nm.NumericVocab, **more: Any) -> nm.Nu
     return build(vocab, **{**settings(case), **more})
 
 
-def published_reference(case: dict[str, Any], vocab: nm.NumericVocab) -> Callable[[Tensor, Tensor], Cost]:
-    """The plain formula with the published defaults, which ``released`` fills in by itself."""
-    name, defaults = {
-        "smmd": ("smmd", {"squash": 9.0}),
-        "ntil": ("ntil", {"numbers": "runs", "average": "sequence"}),
-        "ntl": ("ntl_was", {"numbers": "runs", "mass_at_start": True}),
-    }[case["family"]]
-    return partial(REFERENCES[name], vocab=vocab, **{**defaults, **settings(case)})
+def published_reference(case: dict[str, Any], vocab: nm.NumericVocab) -> Callable[[Tensor, Tensor], ReferenceCost]:
+    """The reference of the released variant; without noise, which no reference has."""
+    name = "ntl_was" if case["family"] == "ntl" else case["family"]
+    still = {"noise": 0} if name == "ntil" else {}
+    return partial(REFERENCES[name], vocab=vocab, variant="released", **still, **settings(case))
 
 
 def close(found: Tensor | float, published: Any) -> None:
@@ -176,6 +173,45 @@ def test_released_defaults() -> None:
     assert nm.NTILLoss.released(vocab, average="number").average == "number"
     assert nm.NTLLoss.released(vocab).outside == "penalize"
     assert nm.NTLLoss.released(vocab, reweigh=False).outside == "ignore"
+
+
+OVERRIDES: dict[str, list[dict[str, Any]]] = {
+    "smmd": [
+        {"sigma": 1.0},
+        {"squash": None},
+        {"max_value": 7},
+        {"terms": "smooth", "ablation": "random"},
+        {"outside": "penalize"},
+    ],
+    "ntil": [{"noise": 0}, {"average": "number"}, {"numbers": "values", "alpha": 1.0}, {"outside": "penalize"}],
+    **{
+        name: [{"reweigh": False}, {"outside": "ignore"}, {"digit_level": False}] for name in nm.LOSSES if name.startswith("ntl_")
+    },
+}
+
+
+@pytest.mark.parametrize("name", [name for name, loss in nm.LOSSES.items() if hasattr(loss, "released")])
+def test_the_variant_is_a_setting(name: str) -> None:
+    """``loss_settings: {variant: released}`` of a config gives what ``released`` gives, and explicit settings override it."""
+    texts = {**{str(d): d for d in range(10)}, "05": 10, " 5": 11, "12": 12, "1000": 13, "x": 14, "y": 15}
+    vocab = nm.NumericVocab.from_texts(texts, vocab_size=16)
+    labels = torch.tensor([[14, 1, 2, 15, 7], [12, 5, 14, 10, 13], [11, 3, 14, 15, 14]])
+    values = []
+    for overrides in [{}, *OVERRIDES[name]]:
+        results = []
+        for loss in (nm.LOSSES[name].released(vocab, **overrides), nm.LOSSES[name](vocab, variant="released", **overrides)):
+            torch.manual_seed(0)  # of NTIL's noise
+            logits = torch.randn(3, 5, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_()
+            value = loss(logits, labels)
+            results.append((value, *torch.autograd.grad(value, logits), loss.count(labels)))
+        assert all(torch.equal(*pair) for pair in zip(*results, strict=True))
+        values.append(results[0][:2])
+        still = overrides | ({"noise": 0} if name == "ntil" else {})  # a reference has no noise
+        truth = REFERENCES[name](logits, labels, vocab, variant="released", **still).mean
+        torch.testing.assert_close(nm.LOSSES[name].released(vocab, **still)(logits, labels), truth, rtol=1e-9, atol=0)
+    # Every override has an effect, on value or gradient.
+    assert not any(torch.equal(value, values[0][0]) and torch.equal(grad, values[0][1]) for value, grad in values[1:])
+    assert not torch.equal(values[0][1], torch.autograd.grad(nm.LOSSES[name](vocab)(logits, labels), logits)[0])
 
 
 def test_noise_is_small_and_random() -> None:

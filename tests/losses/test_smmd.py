@@ -1,10 +1,11 @@
-"""SMMD's known weaknesses stay in the published form, and the repaired form has none of them."""
+"""SMMD has the paper's known weaknesses; ``variant="repaired"`` has none of them."""
 
 import pytest
 import torch
 
 from numerate import NumericVocab, SMMDLoss
 from numerate.losses.kernels import distances, gram_matrix, squashed
+from numerate.reference import emd_reference, smmd_reference
 
 DIGITS = NumericVocab.from_texts({str(i): i for i in range(10)}, vocab_size=10)
 THOUSAND = NumericVocab.from_texts({str(i): i for i in range(1000)}, vocab_size=1000)
@@ -26,7 +27,7 @@ def test_published_costs_of_digits() -> None:
 def test_published_form_is_not_monotone_and_the_repaired_one_is() -> None:
     assert bool((certain_costs(SMMDLoss(DIGITS), 0).diff() < 0).any())
     for vocab, labels in ((DIGITS, range(10)), (THOUSAND, (0, 1, 250, 998, 999))):
-        loss = SMMDLoss(vocab, form="repaired")
+        loss = SMMDLoss(vocab, variant="repaired")
         for label in labels:
             costs = certain_costs(loss, label)
             assert bool((costs[label:].diff() >= 0).all())
@@ -34,7 +35,7 @@ def test_published_form_is_not_monotone_and_the_repaired_one_is() -> None:
 
 
 def test_published_form_is_flat_near_the_target_and_the_repaired_one_is_not() -> None:
-    published, repaired = (certain_costs(SMMDLoss(THOUSAND, form=form), 500) for form in ("published", "repaired"))
+    published, repaired = (certain_costs(SMMDLoss(THOUSAND, variant=variant), 500) for variant in ("paper", "repaired"))
     assert published[510] / published[501] < 1.03
     assert repaired[510] / repaired[501] > 1.5
     assert repaired[510] / repaired[505] > 1.04
@@ -46,11 +47,10 @@ def test_without_squash_a_thousand_tokens_have_no_far_field() -> None:
     assert (costs[520:900].max() - costs[520:900].min()).item() < 1e-3
 
 
-def test_squash_of_none_zero_and_one_is_none():
-    plain = SMMDLoss(THOUSAND, squash=None).gram
-    assert all(torch.equal(SMMDLoss(THOUSAND, squash=off).gram, plain) for off in (0, 1, 1.0))
-    with pytest.raises(ValueError, match="squash=0.5"):
-        SMMDLoss(THOUSAND, squash=0.5)
+def test_the_reference_refuses_a_squash_of_one_as_well() -> None:
+    for reference in (smmd_reference, emd_reference):
+        with pytest.raises(ValueError, match="squash=1 .*expected a number > 1; None turns it off"):
+            reference(torch.zeros(1, 10), torch.tensor([3]), DIGITS, squash=1)
 
 
 def test_terms_add_up() -> None:
@@ -69,21 +69,21 @@ def test_energy_gram_gives_the_crps() -> None:
         torch.randn(6, 10, dtype=torch.float64, generator=torch.Generator().manual_seed(0)),
         torch.arange(6),
     )
-    energy = SMMDLoss(DIGITS, gram="energy", terms="mmd")(logits, labels)
+    energy = SMMDLoss(DIGITS, kernel="energy", terms="mmd")(logits, labels)
     assert torch.allclose(energy, 2 * CRPSLoss(DIGITS)(logits, labels) / 9)
 
 
-@pytest.mark.parametrize("gram", ["gaussian", "laplacian", "energy"])
+@pytest.mark.parametrize("kernel", ["gaussian", "laplacian", "energy"])
 @pytest.mark.parametrize("vocab", [DIGITS, THOUSAND], ids=["digits", "thousand"])
-def test_grams_are_positive_semi_definite(gram: str, vocab: NumericVocab) -> None:
+def test_grams_are_positive_semi_definite(kernel: str, vocab: NumericVocab) -> None:
     plain = distances(vocab.values)
     for distance in (plain, squashed(plain, 9.0)):
-        assert torch.linalg.eigvalsh(gram_matrix(distance, gram, 2.0))[0] > -1e-9
+        assert torch.linalg.eigvalsh(gram_matrix(distance, kernel, 2.0))[0] > -1e-9
 
 
 def test_a_gram_of_ones_own() -> None:
     features = torch.randn(10, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    own = SMMDLoss(DIGITS, gram=features @ features.T, terms="mmd")
+    own = SMMDLoss(DIGITS, kernel=features @ features.T, terms="mmd")
     logits, label = torch.randn(1, 10, dtype=torch.float64), torch.tensor([3])
     residual = logits.softmax(-1)[0] - torch.eye(10, dtype=torch.float64)[3]
     assert torch.allclose(own(logits, label), (features.T @ residual).square().sum())

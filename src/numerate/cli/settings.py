@@ -2,8 +2,8 @@
 
 steps=200                            a number, a text, true or false, null
 columns=area,rooms                   several texts; columns='["a, b","c"]' where one holds a comma
-loss_settings.form=repaired          an entry of a mapping
-loss_settings='{"form":"repaired"}'  a mapping
+loss_settings.variant=repaired       an entry of a mapping
+loss_settings='{"sigma":2}'          a mapping
 columns=area                         in train and compare: short for task_settings.columns
 """
 

@@ -77,7 +77,7 @@ PRESETS: dict[str, dict[str, Any]] = {
             _variant("mmd", "smmd", terms="mmd"),
             _variant("smooth", "smmd", terms="smooth"),
             _variant("both", "smmd"),
-            _variant("repaired", "smmd", form="repaired"),
+            _variant("repaired", "smmd", variant="repaired"),
         ],
     },
     "smmd-gram": DEMO
@@ -88,7 +88,7 @@ PRESETS: dict[str, dict[str, Any]] = {
             _variant("value distance", "smmd"),
             _variant("random", "smmd", ablation="random"),
             _variant("shuffled", "smmd", ablation="shuffled"),
-            _variant("laplacian", "smmd", gram="laplacian"),
+            _variant("laplacian", "smmd", kernel="laplacian"),
             *_variants("smmd", "sigma", [0.5, 1.0, 4.0]),
             _variant("smmd three sigmas", "smmd", sigma=[1.0, 2.0, 4.0]),
         ],

@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from numerate.checks import check_choice, check_count, check_labels, check_logits, check_number, choices
 from numerate.losses.base import NumericLoss
 from numerate.losses.rows import (
-    Targets,
     check_range,
     chunk_rows,
     divide,
@@ -33,6 +32,7 @@ from numerate.losses.rows import (
     take,
     wide,
 )
+from numerate.losses.targets import Targets
 
 Normalize = Literal["numeric", "tokens"]
 Scale = Literal["fixed", "match_ce"]

@@ -25,7 +25,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from numerate.losses.rows import Targets, check_range, divide, refuse_second_derivative, take, wide
+from numerate.losses.rows import check_range, divide, refuse_second_derivative, take, wide
+from numerate.losses.targets import Targets
 from numerate.objective import rows_torch
 from numerate.objective.device import SideStream, add_mm_, mm_wide
 from numerate.objective.head import Head

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from numerate.losses.base import NumericLoss
-from numerate.losses.rows import Targets
+from numerate.losses.targets import Targets
 
 MOST = 16  # recordings kept for a loss
 LARGEST = 1 << 23  # numeric logits of a recording

@@ -1,4 +1,4 @@
-"""The numbers of a label sequence, read from its characters by a plain state machine: the ground truth of NumberSpans.
+"""Numbers of a label sequence, read from its characters by a plain state machine: the ground truth of NumberSpans.
 
 Example:
     >>> texts = {**{str(d): d for d in range(10)}, ".": 10, "-": 11}
@@ -11,20 +11,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 from numerate.marks import CLOSERS, CURRENCIES, DASHES
 from numerate.vocab import NumericToken, NumericVocab
 
 _DASH, _CURRENCY = f"[{re.escape(DASHES)}]", f"[{re.escape(CURRENCIES)}]"
-_ENDED = rf"[\w\ufffd{re.escape(CLOSERS)}]"  # a letter, a digit or a closing bracket: what stands behind it begins no number
+_ENDED = rf"[\w\ufffd{re.escape(CLOSERS)}]"  # a letter, a digit or a closing bracket: no number begins after it
+_DIGITS = re.compile(r"[0-9]+")
 _NO_SIGN = re.compile(rf"(?:{_ENDED}|{_DASH})(?:\\?{_CURRENCY})?\Z")
 _NO_LEAD = re.compile(rf"(?:{_ENDED}|\.)\Z")
 _PREFIX = re.compile(rf"({_DASH})\\?{_CURRENCY}?\.?\Z")
 _POWER = re.compile(rf"[eE]([+{re.escape(DASHES)}]?)([0-9]+)")
 _BEHIND_POWER = re.compile(rf"[0-9][eE][+{re.escape(DASHES)}]?\Z")
-_ABSENT = "\0"  # stands for a token that is no part of any number, and for what parts documents
+_ABSENT = "\0"  # a token that is not part of any number, or a border between documents
 
 
 @dataclass(frozen=True)
@@ -34,10 +35,10 @@ class Number:
     positions: list[int]
     tokens: list[NumericToken]
     exponents: list[int]  # the place of a token's last digit is 10**exponent
-    fraction: list[bool]  # whether the token stands after the point
+    fraction: list[bool]  # whether the token is after the point
     power: list[bool]  # whether the token is part of a power of ten, where it has the exponent it would have in an integer
-    marks: list[int]  # positions of its point, commas, e and the sign behind it
-    sign_at: int | None  # position of its minus, where that is a token of its own
+    marks: list[int]  # positions of its point, commas, e and the sign after the e
+    sign_at: int | None  # position of its minus, if that is a separate token
     negative: bool
 
     @property
@@ -47,25 +48,25 @@ class Number:
 
     @property
     def last(self) -> int:
-        """Exponent of its last digit, that of a power of ten aside."""
+        """Exponent of its last digit, without those of a power of ten."""
         return self.exponents[self.power.count(False) - 1]
 
     def right(self, j: int) -> int:
-        """How many digits stand to the right of the j-th token, within the number or within its power of ten."""
+        """Return how many digits are to the right of the j-th token, within the number or within its power of ten."""
         return self.exponents[j] - (0 if self.power[j] else self.last)
 
     @property
     def value(self) -> Fraction:
-        """What it is worth, exactly."""
+        """Its exact value."""
         parts = zip(self.tokens, self.exponents, self.power, strict=True)
         size = sum((Fraction(t.value) * Fraction(10) ** e for t, e, power in parts if not power), Fraction(0))
         return -size if self.negative else size
 
-    def worth(self, j: int, token: NumericToken) -> float:
-        """What ``token`` would add in the place of the j-th token, in units of the number's leading place.
+    def amount(self, j: int, token: NumericToken) -> float:
+        """Return what ``token`` would add in the place of the j-th token, in units of the number's leading place.
 
-        Before the point it counts by its value: 6 where 45 stands is 6. After it, digits line up on the left: 6 where
-        678 stands is 0.6. In a power of ten it adds nothing.
+        Before the point it counts by its value: 6 in place of 45 is 6. After it, digits line up on the left: 6 in place
+        of 678 is 0.6. In a power of ten it adds nothing.
         """
         if self.power[j]:
             return 0.0
@@ -82,88 +83,120 @@ def numbers_reference(
     thousands: bool = False,
     ignore_index: int = -100,
 ) -> list[Number]:
-    """Read the numbers of one label sequence from left to right, as a person would read its text.
+    """Read the numbers of one label sequence from left to right.
 
-    A number is a run of digits; with ``numbers="values"`` also a sign before it, a point and digits after it, a point
-    and no digits before it, and a power of ten. With ``thousands``, a comma joins where one to three digits stand before
-    it and exactly three after it.
+    A number is a run of digits. With ``numbers="values"`` it may have a sign, a point with digits after it (and none before
+    it), and a power of ten. With ``thousands``, a comma between one to three digits and exactly three digits joins them.
     """
     tokens, pieces = _pieces(labels, vocab, position_ids, ignore_index)
     text = "".join(pieces)
     token_at = [position for position, piece in enumerate(pieces) for _ in piece]
-
-    def run(at: int) -> str:
-        """The digits that stand here."""
-        match = re.compile("[0-9]*").match(text, at)
-        assert match is not None
-        return match[0]
-
-    found: list[Number] = []
-    at = 0
-    while at < len(text):
-        if not run(at):
-            at += 1
+    results: list[Number] = []
+    start = 0
+    while start < len(text):
+        if not _digits(text, start):
+            start += 1
             continue
-        start, before = at, text[:at]
-        whole, part, power, marks = run(at), "", "", []  # type: str, str, str, list[int]
-        shift, negative, sign = 0, False, None
-        at += len(whole)
+        numeral = _Numeral(start, _digits(text, start))
         if numbers == "values":
-            leads = before.endswith(".") and _NO_LEAD.search(before[:-1]) is None
-            if sign := _PREFIX.search(before):
-                negative = (leads or not before.endswith(".")) and _NO_SIGN.search(before[: sign.start()]) is None
-            if leads:
-                part, whole, marks = whole, "", [start - 1]
-            group = whole
-            while thousands and not leads and len(group) <= 3 and text[at : at + 1] == "," and len(run(at + 1)) == 3:
-                group = run(at + 1)
-                whole, marks, at = whole + group, [*marks, at], at + 4
-            if not leads and text[at : at + 1] == "." and run(at + 1):
-                part, marks, at = run(at + 1), [*marks, at], at + 1 + len(run(at + 1))
-            raised = _POWER.match(text, at)
-            last_run = at - len(part or group)
-            if (
-                raised
-                and len(raised[2]) <= 3
-                and not _BEHIND_POWER.search(text[:last_run])
-                and not _goes_on(text[raised.end() :])
-            ):
-                power, marks, at = raised[2], [*marks, *range(at, raised.start(2))], raised.end()
-                shift = -int(power) if raised[1] and raised[1] != "+" else int(power)
-        places = [*range(len(whole) - 1, -len(part) - 1, -1), *range(len(power) - 1, -1, -1)]
-        digits = [position for position in range(start, at) if text[position].isdigit() and position not in marks]
-        ends = [k for k, position in enumerate(digits) if token_at[position] != token_at[min(position + 1, len(text) - 1)]]
-        ends = sorted({*ends, len(digits) - 1})
-        in_power = [k >= len(whole + part) for k in ends]
-        positions = [token_at[digits[k]] for k in ends]
-        sign_at = token_at[sign.start()] if negative and sign else None
-        found.append(
-            Number(
-                positions=positions,
-                tokens=[tokens[position] for position in positions],
-                exponents=[places[k] + (0 if raised else shift) for k, raised in zip(ends, in_power, strict=True)],
-                fraction=[len(whole) <= k < len(whole + part) for k in ends],
-                power=in_power,
-                marks=sorted({token_at[k] for k in marks if pieces[token_at[k]].strip(" \0") in _MARKS}),
-                sign_at=sign_at if sign_at is not None and pieces[sign_at].strip(" \0") in DASHES else None,
-                negative=negative,
-            )
-        )
-    return found
+            _read_sign_and_point(numeral, text, thousands)
+            _read_power(numeral, text)
+        results.append(_number(numeral, text, tokens, pieces, token_at))
+        start = numeral.end
+    return results
+
+
+@dataclass
+class _Numeral:
+    """A number as it is read from the text; positions are those of characters."""
+
+    start: int  # of its first digit
+    whole: str  # digits before the point
+    part: str = ""  # digits after it
+    power: str = ""  # digits of its power of ten
+    shift: int = 0  # the power of ten
+    negative: bool = False
+    sign: int | None = None
+    end: int = field(init=False)
+    marks: list[int] = field(default_factory=list)  # point, commas, e and the sign after the e
+
+    def __post_init__(self) -> None:
+        self.end = self.start + len(self.whole)
+
+
+def _digits(text: str, start: int) -> str:
+    """Return the run of digits that begins at this character."""
+    run = _DIGITS.match(text, start)
+    return run[0] if run else ""
+
+
+def _read_sign_and_point(numeral: _Numeral, text: str, thousands: bool) -> None:
+    """Read the sign and the leading point before the digits, the groups of thousands and the point after them."""
+    before = text[: numeral.start]
+    leads = before.endswith(".") and _NO_LEAD.search(before[:-1]) is None
+    if sign := _PREFIX.search(before):
+        numeral.sign = sign.start()
+        numeral.negative = (leads or not before.endswith(".")) and _NO_SIGN.search(before[: sign.start()]) is None
+    if leads:
+        numeral.part, numeral.whole, numeral.marks = numeral.whole, "", [numeral.start - 1]
+        return
+    group = numeral.whole
+    while (
+        thousands and len(group) <= 3 and text[numeral.end : numeral.end + 1] == "," and len(_digits(text, numeral.end + 1)) == 3
+    ):
+        group = _digits(text, numeral.end + 1)
+        numeral.marks.append(numeral.end)
+        numeral.whole, numeral.end = numeral.whole + group, numeral.end + 4
+    if text[numeral.end : numeral.end + 1] == "." and (part := _digits(text, numeral.end + 1)):
+        numeral.marks.append(numeral.end)
+        numeral.part, numeral.end = part, numeral.end + 1 + len(part)
+
+
+def _read_power(numeral: _Numeral, text: str) -> None:
+    """Read a power of ten, of three digits at most, after the digits."""
+    raised = _POWER.match(text, numeral.end)
+    last_run = text[: numeral.end].rstrip("0123456789")
+    if not raised or len(raised[2]) > 3 or _BEHIND_POWER.search(last_run) or _goes_on(text[raised.end() :]):
+        return
+    numeral.power, numeral.shift = raised[2], -int(raised[2]) if raised[1] and raised[1] != "+" else int(raised[2])
+    numeral.marks += range(numeral.end, raised.start(2))
+    numeral.end = raised.end()
+
+
+def _number(numeral: _Numeral, text: str, tokens: dict[int, NumericToken], pieces: list[str], token_at: list[int]) -> Number:
+    """Return the number of a numeral, by the tokens that spell it."""
+    whole, part, power = len(numeral.whole), len(numeral.part), len(numeral.power)
+    places = [*range(whole - 1, -part - 1, -1), *range(power - 1, -1, -1)]
+    digits = [k for k in range(numeral.start, numeral.end) if text[k].isdigit() and k not in numeral.marks]
+    ends = [j for j, k in enumerate(digits) if token_at[k] != token_at[min(k + 1, len(text) - 1)]]
+    ends = sorted({*ends, len(digits) - 1})  # the last digit of each token
+    in_power = [j >= whole + part for j in ends]
+    positions = [token_at[digits[j]] for j in ends]
+    sign_at = token_at[numeral.sign] if numeral.negative and numeral.sign is not None else None
+    return Number(
+        positions=positions,
+        tokens=[tokens[position] for position in positions],
+        exponents=[places[j] + (0 if raised else numeral.shift) for j, raised in zip(ends, in_power, strict=True)],
+        fraction=[whole <= j < whole + part for j in ends],
+        power=in_power,
+        marks=sorted({token_at[k] for k in numeral.marks if pieces[token_at[k]].strip(" \0") in _MARKS}),
+        sign_at=sign_at if sign_at is not None and pieces[sign_at].strip(" \0") in DASHES else None,
+        negative=numeral.negative,
+    )
 
 
 _MARKS = frozenset([".", ",", "+", *DASHES, *"eE", *(letter + sign for letter in "eE" for sign in f"+{DASHES}")])
 
 
 def _goes_on(text: str) -> bool:
-    """Whether what follows the digits of a power of ten says that it is none."""
+    """Return whether the text after the digits of an apparent power of ten shows that it is not one."""
     return re.match(r"\.[0-9]", text) is not None or _POWER.match(text) is not None
 
 
 def _pieces(
     labels: Sequence[int], vocab: NumericVocab, position_ids: Sequence[int] | None, ignore_index: int
 ) -> tuple[dict[int, NumericToken], list[str]]:
-    """The numeric tokens by position, and the characters of every token: ``x`` for any that ends in a letter or bracket."""
+    """Return the numeric tokens by position, and the text of every token: ``x`` for one that ends in a letter or bracket."""
     by_id = {token.token_id: token for token in vocab.tokens}
     marks = dict(vocab.marks)
     closing = set(vocab.closing_ids)
