@@ -173,7 +173,7 @@ def _case(
             works[f"CE + {name}, N={n}"] = lambda o=objective, y=labels: step.fused(o, y)  # type: ignore[misc]
     objective = step.objective(losses[0], numeric_tokens[0])
     works[f"CE + {losses[0]}, low memory"] = lambda: step.fused(
-        objective, digits, accumulate="weight", max_logits_mib=LOW_MEMORY_MIB
+        objective, digits, head_grad_dtype="weight", max_logits_mib=LOW_MEMORY_MIB
     )
     works[f"CE + {losses[0]}, frozen head"] = lambda: step.fused(objective, digits, frozen=True, max_logits_mib=FROZEN_MIB)
     if rivals and device.type == "cuda":
