@@ -284,7 +284,7 @@ class TestShift:
         "extra", [set(), {"position_weights"}, {"position_ids"}, {"position_weights", "position_ids"}], ids=str
     )
     @pytest.mark.parametrize("name", ["smmd", "ntil", "number"])
-    def test_equals_the_aligned_call(self, name: str, extra: set[str]) -> None:
+    def test_equals_the_aligned_call(self, name: str, extra: tuple[str, ...]) -> None:
         objective, (_, labels) = NumericObjective(LOSSES[name](VOCAB)), batch()
         generator = torch.Generator().manual_seed(3)
         hidden = torch.randn(*labels.shape, 9, generator=generator, dtype=torch.float64)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
 
 from torch import Tensor
 
@@ -14,38 +13,27 @@ from numerate.losses.base import NumericLoss
 
 @dataclass(frozen=True)
 class BatchLabels:
-    """Labels of a batch, ALIGNED with its logits, and the counts of its optimizer step if the caller knows them."""
+    """Labels of a batch, and the counts of its optimizer step if the caller knows them."""
 
     ids: Tensor  # [.., T]
-    position_weights: Tensor | None  # [.., T]
-    position_ids: Tensor | None  # [.., T]
+    position_weights: Tensor | None = None  # [.., T]
+    position_ids: Tensor | None = None  # [.., T]
     num_items: float | Tensor | None = None
     num_units: float | Tensor | None = None
 
-    @classmethod
-    def read(
-        cls,
-        loss: NumericLoss,
-        labels: Tensor,
-        position_weights: Tensor | None,
-        position_ids: Tensor | None,
-        *,
-        shift: bool,
-        num_items: float | Tensor | None = None,
-        num_units: float | Tensor | None = None,
-    ) -> Self:
-        """Check the arguments of an objective that concern its labels, and align raw labels if ``shift`` is set."""
-        labels = check_labels(labels)
+    def checked(self, loss: NumericLoss, *, shift: bool) -> BatchLabels:
+        """Check labels and counts, and align raw labels if ``shift`` is set."""
+        ids, position_weights, position_ids = check_labels(self.ids), self.position_weights, self.position_ids
         for name, value in (("position_weights", position_weights), ("position_ids", position_ids)):
             if value is not None:
                 check_tensor(name, value, "of the shape of labels")
         if shift:
-            labels, position_weights, position_ids = shift_all(labels, position_weights, position_ids, loss.ignore_index)
-        batch = cls(labels, position_weights, position_ids, num_items, num_units)
-        if num_items is not None:
-            check_count("num_items", num_items, lambda: batch.count(loss)[0])
-        if num_units is not None:
-            check_count("num_units", num_units, lambda: batch.count(loss)[1])
+            ids, position_weights, position_ids = shift_all(ids, position_weights, position_ids, loss.ignore_index)
+        batch = BatchLabels(ids, position_weights, position_ids, self.num_items, self.num_units)
+        if self.num_items is not None:
+            check_count("num_items", self.num_items, lambda: batch.count(loss)[0])
+        if self.num_units is not None:
+            check_count("num_units", self.num_units, lambda: batch.count(loss)[1])
         return batch
 
     def count(self, loss: NumericLoss) -> tuple[Tensor, Tensor]:

@@ -6,9 +6,10 @@ for the gradients of hidden states and head. Nothing of size ``[B·T, V]`` outli
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from types import ModuleType
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -20,32 +21,11 @@ from numerate.objective.head import Head
 from numerate.objective.rows_torch import RowSums, cross_entropy_rows_
 
 
-class RowPass(Protocol):
-    """A function like :func:`numerate.objective.rows_torch.cross_entropy_rows_`."""
-
-    def __call__(
-        self,
-        logits: Tensor,
-        labels: Tensor,
-        share: Tensor,
-        softmax_share: Tensor | None,
-        head: Head,
-        smoothing: float,
-        *,
-        write: bool,
-        excluded: Tensor | None = None,
-    ) -> RowSums:
-        """Return the sums of raw logits, and replace them by their gradient if ``write`` is set."""
-        ...
-
-
 @dataclass(frozen=True)
 class Execution:
-    """The implementation of the passes, the chunk size, and the dtype of the head's gradient."""
+    """How the work is done."""
 
-    row_pass: RowPass
-    write_numeric_columns: Callable[..., None]  # like rows_torch.write_numeric_columns_
-    rescale: Callable[[Tensor, Tensor], None]  # multiplies in place
+    implementation: ModuleType  # of the passes over rows: rows_torch or rows_triton
     chunk_rows: int  # rows of logits at a time
     head_grad_dtype: torch.dtype  # of the head's gradient while it is summed over chunks
 
@@ -98,29 +78,22 @@ class ChunkedHead:
                 # The gradient of a bias needs sums over rows before they are rounded, which only the torch pass has.
                 sums = cross_entropy_rows_(*arguments, write=True, d_bias=self.d_bias)
             else:
-                sums = self.execution.row_pass(*arguments, write=write, excluded=excluded)
+                sums = self.execution.implementation.cross_entropy_rows_(*arguments, write=write, excluded=excluded)
             yield Chunk(rows, logits, sums)
 
     def concatenate(self, parts: list[RowSums]) -> RowSums:
         """Return the sums of all chunks as one."""
+        if not parts:
+            return RowSums(*self.share.new_zeros((4, 1)))
         if len(parts) == 1:
             return parts[0]
-
-        def joined(tensors: list[Tensor]) -> Tensor:
-            return torch.cat(tensors) if tensors else self.share.new_zeros(1)
-
-        return RowSums(
-            joined([part.top for part in parts]),
-            joined([part.log_total for part in parts]),
-            joined([part.nll for part in parts]),
-            joined([part.log_rest for part in parts if part.log_rest is not None]),
-        )
+        return RowSums(*(None if field[0] is None else torch.cat(field) for field in zip(*parts, strict=True)))  # type: ignore[arg-type]
 
     def write_numeric_columns(self, chunk: Chunk, z: Tensor, dz: Tensor, rows: Tensor, numeric_share: Tensor) -> None:
         """Write the gradient of the objective at the numeric columns of this chunk's numeric ``rows``."""
         sums, labels, shares = chunk.sums, self.labels[chunk.rows], (self.share, numeric_share)
         local = rows - chunk.rows.start if chunk.rows.start else rows
-        self.execution.write_numeric_columns(
+        self.execution.implementation.write_numeric_columns_(
             chunk.grad, local, self.columns, z, dz, sums, labels, *shares, self.head, self.smoothing
         )
         if self.d_bias is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from numerate.objective.batch import BatchLabels, ObjectiveOutput
 from numerate.objective.chunks import Execution
 from numerate.objective.device import one_thread
 from numerate.objective.head import Head
-from numerate.objective.operator import FusedObjective
+from numerate.objective.operator import FusedInputs, FusedObjective
 from numerate.objective.weighting import Weighting
 
 Impl = Literal["auto", "torch", "triton"]
@@ -66,19 +66,12 @@ def objective_from_hidden(
             _plain_number(batch.num_items),
             _plain_number(batch.num_units),
         )
-        fields = FusedObjective.apply(  # type: ignore[no-untyped-call]
-            flat, weight, bias, loss, weighting, head, on_cpu, labels_on_device, execution, with_mass
-        )
-    return ObjectiveOutput(*fields)
+        inputs = FusedInputs(loss, weighting, head, on_cpu, labels_on_device, execution, with_mass)
+        return ObjectiveOutput(*FusedObjective.apply(flat, weight, bias, inputs))  # type: ignore[no-untyped-call]
 
 
 def _choose_execution(
-    impl: Impl,
-    hidden: Tensor,
-    weight: Tensor,
-    num_tokens: int,
-    max_logits_mib: float | None,
-    head_grad_dtype: HeadGradDtype,
+    impl: Impl, hidden: Tensor, weight: Tensor, num_tokens: int, max_logits_mib: float | None, head_grad_dtype: HeadGradDtype
 ) -> Execution:
     check_choice("impl", impl, choices(Impl))
     supported = hidden.device.type == "cuda" and hidden.dtype in (torch.bfloat16, torch.float16, torch.float32)
@@ -93,11 +86,11 @@ def _choose_execution(
     # A head's gradient that is summed over chunks in a wider dtype takes memory from the logits' budget.
     extra_mib = weight.numel() * (dtype.itemsize - weight.dtype.itemsize) / 2**20 if weight.requires_grad else 0.0
     rows = choose_chunk_rows(weight.shape[0], hidden, num_tokens, max_logits_mib, extra_mib)
-    implementation: Any = rows_torch
-    if impl == "triton":
-        from numerate.objective import rows_triton as implementation
-    passes = (implementation.cross_entropy_rows_, implementation.write_numeric_columns_, implementation.rescale_)
-    return Execution(*passes, rows, dtype)
+    if impl == "torch":
+        return Execution(rows_torch, rows, dtype)
+    from numerate.objective import rows_triton
+
+    return Execution(rows_triton, rows, dtype)
 
 
 def choose_chunk_rows(vocab_size: int, hidden: Tensor, num_tokens: int, max_logits_mib: float | None, extra_mib: float) -> int:

@@ -7,7 +7,7 @@ logits; cross-entropy alone would need two.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -15,22 +15,24 @@ from torch import Tensor
 
 from numerate.checks import check_logits
 from numerate.losses.base import NumericLoss
-from numerate.losses.rows import (
-    Targets,
-    check_range,
-    divide,
-    log_sum_exp,
-    refuse_second_derivative,
-    rest_of_rows,
-    take,
-    wide,
-)
+from numerate.losses.rows import Targets, check_range, divide, log_sum_exp, refuse_second_derivative, rest_of_rows, take, wide
 from numerate.objective.batch import BatchLabels, ObjectiveOutput
 from numerate.objective.device import rows_at_a_time
 from numerate.objective.term import mean_mass, mean_mass_from_rest, numeric_gradient, rest_as_softmax_share
 from numerate.objective.weighting import Weighting
 
-Parts = tuple[Tensor, Tensor, Tensor, Tensor | None]  # loss, cross-entropy, numeric term, mass
+LossParts = tuple[Tensor, Tensor, Tensor, Tensor | None]  # loss, cross-entropy, numeric term, mass
+
+
+class _TermInputs(NamedTuple):
+    """What the objective needs beside logits and labels."""
+
+    loss: NumericLoss
+    weighting: Weighting
+    targets: Targets
+    num_items: Tensor
+    num_units: Tensor
+    with_mass: bool
 
 
 def objective_from_logits(
@@ -45,22 +47,15 @@ def objective_from_logits(
     num_items = (labels != loss.ignore_index).sum() if num_items is None else torch.as_tensor(num_items, device=device)
     num_units = loss.num_units(targets) if num_units is None else torch.as_tensor(num_units, device=device)
     flat, flat_labels = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
+    inputs = _TermInputs(loss, weighting, targets, num_items, num_units, with_mass)
     compute = _by_autograd if torch.compiler.is_compiling() else _in_one_buffer
-    value, ce, term, mass = compute(flat, flat_labels, loss, weighting, targets, num_items, num_units, with_mass)
+    value, ce, term, mass = compute(flat, flat_labels, inputs)
     return ObjectiveOutput(value, ce.detach(), term.detach(), num_items, num_units, mass)
 
 
-def _by_autograd(
-    flat: Tensor,
-    labels: Tensor,
-    loss: NumericLoss,
-    weighting: Weighting,
-    targets: Targets,
-    num_items: Tensor,
-    num_units: Tensor,
-    with_mass: bool,
-) -> Parts:
+def _by_autograd(flat: Tensor, labels: Tensor, inputs: _TermInputs) -> LossParts:
     """Compute the plain formula, which a compiler fuses by itself."""
+    loss, weighting, targets, num_items, num_units, with_mass = inputs
     ce_sum = F.cross_entropy(
         flat.to(wide(flat.dtype)),
         labels,
@@ -78,27 +73,18 @@ def _by_autograd(
     return ce + weighting.factor(ce, term) * term, ce, term, mass
 
 
-def _in_one_buffer(flat: Tensor, *arguments: Any) -> Parts:
+def _in_one_buffer(flat: Tensor, labels: Tensor, inputs: _TermInputs) -> LossParts:
     """Compute the same with the gradient written by hand."""
-    parts: Parts = _OneBuffer.apply(flat if torch.is_grad_enabled() else flat.detach(), *arguments)  # type: ignore[no-untyped-call]
-    return parts
+    flat = flat if torch.is_grad_enabled() else flat.detach()
+    return _OneBuffer.apply(flat, labels, inputs)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _OneBuffer(torch.autograd.Function):
     """The objective of ``[R, V]`` logits. Forward computes their softmax; backward turns it into the gradient in place."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        flat: Tensor,
-        labels: Tensor,
-        loss: NumericLoss,
-        weighting: Weighting,
-        targets: Targets,
-        num_items: Tensor,
-        num_units: Tensor,
-        with_mass: bool,
-    ) -> Parts:
+    def forward(ctx: Any, flat: Tensor, labels: Tensor, inputs: _TermInputs) -> LossParts:
+        loss, weighting, targets, num_items, num_units, with_mass = inputs
         needs_grad, smoothing = ctx.needs_input_grad[0], weighting.label_smoothing
         valid = labels != loss.ignore_index
         softmax, lse = _softmax(flat, valid, keep=needs_grad)
@@ -159,7 +145,7 @@ class _OneBuffer(torch.autograd.Function):
             grad.index_add_(1, columns, (upstream * dz).to(grad.dtype))
         else:
             grad[numeric] = (grad[numeric] + upstream * dz).to(grad.dtype)
-        return grad, *(None,) * 7
+        return grad, None, None
 
 
 def _softmax(flat: Tensor, valid: Tensor, *, keep: bool) -> tuple[Tensor | None, Tensor]:

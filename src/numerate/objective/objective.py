@@ -78,18 +78,13 @@ class NumericObjective(nn.Module):
         return Weighting(self.weight, self.normalize, self.scale, self.label_smoothing)
 
     def count(
-        self,
-        labels: Tensor,
-        *,
-        position_weights: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        shift: bool = False,
+        self, labels: Tensor, *, position_weights: Tensor | None = None, position_ids: Tensor | None = None, shift: bool = False
     ) -> tuple[Tensor, Tensor]:
         """Return ``num_items`` and ``num_units`` of these labels.
 
         Sum them over the batches of an optimizer step, and pass the sums to :meth:`forward` or :meth:`fused` with each batch.
         """
-        batch = BatchLabels.read(self.numeric_loss, labels, position_weights, position_ids, shift=shift)
+        batch = BatchLabels(labels, position_weights, position_ids).checked(self.numeric_loss, shift=shift)
         return batch.count(self.numeric_loss)
 
     def forward(
@@ -118,11 +113,9 @@ class NumericObjective(nn.Module):
                 Labels that equal the next position's ``input_ids`` are aligned.
             with_mass: also return the mean probability of the numeric tokens where the label is one, for logs.
         """
-        loss = self.numeric_loss
-        batch = BatchLabels.read(
-            loss, labels, position_weights, position_ids, shift=shift, num_items=num_items, num_units=num_units
-        )
-        return objective_from_logits(loss, self.weighting, logits, batch, with_mass=with_mass)
+        batch = BatchLabels(labels, position_weights, position_ids, num_items, num_units)
+        batch = batch.checked(self.numeric_loss, shift=shift)
+        return objective_from_logits(self.numeric_loss, self.weighting, logits, batch, with_mass=with_mass)
 
     def fused(
         self,
@@ -166,18 +159,19 @@ class NumericObjective(nn.Module):
                 dtype of ``head_weight``, which takes half the memory in half precision.
             with_mass: as in :meth:`forward`.
         """
-        loss = self.numeric_loss
-        return objective_from_hidden(
-            loss,
+        batch = BatchLabels(labels, position_weights, position_ids, num_items, num_units)
+        output: ObjectiveOutput = objective_from_hidden(
+            self.numeric_loss,
             self.weighting,
             hidden,
             Head(head_weight, bias, logit_scale, softcap),
-            BatchLabels.read(loss, labels, position_weights, position_ids, shift=shift, num_items=num_items, num_units=num_units),
+            batch.checked(self.numeric_loss, shift=shift),
             impl=impl,
             max_logits_mib=max_logits_mib,
             head_grad_dtype=head_grad_dtype,
             with_mass=with_mass,
         )
+        return output
 
     def extra_repr(self) -> str:
         """Shown by ``repr(objective)``."""

@@ -39,28 +39,28 @@ from numerate.objective.weighting import Weighting
 REPLAYED_BELOW = 1e12
 
 
+class FusedInputs(NamedTuple):
+    """What the operator needs beside the tensors that may require a gradient."""
+
+    loss: NumericLoss
+    weighting: Weighting
+    head: Head  # detached
+    batch: BatchLabels  # on the CPU
+    labels_on_device: Tensor | None  # its labels, if the caller's were on the device
+    execution: Execution
+    with_mass: bool
+
+
 class FusedObjective(torch.autograd.Function):
     """The objective of ``hidden [B·T, H]`` and a head, with all gradients."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        hidden: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        loss: NumericLoss,
-        weighting: Weighting,
-        head: Head,
-        batch: BatchLabels,
-        labels_on_device: Tensor | None,
-        execution: Execution,
-        with_mass: bool,
-    ) -> tuple[Tensor | None, ...]:
-        """Return the fields of :class:`ObjectiveOutput`. ``batch`` is on the CPU, ``labels_on_device`` a copy of its labels."""
-        forward = _Forward(hidden, loss, weighting, head, batch, labels_on_device, execution, ctx.needs_input_grad[:3])
-        results = forward.run(with_mass=with_mass)
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, inputs: FusedInputs) -> tuple[Tensor | None, ...]:
+        """Return the fields of :class:`numerate.ObjectiveOutput`."""
+        forward = _Forward(hidden, inputs, ctx.needs_input_grad[:3])
+        results = forward.run(with_mass=inputs.with_mass)
         ctx.grads = forward.chunked.d_hidden, forward.chunked.d_weight, forward.chunked.d_bias
-        ctx.rescale, ctx.gain = execution.rescale, forward.gain
+        ctx.rescale, ctx.gain = inputs.execution.implementation.rescale_, forward.gain
         ctx.dtypes = hidden.dtype, weight.dtype, None if bias is None else bias.dtype
         ctx.mark_non_differentiable(*(result for result in results[1:] if result is not None))
         return results
@@ -79,7 +79,7 @@ class FusedObjective(torch.autograd.Function):
             if grad is not None:
                 ctx.rescale(grad, upstream if ctx.gain == 1.0 else upstream / ctx.gain)
         grads = (None if grad is None else grad.to(dtype) for grad, dtype in zip(grads, ctx.dtypes, strict=True))
-        return (*grads, *(None,) * 7)
+        return (*grads, None)
 
 
 class _NumericRows(NamedTuple):
@@ -100,36 +100,25 @@ class _NumericRows(NamedTuple):
 class _Forward:
     """One forward pass, with the required gradients."""
 
-    def __init__(
-        self,
-        hidden: Tensor,
-        loss: NumericLoss,
-        weighting: Weighting,
-        head: Head,
-        batch: BatchLabels,
-        labels_on_device: Tensor | None,
-        execution: Execution,
-        requires_grad: tuple[bool, bool, bool],
-    ) -> None:
-        self.loss, self.weighting, self.batch = loss, weighting, batch
+    def __init__(self, hidden: Tensor, inputs: FusedInputs, requires_grad: tuple[bool, bool, bool]) -> None:
+        loss, head, batch = inputs.loss, inputs.head, inputs.batch
+        self.loss, self.weighting, self.batch = loss, inputs.weighting, batch
         self.device, self.dtype, self.needs_grad = hidden.device, wide(hidden.dtype), any(requires_grad)
         ids = batch.ids.reshape(-1)
         valid = ids != loss.ignore_index
         self.labelled: Tensor | None = None if bool(valid.all()) else valid.nonzero()[:, 0]  # [R] on the CPU; None: all rows
-        rows: Tensor | None = None
+        rows, labels = None, inputs.labels_on_device
         if self.labelled is not None:
-            ids, rows = ids[self.labelled], self._to_device(self.labelled)
+            ids, rows, labels = ids[self.labelled], self._to_device(self.labelled), None
         check_range(ids, head.weight.shape[0], loss.ignore_index)
-        labels = (
-            self._to_device(ids) if labels_on_device is None or rows is not None else labels_on_device.reshape(-1).contiguous()
-        )
+        labels = self._to_device(ids) if labels is None else labels.reshape(-1).contiguous()
         self.num_items = ids.shape[0] if batch.num_items is None else batch.num_items
         # A row's share of the mean is too small for float16: gradients are multiplied by a power of two until the upstream
         # scalar, which may be as large, is known.
         self.gain = 2.0 ** round(math.log2(max(1, ids.shape[0]))) if hidden.dtype == torch.float16 else 1.0
         share = self._ratio(self.gain, self.num_items)
-        smoothing = weighting.label_smoothing
-        self.chunked = ChunkedHead(hidden, rows, labels, head, loss.columns, share, smoothing, execution, requires_grad)
+        settings = (share, self.weighting.label_smoothing, inputs.execution, requires_grad)
+        self.chunked = ChunkedHead(hidden, rows, labels, head, loss.columns, *settings)
 
     def run(self, *, with_mass: bool) -> tuple[Tensor | None, ...]:
         """Return loss, cross-entropy, numeric term, both counts and the mass; the gradients stay in ``self.chunked``."""

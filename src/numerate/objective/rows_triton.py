@@ -168,6 +168,12 @@ def _rescale(tensor, factor, size, BLOCK: tl.constexpr):
         tl.store(tensor + offsets, value.to(tensor.dtype.element_ty), mask=inside)
 
 
+def _settings(head: Head, smoothing: float) -> tuple[tuple[float, float, float], dict[str, bool]]:
+    """Return smoothing, scale and soft-cap for both kernels, and which of them are set."""
+    values = smoothing, 1.0 if head.scale is None else head.scale, 1.0 if head.softcap is None else head.softcap
+    return values, {"SMOOTH": smoothing > 0, "SCALED": head.scale is not None, "CAPPED": head.softcap is not None}
+
+
 def cross_entropy_rows_(
     logits: Tensor,
     labels: Tensor,
@@ -185,31 +191,22 @@ def cross_entropy_rows_(
     assert excluded is None or (excluded.shape == (vocab_size,) and excluded.dtype == torch.bool)
     top, log_total, nll, log_rest = torch.empty((4, rows), dtype=torch.float32, device=logits.device)
     block = min(BLOCK, triton.next_power_of_2(vocab_size))
-    _cross_entropy_rows[(rows,)](
-        logits,
-        logits.stride(0),
-        labels,
-        share,
+    # Kernels take tensors, not None: any tensor stands for one that is not read.
+    optional = (
         top if softmax_share is None else softmax_share,
         logits if head.bias is None else head.bias,
         labels if excluded is None else excluded.view(torch.int8),
-        top,
-        log_total,
-        nll,
-        log_rest,
-        vocab_size,
-        smoothing,
-        1.0 if head.scale is None else head.scale,
-        1.0 if head.softcap is None else head.softcap,
+    )
+    values, flags = _settings(head, smoothing)
+    _cross_entropy_rows[(rows,)](
+        *(logits, logits.stride(0), labels, share, *optional, top, log_total, nll, log_rest, vocab_size, *values),
         HAS_BIAS=head.bias is not None,
         HAS_SOFTMAX_SHARE=softmax_share is not None,
         HAS_EXCLUDED=excluded is not None,
-        SMOOTH=smoothing > 0,
-        SCALED=head.scale is not None,
-        CAPPED=head.softcap is not None,
         WRITE=write,
         BLOCK=block,
         num_warps=max(4, min(32, block // 512)),
+        **flags,
     )
     return RowSums(top, log_total, nll, None if excluded is None else log_rest)
 
@@ -233,28 +230,13 @@ def write_numeric_columns_(
     if not rows.shape[0]:
         return
     block = min(1024, triton.next_power_of_2(size))
+    values, flags = _settings(head, smoothing)
+    inputs = (rows, columns, z, dz.contiguous(), sums.top, sums.log_total, labels, share, numeric_share)
     _write_numeric_columns[(rows.shape[0], triton.cdiv(size, block))](
-        logits,
-        logits.stride(0),
-        rows,
-        columns,
-        z,
-        dz.contiguous(),
-        sums.top,
-        sums.log_total,
-        labels,
-        share,
-        numeric_share,
-        size,
-        logits.shape[1],
-        smoothing,
-        1.0 if head.scale is None else head.scale,
-        1.0 if head.softcap is None else head.softcap,
-        SMOOTH=smoothing > 0,
-        SCALED=head.scale is not None,
-        CAPPED=head.softcap is not None,
+        *(logits, logits.stride(0), *inputs, size, logits.shape[1], *values),
         BLOCK=block,
         num_warps=max(1, min(4, block // 128)),
+        **flags,
     )
 
 
