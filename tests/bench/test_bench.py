@@ -123,7 +123,7 @@ class TestFused:
         def too_large(*_):
             raise torch.OutOfMemoryError
 
-        monkeypatch.setattr("numerate.bench.fused._Step.plain_ce", too_large)
+        monkeypatch.setattr("numerate.bench.fused.Workload.plain_ce", too_large)
         (case,) = bench_fused(["2048x16"], [64], [10], ["smmd"], dtype="float32", device="cpu", repeats=1).cases
         assert case.did_not_fit == ("plain CE",)
         assert "plain CE" not in {cost.name for cost in case.costs}

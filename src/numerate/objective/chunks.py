@@ -128,8 +128,7 @@ class ChunkedHead:
 
     def update_head_gradient(self, first: Chunk) -> None:
         """Compute the numeric rows of the head's gradient again, which the numeric term has changed in the first chunk."""
-        if self.d_weight is None:
-            return
+        assert self.d_weight is not None
         changed = mm_wide(first.grad.index_select(1, self.padded_columns).T, self.h[first.rows])[: self.columns.shape[0]]
         self.d_weight[self.columns] = changed.to(self.d_weight.dtype)
 

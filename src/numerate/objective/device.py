@@ -36,7 +36,7 @@ def _second_stream(device: torch.device) -> torch.cuda.Stream:
 
 
 class SideStream:
-    """Run the body on a second CUDA stream; no-op on a CPU.
+    """Run the body on a side stream; no-op on a CPU.
 
     The side stream waits for the current stream at construction, and the current stream waits for it when the body ends.
     Memory that one stream uses after the other is therefore never reused too early.

@@ -48,21 +48,21 @@ def objective_from_logits(
     num_units = loss.num_units(targets) if num_units is None else torch.as_tensor(num_units, device=device)
     flat, flat_labels = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
     inputs = _TermInputs(loss, weighting, targets, num_items, num_units, with_mass)
-    compute = _by_autograd if torch.compiler.is_compiling() else _in_one_buffer
-    value, ce, term, mass = compute(flat, flat_labels, inputs)
+    parts: LossParts
+    if torch.compiler.is_compiling():
+        parts = _by_autograd(flat, flat_labels, inputs)
+    else:
+        flat = flat if torch.is_grad_enabled() else flat.detach()
+        parts = _OneBuffer.apply(flat, flat_labels, inputs)  # type: ignore[no-untyped-call]
+    value, ce, term, mass = parts
     return ObjectiveOutput(value, ce.detach(), term.detach(), num_items, num_units, mass)
 
 
 def _by_autograd(flat: Tensor, labels: Tensor, inputs: _TermInputs) -> LossParts:
-    """Compute the plain formula, which a compiler fuses by itself."""
+    """Compute the plain formula, which torch.compile fuses by itself."""
     loss, weighting, targets, num_items, num_units, with_mass = inputs
-    ce_sum = F.cross_entropy(
-        flat.to(wide(flat.dtype)),
-        labels,
-        ignore_index=loss.ignore_index,
-        reduction="sum",
-        label_smoothing=weighting.label_smoothing,
-    )
+    wide_logits, smoothing = flat.to(wide(flat.dtype)), weighting.label_smoothing
+    ce_sum = F.cross_entropy(wide_logits, labels, ignore_index=loss.ignore_index, reduction="sum", label_smoothing=smoothing)
     ce = divide(ce_sum, num_items)
     z, rest = loss.select(flat, targets)
     term = divide(loss.per_row(z, rest, targets).sum(), weighting.denominator(num_items, num_units))
@@ -71,12 +71,6 @@ def _by_autograd(flat: Tensor, labels: Tensor, inputs: _TermInputs) -> LossParts
         rest = rest_of_rows(take(flat.detach(), targets.rows), loss.columns, targets.mask) if rest is None else rest.detach()
         mass = mean_mass_from_rest(loss, z.detach(), rest, targets)
     return ce + weighting.factor(ce, term) * term, ce, term, mass
-
-
-def _in_one_buffer(flat: Tensor, labels: Tensor, inputs: _TermInputs) -> LossParts:
-    """Compute the same with the gradient written by hand."""
-    flat = flat if torch.is_grad_enabled() else flat.detach()
-    return _OneBuffer.apply(flat, labels, inputs)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _OneBuffer(torch.autograd.Function):

@@ -117,7 +117,7 @@ class NumericObjective(nn.Module):
         batch = batch.checked(self.numeric_loss, shift=shift)
         return objective_from_logits(self.numeric_loss, self.weighting, logits, batch, with_mass=with_mass)
 
-    def fused(
+    def fused(  # noqa: D417
         self,
         hidden: Tensor,
         head_weight: Tensor,
@@ -146,18 +146,14 @@ class NumericObjective(nn.Module):
             head_weight: the weight of the head, such as ``lm_head.weight``; tied embeddings work too.
             labels: token ids, or ``ignore_index``; aligned with ``hidden`` unless ``shift`` is set.
             bias: of the head, ``[V]``.
-            num_items: as in :meth:`forward`.
-            num_units: as in :meth:`forward`.
-            position_weights: as in :meth:`forward`.
-            position_ids: as in :meth:`forward`.
-            shift: as in :meth:`forward`.
             logit_scale: factor of the logits, as in Cohere's and Granite's models.
             softcap: logits become ``softcap · tanh(logits / softcap)``, as in Gemma's models, after ``logit_scale``.
             impl: ``"triton"`` needs CUDA and bfloat16, float16 or float32; ``"torch"`` runs anywhere; ``"auto"`` chooses.
             max_logits_mib: memory for the logits of one chunk. Default: 1/64 of the GPU's memory, 64 MiB on a CPU.
             head_grad_dtype: dtype in which the head's gradient is summed over chunks: ``"float32"``, or ``"weight"`` for the
                 dtype of ``head_weight``, which takes half the memory in half precision.
-            with_mass: as in :meth:`forward`.
+
+        All other arguments are those of :meth:`forward`.
         """
         batch = BatchLabels(labels, position_weights, position_ids, num_items, num_units)
         output: ObjectiveOutput = objective_from_hidden(

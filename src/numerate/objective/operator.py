@@ -132,10 +132,8 @@ class _Forward:
         side = SideStream(self.device)
         passes = self.chunked.passes(write=self.needs_grad)
         first = None if loss.uses_rest else next(passes, None)
-        # The CPU takes long to read whole numbers: give the device the head's gradient to work on.
-        head_first = first is not None and self.needs_grad and loss.level == "number"
-        if first is not None and head_first:
-            self.chunked.add_head_gradient(first)
+        if first is not None and self.needs_grad and loss.level == "number":
+            self.chunked.add_head_gradient(first)  # work for the device while the CPU reads whole numbers
         with side:
             numeric = self._read_labels()
             z = self._numeric_logits(numeric)
@@ -147,26 +145,16 @@ class _Forward:
         numeric_share = self._ratio(self.gain * weighting.factor(ce, term), denominator)
         chunks = chain(() if first is None else (first,), passes)
         del first, passes  # they hold the logits
-        sums = self._differentiate(chunks, numeric, z, dz, numeric_share, head_first=head_first)
+        sums = self._differentiate(chunks, numeric, z, dz, numeric_share)
         ce = divide(sums.nll.sum(), self.num_items)
         mass = self._mass(numeric, z, sums) if with_mass else None
         value = ce + weighting.factor(ce, term) * term
         return value, ce, term, self._scalar(self.num_items), self._scalar(numeric.num_units), mass
 
     def _differentiate(
-        self,
-        chunks: Iterable[Chunk],
-        numeric: _NumericRows,
-        z: Tensor,
-        dz: Tensor | None,
-        numeric_share: Tensor,
-        *,
-        head_first: bool,
+        self, chunks: Iterable[Chunk], numeric: _NumericRows, z: Tensor, dz: Tensor | None, numeric_share: Tensor
     ) -> RowSums:
-        """Compute the gradients of all chunks, and return the sums of all rows.
-
-        With ``head_first`` the first chunk's gradient of the head lacks only the numeric term.
-        """
+        """Compute the gradients of all chunks, and return the sums of all rows."""
         head = self.chunked
         if head.softmax_share is not None:
             head.softmax_share *= numeric_share
@@ -177,7 +165,7 @@ class _Forward:
                 own = slice(numeric.edges[number], numeric.edges[number + 1])
                 head.write_numeric_columns(chunk, z[own], dz[own], numeric.rows[own], numeric_share)
                 head.add_hidden_gradient(chunk)
-                if number == 0 and head_first:
+                if number == 0 and head.d_weight is not None:  # which lacks only the numeric term
                     head.update_head_gradient(chunk)
                 else:
                     head.add_head_gradient(chunk)
@@ -218,7 +206,7 @@ class _Forward:
             rows = targets.rows
         if among_labelled is not None:
             rows = self._to_device(F.pad(among_labelled, (0, rows.shape[0] - size)))
-        starts = torch.tensor([*(rows.start for rows in self.chunked.slices), self.chunked.h.shape[0]])
+        starts = torch.tensor([*(chunk.start for chunk in self.chunked.slices), self.chunked.h.shape[0]])
         return _NumericRows(targets, packed, num_units, rows, torch.searchsorted(on_cpu, starts).tolist())
 
     def _replays(self, num_rows: int) -> bool:
