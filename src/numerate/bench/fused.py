@@ -25,7 +25,7 @@ from numerate.losses import LOSSES
 from numerate.objective import NumericObjective
 
 SHAPES = ("49152x576", "128256x4096", "152064x3584", "262144x2304")  # of well-known models
-LOW_MEMORY_MIB = 256.0  # of logits at a time, with the head's gradient summed in its dtype
+LOW_MIB = 256.0  # of logits at a time, with the head's gradient summed in its dtype
 FROZEN_MIB = 512.0  # of logits at a time, for a head without a gradient
 CHECK_TOKENS = 264
 SLACK = 1.02  # how much larger than the plain path's an error may be by chance
@@ -82,11 +82,12 @@ def bench_fused(
     for name in losses:
         check_choice("loss", name, tuple(LOSSES))
     check_choice("dtype", dtype, tuple(DTYPES))
+    variants = {f"CE + {loss}, N={n}": (loss, n) for n, loss in product(numeric_tokens, losses)}
     cases = []
     for shape, num_tokens in product(shapes, tokens):
         progress(f"{shape}, {num_tokens} tokens")
         workload = Workload(parse_shape(shape), num_tokens, DTYPES[dtype], torch.device(device))
-        cases.append(_measure(workload, list(product(numeric_tokens, losses)), repeats))
+        cases.append(_measure(workload, variants, repeats))
     return FusedBench(device_name(torch.device(device)), dtype, repeats, tuple(cases))
 
 
@@ -147,10 +148,10 @@ class Workload:
         loss().backward()
 
 
-def _measure(workload: Workload, variants: list[tuple[int, str]], repeats: int) -> FusedCase:
-    """Measure all works, for all ``(numeric_tokens, loss)`` in ``variants``."""
-    device, errors = workload.device, [_errors(workload, *variant) for variant in variants]
-    for (n, name), (error, plain) in zip(variants, errors, strict=True):
+def _measure(workload: Workload, variants: dict[str, tuple[str, int]], repeats: int) -> FusedCase:
+    """Measure all works; ``variants`` are the names, losses and numeric tokens of the operator with default settings."""
+    device, errors = workload.device, [_errors(workload, *variant) for variant in variants.values()]
+    for (name, n), (error, plain) in zip(variants.values(), errors, strict=True):
         if not error <= plain * SLACK + FLOOR:
             raise ArithmeticError(
                 f"{name} with {n} numeric tokens has an error of {error:.2e}, and the plain path one of {plain:.2e}, against "
@@ -160,35 +161,28 @@ def _measure(workload: Workload, variants: list[tuple[int, str]], repeats: int) 
     did_not_fit = tuple(name for name, work in works.items() if not _fits(work, workload))
     works = {name: work for name, work in works.items() if name not in did_not_fit}
     times = compare_ms(works, device, repeats=repeats, lead=3 if device.type == "cuda" else 0)
-    settings = {_name(n, loss): (loss, n) for n, loss in variants}
     costs = []
     for name, work in works.items():
         baseline = times["two products" if "frozen" in name else "three products"]
         workload.clear(cache=True)
         measured = median(times[name]), median_ratio(times[name], baseline), peak_mib(work, device)
-        costs.append(FusedCost(name, *measured, *settings.get(name, ())))
+        costs.append(FusedCost(name, *measured, *variants.get(name, ())))
     workload.clear()
     largest, largest_plain = (max(column) for column in zip(*errors, strict=True))
     return FusedCase(*workload.shape, workload.tokens, tuple(costs), largest, largest_plain, did_not_fit)
 
 
-def _name(numeric_tokens: int, loss: str) -> str:
-    return f"CE + {loss}, N={numeric_tokens}"
-
-
-def _works(workload: Workload, variants: list[tuple[int, str]]) -> dict[str, Work]:
-    first_n, first = variants[0]
+def _works(workload: Workload, variants: dict[str, tuple[str, int]]) -> dict[str, Work]:
+    first, first_n = next(iter(variants.values()))
     objective, labels, fused = workload.objective(first, first_n), workload.labels(first_n), workload.fused
     works: dict[str, Work] = {
         "three products": workload.products,
         "two products": lambda: workload.products(2),
         "plain CE": lambda: workload.plain_ce(labels),
     }
-    for n, loss in variants:
-        works[_name(n, loss)] = partial(fused, workload.objective(loss, n), workload.labels(n))
-    works[f"CE + {first}, low memory"] = partial(
-        fused, objective, labels, head_grad_dtype="weight", max_logits_mib=LOW_MEMORY_MIB
-    )
+    for name, (loss, n) in variants.items():
+        works[name] = partial(fused, workload.objective(loss, n), workload.labels(n))
+    works[f"CE + {first}, low memory"] = partial(fused, objective, labels, head_grad_dtype="weight", max_logits_mib=LOW_MIB)
     works[f"CE + {first}, frozen head"] = partial(fused, objective, labels, frozen=True, max_logits_mib=FROZEN_MIB)
     if workload.device.type == "cuda":
         works |= _other_operators(workload, labels)
@@ -222,7 +216,7 @@ def _other_operators(workload: Workload, labels: Tensor) -> dict[str, Work]:
     return works
 
 
-def _errors(workload: Workload, numeric_tokens: int, loss: str) -> tuple[float, float]:
+def _errors(workload: Workload, loss: str, numeric_tokens: int) -> tuple[float, float]:
     """Return the largest relative error of loss and gradients against float64: the operator's, and the plain path's."""
     vocab_size, hidden_size = min(workload.shape[0], 4096), min(workload.shape[1], 512)
     dtype = workload.hidden.dtype
