@@ -110,6 +110,14 @@ def test_the_upstream_scalar_is_applied():
         torch.testing.assert_close(3 * a, b)
 
 
+def test_labels_need_not_be_contiguous():
+    vocab = bench_vocab(10, 2048)
+    objective, labels = NumericObjective(LOSSES["smmd"](vocab)).cuda(), bench_labels(vocab, 256).cuda()
+    hidden, weight = (torch.randn(shape, device="cuda") for shape in ((1, 256, 64), (2048, 64)))
+    strided = labels.repeat_interleave(2, 1)[:, ::2]
+    assert torch.equal(objective.fused(hidden, weight, strided).loss, objective.fused(hidden, weight, labels).loss)
+
+
 def test_every_loss_on_the_gpu_equals_the_cpu():
     vocab = bench_vocab(1110, 2048)
     labels = bench_labels(vocab, 300)
