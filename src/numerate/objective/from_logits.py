@@ -39,8 +39,8 @@ def objective_from_logits(
     loss: NumericLoss, weighting: Weighting, logits: Tensor, batch: BatchLabels, *, with_mass: bool
 ) -> ObjectiveOutput:
     """Return the objective of ``logits [.., T, V]``; see :class:`numerate.NumericObjective`."""
+    check_logits(logits, batch.ids, loss.columns_needed)
     labels, device = batch.ids, logits.device
-    check_logits(logits, labels, loss.columns_needed)
     check_range(labels, logits.shape[-1], loss.ignore_index)
     targets = loss.targets(labels, position_weights=batch.position_weights, position_ids=batch.position_ids)
     num_items, num_units = batch.num_items, batch.num_units
