@@ -57,7 +57,7 @@ LISTED: dict[str, list[str]] = {
     "position_weights": ["position_weights is a", "torch.as_tensor(position_weights)"],
     "position_ids": ["position_ids is a", "torch.as_tensor(position_ids)"],
     "hidden": ["hidden is a", "torch.as_tensor(hidden)"],
-    "weight": ["weight is a", "torch.as_tensor(weight)"],
+    "head_weight": ["head_weight is a", "torch.as_tensor(head_weight)"],
     "bias": ["bias is a", "torch.as_tensor(bias)"],
 }
 
@@ -72,7 +72,7 @@ def test_lists_and_arrays_are_refused(name: str, convert: Any) -> None:
         "position_weights": torch.ones(LABELS.shape),
         "position_ids": torch.ones_like(LABELS),
     }
-    fused = {"hidden": HIDDEN, "weight": HEAD, "bias": torch.zeros(VOCAB.vocab_size), **plain}
+    fused = {"hidden": HIDDEN, "head_weight": HEAD, "bias": torch.zeros(VOCAB.vocab_size), **plain}
     del fused["logits"]
     for call, arguments in ((objective.numeric_loss, plain), (objective, plain), (objective.fused, fused)):
         call(**arguments)

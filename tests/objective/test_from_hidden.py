@@ -15,8 +15,9 @@ from torch import Tensor
 
 from conftest import MARKS, VOCABS, encode_batch
 from numerate import LOSSES, NumericObjective, SMMDLoss
-from numerate.objective.from_hidden import chunk_rows, rows_of_a_chunk
-from numerate.objective.operator import _Run, chunks
+from numerate.objective import rows_torch
+from numerate.objective.chunks import ChunkedHead, split_rows
+from numerate.objective.from_hidden import choose_chunk_rows, rows_in_budget
 
 VOCAB = VOCABS["marks"]
 V, H = VOCAB.vocab_size + 3, 8  # a few more rows than the tokenizer has tokens
@@ -66,8 +67,8 @@ def test_equals_the_objective_on_logits(name, outside, settings, budget):
 
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # torch's own, on CPUs without bfloat16
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
-@pytest.mark.parametrize("accumulate", ["float32", "weight"])
-def test_no_less_exact_than_the_plain_path(dtype, accumulate):
+@pytest.mark.parametrize("head_grad_dtype", ["float32", "weight"])
+def test_no_less_exact_than_the_plain_path(dtype, head_grad_dtype):
     generator = torch.Generator().manual_seed(0)
     labels = torch.randint(0, VOCAB.vocab_size, (1, 252), generator=generator)
     hidden, weight = (torch.randn(shape, generator=generator).to(dtype).requires_grad_() for shape in ((1, 252, 57), (V, 57)))
@@ -80,9 +81,9 @@ def test_no_less_exact_than_the_plain_path(dtype, accumulate):
         return loss, *gradients(loss, *pair)
 
     chunks = 100 * V * dtype.itemsize / 2**20
-    out = objective.fused(hidden, weight, labels, max_logits_mib=chunks, accumulate=accumulate)
+    out = objective.fused(hidden, weight, labels, max_logits_mib=chunks, head_grad_dtype=head_grad_dtype)
     ours, naive, truth = (out.loss, *gradients(out.loss, hidden, weight)), plain(dtype), plain(torch.float64)
-    summed_narrow = accumulate == "weight" and dtype != torch.float32
+    summed_narrow = head_grad_dtype == "weight" and dtype != torch.float32
     for at, (a, b, true) in enumerate(zip(ours, naive, truth, strict=True)):
         error, naive_error = ((x.double() - true).norm() / true.norm() for x in (a, b))
         slack = 2.0 if summed_narrow and at == 2 else 1.02  # three roundings of the head's gradient instead of one
@@ -97,13 +98,13 @@ def test_rows_without_a_label_cost_nothing_and_may_hold_anything(monkeypatch):
     objective = NumericObjective(SMMDLoss(VOCAB))
     expected = objective.fused(hidden, weight, labels).loss
     seen = []
-    products = _Run._products
-    monkeypatch.setattr(_Run, "_products", lambda run: seen.append(run.h.shape[0]) or products(run))
+    row_pass = rows_torch.cross_entropy_rows_
+    monkeypatch.setattr(rows_torch, "cross_entropy_rows_", lambda *at, **of: seen.append(at[0].shape[0]) or row_pass(*at, **of))
     with torch.no_grad():
         hidden[labels == -100] = float("nan")
     loss = objective.fused(hidden, weight, labels).loss
     d_hidden, d_weight = gradients(loss, hidden, weight)
-    assert set(seen) == {int((labels != -100).sum())}
+    assert seen == [int((labels != -100).sum())]
     assert torch.equal(loss, expected)
     assert not d_hidden[labels == -100].any()
     assert bool(d_weight.isfinite().all())
@@ -120,8 +121,9 @@ def test_any_split_gives_the_same_gradient():
     objective = NumericObjective(LOSSES["number"](VOCAB))
     hidden, weight, _ = inputs()
     whole = gradients(objective.fused(hidden, weight, LABELS).loss, hidden, weight)
-    items, numeric = objective.count(LABELS)
-    parts = [objective.fused(hidden[[row]], weight, LABELS[[row]], num_items=items, num_units=numeric).loss for row in range(4)]
+    num_items, num_units = objective.count(LABELS)
+    counts = {"num_items": num_items, "num_units": num_units}
+    parts = [objective.fused(hidden[[row]], weight, LABELS[[row]], **counts).loss for row in range(4)]
     for ours, theirs in zip(gradients(sum(parts), hidden, weight), whole, strict=True):
         assert torch.allclose(ours, theirs, rtol=1e-10, atol=1e-13)
 
@@ -141,7 +143,7 @@ def test_weights_and_document_borders_reach_the_loss():
 def test_a_frozen_head_has_no_gradient_and_takes_no_memory(monkeypatch):
     hidden, weight, _ = inputs()
     frozen = weight.detach()
-    monkeypatch.setattr("numerate.objective.operator.add_mm_", lambda *_: pytest.fail("a product for nobody"))
+    monkeypatch.setattr("numerate.objective.chunks.add_mm_", lambda *_: pytest.fail("a product for nobody"))
     objective = NumericObjective(SMMDLoss(VOCAB))
     (d_hidden,) = gradients(objective.fused(hidden, frozen, LABELS, max_logits_mib=THREE_ROWS).loss, hidden)
     assert torch.allclose(d_hidden, gradients(by_logits(objective, hidden, frozen, None).loss, hidden)[0])
@@ -170,8 +172,8 @@ def test_without_grad_no_gradient_is_made(monkeypatch):
     hidden, weight, _ = inputs()
     objective = NumericObjective(SMMDLoss(VOCAB))
     expected = objective.fused(hidden, weight, LABELS).loss.detach()
-    for work in ("_head_back", "_hidden_back", "_join"):
-        monkeypatch.setattr(_Run, work, lambda *_: pytest.fail("gradient work without a gradient"))
+    for work in ("add_head_gradient", "add_hidden_gradient", "write_numeric_columns"):
+        monkeypatch.setattr(ChunkedHead, work, lambda *_: pytest.fail("gradient work without a gradient"))
     with torch.no_grad():
         assert torch.equal(objective.fused(hidden, weight, LABELS).loss, expected)
 
@@ -229,25 +231,25 @@ def test_leaves_the_caller_s_tensors_alone():
 
 
 def test_rows_follow_from_the_budget():
-    assert chunk_rows(128256, 2, 2048) == 8320  # 65 times 128
-    assert chunk_rows(128256, 2, 10) == 40
-    assert chunk_rows(10**9, 4, 1) == 1
+    assert rows_in_budget(128256, 2, 2048) == 8320  # 65 times 128
+    assert rows_in_budget(128256, 2, 10) == 40
+    assert rows_in_budget(10**9, 4, 1) == 1
 
 
 def test_chunks_are_few_and_alike():
-    assert chunks(8192, 7424) == [slice(0, 4096), slice(4096, 8192)]  # not 7,424 and 768
-    assert chunks(1000, 300) == [slice(0, 256), slice(256, 512), slice(512, 768), slice(768, 1000)]
-    assert chunks(7, 3) == [slice(0, 3), slice(3, 6), slice(6, 7)]
-    assert chunks(0, 3) == []
+    assert split_rows(8192, 7424) == [slice(0, 4096), slice(4096, 8192)]  # not 7,424 and 768
+    assert split_rows(1000, 300) == [slice(0, 256), slice(256, 512), slice(512, 768), slice(768, 1000)]
+    assert split_rows(7, 3) == [slice(0, 3), slice(3, 6), slice(6, 7)]
+    assert split_rows(0, 3) == []
 
 
 def test_all_rows_at_once_where_their_logits_fit_twice_the_default(monkeypatch):
     monkeypatch.setattr("numerate.objective.from_hidden.default_logits_mib", lambda device: 1.0)
     hidden = torch.empty(0, dtype=torch.bfloat16)
-    assert rows_of_a_chunk(1024, hidden, 1000, None, 0.5) == 1000
-    assert rows_of_a_chunk(1024, hidden, 1025, None, 0.5) == 256  # what the head's wide gradient leaves of the default
-    assert rows_of_a_chunk(1024, hidden, 1025, None, 99.0) == 128
-    assert rows_of_a_chunk(1024, hidden, 1000, 1.0, 0.5) == 512  # as asked for
+    assert choose_chunk_rows(1024, hidden, 1000, None, 0.5) == 1000
+    assert choose_chunk_rows(1024, hidden, 1025, None, 0.5) == 256  # what the head's wide gradient leaves of the default
+    assert choose_chunk_rows(1024, hidden, 1025, None, 99.0) == 128
+    assert choose_chunk_rows(1024, hidden, 1000, 1.0, 0.5) == 512  # as asked for
 
 
 @pytest.mark.parametrize("size", [300, 1000])
@@ -291,13 +293,13 @@ def test_float16_gradients_are_kept_large_until_the_upstream_scalar_is_known():
     [
         ({"hidden": torch.zeros(4, 3, H)}, ValueError, r"hidden has shape .* expected \[.., T, H\]"),
         ({"hidden": torch.zeros(*LABELS.shape, H).long()}, TypeError, "hidden has dtype torch.int64"),
-        ({"weight": torch.zeros(V, H + 1, dtype=torch.float64)}, ValueError, "pass lm_head.weight"),
-        ({"weight": torch.zeros(5, H, dtype=torch.float64)}, ValueError, "weight has V=5 rows"),
-        ({"weight": torch.zeros(V, H)}, TypeError, r"use weight.to\(hidden.dtype\)"),
-        ({"bias": torch.zeros(3)}, ValueError, "one entry per row of weight"),
+        ({"head_weight": torch.zeros(V, H + 1, dtype=torch.float64)}, ValueError, "pass lm_head.weight"),
+        ({"head_weight": torch.zeros(5, H, dtype=torch.float64)}, ValueError, "head_weight has V=5 rows"),
+        ({"head_weight": torch.zeros(V, H)}, TypeError, r"use head_weight.to\(hidden.dtype\)"),
+        ({"bias": torch.zeros(3)}, ValueError, "one entry per row of head_weight"),
         ({"labels": torch.full_like(LABELS, V)}, ValueError, "expected token ids"),
         ({"impl": "cuda"}, ValueError, "'triton'"),
-        ({"accumulate": "bf16"}, ValueError, "'weight'"),
+        ({"head_grad_dtype": "bf16"}, ValueError, "'weight'"),
         ({"max_logits_mib": 0}, ValueError, "max_logits_mib=0"),
         ({"softcap": -1.0}, ValueError, "softcap=-1.0"),
     ],
@@ -305,7 +307,7 @@ def test_float16_gradients_are_kept_large_until_the_upstream_scalar_is_known():
 def test_bad_input(change, error, message):
     hidden, weight, _ = inputs()
     with pytest.raises(error, match=message):
-        NumericObjective(SMMDLoss(VOCAB)).fused(**{"hidden": hidden, "weight": weight, "labels": LABELS, **change})
+        NumericObjective(SMMDLoss(VOCAB)).fused(**{"hidden": hidden, "head_weight": weight, "labels": LABELS, **change})
 
 
 INTERPRETED = """
@@ -318,20 +320,26 @@ shapes = ((None, None), (0.7, 5.0))
 cases = itertools.product((507, 40), (torch.float32, torch.bfloat16), (True, False), shapes, (0.0, 0.1), (True, False))
 for size, dtype, with_bias, (scale, cap), smoothing, with_lse in cases:
     head = Head(torch.zeros(size, 2), torch.randn(size) if with_bias else None, scale, cap)
-    by_softmax = torch.randn(9) if with_lse else None
-    without = torch.rand(size) < 0.5 if with_lse else None
+    softmax_share = torch.randn(9) if with_lse else None
+    excluded = torch.rand(size) < 0.5 if with_lse else None
     labels, share = torch.randint(0, size, (9,)), torch.tensor(0.3)
     poisoned = torch.full((9, size + 5), float("nan"), dtype=dtype)  # rows further apart than they are long
     poisoned[:, :size] = torch.randn(9, size)
     ours, theirs = poisoned[:, :size], poisoned[:, :size].clone()
     results = [
-        pass_(logits, labels, share, by_softmax, head, smoothing, write=True, without=without)
+        pass_(logits, labels, share, softmax_share, head, smoothing, write=True, excluded=excluded)
         for pass_, logits in ((rows_triton.cross_entropy_rows_, ours), (rows_torch.cross_entropy_rows_, theirs))
     ]
-    assert (results[0].log_rest is None) == (without is None)
+    assert (results[0].log_rest is None) == (excluded is None)
     for a, b in zip(*(filter(lambda part: part is not None, sums) for sums in results)):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(ours.float(), theirs.float(), atol=2e-6, rtol=0 if dtype == torch.float32 else 2**-7)
+    assert poisoned[:, size:].isnan().all()
+    columns, rows = torch.randperm(size)[:21], torch.tensor([1, 4, 8])
+    z, dz = torch.randn(3, 21), torch.randn(3, 21)
+    for module, logits in ((rows_triton, ours), (rows_torch, theirs)):
+        module.write_numeric_columns_(logits, rows, columns, z, dz, results[1], labels, share, 2 * share, head, smoothing)
+    torch.testing.assert_close(ours.float(), theirs.float(), atol=2e-6, rtol=1e-5 if dtype == torch.float32 else 2**-7)
     assert poisoned[:, size:].isnan().all()
 for factor in (1.0, 2.5):
     tensor = torch.ones(70_001)

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from numerate import LOSSES, NumericObjective
 from numerate.bench.losses import bench_labels, bench_vocab
 from numerate.objective import operator
-from numerate.objective.replay import _Recording, _recordings
+from numerate.objective.replay import Recording, recordings
 
 pytestmark = pytest.mark.gpu
 T, H = 252, 507
@@ -51,7 +51,7 @@ def test_no_less_exact_than_the_plain_path(name, numeric_tokens, dtype, impl):
                 logits = cap * torch.tanh(logits / cap)
             ce = F.cross_entropy(logits.view(-1, vocab_size), labels.view(-1), label_smoothing=objective.label_smoothing)
             numeric = objective.numeric_loss(logits, labels)
-            loss = ce + objective.factor(ce, numeric) * numeric
+            loss = ce + objective.weighting.factor(ce, numeric) * numeric
             return loss, *torch.autograd.grad(loss, tensors)
 
         ours = [tensor.clone().requires_grad_() for tensor in ((hidden, weight, bias) if with_bias else (hidden, weight))]
@@ -110,6 +110,14 @@ def test_the_upstream_scalar_is_applied():
         torch.testing.assert_close(3 * a, b)
 
 
+def test_labels_need_not_be_contiguous():
+    vocab = bench_vocab(10, 2048)
+    objective, labels = NumericObjective(LOSSES["smmd"](vocab)).cuda(), bench_labels(vocab, 256).cuda()
+    hidden, weight = (torch.randn(shape, device="cuda") for shape in ((1, 256, 64), (2048, 64)))
+    strided = labels.repeat_interleave(2, 1)[:, ::2]
+    assert torch.equal(objective.fused(hidden, weight, strided).loss, objective.fused(hidden, weight, labels).loss)
+
+
 def test_every_loss_on_the_gpu_equals_the_cpu():
     vocab = bench_vocab(1110, 2048)
     labels = bench_labels(vocab, 300)
@@ -130,8 +138,8 @@ def test_a_replayed_gradient_is_the_gradient(name, numeric_tokens, weighted, mon
     generator = torch.Generator("cuda").manual_seed(0)
     weight = torch.randn((vocab_size, 64), generator=generator, device="cuda", dtype=torch.float32, requires_grad=True)
     replays = []
-    replay = _Recording.replay
-    monkeypatch.setattr(_Recording, "replay", lambda *arguments: replays.append(1) or replay(*arguments))
+    replay = Recording.replay
+    monkeypatch.setattr(Recording, "replay", lambda *arguments: replays.append(1) or replay(*arguments))
     for round_ in range(12):
         tokens = 300 - 7 * (round_ % 3)  # padded to the same size
         labels = bench_labels(vocab, tokens).cuda()
@@ -150,14 +158,14 @@ def test_a_replayed_gradient_is_the_gradient(name, numeric_tokens, weighted, mon
     assert len(replays) >= (3 if name == "ntil" else 6)
 
 
-def test_recordings_go_with_their_loss():
+def testrecordings_go_with_their_loss():
     vocab = bench_vocab(10, 2048)
     objective, labels = NumericObjective(LOSSES["number"](vocab)).cuda(), bench_labels(vocab, 256).cuda()
     hidden, weight = (torch.randn(shape, device="cuda", requires_grad=True) for shape in ((1, 256, 64), (2048, 64)))
-    before = len(_recordings)
+    before = len(recordings)
     for _ in range(5):
         objective.fused(hidden, weight, labels).loss.backward()
-    assert len(_recordings) == before + 1
+    assert len(recordings) == before + 1
     del objective
     gc.collect()
-    assert len(_recordings) == before
+    assert len(recordings) == before

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-import numerate.objective.objective as module
 from numerate import LOSSES, NumericObjective, NumericVocab, SMMDLoss
+from numerate.objective import from_logits
 
 TEXTS = [*"0123456789", ".", "-", ",", ")", "x", " "]
 VOCAB = NumericVocab.from_texts({text: i for i, text in enumerate(TEXTS)}, vocab_size=16)
@@ -60,10 +60,10 @@ def test_any_split_gives_the_same_gradient(name: str, normalize: str) -> None:
     logits, labels = batch(rows=6)
     whole = logits.clone().requires_grad_()
     objective(whole, labels).loss.backward()
-    items, numeric = objective.count(labels)
+    num_items, num_units = objective.count(labels)
     parts = logits.clone().requires_grad_()
     for rows in ((0,), (1, 2, 3), (4, 5)):
-        out = objective(parts[list(rows)], labels[list(rows)], num_items=items, num_units=numeric)
+        out = objective(parts[list(rows)], labels[list(rows)], num_items=num_items, num_units=num_units)
         out.loss.backward()
     assert torch.allclose(whole.grad, parts.grad, rtol=1e-10, atol=1e-13)
 
@@ -171,9 +171,9 @@ def test_another_ignore_index() -> None:
 def test_without_grad_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     logits, labels = batch()
     with_grad = NumericObjective(SMMDLoss(VOCAB))(logits.clone().requires_grad_(), labels).loss
-    softmax = module._softmax
+    softmax = from_logits._softmax
     kept: list[bool] = []
-    monkeypatch.setattr(module, "_softmax", lambda *at, keep: kept.append(keep) or softmax(*at, keep=keep))
+    monkeypatch.setattr(from_logits, "_softmax", lambda *at, keep: kept.append(keep) or softmax(*at, keep=keep))
     with torch.no_grad():
         out = NumericObjective(SMMDLoss(VOCAB))(logits.clone().requires_grad_(), labels)
     assert kept == [False]
@@ -271,3 +271,57 @@ def test_mass_is_the_softmax_on_numeric_tokens(name):
         assert torch.allclose(out.mass, expected)
     nothing = torch.full_like(labels, -100)
     assert objective(logits, nothing, with_mass=True).mass == objective.fused(hidden, weight, nothing, with_mass=True).mass == 0
+
+
+class TestShift:
+    """Raw labels of a causal model: the same as labels that the caller has shifted."""
+
+    @staticmethod
+    def aligned(x: Tensor | None, fill: float) -> Tensor | None:
+        return None if x is None else torch.cat([x[:, 1:], torch.full_like(x[:, :1], fill)], 1)
+
+    @pytest.mark.parametrize(
+        "extra", [set(), {"position_weights"}, {"position_ids"}, {"position_weights", "position_ids"}], ids=str
+    )
+    @pytest.mark.parametrize("name", ["smmd", "ntil", "number"])
+    def test_equals_the_aligned_call(self, name: str, extra: tuple[str, ...]) -> None:
+        objective, (_, labels) = NumericObjective(LOSSES[name](VOCAB)), batch()
+        generator = torch.Generator().manual_seed(3)
+        hidden = torch.randn(*labels.shape, 9, generator=generator, dtype=torch.float64)
+        weight = torch.randn(VOCAB.vocab_size, 9, generator=generator, dtype=torch.float64)
+        every = {
+            "position_weights": torch.rand(labels.shape, generator=generator),
+            "position_ids": torch.arange(labels.shape[1]).remainder(5).expand_as(labels),  # documents of five tokens
+        }
+        raw = {key: value for key, value in every.items() if key in extra}
+        shifted = {key: self.aligned(value, 0) for key, value in raw.items()}
+        targets = self.aligned(labels, -100)
+        assert objective.count(labels, shift=True, **raw) == objective.count(targets, **shifted)
+
+        def results(call, first: Tensor, *arguments: object, **options: object) -> tuple[Tensor, ...]:
+            leaf = first.clone().requires_grad_()
+            out = call(leaf, *arguments, **options)
+            return out.loss, out.num_items, out.num_units, *torch.autograd.grad(out.loss, leaf)
+
+        logits = hidden @ weight.T
+        for ours, theirs in (
+            (results(objective, logits, labels, shift=True, **raw), results(objective, logits, targets, **shifted)),
+            (
+                results(objective.fused, hidden, weight, labels, shift=True, **raw),
+                results(objective.fused, hidden, weight, targets, **shifted),
+            ),
+        ):
+            assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+        assert not torch.equal(objective(logits, labels, **raw).loss, objective(logits, labels, shift=True, **raw).loss)
+
+    def test_compiles_to_one_graph(self) -> None:
+        objective, (logits, labels) = NumericObjective(LOSSES["number"](VOCAB)), batch(dtype=torch.float32)
+        compiled = torch.compile(objective, fullgraph=True, backend="aot_eager")
+        positions = torch.arange(labels.shape[1]).remainder(5).expand_as(labels).contiguous()
+        ours = compiled(logits, labels, position_ids=positions, shift=True)
+        assert torch.allclose(ours.loss, objective(logits, labels, position_ids=positions, shift=True).loss)
+
+    def test_a_list_of_positions_is_refused(self) -> None:
+        objective, (logits, labels) = NumericObjective(SMMDLoss(VOCAB)), batch()
+        with pytest.raises(TypeError, match="position_ids is a list"):
+            objective(logits, labels, position_ids=[0, 1], shift=True)

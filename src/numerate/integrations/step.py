@@ -119,7 +119,7 @@ class Parts:
 
     def add_batch(self, out: ObjectiveOutput, counts: Counts, positions: Tensor, objective: NumericObjective, rest: Any) -> None:
         """Add one batch of an evaluation; ``rest`` is what the model adds to the objective."""
-        numeric = out.numeric * objective.denominator(counts.items, counts.units)
+        numeric = out.numeric * objective.weighting.denominator(counts.items, counts.units)
         self._add({"cross_entropy": out.cross_entropy * counts.items, "numeric": numeric, "rest": rest} | _mass(out, positions))
         self._add({"batches": 1.0, "items": counts.items, "units": counts.units, "positions": counts.positions})
 
@@ -145,8 +145,10 @@ class Parts:
         if not sums:
             return {}
         ce = sums["cross_entropy"] / max(sums["items"], 1.0)
-        numeric = sums["numeric"] / max(float(objective.denominator(sums["items"], sums["units"])), 1.0)
-        factor = float(objective.factor(torch.tensor(ce, dtype=torch.float64), torch.tensor(numeric, dtype=torch.float64)))
+        numeric = sums["numeric"] / max(float(objective.weighting.denominator(sums["items"], sums["units"])), 1.0)
+        factor = float(
+            objective.weighting.factor(torch.tensor(ce, dtype=torch.float64), torch.tensor(numeric, dtype=torch.float64))
+        )
         rest = sums["rest"] / sums["batches"] / accelerator.num_processes
         return {
             "loss": ce + factor * numeric + rest,

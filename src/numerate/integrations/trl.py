@@ -22,7 +22,7 @@ from numerate.integrations.step import Batch, Counts, Parts, aligned, check_obje
 from numerate.losses.rows import divide, rest_of, wide
 from numerate.objective import NumericObjective, ObjectiveOutput
 from numerate.objective.head import Head
-from numerate.objective.objective import mean_mass
+from numerate.objective.term import mean_mass
 
 _OLDEST, _TOO_NEW = "1.16", "1.17"
 if not Version(_OLDEST) <= Version(version("trl")) < Version(_TOO_NEW):
@@ -185,10 +185,10 @@ class _NumericForward:
         # A label's logit less its log-probability is the log-sum-exp of its row.
         lse = z.gather(1, targets.index[:, None])[:, 0] - log_p.flatten().index_select(0, targets.rows).to(z.dtype)
         total = loss.per_row(z, rest_of(z, lse) if loss.uses_rest else None, targets).sum()
-        term = divide(total, objective.denominator(self.counts.items, self.counts.units))
+        term = divide(total, objective.weighting.denominator(self.counts.items, self.counts.units))
         ce = divide(-output.log_probs.detach().sum(), self.counts.items)
         mass = mean_mass(loss, z.detach(), lse.detach(), targets)
-        weighed = objective.factor(ce, term) * term
+        weighed = objective.weighting.factor(ce, term) * term
         parts = ObjectiveOutput(weighed, ce, term.detach(), self.counts.items, self.counts.units, mass)
         digits = targets.slots if targets.mask is None else targets.mask.sum()
         return _Made(parts, torch.as_tensor(digits, device=hidden.device))

@@ -1,4 +1,4 @@
-"""What the operator asks of a device: a second stream, one CPU thread, products wider than their factors."""
+"""What depends on the device: chunk sizes, a side stream, one CPU thread, products wider than their factors."""
 
 from __future__ import annotations
 
@@ -10,42 +10,43 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from numerate.losses.rows import wide
+from numerate.losses.rows import chunk_rows, wide
+
+
+def rows_at_a_time(logits: Tensor) -> int:
+    """Return how many rows of ``logits [R, V]`` fit a CPU's cache, or keep a GPU busy."""
+    return chunk_rows(logits, 1 << 20 if logits.device.type == "cpu" else 1 << 26)
 
 
 @contextmanager
 def one_thread(device: torch.device) -> Iterator[None]:
-    """Keep the CPU to this thread where it only reads labels: waking the others can take longer than a GPU's whole step."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1 if device.type == "cuda" else before)
+    """Run the body's CPU work on one thread if ``device`` is a GPU: waking more can take longer than a GPU's whole step."""
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1 if device.type == "cuda" else num_threads)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(num_threads)
 
 
 @cache
 def _second_stream(device: torch.device) -> torch.cuda.Stream:
-    # What is small goes first: beside a large kernel that fills the device it would wait for its end.
+    # High priority: without it a small kernel would wait until a large one that fills the device has ended.
     return torch.cuda.Stream(device, priority=-1)
 
 
 class SideStream:
-    """Run the body on a second CUDA stream; no-op on a CPU.
+    """Run the body on a side stream; no-op on a CPU.
 
-    It waits for the current stream when it is made, and the current stream waits for it when its body ends, so that memory
-    that one hands to the other is never reused too early.
+    The side stream waits for the current stream at construction, and the current stream waits for it when the body ends.
+    Memory that one stream uses after the other is therefore never reused too early.
     """
 
     def __init__(self, device: torch.device) -> None:
         self.stream = _second_stream(device) if device.type == "cuda" else None
         self.device = device
-        self.wait_for_current()
-
-    def wait_for_current(self) -> None:
-        """Let the side stream wait for all that is queued on the current one."""
         if self.stream is not None:
-            self.stream.wait_stream(torch.cuda.current_stream(self.device))
+            self.stream.wait_stream(torch.cuda.current_stream(device))
 
     def __enter__(self) -> None:
         self.entered = torch.cuda.stream(self.stream)
@@ -58,7 +59,7 @@ class SideStream:
 
 
 def mm_wide(a: Tensor, b: Tensor) -> Tensor:
-    """``a @ b`` of half-precision matrices, with the result in float32."""
+    """Return ``a @ b`` in float32 or wider."""
     if a.dtype == wide(a.dtype):
         return a @ b
     if a.device.type == "cuda":
@@ -67,7 +68,7 @@ def mm_wide(a: Tensor, b: Tensor) -> Tensor:
 
 
 def add_mm_(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """``total += a @ b``, where ``total`` may be wider than the factors."""
+    """Add ``a @ b`` to ``total`` in place; ``total`` may be wider than the factors."""
     if total.dtype == a.dtype:
         total.addmm_(a, b)
     elif a.device.type == "cuda":

@@ -1,172 +1,155 @@
-"""Hidden states, head and labels to the loss and both gradients in one operator, without logits of the whole batch."""
+"""The objective from hidden states: check the arguments, choose implementation and chunk size, call the operator."""
 
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from numerate.checks import check_choice, check_count, check_labels, check_number, check_tensor, choices
+from numerate.checks import check_choice, check_number, check_tensor, choices
+from numerate.losses.base import NumericLoss
+from numerate.objective import rows_torch
+from numerate.objective.batch import BatchLabels, ObjectiveOutput
+from numerate.objective.chunks import Execution
 from numerate.objective.device import one_thread
 from numerate.objective.head import Head
-from numerate.objective.objective import NumericObjective, ObjectiveOutput
-from numerate.objective.operator import FusedObjective, Labels, Plan
+from numerate.objective.operator import FusedInputs, FusedObjective
+from numerate.objective.weighting import Weighting
 
 Impl = Literal["auto", "torch", "triton"]
-Accumulate = Literal["float32", "weight"]
+HeadGradDtype = Literal["float32", "weight"]
 
-_ROWS = 128  # chunks are multiples of this, as the matrix units like them
+_ROWS = 128  # chunks are multiples of this, which suits matrix units
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
-def fused_objective(
-    objective: NumericObjective,
+def objective_from_hidden(
+    loss: NumericLoss,
+    weighting: Weighting,
     hidden: Tensor,
-    weight: Tensor,
-    labels: Tensor,
-    bias: Tensor | None = None,
+    head: Head,
+    batch: BatchLabels,
     *,
-    num_items: int | Tensor | None = None,
-    num_units: int | float | Tensor | None = None,
-    position_weights: Tensor | None = None,
-    position_ids: Tensor | None = None,
-    logit_scale: float | None = None,
-    softcap: float | None = None,
-    impl: Impl = "auto",
-    max_logits_mib: float | None = None,
-    accumulate: Accumulate = "float32",
-    with_mass: bool = False,
+    impl: Impl,
+    max_logits_mib: float | None,
+    head_grad_dtype: HeadGradDtype,
+    with_mass: bool,
 ) -> ObjectiveOutput:
-    """:meth:`numerate.NumericObjective.fused`, as a function."""
-    _check(hidden, weight, labels, bias, objective.numeric_loss.columns_needed)
-    for name, given in (("position_weights", position_weights), ("position_ids", position_ids)):
-        if given is not None:
-            check_tensor(name, given, "of the shape of labels")
-    check_choice("accumulate", accumulate, choices(Accumulate))
-    logit_scale = None if logit_scale is None else check_number("logit_scale", logit_scale)
-    softcap = None if softcap is None else check_number("softcap", softcap, above=0.0)
+    """Return the objective of ``hidden [.., T, H]`` and a head; see :meth:`numerate.NumericObjective.fused`."""
+    _check_shapes(hidden, head, batch.ids, loss.columns_needed)
+    check_choice("head_grad_dtype", head_grad_dtype, choices(HeadGradDtype))
+    scale = None if head.scale is None else check_number("logit_scale", head.scale)
+    softcap = None if head.softcap is None else check_number("softcap", head.softcap, above=0.0)
+    weight, bias = head.weight, head.bias
     if torch.is_autocast_enabled(hidden.device.type):
         narrow = torch.get_autocast_dtype(hidden.device.type)
         hidden, weight = hidden.to(narrow), weight.to(narrow)
     elif hidden.dtype != weight.dtype:
         raise TypeError(
-            f"hidden has dtype {hidden.dtype} and weight {weight.dtype}: expected the same; use weight.to(hidden.dtype)."
+            f"hidden has dtype {hidden.dtype} and head_weight {weight.dtype}: expected the same; use "
+            "head_weight.to(hidden.dtype)."
         )
-
-    if num_items is not None:
-        check_count("num_items", num_items, lambda: objective.count(labels)[0])
-    if num_units is not None:
-        check_count(
-            "num_units",
-            num_units,
-            lambda: objective.count(labels, position_weights=position_weights, position_ids=position_ids)[1],
-        )
-    plan = _plan(impl, hidden, weight, labels.numel(), max_logits_mib, accumulate)
-    head = Head(weight.detach(), None if bias is None else bias.detach(), logit_scale, softcap)
+    execution = _choose_execution(impl, hidden, weight, batch.ids.numel(), max_logits_mib, head_grad_dtype)
+    head = Head(weight.detach(), None if bias is None else bias.detach(), scale, softcap)
     if not torch.is_grad_enabled():
         hidden, weight, bias = hidden.detach(), head.weight, head.bias
     flat = hidden.reshape(-1, hidden.shape[-1]).contiguous()
+    labels_on_device = batch.ids if batch.ids.device == hidden.device else None
     with torch.autocast(hidden.device.type, enabled=False), one_thread(hidden.device):
-        # Last of all that can be done before: it waits for the device, which then has nothing to do until the first product.
-        read = Labels(
-            ids=labels.cpu().long(),
-            here=labels if labels.device == hidden.device else None,
-            position_weights=None if position_weights is None else position_weights.cpu(),
-            position_ids=None if position_ids is None else position_ids.cpu(),
-            num_items=_known(num_items),
-            num_units=_known(num_units),
-            with_mass=with_mass,
+        # The last step before the operator: it waits for the device, which is then idle until the first product.
+        on_cpu = BatchLabels(
+            batch.ids.cpu(),
+            None if batch.position_weights is None else batch.position_weights.cpu(),
+            None if batch.position_ids is None else batch.position_ids.cpu(),
+            _plain_number(batch.num_items),
+            _plain_number(batch.num_units),
         )
-        results = FusedObjective.apply(flat, weight, bias, read, objective, head, plan)  # type: ignore[no-untyped-call]
-    return ObjectiveOutput(*results)
+        inputs = FusedInputs(loss, weighting, head, on_cpu, labels_on_device, execution, with_mass)
+        return ObjectiveOutput(*FusedObjective.apply(flat, weight, bias, inputs))  # type: ignore[no-untyped-call]
 
 
-def _plan(
-    impl: Impl,
-    hidden: Tensor,
-    weight: Tensor,
-    tokens: int,
-    max_logits_mib: float | None,
-    accumulate: Accumulate,
-) -> Plan:
+def _choose_execution(
+    impl: Impl, hidden: Tensor, weight: Tensor, num_tokens: int, max_logits_mib: float | None, head_grad_dtype: HeadGradDtype
+) -> Execution:
     check_choice("impl", impl, choices(Impl))
-    fits = hidden.device.type == "cuda" and hidden.dtype in (torch.bfloat16, torch.float16, torch.float32)
-    if impl == "triton" and not fits:
+    supported = hidden.device.type == "cuda" and hidden.dtype in (torch.bfloat16, torch.float16, torch.float32)
+    if impl == "triton" and not supported:
         raise ValueError(
             f"impl='triton' does not run with hidden on {hidden.device} in {hidden.dtype}: expected a CUDA device and bfloat16, "
             "float16 or float32; use impl='auto'."
         )
     if impl == "auto":
-        impl = "triton" if fits and find_spec("triton") else "torch"
-    dtype = weight.dtype if accumulate == "weight" else torch.promote_types(weight.dtype, torch.float32)
-    # A head's gradient that is summed over chunks, and wider than it is kept, takes its room from the logits' budget.
-    extra = weight.numel() * (dtype.itemsize - weight.dtype.itemsize) / 2**20 if weight.requires_grad else 0.0
-    rows = rows_of_a_chunk(weight.shape[0], hidden, tokens, max_logits_mib, extra)
-    from numerate.objective import rows_torch
+        impl = "triton" if supported and find_spec("triton") else "torch"
+    dtype = weight.dtype if head_grad_dtype == "weight" else torch.promote_types(weight.dtype, torch.float32)
+    # A head's gradient that is summed over chunks in a wider dtype takes memory from the logits' budget.
+    extra_mib = weight.numel() * (dtype.itemsize - weight.dtype.itemsize) / 2**20 if weight.requires_grad else 0.0
+    rows = choose_chunk_rows(weight.shape[0], hidden, num_tokens, max_logits_mib, extra_mib)
+    if impl == "torch":
+        return Execution(rows_torch, rows, dtype)
+    from numerate.objective import rows_triton
 
-    passes: Any = rows_torch
-    if impl == "triton":
-        from numerate.objective import rows_triton as passes
-    return Plan(passes.cross_entropy_rows_, passes.join_, passes.rescale_, rows, dtype)
+    return Execution(rows_triton, rows, dtype)
 
 
-def rows_of_a_chunk(vocab_size: int, hidden: Tensor, tokens: int, max_logits_mib: float | None, extra_mib: float) -> int:
-    """How many rows of logits to hold at a time: all of them where they fit.
+def choose_chunk_rows(vocab_size: int, hidden: Tensor, num_tokens: int, max_logits_mib: float | None, extra_mib: float) -> int:
+    """Return how many rows of logits to compute at a time: all of them if they fit.
 
-    Unless a budget is given, all of them may take twice the default, since a gradient of the head that is not summed over
-    chunks needs no ``extra_mib`` of its own.
+    Without ``max_logits_mib``, all rows may take twice the default budget, because a gradient of the head that is not summed
+    over chunks does not need ``extra_mib``.
     """
     itemsize = hidden.dtype.itemsize
     if max_logits_mib is not None:
-        return chunk_rows(vocab_size, itemsize, max_logits_mib)
+        return rows_in_budget(vocab_size, itemsize, max_logits_mib)
     budget = default_logits_mib(hidden.device)
-    if tokens <= chunk_rows(vocab_size, itemsize, 2 * budget):
-        return max(1, tokens)
-    return chunk_rows(vocab_size, itemsize, max(budget - extra_mib, budget / 4))
-
-
-def _known(count: int | float | Tensor | None) -> float | Tensor | None:
-    """A count as a plain number, unless it lies on another device: asking for it there would mean waiting."""
-    return count.item() if isinstance(count, Tensor) and count.device.type == "cpu" else count
+    if num_tokens <= rows_in_budget(vocab_size, itemsize, 2 * budget):
+        return max(1, num_tokens)
+    return rows_in_budget(vocab_size, itemsize, max(budget - extra_mib, budget / 4))
 
 
 def default_logits_mib(device: torch.device) -> float:
-    """A sixty-fourth of a GPU's memory, 64 MiB elsewhere."""
+    """Return 1/64 of a GPU's memory, or 64 MiB on a CPU."""
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory / 2**20 / 64
     return 64.0
 
 
-def chunk_rows(vocab_size: int, itemsize: int, max_logits_mib: float) -> int:
-    """How many rows of logits fit the budget: a multiple of 128 where that many do, and at least one."""
+def rows_in_budget(vocab_size: int, itemsize: int, max_logits_mib: float) -> int:
+    """Return how many rows of logits fit the budget: at least one, and a multiple of 128 if that many fit."""
     rows = int(check_number("max_logits_mib", max_logits_mib, above=0.0) * 2**20 / (vocab_size * itemsize))
     return max(1, rows // _ROWS * _ROWS or rows)
 
 
-def _check(hidden: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None, least_vocab: int) -> None:
-    check_labels(labels)
+def _plain_number(count: float | Tensor | None) -> float | Tensor | None:
+    """Return a count as a plain number, unless it is on a device: reading it there would mean waiting."""
+    return count.item() if isinstance(count, Tensor) and count.device.type == "cpu" else count
+
+
+def _check_shapes(hidden: Tensor, head: Head, labels: Tensor, least_vocab: int) -> None:
+    weight, bias = head.weight, head.bias
     check_tensor("hidden", hidden, "[.., T, H]")
-    check_tensor("weight", weight, "[V, H]")
+    check_tensor("head_weight", weight, "[V, H]")
     if not hidden.is_floating_point():
         raise TypeError(f"hidden has dtype {hidden.dtype}: expected hidden states; pass the model's last hidden state.")
     if hidden.dim() != labels.dim() + 1 or hidden.shape[:-1] != labels.shape:
         raise ValueError(
             f"hidden has shape {tuple(hidden.shape)} and labels {tuple(labels.shape)}: expected [.., T, H] and [.., T], "
-            "aligned (hidden[:, :-1] with labels[:, 1:])."
+            "aligned (hidden[:, :-1] with labels[:, 1:]), or raw labels of a causal model with shift=True."
         )
     if weight.dim() != 2 or weight.shape[1] != hidden.shape[-1]:
         raise ValueError(
-            f"weight has shape {tuple(weight.shape)} and hidden {tuple(hidden.shape)}: expected [V, H] with the same H; "
+            f"head_weight has shape {tuple(weight.shape)} and hidden {tuple(hidden.shape)}: expected [V, H] with the same H; "
             "pass lm_head.weight as it is."
         )
     if weight.shape[0] < least_vocab:
         raise ValueError(
-            f"weight has V={weight.shape[0]} rows, but the NumericVocab uses token id {least_vocab - 1}: expected "
+            f"head_weight has V={weight.shape[0]} rows, but the NumericVocab uses token id {least_vocab - 1}: expected "
             f"V >= {least_vocab}. Build the vocabulary from the tokenizer that belongs to this model."
         )
     if bias is not None:
         check_tensor("bias", bias, "[V]")
-    if bias is not None and bias.shape != weight.shape[:1]:
-        raise ValueError(f"bias has shape {tuple(bias.shape)}: expected [{weight.shape[0]}], one entry per row of weight.")
+        if bias.shape != weight.shape[:1]:
+            raise ValueError(
+                f"bias has shape {tuple(bias.shape)}: expected [{weight.shape[0]}], one entry per row of head_weight."
+            )

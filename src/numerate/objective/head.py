@@ -1,4 +1,4 @@
-"""The head: how a hidden state becomes logits, and how a gradient of the logits goes back."""
+"""The head: from raw products to logits, and from the gradient of logits back to that of the products."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Head:
-    """``softcap · tanh(scale · (hidden @ weight.T + bias) / softcap)``; what is None is left out."""
+    """``softcap · tanh(scale · (hidden @ weight.T + bias) / softcap)``; steps whose setting is None are skipped."""
 
     weight: Tensor  # [V, H]
     bias: Tensor | None = None  # [V]
@@ -18,7 +18,7 @@ class Head:
     softcap: float | None = None
 
     def shaped(self, raw: Tensor, columns: Tensor | None = None) -> Tensor:
-        """Raw products ``[R, V]``, or those of some columns, to logits."""
+        """Return the logits of raw products ``[R, V]``, or of those in ``columns``."""
         x = raw
         if self.bias is not None:
             x = x + (self.bias if columns is None else self.bias[columns]).to(x.dtype)
@@ -27,7 +27,7 @@ class Head:
         return x if self.softcap is None else self.softcap * torch.tanh(x / self.softcap)
 
     def unshaped(self, grad: Tensor, shaped: Tensor) -> Tensor:
-        """The gradient of logits to that of the raw products."""
+        """Return the gradient by raw products from the gradient by logits ``shaped``."""
         if self.softcap is not None:
             grad = grad * (1 - (shaped / self.softcap).square())
         return grad if self.scale is None else grad * self.scale
