@@ -205,7 +205,7 @@ def expected(model: nn.Module, batches: list[dict[str, Any]], *, shift: bool) ->
         out, labels = model(**batch), batch["labels"]
         logits = out.logits[:, -labels.shape[1] :]
         outs.append((out.loss, *((logits[:, :-1], labels[:, 1:]) if shift else (logits, labels))))
-    items, numbers = (sum(counts) for counts in zip(*(function.counts(labels) for *_, labels in outs), strict=True))
+    items, numbers = (sum(counts) for counts in zip(*(function.count(labels) for *_, labels in outs), strict=True))
     for own, logits, labels in outs:
         total = total + function(logits, labels, num_items=items, num_units=numbers).loss
         rest = own - F.cross_entropy(logits.flatten(0, 1), labels.flatten())
@@ -237,8 +237,7 @@ def test_labels_stand_where_the_model_predicts_them(name, tmp_path):
     assert shifts_labels(built(make), collate(rows())) == shift
 
 
-@pytest.mark.parametrize("accumulation", [1, 3])
-@pytest.mark.parametrize("name", ROUTED)
+@pytest.mark.parametrize(("name", "accumulation"), [*((name, 3) for name in ROUTED), ("mixtral", 1), ("nllb_moe", 1)])
 def test_a_routers_loss_is_a_mean_over_micro_batches(name, accumulation, tmp_path):
     if name in BROKEN and Version(hf.__version__) < Version("5.22"):
         pytest.skip(f"the model's own router loss fails, or is left out, in transformers {hf.__version__}")
@@ -399,8 +398,7 @@ def florence() -> nn.Module:
 
 
 @pytest.mark.parametrize("make", [git, moonshine, florence])
-@pytest.mark.parametrize("accumulation", [1, 3])
-def test_shift_labels(make, accumulation, tmp_path):
+def test_shift_labels(make, tmp_path):
     data = rows()
     generator = torch.Generator().manual_seed(3)
     for row in data:
@@ -418,7 +416,7 @@ def test_shift_labels(make, accumulation, tmp_path):
         return batch
 
     collect = Collect()
-    args = arguments(str(tmp_path), accumulation, per_device_train_batch_size=ROWS // accumulation)
+    args = arguments(str(tmp_path), 3, per_device_train_batch_size=ROWS // 3)
     trainer = trainer_for(built(make), data, args, callbacks=[collect])
     trainer.data_collator = collated
     attach(trainer, objective())

@@ -1,19 +1,16 @@
-"""A loop of one's own: the gradient of a step is the one of its whole batch, by whichever engine and however it is split.
+"""Your own loop: the gradient of a step is that of its whole batch, for every engine and however it is split.
 
-Run by `torchrun`, it is one of several processes, and the first writes the steps that they come to.
+Run by `torchrun`, this file is one of two processes; the first writes their steps.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import subprocess
 import sys
 import warnings
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,16 +18,17 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from tests.integrations.trainers.launch import torchrun
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, DistributedSampler
 
 from numerate import LOSSES, NumericObjective, NumericVocab
-from numerate.integrations.loop import Steps, shifted
+from numerate.integrations.loop import Steps
+from numerate.labels import IGNORE_INDEX, shift_left
 
 TEXTS = [*"0123456789", ".", "-", " ", "x"]
 VOCAB = NumericVocab.from_texts({text: i for i, text in enumerate(TEXTS)}, vocab_size=len(TEXTS))
 WEIGHT, LEARNING_RATE, BATCH_SIZE = 0.7, 0.5, 2
-ROOT = Path(__file__).parents[2]
 
 
 def examples(count: int) -> list[dict[str, Tensor]]:
@@ -226,16 +224,14 @@ def two_processes(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, .
     pytest.importorskip("accelerate")
     pytest.importorskip("lightning")
     path = tmp_path_factory.mktemp("loop") / "found.pt"
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", __file__, str(path)]
-    settings = {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(command, cwd=ROOT, env=os.environ | settings, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
+    torchrun(__file__, path)
     found: dict[tuple[str, ...], list[Taken]] = {
         key: [Taken(**step) for step in steps] for key, steps in torch.load(path).items()
     }
     return found
 
 
+@pytest.mark.launch
 @pytest.mark.parametrize("engine", ["ddp", "fsdp2", "accelerate", "fabric"])
 @pytest.mark.parametrize("accumulate", [1, 3])
 @pytest.mark.parametrize(("loss", "normalize"), OBJECTIVES)
@@ -247,6 +243,7 @@ def test_two_processes(two_processes: Any, engine: str, accumulate: int, loss: s
     assert_right(steps, objective_of(loss, normalize), examples(18), sizes)
 
 
+@pytest.mark.launch
 def test_processes_whose_gradients_nobody_averages(two_processes: Any) -> None:
     assert "model is a Sequential, and 2 processes train" in str(two_processes["refused",][0].rows[0])
 
@@ -270,12 +267,28 @@ def test_hidden_states_in_place_of_logits() -> None:
             assert plain.mass is not None
 
 
-def test_labels_that_stand_where_they_are_predicted() -> None:
-    rows = examples(4)
-    step = next(iter(Steps(loader_of(rows), build(), objective_of("smmd", "numeric"), accumulate=2, shift=False)))
-    assert int(step.num_items) == sum(int((row["labels"] != -100).sum()) for row in rows)
-    step = next(iter(Steps(loader_of(rows), build(), objective_of("smmd", "numeric"), accumulate=2)))
-    assert int(step.num_items) == sum(int((shifted(row["labels"]) != -100).sum()) for row in rows)
+def num_items(rows: list[dict[str, Tensor]], *, shift: bool) -> int:
+    return int(next(iter(Steps(loader_of(rows), build(), objective_of("smmd", "numeric"), accumulate=2, shift=shift))).num_items)
+
+
+def test_aligned_labels() -> None:
+    raw = examples(4)
+    aligned = [row | {"labels": shift_left(row["labels"], IGNORE_INDEX)} for row in raw]
+    count = sum(int((row["labels"] != -100).sum()) for row in aligned)
+    assert num_items(aligned, shift=False) == num_items(raw, shift=True) == count
+
+
+def test_raw_labels_passed_as_aligned() -> None:
+    rows, model = examples(4), build()
+    steps = Steps(loader_of(rows), model, objective_of("smmd", "numeric"), shift=False)
+    with pytest.warns(UserWarning, match=r"shift=False, but labels equal input_ids: .* Leave out shift=False") as caught:
+        train(steps, model, torch.optim.SGD(model.parameters(), LEARNING_RATE))
+    assert len(caught) == 1
+    # No warning: no label, other labels, one repeated token.
+    ids = rows[0]["input_ids"]
+    for labels in (torch.full_like(ids, -100), ids.flip(0)):
+        num_items([rows[0] | {"labels": labels}], shift=False)
+    num_items([rows[0] | {"input_ids": torch.full((8,), 7), "labels": torch.tensor([7] * 7 + [-100])}], shift=False)
 
 
 def test_packed_sequences() -> None:
@@ -287,9 +300,9 @@ def test_packed_sequences() -> None:
     for given in step:
         out = step.objective(model(given["input_ids"]))
     assert (int(step.num_units), int(out.num_units)) == (2, 2)
-    again = objective(model(ids), shifted(ids), position_ids=shifted(batch["position_ids"], 0))
+    again = objective(model(ids), shift_left(ids, IGNORE_INDEX), position_ids=shift_left(batch["position_ids"], 0))
     torch.testing.assert_close(out.loss, again.loss)
-    assert not torch.isclose(out.loss, objective(model(ids), shifted(ids)).loss)
+    assert not torch.isclose(out.loss, objective(model(ids), shift_left(ids, IGNORE_INDEX)).loss)
 
 
 def test_its_length() -> None:
@@ -323,7 +336,7 @@ def test_a_step_that_is_cut_short() -> None:
 def test_an_objective_outside_of_a_batch() -> None:
     steps, model = steps_of()
     step = next(iter(steps))
-    with pytest.raises(RuntimeError, match="no micro-batch is at hand"):
+    with pytest.raises(RuntimeError, match="there is no current micro-batch"):
         step.objective(torch.zeros(2, 9, 16))
     for batch in step:
         with pytest.raises(TypeError, match="position_weights is not an option"):
@@ -391,11 +404,11 @@ def test_batches_that_processes_share() -> None:
 
 
 def test_a_model_that_was_not_prepared() -> None:
-    with pytest.raises(ValueError, match=r"Sequential, not prepared: expected that of accelerator\.prepare"):
+    with pytest.raises(ValueError, match=r"Sequential, not prepared: expected accelerator\.prepare"):
         steps_of(engine=accelerator_like())
     pytest.importorskip("lightning")
     fabric = fabric_of(devices=1)
-    with pytest.raises(ValueError, match=r"Sequential, not set up: expected that of fabric\.setup"):
+    with pytest.raises(ValueError, match=r"Sequential, not set up: expected fabric\.setup"):
         steps_of(engine=fabric)
     with pytest.raises(ValueError, match="expected engine=fabric"):
         Steps(loader_of(examples(4)), fabric.setup(build()), objective_of("smmd", "numeric"))
