@@ -17,7 +17,7 @@ pytest.importorskip("accelerate")
 pytest.importorskip("transformers")
 from tests.integrations.trainers import cases
 from tests.integrations.trainers.cases import TOLERANCE, VOCAB, VOCAB_SIZE, Case, Outcome
-from tests.integrations.trainers.launch import ROOT, launch, torchrun
+from tests.integrations.trainers.launch import ROOT, launch
 
 from numerate import LOSSES, EMDLoss, NTILLoss, NumericObjective, SMMDLoss
 from numerate.integrations.lazy_logits import LazyHead, LazyLogits
@@ -59,8 +59,8 @@ HEAD_APART = Case(units="LlamaDecoderLayer,Linear")  # gathered for its own forw
 MIXED = Case(loss="smmd", dtype="bfloat16")
 
 
-def outcomes(path: Path, of: list[Case]) -> dict[tuple[str, int], Outcome]:
-    found = {key: Outcome(**outcome) for key, outcome in torch.load(path).items()}
+def outcomes(results: dict[tuple[str, int], Any], of: list[Case]) -> dict[tuple[str, int], Outcome]:
+    found = {key: Outcome(**outcome) for key, outcome in results.items()}
     assert len(found) == 2 * len(of)
     return found
 
@@ -82,10 +82,12 @@ def assert_same_logs(found: dict[tuple[str, int], Outcome]) -> None:
             assert {name: logs[name] for name in expected} == pytest.approx(expected, rel=TOLERANCE), (case, k)
 
 
-@pytest.mark.launch
-def test_two_processes(tmp_path: Path) -> None:
-    torchrun(SCRIPT, *TWO_PROCESSES, "--out", tmp_path / "found.pt")
-    found = outcomes(tmp_path / "found.pt", TWO_PROCESSES)
+def on_two_processes() -> dict[tuple[str, int], Any]:
+    return {(str(case), k): vars(cases.run(case, k)) for case in TWO_PROCESSES for k in (1, 2)}
+
+
+def check_two_processes(results: dict[tuple[str, int], Any]) -> None:
+    found = outcomes(results, TWO_PROCESSES)
     assert_same_gradients(found, TOLERANCE)
     assert_same_logs(found)
     for (case, k), outcome in found.items():
@@ -99,7 +101,7 @@ def test_fsdp2(tmp_path: Path) -> None:
     config, of = tmp_path / "fsdp2.yaml", [*WHOLE_HEAD, HEAD_APART, MIXED]
     config.write_text(FSDP2)
     launch("accelerate.commands.launch", "--config_file", config, SCRIPT, *of, "--out", tmp_path / "found.pt")
-    found = outcomes(tmp_path / "found.pt", of)
+    found = outcomes(torch.load(tmp_path / "found.pt"), of)
     assert all(outcome.sharded for outcome in found.values())
     mixed = {key: found.pop(key) for key in list(found) if key[0] == str(MIXED)}
 

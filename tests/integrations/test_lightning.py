@@ -1,21 +1,15 @@
-"""Lightning: the gradient of a step is that of its whole batch, however it is split.
-
-Run by `torchrun`, this file is one of two processes; the first writes their gradients.
-"""
+"""Lightning: the gradient of a step is that of its whole batch, however it is split."""
 
 from __future__ import annotations
 
 import logging
-import sys
 import warnings
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.integrations.trainers.launch import torchrun
 from torch import Tensor, nn
 
 from numerate import LOSSES, NumericObjective, NumericVocab
@@ -233,24 +227,15 @@ def test_a_look_at_the_loader_leaves_it_as_it_was():
         list(loader)
 
 
-@pytest.mark.launch
-def test_two_processes(tmp_path: Path):
-    path = tmp_path / "grads.pt"
-    torchrun(__file__, path)
-    found: dict[tuple[str, int], Any] = torch.load(path)
-    assert set(found) == {(normalize, accumulate) for normalize in ("numeric", "tokens") for accumulate in (1, 2)}
+def on_two_processes() -> dict[tuple[str, int], Any]:
+    def step(normalize: str, accumulate: int) -> Any:
+        objective = objective_of("ntil", normalize)
+        return fit(objective, accumulate, batch_size=4 // accumulate, strategy="ddp", devices=2).steps[0]
+
+    return {(normalize, accumulate): step(normalize, accumulate) for normalize in ("numeric", "tokens") for accumulate in (1, 2)}
+
+
+def check_two_processes(found: dict[tuple[str, int], Any]) -> None:
+    assert len(found) == 4
     for (normalize, _), (state, grads) in found.items():
         assert_same(grads, whole(objective_of("ntil", normalize), examples(), state)[0])
-
-
-if __name__ == "__main__":
-    found = {
-        (normalize, accumulate): fit(
-            objective_of("ntil", normalize), accumulate, batch_size=4 // accumulate, strategy="ddp", devices=2
-        ).steps[0]
-        for normalize in ("numeric", "tokens")
-        for accumulate in (1, 2)
-    }
-    if torch.distributed.get_rank() == 0:
-        torch.save(found, sys.argv[1])
-    torch.distributed.destroy_process_group()

@@ -1,13 +1,9 @@
-"""Your own loop: the gradient of a step is that of its whole batch, for every engine and however it is split.
-
-Run by `torchrun`, this file is one of two processes; the first writes their steps.
-"""
+"""Your own loop: the gradient of a step is that of its whole batch, for every engine and however it is split."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import sys
 import warnings
 from dataclasses import dataclass
 from itertools import product
@@ -18,7 +14,6 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from tests.integrations.trainers.launch import torchrun
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, DistributedSampler
 
@@ -219,33 +214,30 @@ def test_a_step_has_the_gradient_of_its_whole_batch(engine: str, accumulate: int
     assert_right(steps, objective, rows, sizes=[2, 2, 2, 2, 1] if accumulate == 1 else [6, 3])
 
 
-@pytest.fixture(scope="module")
-def two_processes(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, ...], list[Taken]]:
-    pytest.importorskip("accelerate")
-    pytest.importorskip("lightning")
-    path = tmp_path_factory.mktemp("loop") / "found.pt"
-    torchrun(__file__, path)
-    found: dict[tuple[str, ...], list[Taken]] = {
-        key: [Taken(**step) for step in steps] for key, steps in torch.load(path).items()
+def on_two_processes() -> dict[tuple[Any, ...], Any]:
+    try:
+        Steps([], build(), objective_of("smmd", "numeric"))
+    except ValueError as error:
+        found: dict[tuple[Any, ...], Any] = {("refused",): str(error)}
+    engines = {
+        "ddp": lambda *given: with_torch(*given, wrap="ddp"),
+        "fsdp2": lambda *given: with_torch(*given, wrap="fsdp2"),
+        "accelerate": with_accelerate,
+        "fabric": lambda *given: with_fabric(*given, strategy="ddp", devices=2),
     }
+    for (engine, run), accumulate, settings in product(engines.items(), (1, 3), OBJECTIVES):
+        found[engine, accumulate, *settings] = [vars(step) for step in run(objective_of(*settings), accumulate, examples(18))]
     return found
 
 
-@pytest.mark.launch
-@pytest.mark.parametrize("engine", ["ddp", "fsdp2", "accelerate", "fabric"])
-@pytest.mark.parametrize("accumulate", [1, 3])
-@pytest.mark.parametrize(("loss", "normalize"), OBJECTIVES)
-def test_two_processes(two_processes: Any, engine: str, accumulate: int, loss: str, normalize: str) -> None:
-    steps = two_processes[engine, str(accumulate), loss, normalize]
-    # A sampler gives each process nine rows; accelerate five batches, and for the tenth begins anew.
-    last = 4 if engine == "accelerate" else 2
-    sizes = [4, 4, 4, 4, last] if accumulate == 1 else [12, 4 + last]
-    assert_right(steps, objective_of(loss, normalize), examples(18), sizes)
-
-
-@pytest.mark.launch
-def test_processes_whose_gradients_nobody_averages(two_processes: Any) -> None:
-    assert "model is a Sequential, and 2 processes train" in str(two_processes["refused",][0].rows[0])
+def check_two_processes(found: dict[tuple[Any, ...], Any]) -> None:
+    assert "model is a Sequential, and 2 processes train" in found.pop(("refused",))
+    assert len(found) == 4 * 2 * len(OBJECTIVES)
+    for (engine, accumulate, loss, normalize), steps in found.items():
+        # A sampler gives each process nine rows; accelerate gives five batches, the tenth of them again from the beginning.
+        last = 4 if engine == "accelerate" else 2
+        sizes = [4, 4, 4, 4, last] if accumulate == 1 else [12, 4 + last]
+        assert_right([Taken(**step) for step in steps], objective_of(loss, normalize), examples(18), sizes)
 
 
 # Right without an engine of several processes
@@ -425,29 +417,3 @@ def test_batches_on_the_cpu_and_a_model_on_the_gpu() -> None:
     grads, _ = truth(objective_of("ntil", "numeric"), Taken(list(range(6)), state, {}, {}, torch.empty(0)), rows)
     for name, p in model.named_parameters():
         assert (p.grad.cpu() - grads[name]).abs().max() <= 1e-12 * grads[name].abs().max(), name
-
-
-def main(path: str) -> None:
-    dist.init_process_group("gloo")
-    rows = examples(18)
-    found: dict[tuple[str, ...], Any] = {}
-    try:
-        Steps([], build(), objective_of("smmd", "numeric"))
-    except ValueError as error:
-        found["refused",] = [{"rows": [str(error)], "state": {}, "grads": {}, "after": {}, "parts": None}]
-    engines = {
-        "ddp": lambda *given: with_torch(*given, wrap="ddp"),
-        "fsdp2": lambda *given: with_torch(*given, wrap="fsdp2"),
-        "accelerate": with_accelerate,
-        "fabric": lambda *given: with_fabric(*given, strategy="ddp", devices=2),
-    }
-    for (engine, made), accumulate, given in product(engines.items(), (1, 3), OBJECTIVES):
-        found[engine, str(accumulate), *given] = [vars(step) for step in made(objective_of(*given), accumulate, rows)]
-    if dist.get_rank() == 0:
-        torch.save(found, path)
-    dist.barrier()
-    dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])
