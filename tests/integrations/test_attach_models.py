@@ -181,8 +181,8 @@ def built(make: Callable[[], nn.Module], dtype: torch.dtype = torch.float64) -> 
     return model
 
 
-def objective(loss: str = "ntil", **settings: Any) -> NumericObjective:
-    return NumericObjective(LOSSES[loss](VOCAB), weight=0.7, **settings)
+def objective(**settings: Any) -> NumericObjective:
+    return NumericObjective(LOSSES["ntil"](VOCAB, **settings), weight=0.7)
 
 
 def trained(folder: Any, model: nn.Module, accumulation: int, data: list[dict[str, Any]] | None = None, **settings: Any) -> Any:
@@ -361,15 +361,19 @@ def test_a_plain_module(tmp_path):
 
 
 def test_labels_absent_by_another_number(tmp_path):
-    """``ignore_index`` of the objective is what the dataset has; a model knows -100."""
+    """The dataset's ignored label is the loss's ``ignore_index``; a model expects -100. The caller's objective stays as it is."""
     data = rows()
     for row in data:
         row["labels"][:5] = -7
     model = built(SHIFTED["gpt2"])
     collect = Collect()
     trainer = trainer_for(model, data, arguments(str(tmp_path), 2, per_device_train_batch_size=3), callbacks=[collect])
-    attach(trainer, objective(ignore_index=-7))
+    mine = objective(ignore_index=-7)
+    loss = mine.numeric_loss
+    attach(trainer, mine)
     trainer.train()
+    assert mine.numeric_loss is loss
+    assert (mine.ignore_index, mine.label_smoothing) == (-7, 0.0)
     batch = collate(data)
     batch["labels"][batch["labels"] == -7] = -100
     assert_same(collect.grads, expected(built(SHIFTED["gpt2"]), [batch], shift=True)[0])
