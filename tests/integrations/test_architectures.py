@@ -1,4 +1,4 @@
-"""attach on models of every kind, built from their configurations: the gradient is the one made by hand."""
+"""attach on models of every kind, built from their configurations: the gradient equals the one computed by hand."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ LEARNING_RATE = 0.5
 
 
 def examples(count: int = 8) -> list[dict[str, Tensor]]:
-    """Few numbers in some, many in others, so that means of means would show."""
+    """Return examples with few and with many numbers, so that a mean of means differs."""
     generator = torch.Generator().manual_seed(0)
     rows = []
     for i in range(count):
@@ -103,7 +103,7 @@ def fit(objective, accumulate, batch_size, rows=None, loader_accumulate=None, mo
 
 
 def whole(objective, rows, state) -> tuple[dict[str, Tensor], Tensor, Tensor]:
-    """Gradients and parts of all rows at once, by autograd and the plain formula."""
+    """Return gradients and parts of all rows in one batch, by autograd and the plain formula."""
     model = Module(objective).model
     model.load_state_dict(state)
     batch = collate(rows)
@@ -154,7 +154,7 @@ def test_the_last_step_of_an_epoch_may_be_short(normalize, limit):
     ends = [(0, 6), (6, 12), (12, 14)] if limit is None else [(0, 6), (6, 10)]
     assert len(steps) == len(ends)
     for (state, grads), (start, end) in zip(steps, ends, strict=True):
-        # Lightning divides by accumulate_grad_batches even then; the step is that of its own examples all the same.
+        # Lightning divides by accumulate_grad_batches even then; the counts correct for it.
         assert_same(grads, whole(objective, rows[start:end], state)[0])
 
 
@@ -195,7 +195,7 @@ class Forgetful(Module):
 
 
 class Stream(torch.utils.data.IterableDataset):
-    """Of no known length, so that Lightning fetches a batch ahead."""
+    """A dataset without a length: Lightning fetches one batch ahead."""
 
     def __iter__(self):
         return iter(examples())
@@ -210,7 +210,7 @@ def test_forgetting_the_counts_is_an_error(accumulate, rows):
 
 @pytest.mark.parametrize("accumulate", [1, 4])
 def test_a_stream_of_unknown_length(accumulate):
-    """A batch that was fetched ahead is not one that was forgotten."""
+    """A batch that was fetched ahead raises no error."""
     objective = objective_of("smmd", "numeric")
     steps = fit(objective, accumulate, batch_size=2, rows=Stream()).steps
     assert len(steps) == 4 // accumulate

@@ -27,7 +27,7 @@ WEIGHT, LEARNING_RATE, BATCH_SIZE = 0.7, 0.5, 2
 
 
 def examples(count: int) -> list[dict[str, Tensor]]:
-    """Few numbers in some, many in others, so that means of means would show."""
+    """Return examples with few and with many numbers, so that a mean of means differs."""
     generator = torch.Generator().manual_seed(0)
     rows = []
     for i in range(count):
@@ -80,12 +80,12 @@ def whole(tensor: Tensor) -> Tensor:
 
 
 def named(model: nn.Module) -> dict[str, nn.Parameter]:
-    """By the names of the bare model, whatever wraps it."""
+    """Return parameters by their names in the unwrapped model."""
     return dict(zip(("0.weight", "1.weight", "1.bias"), model.parameters(), strict=True))
 
 
 def train(steps: Steps, model: nn.Module, optimizer: Any, backward: Any = Tensor.backward) -> list[Taken]:
-    """An epoch."""
+    """Train an epoch; return its steps."""
     taken = []
     for step in steps:
         rows: list[int] = []
@@ -124,7 +124,7 @@ def with_torch(objective: NumericObjective, accumulate: int, rows: list[Any], wr
 
 @contextlib.contextmanager
 def accelerator_of(accumulate: int) -> Any:
-    """With no trace in this process of it, nor of the one before it."""
+    """Yield an Accelerator, with accelerate's global state reset before and after."""
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState, GradientState
 
@@ -162,7 +162,7 @@ def with_fabric(objective: NumericObjective, accumulate: int, rows: list[Any], *
     model, optimizer = fabric.setup(model, torch.optim.SGD(model.parameters(), LEARNING_RATE))
     loader = fabric.setup_dataloaders(loader_of(rows), use_distributed_sampler=True)
     steps = Steps(loader, model, objective, accumulate=accumulate, engine=fabric)
-    torch.set_default_dtype(torch.float64)  # to which Fabric casts what a model returns
+    torch.set_default_dtype(torch.float64)  # Fabric casts what a model returns to this dtype
     try:
         return train(steps, model, optimizer, fabric.backward)
     finally:
@@ -178,7 +178,7 @@ NEEDS = {"accelerate": "accelerate", "fabric": "lightning"}
 
 
 def truth(objective: NumericObjective, taken: Taken, rows: list[Any]) -> tuple[dict[str, Tensor], Tensor]:
-    """Of the step's rows as one batch, in one process, by the plain formula in float64: the gradients and the parts."""
+    """Return gradients and parts of the step's rows as one batch, in one process, by the plain formula in float64."""
     model = build()
     model.load_state_dict(taken.state)
     batch = collate([rows[at] for at in taken.rows])
@@ -192,7 +192,7 @@ def truth(objective: NumericObjective, taken: Taken, rows: list[Any]) -> tuple[d
 
 
 def assert_right(steps: list[Taken], objective: NumericObjective, rows: list[Any], sizes: list[int]) -> None:
-    """Each step has the gradient of its rows, no row is left out, and the optimizer used the gradient, in the last step too."""
+    """Check that each step has the gradient of its rows, that all rows are used, and that the optimizer applied the gradient."""
     assert [len(step.rows) for step in steps] == sizes
     assert {at for step in steps for at in step.rows} == set(range(len(rows)))
     for step in steps:
@@ -240,7 +240,7 @@ def check_two_processes(found: dict[tuple[Any, ...], Any]) -> None:
         assert_right([Taken(**step) for step in steps], objective_of(loss, normalize), examples(18), sizes)
 
 
-# Right without an engine of several processes
+# One process
 
 
 def steps_of(rows: int = 4, **settings: Any) -> tuple[Steps, nn.Module]:
@@ -303,7 +303,7 @@ def test_its_length() -> None:
     assert [len(step) for step in [next(iter(steps))]] == [3]
 
 
-# What would give a wrong gradient is refused
+# Errors for what would give a wrong gradient
 
 
 def test_a_loss_without_the_counts() -> None:

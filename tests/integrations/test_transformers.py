@@ -1,4 +1,4 @@
-"""attach: one forward, the gradient of the whole step, and nothing left behind."""
+"""attach: one forward pass, the gradient of the whole step, and a trainer that is restored."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ def test_the_gradient_of_a_step(model, normalize, padded, accumulation):
     assert_same(step(case, accumulation), reference(case))
 
 
-@pytest.mark.parametrize("loss", ["smmd", "number", "gaussian_ce"])  # the last looks at the whole vocabulary
+@pytest.mark.parametrize("loss", ["smmd", "number", "gaussian_ce"])  # the last reads the whole vocabulary
 def test_other_losses(loss):
     case = Case("llama", loss)
     assert_same(step(case, 4), reference(case))
 
 
 def run(tmp_path, model, objective=None, accumulation=1, rows=None, **settings):
-    """Attach and train a step: trainer, attachment, gradients."""
+    """Attach and train a step; return trainer, attachment and gradients."""
     collect = Collect()
     rows = dataset("llama", padded=True) if rows is None else rows
     trainer = trainer_for(model, rows, arguments(str(tmp_path), accumulation, **settings), callbacks=[collect])
@@ -81,7 +81,7 @@ def run(tmp_path, model, objective=None, accumulation=1, rows=None, **settings):
 
 
 def plain(model, objective, rows=None):
-    """Gradient, cross-entropy and numeric term by autograd, from the logits of one batch."""
+    """Return gradients, cross-entropy and numeric term by autograd, from the logits of one batch."""
     batch = collate(dataset("llama", padded=True) if rows is None else rows)
     labels = batch.pop("labels")
     logits = model(**batch).logits[:, :-1]
@@ -160,14 +160,14 @@ def test_what_a_model_does_to_its_logits_is_done(make, noted, tmp_path, monkeypa
 
 
 def test_a_router_keeps_its_loss(tmp_path):
-    """What a model adds to the loss by itself is a mean per micro-batch, and stays one."""
+    """What a model adds to its cross-entropy is a mean per micro-batch, and stays one."""
     config = MixtralConfig(
         **SMALL, num_local_experts=4, num_experts_per_tok=2, output_router_logits=True, router_aux_loss_coef=0.5
     )
 
     def built():
         torch.manual_seed(0)
-        return MixtralForCausalLM(config).train()  # whose experts know no float64
+        return MixtralForCausalLM(config).train()  # its experts do not support float64
 
     model = built()
     batch = collate(dataset("llama", padded=True))
@@ -218,7 +218,7 @@ def test_a_bias_after_the_head_is_fused(tmp_path, monkeypatch):
 
 
 def test_no_logits_are_built(tmp_path):
-    """Neither in training nor in evaluation do logits leave the head, but those of one row, once, to see how labels align."""
+    """The head returns lazy logits in training and evaluation; one row is computed once, to find the alignment."""
     model = build("llama")
     built = []
 
@@ -297,7 +297,7 @@ def test_evaluation(tmp_path):
     logs = trainer.state.log_history[-1]
     assert logs["eval_loss/cross_entropy"] == pytest.approx(ce, rel=1e-5)
     assert logs["eval_loss/numeric"] == pytest.approx(numeric, rel=1e-5)
-    # Metrics that look at logits get real ones.
+    # Metrics get real logits.
     batch = collate(rows)
     expected = build("llama").eval()(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
     assert torch.allclose(torch.tensor(seen[0].predictions), expected.detach(), atol=1e-10)
@@ -315,7 +315,7 @@ def test_label_smoothing_of_the_trainer(tmp_path):
         attach(trainer, objective)
 
 
-# Leaving no trace
+# Restoring the trainer
 
 
 def test_detach_leaves_everything_as_it_was(tmp_path):
@@ -325,7 +325,7 @@ def test_detach_leaves_everything_as_it_was(tmp_path):
     attachment = attach(trainer, Case().objective)
     assert "compute_loss" in vars(trainer)
     attachment.detach()
-    attachment.detach()  # twice is once
+    attachment.detach()  # a second call does nothing
     for owner, was in zip((trainer, model, model.lm_head), before, strict=True):
         assert vars(owner).keys() == was.keys()
         assert all(vars(owner)[name] is value for name, value in was.items())
@@ -341,10 +341,10 @@ def test_a_model_called_by_hand_works_while_attached(tmp_path):
     assert torch.equal(model(input_ids=batch["input_ids"]).logits, expected)
     assert model.generate(batch["input_ids"][:1, :4], max_new_tokens=2, do_sample=False).shape == (1, 6)
     own = F.cross_entropy(expected[:, :-1].flatten(0, 1), batch["labels"][:, 1:].flatten())
-    assert torch.allclose(model(**batch).loss.double(), own)  # the objective is the trainer's
+    assert torch.allclose(model(**batch).loss.double(), own)  # the model's own loss
 
 
-# The argument of the Trainer
+# compute_loss_func
 
 
 @pytest.mark.parametrize(("model", "accumulation"), [("llama", 1), ("llama", 4), ("t5", 4)])
@@ -445,7 +445,7 @@ def test_lazy_objective_is_the_real_one(shape):
         "plain": lambda x: x,
         "scaled": lambda x: 3 * x / 2,
         "capped": lambda x: torch.tanh(2 * x / 5) * 5,
-        "capped_twice": lambda x: torch.tanh(torch.tanh(x)),  # more than can be noted: real logits
+        "capped_twice": lambda x: torch.tanh(torch.tanh(x)),  # cannot be recorded: real logits
         "negative": lambda x: -2 * torch.tanh(x),
         "by_tensor": lambda x: x * torch.full((), 2.0),
     }
@@ -461,7 +461,7 @@ def test_lazy_objective_is_the_real_one(shape):
 
 
 def test_a_head_in_float32_above_a_narrow_model():
-    """As QLoRA leaves it."""
+    """QLoRA leaves the head in float32."""
     linear, _, hidden, logits = lazy(torch.float32, torch.bfloat16)
     out = logits.objective(NumericObjective(LOSSES["smmd"](VOCAB)), torch.tensor([[1, 12, 3], [-100, 7, 10]]))
     out.loss.backward()
@@ -506,7 +506,7 @@ def test_import_is_light():
         numerate.integrations.jax  # noqa: B018
 
 
-# Trainers with a compute_loss of their own
+# Trainers that override compute_loss
 
 
 class Counted(Trainer):
@@ -550,7 +550,7 @@ class Own(Trainer):
 
 
 class Explicit(Trainer):
-    """Calls ``Trainer`` by its name, and so not the objective."""
+    """Calls ``Trainer`` by name, which skips the objective."""
 
     def compute_loss(self, *args, **kwargs):
         return Trainer.compute_loss(self, *args, **kwargs)

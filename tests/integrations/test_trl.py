@@ -1,4 +1,4 @@
-"""NumericSFTTrainer: the step's gradient is that of one batch, whatever TRL makes of the batch."""
+"""NumericSFTTrainer: the step's gradient is that of one batch, however TRL builds the batches."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def build(make=llama, dtype=torch.float64):
 
 
 def reference(model, loss="ntil", normalize="numeric"):
-    """One batch of everything, by autograd. The first label of a row is never predicted."""
+    """Return gradients, cross-entropy and numeric term of all examples in one batch, by autograd."""
     batch = cases.collate(dataset("llama", padded=True))
     labels = batch.pop("labels")[:, 1:]
     logits = model(**batch).logits[:, :-1]
@@ -188,7 +188,7 @@ def test_scaled_and_capped_logits(make, tmp_path):
 
 
 def test_completion_only_loss(tmp_path):
-    """TRL writes the labels; what they leave out counts neither as text nor as numbers."""
+    """TRL writes the labels; ignored tokens are not counted, neither as text nor as numbers."""
     data = Dataset.from_list([{"prompt": f"{i} x {i}", "completion": f" -1{i}.5"} for i in range(EXAMPLES)])
     objective = NumericObjective(LOSSES["ntil"](VOCAB))
     args = SFTConfig(str(tmp_path), use_cpu=True, bf16=False, max_steps=1, report_to="none", logging_steps=1)
@@ -214,7 +214,7 @@ def test_evaluation_logs_its_parts(tmp_path):
 
 
 def parts_of(data):
-    """The parts of examples in one batch."""
+    """Return the parts of examples in one batch."""
     batch = cases.collate([{name: torch.tensor(row[name]) for name in ("input_ids", "labels")} for row in data])
     labels = batch.pop("labels")[:, 1:]
     with torch.no_grad():
@@ -250,7 +250,7 @@ def test_a_numeric_loss_is_no_objective(tmp_path):
 
 
 def test_prompt_tuning(tmp_path):
-    """The last virtual token predicts the first label. TRL leaves that one out of its count, not out of its sum."""
+    """The last virtual token predicts the first label. TRL has it in its sum, but not in its count."""
     peft = pytest.importorskip("peft")
 
     def model():
@@ -305,7 +305,7 @@ def test_other_releases_are_refused(monkeypatch):
 
 
 def test_vision_language_model(tmp_path):
-    """One whose forward says that it takes no loss arguments: TRL alone would average its micro-batches."""
+    """For a model that takes no loss arguments, TRL alone would average the micro-batches."""
     rows = dataset("qwen2_vl", padded=True)
     expected = cases.reference(cases.Case("qwen2_vl"))
     keys = rows[0].keys()
