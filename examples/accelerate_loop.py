@@ -11,7 +11,6 @@ from transformers import DataCollatorForSeq2Seq
 
 import numerate as nm
 from numerate.integrations.loop import Steps
-from numerate.labels import IGNORE_INDEX, shift_left
 
 ACCUMULATE = 4
 
@@ -37,7 +36,7 @@ def logits_of(batch):
 def validate():
     """Return the objective of all validation examples. Their labels are raw, so they are shifted."""
     batch = {name: tensor.to(accelerator.device) for name, tensor in valid.items()}
-    return objective(logits_of(batch), shift_left(batch["labels"], IGNORE_INDEX))
+    return objective(logits_of(batch), batch["labels"], shift=True)
 
 
 before = validate()

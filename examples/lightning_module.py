@@ -7,7 +7,6 @@ from transformers import DataCollatorForSeq2Seq
 
 import numerate as nm
 from numerate.integrations.lightning import StepDataLoader, step_counts
-from numerate.labels import IGNORE_INDEX, shift_left
 
 ACCUMULATE = 4
 
@@ -26,13 +25,13 @@ class Arithmetic(L.LightningModule):
     def training_step(self, batch, batch_idx):
         """Divide by the counts of the whole optimizer step. Labels are raw, so they are shifted."""
         counts = step_counts(self, batch, batch_idx)
-        out = self.objective(self.logits(batch), shift_left(batch["labels"], IGNORE_INDEX), **counts)
+        out = self.objective(self.logits(batch), batch["labels"], shift=True, **counts)
         self.log_dict({"cross_entropy": out.cross_entropy, "numeric": out.numeric}, prog_bar=True)
         return out.loss
 
     def validation_step(self, batch, batch_idx):
         """Divide by the counts of the batch."""
-        out = self.objective(self.logits(batch), shift_left(batch["labels"], IGNORE_INDEX))
+        out = self.objective(self.logits(batch), batch["labels"], shift=True)
         self.log_dict({"val/cross_entropy": out.cross_entropy, "val/numeric": out.numeric})
 
     def configure_optimizers(self):

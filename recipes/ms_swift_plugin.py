@@ -21,7 +21,6 @@ from swift.loss import BaseLoss, loss_map
 
 import numerate as nm
 from numerate.integrations.step import StepCounts, reads_whole_numbers
-from numerate.labels import IGNORE_INDEX, shift_left
 
 LOSS = "smmd"  # a name of numerate.LOSSES
 SETTINGS: dict[str, Any] = {}  # of the loss
@@ -71,8 +70,8 @@ class NumericLoss(BaseLoss):
         trainer, processes = self.trainer, self.trainer.accelerator.num_processes
         training = trainer.model.training and torch.is_grad_enabled()
         counts = self.counts if training and self.counts is not None else self.count([{"labels": labels}])
-        aligned = shift_left(labels, IGNORE_INDEX).to(outputs.logits.device)
-        out = self.objective(outputs.logits, aligned, num_items=counts.num_items, num_units=counts.num_units)
+        step = {"num_items": counts.num_items, "num_units": counts.num_units}
+        out = self.objective(outputs.logits, labels.to(outputs.logits.device), shift=True, **step)
         # ms-swift logs the mean over micro-batches and processes; the parts here are shares of the step's.
         shares = processes * (trainer.current_gradient_accumulation_steps if training else 1)
         metrics = trainer.custom_metrics["train" if training else "eval"]

@@ -42,7 +42,6 @@ import numerate
 from numerate import LOSSES, NumericObjective
 from numerate.integrations.lazy_logits import LazyHead, LazyLogits, find_head
 from numerate.integrations.transformers import attach, compute_loss_func
-from numerate.objective.from_hidden import fused_objective
 
 
 def assert_same(found, expected, tolerance=1e-6):
@@ -126,13 +125,13 @@ def test_peft(settings, fused, tmp_path, monkeypatch):
 
 
 def count_fused(monkeypatch):
-    calls = []
+    calls, fused = [], NumericObjective.fused
 
     def counted(*args, **kwargs):
         calls.append(kwargs)
-        return fused_objective(*args, **kwargs)
+        return fused(*args, **kwargs)
 
-    monkeypatch.setattr("numerate.objective.from_hidden.fused_objective", counted)
+    monkeypatch.setattr(NumericObjective, "fused", counted)
     return calls
 
 

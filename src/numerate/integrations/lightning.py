@@ -10,7 +10,7 @@ the step's batches, and Lightning's average of the losses is then the step's los
         def training_step(self, batch, batch_idx):
             counts = step_counts(self, batch, batch_idx)
             logits = self.model(batch["input_ids"]).logits
-            return self.objective(logits, shift_left(batch["labels"], IGNORE_INDEX), **counts).loss
+            return self.objective(logits, batch["labels"], shift=True, **counts).loss
 
     Trainer(accumulate_grad_batches=4).fit(Module(), loader)
 

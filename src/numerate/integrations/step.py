@@ -141,7 +141,7 @@ class LossSums:
     ) -> None:
         """Add an evaluation batch; ``extra`` is what the model adds to the objective."""
         items, units = counts.num_items, counts.num_units
-        numeric = out.numeric * objective.denominator(items, units)
+        numeric = out.numeric * objective.weighting.denominator(items, units)
         self._add({"cross_entropy": out.cross_entropy * items, "numeric": numeric, "extra": extra} | _mass(out, positions))
         self._add({"batches": 1.0, "items": items, "units": units, "positions": counts.num_positions})
 
@@ -163,8 +163,9 @@ class LossSums:
         if not sums:
             return {}
         ce = sums["cross_entropy"] / max(sums["items"], 1.0)
-        numeric = sums["numeric"] / max(float(objective.denominator(sums["items"], sums["units"])), 1.0)
-        factor = float(objective.factor(torch.tensor(ce, dtype=torch.float64), torch.tensor(numeric, dtype=torch.float64)))
+        weighting = objective.weighting
+        numeric = sums["numeric"] / max(float(weighting.denominator(sums["items"], sums["units"])), 1.0)
+        factor = float(weighting.factor(torch.tensor(ce, dtype=torch.float64), torch.tensor(numeric, dtype=torch.float64)))
         extra = sums["extra"] / sums["batches"] / accelerator.num_processes
         loss = ce + factor * numeric + extra
         return {"loss": loss, "loss/cross_entropy": ce, "loss/numeric": numeric, **_shares(sums)}

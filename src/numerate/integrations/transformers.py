@@ -29,7 +29,7 @@ from numerate.integrations.step import (
     repeated_rows,
     without_repeats,
 )
-from numerate.labels import IGNORE_INDEX, shift_left
+from numerate.labels import IGNORE_INDEX
 from numerate.objective import NumericObjective, ObjectiveOutput
 
 __all__ = ["Attachment", "attach", "compute_loss_func", "shifts_labels"]
@@ -97,7 +97,6 @@ def compute_loss_func(
                 "attach(trainer, objective), or set output_router_logits=False in the model's configuration."
             )
         logits = outputs["logits"]
-        targets = shift_left(labels, objective.ignore_index) if shift else labels
         present = labels != objective.ignore_index
         # The Trainer counts the first label of each row for some models and not for others, by the names of their classes.
         if num_items_in_batch is not None and int(num_items_in_batch) in (int(present.sum()), int(present[..., 1:].sum())):
@@ -108,7 +107,7 @@ def compute_loss_func(
                 "the step has is not known here: expected NumericObjective(..., normalize='tokens'), or use attach(trainer, "
                 "objective)."
             )
-        out: ObjectiveOutput = objective.to(logits.device)(logits, targets, num_items=num_items_in_batch)
+        out: ObjectiveOutput = objective.to(logits.device)(logits, labels, num_items=num_items_in_batch, shift=shift)
         return out.loss
 
     return compute

@@ -30,7 +30,7 @@ from numerate.integrations.step import (
 from numerate.losses.rows import divide, rest_of, wide
 from numerate.objective import NumericObjective, ObjectiveOutput
 from numerate.objective.head import Head
-from numerate.objective.objective import mean_mass
+from numerate.objective.term import mean_mass
 
 _OLDEST, _TOO_NEW = "1.16", "1.17"
 if not Version(_OLDEST) <= Version(version("trl")) < Version(_TOO_NEW):
@@ -191,10 +191,10 @@ class _NumericForward:
         lse = z.gather(1, targets.index[:, None])[:, 0] - log_p.flatten().index_select(0, targets.rows).to(z.dtype)
         items, units = self.counts.num_items, self.counts.num_units
         total = loss.per_row(z, rest_of(z, lse) if loss.uses_rest else None, targets).sum()
-        term = divide(total, objective.denominator(items, units))
+        term = divide(total, objective.weighting.denominator(items, units))
         ce = divide(-output.log_probs.detach().sum(), items)
         mass = mean_mass(loss, z.detach(), lse.detach(), targets)
-        out = ObjectiveOutput(objective.factor(ce, term) * term, ce, term.detach(), items, units, mass)
+        out = ObjectiveOutput(objective.weighting.factor(ce, term) * term, ce, term.detach(), items, units, mass)
         digits = targets.slots if targets.mask is None else targets.mask.sum()
         return _NumericTerm(out, torch.as_tensor(digits, device=hidden.device))
 
