@@ -1,4 +1,4 @@
-"""attach on models of every kind, built from their configurations: the gradient is the one made by hand."""
+"""attach on models of every kind, built from their configurations: the gradient equals the one computed by hand."""
 
 from __future__ import annotations
 
@@ -63,6 +63,7 @@ def test_alignment(shift, expected):
 
 
 @pytest.mark.slow
+@pytest.mark.launch
 def test_no_architecture_is_trained_wrongly(tmp_path):
     page = tmp_path / "architectures.md"
     subprocess.run([sys.executable, ROOT / "scripts/sweep_architectures.py", "--markdown", page], check=True, cwd=ROOT)

@@ -1,4 +1,4 @@
-"""attach, whatever a trainer does: another model, evaluation of several sets, steps by hand, copies, arguments mixed up."""
+"""attach with everything a trainer does: replaced models, several evaluation sets, steps by hand, copies, wrong arguments."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PARTS = ("loss", "loss/cross_entropy", "loss/numeric", "numeric/share", "numeric
 
 
 def one_batch(model, rows, objective=None):
-    """Gradient and parts of one batch of everything, by autograd."""
+    """Return gradients and parts of all rows in one batch, by autograd."""
     batch = collate(rows)
     labels = batch.pop("labels")[:, 1:]
     out = (Case().objective if objective is None else objective)(model(**batch).logits[:, :-1], labels, with_mass=True)
@@ -46,11 +46,11 @@ def one_batch(model, rows, objective=None):
     return gradients(model), {name: part.item() for name, part in parts}
 
 
-# Another model than at attach
+# The model is replaced after attach
 
 
 def test_a_model_made_anew_for_each_training(tmp_path):
-    """``model_init`` makes a model when the trainer is made, and another one for each training."""
+    """``model_init`` makes a model with the trainer, and a new one for each training."""
     rows, made, collect = dataset("llama", padded=True)[:6], [], Collect()
     expected, parts = one_batch(build("llama"), rows)
 
@@ -111,7 +111,7 @@ def test_a_compiled_model(name, tmp_path):
 
 @pytest.fixture(scope="module")
 def evaluated(tmp_path_factory):
-    """A trainer whose evaluation takes one example at a time."""
+    """A trainer that evaluates one example at a time."""
     args = arguments(str(tmp_path_factory.mktemp("eval")), per_device_eval_batch_size=1)
     trainer = trainer_for(build("llama"), dataset("llama", padded=True), args)
     attach(trainer, Case().objective)
@@ -172,7 +172,7 @@ def test_parts_by_tokens_and_matched(tmp_path):
 
 
 def test_an_evaluation_that_generates(tmp_path):
-    """``predict_with_generate`` takes the model's own loss by itself; the objective's is logged."""
+    """``predict_with_generate`` computes the model's own loss; the objective's replaces it."""
     rows = dataset("t5", padded=True)
     given = {"use_cpu": True, "report_to": "none", "per_device_eval_batch_size": 3, "disable_tqdm": True}
     args = Seq2SeqTrainingArguments(str(tmp_path), predict_with_generate=True, generation_max_length=4, **given)
@@ -201,7 +201,7 @@ def test_the_label_smoother_of_the_trainer_is_put_aside(tmp_path):
 
 
 def test_label_smoothing_while_generating(tmp_path):
-    """A trainer that finds a label smoother smooths by itself, without the numeric term."""
+    """A trainer with a label smoother would compute its own loss, without the numeric term."""
     rows = dataset("t5", padded=True)
     given = {"use_cpu": True, "report_to": "none", "per_device_eval_batch_size": EXAMPLES, "disable_tqdm": True}
     args = Seq2SeqTrainingArguments(str(tmp_path), label_smoothing_factor=0.2, **given)
@@ -216,9 +216,9 @@ def test_label_smoothing_while_generating(tmp_path):
     assert trainer.evaluate()["eval_loss"] == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("accumulation", [1, 2])
-def test_a_step_by_hand_after_training(accumulation, tmp_path):
-    """It is the mean over its own batch, divided by the accumulation steps, as the trainer's own is."""
+def test_a_step_by_hand_after_training(tmp_path):
+    """Its loss is the mean over its batch, divided by the accumulation steps, as without attach."""
+    accumulation = 2
     rows = dataset("llama", padded=True)
     trainer = trainer_for(build("llama"), rows, arguments(str(tmp_path), accumulation, learning_rate=0.0))
     attach(trainer, Case().objective)
@@ -252,7 +252,7 @@ def test_a_model_is_copied_without_its_trainer(tmp_path):
 
 
 def test_a_second_trainer_on_the_same_model(tmp_path):
-    """Neither knows of the other: one without an objective trains on cross-entropy, one with its own on that."""
+    """Each trainer has its own loss: cross-entropy without an objective, or another objective."""
     model, rows = build("llama"), dataset("llama", padded=True)
     trainer = trainer_for(model, rows, arguments(str(tmp_path / "a"), learning_rate=0.0))
     attach(trainer, Case().objective)
@@ -268,14 +268,13 @@ def test_a_second_trainer_on_the_same_model(tmp_path):
     assert_same(other.grads, one_batch(build("llama"), rows, Case(loss="smmd").objective)[0])
 
 
-# PEFT's prompts, an encoder and a decoder put together
+# Prompt tuning, EncoderDecoderModel
 
 
-@pytest.mark.parametrize("accumulation", [1, 4])
-@pytest.mark.parametrize("loss", ["ntil", "smmd"])
+@pytest.mark.parametrize(("loss", "accumulation"), [("ntil", 4), ("smmd", 1)])
 @pytest.mark.filterwarnings("ignore:Position ids are not supported")
 def test_prompt_tuning(loss, accumulation, tmp_path):
-    """The last virtual token predicts the first label, and position_ids are the text's alone."""
+    """The last virtual token predicts the first label, and position_ids cover the text only."""
     peft = pytest.importorskip("peft")
 
     def model():
@@ -305,9 +304,8 @@ def test_prompt_tuning(loss, accumulation, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:Version v4.12.0 introduces:FutureWarning")
-@pytest.mark.parametrize("accumulation", [1, 4])
-def test_an_encoder_and_a_decoder_with_labels_absent_within(accumulation, tmp_path):
-    """What has no label within a row is padding to such a model, and its decoder does not look at it."""
+def test_an_encoder_and_a_decoder_with_labels_absent_within(tmp_path):
+    """Ignored labels inside a row are padding for this model, and its decoder does not attend to them."""
     from transformers import BertConfig, EncoderDecoderConfig, EncoderDecoderModel
 
     sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 48}
@@ -327,7 +325,7 @@ def test_an_encoder_and_a_decoder_with_labels_absent_within(accumulation, tmp_pa
     for row in rows:
         row["labels"][7:10] = -100
     collect = Collect()
-    trainer = trainer_for(model(), rows, arguments(str(tmp_path), accumulation), callbacks=[collect])
+    trainer = trainer_for(model(), rows, arguments(str(tmp_path), 4), callbacks=[collect])
     attach(trainer, Case().objective)
     trainer.train()
     net, batch = model(), collate(rows)
@@ -335,7 +333,7 @@ def test_an_encoder_and_a_decoder_with_labels_absent_within(accumulation, tmp_pa
     assert_same(collect.grads, gradients(net))
 
 
-# Arguments mixed up
+# Wrong arguments
 
 
 def test_what_is_no_trainer_or_objective(tmp_path):
@@ -368,7 +366,7 @@ def test_the_type_of_lazy_logits():
     linear = torch.nn.Linear(6, VOCAB_SIZE)
     head = LazyHead(linear)
     hidden = torch.randn(2, 3, 6)
-    with head.on():
+    with head.deferred():
         logits = linear(hidden)
     assert logits.type() == "torch.FloatTensor"
     for name in (torch.float64, "torch.DoubleTensor", torch.DoubleTensor):
@@ -395,7 +393,7 @@ def test_views_of_lazy_logits(see):
     linear = torch.nn.Linear(6, VOCAB_SIZE)
     head = LazyHead(linear)
     hidden = torch.randn(2, 3, 6)
-    with head.on():
+    with head.deferred():
         lazy = see(linear(hidden))
     real = see(linear(hidden))
     assert isinstance(lazy, LazyLogits)
@@ -414,7 +412,7 @@ def test_views_that_cut_the_vocabulary_are_real(see):
     linear = torch.nn.Linear(6, VOCAB_SIZE)
     head = LazyHead(linear)
     hidden = torch.randn(2, 3, 6)
-    with head.on():
+    with head.deferred():
         found = see(linear(hidden))
     assert not isinstance(found, LazyLogits)
     assert torch.equal(found, see(linear(hidden)))
@@ -423,7 +421,7 @@ def test_views_that_cut_the_vocabulary_are_real(see):
 def test_a_change_in_place_is_seen_by_views():
     linear = torch.nn.Linear(6, VOCAB_SIZE)
     head = LazyHead(linear)
-    with torch.no_grad(), head.on():
+    with torch.no_grad(), head.deferred():
         logits = linear(torch.randn(2, 3, 6))
         flat = logits.view(-1, VOCAB_SIZE)
         logits[..., 5] = -1e9

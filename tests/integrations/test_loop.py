@@ -1,19 +1,12 @@
-"""A loop of one's own: the gradient of a step is the one of its whole batch, by whichever engine and however it is split.
-
-Run by `torchrun`, it is one of several processes, and the first writes the steps that they come to.
-"""
+"""Your own loop: the gradient of a step is that of its whole batch, for every engine and however it is split."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import subprocess
-import sys
 import warnings
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,16 +18,16 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, DistributedSampler
 
 from numerate import LOSSES, NumericObjective, NumericVocab
-from numerate.integrations.loop import Steps, shifted
+from numerate.integrations.loop import Steps
+from numerate.labels import IGNORE_INDEX, shift_left
 
 TEXTS = [*"0123456789", ".", "-", " ", "x"]
 VOCAB = NumericVocab.from_texts({text: i for i, text in enumerate(TEXTS)}, vocab_size=len(TEXTS))
 WEIGHT, LEARNING_RATE, BATCH_SIZE = 0.7, 0.5, 2
-ROOT = Path(__file__).parents[2]
 
 
 def examples(count: int) -> list[dict[str, Tensor]]:
-    """Few numbers in some, many in others, so that means of means would show."""
+    """Return examples with few and with many numbers, so that a mean of means differs."""
     generator = torch.Generator().manual_seed(0)
     rows = []
     for i in range(count):
@@ -87,12 +80,12 @@ def whole(tensor: Tensor) -> Tensor:
 
 
 def named(model: nn.Module) -> dict[str, nn.Parameter]:
-    """By the names of the bare model, whatever wraps it."""
+    """Return parameters by their names in the unwrapped model."""
     return dict(zip(("0.weight", "1.weight", "1.bias"), model.parameters(), strict=True))
 
 
 def train(steps: Steps, model: nn.Module, optimizer: Any, backward: Any = Tensor.backward) -> list[Taken]:
-    """An epoch."""
+    """Train an epoch; return its steps."""
     taken = []
     for step in steps:
         rows: list[int] = []
@@ -131,7 +124,7 @@ def with_torch(objective: NumericObjective, accumulate: int, rows: list[Any], wr
 
 @contextlib.contextmanager
 def accelerator_of(accumulate: int) -> Any:
-    """With no trace in this process of it, nor of the one before it."""
+    """Yield an Accelerator, with accelerate's global state reset before and after."""
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState, GradientState
 
@@ -169,7 +162,7 @@ def with_fabric(objective: NumericObjective, accumulate: int, rows: list[Any], *
     model, optimizer = fabric.setup(model, torch.optim.SGD(model.parameters(), LEARNING_RATE))
     loader = fabric.setup_dataloaders(loader_of(rows), use_distributed_sampler=True)
     steps = Steps(loader, model, objective, accumulate=accumulate, engine=fabric)
-    torch.set_default_dtype(torch.float64)  # to which Fabric casts what a model returns
+    torch.set_default_dtype(torch.float64)  # Fabric casts what a model returns to this dtype
     try:
         return train(steps, model, optimizer, fabric.backward)
     finally:
@@ -185,7 +178,7 @@ NEEDS = {"accelerate": "accelerate", "fabric": "lightning"}
 
 
 def truth(objective: NumericObjective, taken: Taken, rows: list[Any]) -> tuple[dict[str, Tensor], Tensor]:
-    """Of the step's rows as one batch, in one process, by the plain formula in float64: the gradients and the parts."""
+    """Return gradients and parts of the step's rows as one batch, in one process, by the plain formula in float64."""
     model = build()
     model.load_state_dict(taken.state)
     batch = collate([rows[at] for at in taken.rows])
@@ -199,7 +192,7 @@ def truth(objective: NumericObjective, taken: Taken, rows: list[Any]) -> tuple[d
 
 
 def assert_right(steps: list[Taken], objective: NumericObjective, rows: list[Any], sizes: list[int]) -> None:
-    """Each step has the gradient of its rows, no row is left out, and the optimizer used the gradient, in the last step too."""
+    """Check that each step has the gradient of its rows, that all rows are used, and that the optimizer applied the gradient."""
     assert [len(step.rows) for step in steps] == sizes
     assert {at for step in steps for at in step.rows} == set(range(len(rows)))
     for step in steps:
@@ -221,37 +214,33 @@ def test_a_step_has_the_gradient_of_its_whole_batch(engine: str, accumulate: int
     assert_right(steps, objective, rows, sizes=[2, 2, 2, 2, 1] if accumulate == 1 else [6, 3])
 
 
-@pytest.fixture(scope="module")
-def two_processes(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, ...], list[Taken]]:
-    pytest.importorskip("accelerate")
-    pytest.importorskip("lightning")
-    path = tmp_path_factory.mktemp("loop") / "found.pt"
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", __file__, str(path)]
-    settings = {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(command, cwd=ROOT, env=os.environ | settings, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
-    found: dict[tuple[str, ...], list[Taken]] = {
-        key: [Taken(**step) for step in steps] for key, steps in torch.load(path).items()
+def on_two_processes() -> dict[tuple[Any, ...], Any]:
+    try:
+        Steps([], build(), objective_of("smmd", "numeric"))
+    except ValueError as error:
+        found: dict[tuple[Any, ...], Any] = {("refused",): str(error)}
+    engines = {
+        "ddp": lambda *given: with_torch(*given, wrap="ddp"),
+        "fsdp2": lambda *given: with_torch(*given, wrap="fsdp2"),
+        "accelerate": with_accelerate,
+        "fabric": lambda *given: with_fabric(*given, strategy="ddp", devices=2),
     }
+    for (engine, run), accumulate, settings in product(engines.items(), (1, 3), OBJECTIVES):
+        found[engine, accumulate, *settings] = [vars(step) for step in run(objective_of(*settings), accumulate, examples(18))]
     return found
 
 
-@pytest.mark.parametrize("engine", ["ddp", "fsdp2", "accelerate", "fabric"])
-@pytest.mark.parametrize("accumulate", [1, 3])
-@pytest.mark.parametrize(("loss", "normalize"), OBJECTIVES)
-def test_two_processes(two_processes: Any, engine: str, accumulate: int, loss: str, normalize: str) -> None:
-    steps = two_processes[engine, str(accumulate), loss, normalize]
-    # A sampler gives each process nine rows; accelerate five batches, and for the tenth begins anew.
-    last = 4 if engine == "accelerate" else 2
-    sizes = [4, 4, 4, 4, last] if accumulate == 1 else [12, 4 + last]
-    assert_right(steps, objective_of(loss, normalize), examples(18), sizes)
+def check_two_processes(found: dict[tuple[Any, ...], Any]) -> None:
+    assert "model is a Sequential, and 2 processes train" in found.pop(("refused",))
+    assert len(found) == 4 * 2 * len(OBJECTIVES)
+    for (engine, accumulate, loss, normalize), steps in found.items():
+        # A sampler gives each process nine rows; accelerate gives five batches, the tenth of them again from the beginning.
+        last = 4 if engine == "accelerate" else 2
+        sizes = [4, 4, 4, 4, last] if accumulate == 1 else [12, 4 + last]
+        assert_right([Taken(**step) for step in steps], objective_of(loss, normalize), examples(18), sizes)
 
 
-def test_processes_whose_gradients_nobody_averages(two_processes: Any) -> None:
-    assert "model is a Sequential, and 2 processes train" in str(two_processes["refused",][0].rows[0])
-
-
-# Right without an engine of several processes
+# One process
 
 
 def steps_of(rows: int = 4, **settings: Any) -> tuple[Steps, nn.Module]:
@@ -270,12 +259,28 @@ def test_hidden_states_in_place_of_logits() -> None:
             assert plain.mass is not None
 
 
-def test_labels_that_stand_where_they_are_predicted() -> None:
-    rows = examples(4)
-    step = next(iter(Steps(loader_of(rows), build(), objective_of("smmd", "numeric"), accumulate=2, shift=False)))
-    assert int(step.num_items) == sum(int((row["labels"] != -100).sum()) for row in rows)
-    step = next(iter(Steps(loader_of(rows), build(), objective_of("smmd", "numeric"), accumulate=2)))
-    assert int(step.num_items) == sum(int((shifted(row["labels"]) != -100).sum()) for row in rows)
+def num_items(rows: list[dict[str, Tensor]], *, shift: bool) -> int:
+    return int(next(iter(Steps(loader_of(rows), build(), objective_of("smmd", "numeric"), accumulate=2, shift=shift))).num_items)
+
+
+def test_aligned_labels() -> None:
+    raw = examples(4)
+    aligned = [row | {"labels": shift_left(row["labels"], IGNORE_INDEX)} for row in raw]
+    count = sum(int((row["labels"] != -100).sum()) for row in aligned)
+    assert num_items(aligned, shift=False) == num_items(raw, shift=True) == count
+
+
+def test_raw_labels_passed_as_aligned() -> None:
+    rows, model = examples(4), build()
+    steps = Steps(loader_of(rows), model, objective_of("smmd", "numeric"), shift=False)
+    with pytest.warns(UserWarning, match=r"shift=False, but labels equal input_ids: .* Leave out shift=False") as caught:
+        train(steps, model, torch.optim.SGD(model.parameters(), LEARNING_RATE))
+    assert len(caught) == 1
+    # No warning: no label, other labels, one repeated token.
+    ids = rows[0]["input_ids"]
+    for labels in (torch.full_like(ids, -100), ids.flip(0)):
+        num_items([rows[0] | {"labels": labels}], shift=False)
+    num_items([rows[0] | {"input_ids": torch.full((8,), 7), "labels": torch.tensor([7] * 7 + [-100])}], shift=False)
 
 
 def test_packed_sequences() -> None:
@@ -287,9 +292,9 @@ def test_packed_sequences() -> None:
     for given in step:
         out = step.objective(model(given["input_ids"]))
     assert (int(step.num_units), int(out.num_units)) == (2, 2)
-    again = objective(model(ids), shifted(ids), position_ids=shifted(batch["position_ids"], 0))
+    again = objective(model(ids), shift_left(ids, IGNORE_INDEX), position_ids=shift_left(batch["position_ids"], 0))
     torch.testing.assert_close(out.loss, again.loss)
-    assert not torch.isclose(out.loss, objective(model(ids), shifted(ids)).loss)
+    assert not torch.isclose(out.loss, objective(model(ids), shift_left(ids, IGNORE_INDEX)).loss)
 
 
 def test_its_length() -> None:
@@ -298,7 +303,7 @@ def test_its_length() -> None:
     assert [len(step) for step in [next(iter(steps))]] == [3]
 
 
-# What would give a wrong gradient is refused
+# Errors for what would give a wrong gradient
 
 
 def test_a_loss_without_the_counts() -> None:
@@ -323,7 +328,7 @@ def test_a_step_that_is_cut_short() -> None:
 def test_an_objective_outside_of_a_batch() -> None:
     steps, model = steps_of()
     step = next(iter(steps))
-    with pytest.raises(RuntimeError, match="no micro-batch is at hand"):
+    with pytest.raises(RuntimeError, match="there is no current micro-batch"):
         step.objective(torch.zeros(2, 9, 16))
     for batch in step:
         with pytest.raises(TypeError, match="position_weights is not an option"):
@@ -391,11 +396,11 @@ def test_batches_that_processes_share() -> None:
 
 
 def test_a_model_that_was_not_prepared() -> None:
-    with pytest.raises(ValueError, match=r"Sequential, not prepared: expected that of accelerator\.prepare"):
+    with pytest.raises(ValueError, match=r"Sequential, not prepared: expected accelerator\.prepare"):
         steps_of(engine=accelerator_like())
     pytest.importorskip("lightning")
     fabric = fabric_of(devices=1)
-    with pytest.raises(ValueError, match=r"Sequential, not set up: expected that of fabric\.setup"):
+    with pytest.raises(ValueError, match=r"Sequential, not set up: expected fabric\.setup"):
         steps_of(engine=fabric)
     with pytest.raises(ValueError, match="expected engine=fabric"):
         Steps(loader_of(examples(4)), fabric.setup(build()), objective_of("smmd", "numeric"))
@@ -412,29 +417,3 @@ def test_batches_on_the_cpu_and_a_model_on_the_gpu() -> None:
     grads, _ = truth(objective_of("ntil", "numeric"), Taken(list(range(6)), state, {}, {}, torch.empty(0)), rows)
     for name, p in model.named_parameters():
         assert (p.grad.cpu() - grads[name]).abs().max() <= 1e-12 * grads[name].abs().max(), name
-
-
-def main(path: str) -> None:
-    dist.init_process_group("gloo")
-    rows = examples(18)
-    found: dict[tuple[str, ...], Any] = {}
-    try:
-        Steps([], build(), objective_of("smmd", "numeric"))
-    except ValueError as error:
-        found["refused",] = [{"rows": [str(error)], "state": {}, "grads": {}, "after": {}, "parts": None}]
-    engines = {
-        "ddp": lambda *given: with_torch(*given, wrap="ddp"),
-        "fsdp2": lambda *given: with_torch(*given, wrap="fsdp2"),
-        "accelerate": with_accelerate,
-        "fabric": lambda *given: with_fabric(*given, strategy="ddp", devices=2),
-    }
-    for (engine, made), accumulate, given in product(engines.items(), (1, 3), OBJECTIVES):
-        found[engine, str(accumulate), *given] = [vars(step) for step in made(objective_of(*given), accumulate, rows)]
-    if dist.get_rank() == 0:
-        torch.save(found, path)
-    dist.barrier()
-    dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

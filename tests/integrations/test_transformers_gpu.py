@@ -1,4 +1,4 @@
-"""attach on a GPU, in bfloat16: fused with the head or from logits, in one piece or four, a step is the same."""
+"""attach on a GPU, in float32 and bfloat16: a step is the same fused or from logits, in one micro-batch or four."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Architecture:
 
 
 def architectures() -> list[Architecture]:
-    """Those of the automatic classes that predict tokens, each class and configuration once."""
+    """Return the models of the automatic classes that predict tokens, each class and configuration once."""
     found: dict[tuple[str, str], Architecture] = {}
     for kind, mapping in KINDS.items():
         for model_type, classes in getattr(modeling_auto, f"MODEL_FOR_{mapping}_MAPPING_NAMES").items():
@@ -91,7 +91,7 @@ SIZES: list[tuple[str, int | float]] = [
 
 
 def small_value(name: str, value: Any) -> Any:
-    """A setting, made small."""
+    """Return a small value for a setting."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return value
     if isinstance(value, int) and re.fullmatch(r"(?!.*(ignore|layer|feature)).*_(id|index|idx)", name):
@@ -144,7 +144,7 @@ ALWAYS = {
 
 @dataclass(frozen=True)
 class Attempt:
-    """What is set besides, one after the other, until a model can be built and run."""
+    """Extra settings to try, one after the other, until a model can be built and run."""
 
     fill: bool = False  # fill in what configurations leave open
     sections: tuple[int, ...] = ()  # of rotary embeddings for time, height and width; their sum is half of what is rotated
@@ -161,7 +161,7 @@ OPEN = {
 
 
 def small_config(cls: type[PreTrainedConfig], attempt: Attempt = ATTEMPTS[0], **settings: Any) -> PreTrainedConfig:
-    """A configuration of the class with small settings, its parts likewise. A dictionary among ``settings`` is for a part."""
+    """Return a small configuration, with small parts. A dictionary in ``settings`` is for a part."""
     default = cls()
     values: dict[str, Any] = {}
     names = {field.name for field in dataclasses.fields(cls)}
@@ -184,7 +184,7 @@ def small_config(cls: type[PreTrainedConfig], attempt: Attempt = ATTEMPTS[0], **
 
 
 def build(architecture: Architecture, dtype: torch.dtype = torch.float64, attempt: Attempt = ATTEMPTS[0]) -> nn.Module:
-    """The model, small, with random weights, in training mode and without dropout."""
+    """Build a small model with random weights, in training mode and without dropout."""
     cls = getattr(transformers, architecture.model_class)
     config_class = getattr(cls, "config_class", None) or CONFIG_MAPPING[architecture.model_type]
     settings = SPECIAL_SETTINGS.get(architecture.model_type, {})
@@ -203,7 +203,7 @@ def build(architecture: Architecture, dtype: torch.dtype = torch.float64, attemp
 
 
 def batches(architecture: Architecture, model: nn.Module, dtype: torch.dtype) -> Iterator[tuple[str, list[dict[str, Tensor]]]]:
-    """Ways to feed the model, the richest first: what it sees, and three micro-batches of ragged rows."""
+    """Yield inputs for the model, the richest first: their kind, and three micro-batches of rows of several lengths."""
     encoder_decoder = getattr(model.config, "is_encoder_decoder", False)
     accepted = inspect.signature(model.forward).parameters
     media = list(_media(model, dtype)) or []
@@ -230,7 +230,7 @@ def batches(architecture: Architecture, model: nn.Module, dtype: torch.dtype) ->
 def _text(
     architecture: Architecture, length: int, images: int, image_token: int, generator: torch.Generator
 ) -> dict[str, Tensor]:
-    """Rows of words and numbers, some of their labels ignored; the first tokens are an image's."""
+    """Return rows of words and numbers, some of their labels ignored; the first tokens are the image's."""
     shape = (ROWS, length)
     words = torch.randint(WORDS, SPECIAL, shape, generator=generator)
     digits = torch.randint(DIGITS, DIGITS + 10, shape, generator=generator)
@@ -256,7 +256,7 @@ def _image_token(model: nn.Module) -> int:
 
 
 def _media(model: nn.Module, dtype: torch.dtype) -> Iterator[tuple[str, dict[str, Tensor], int]]:
-    """Images or sound that the model takes, a piece for each row, and how many tokens of the text stand for a piece."""
+    """Return images or sound for the model, one per row, and the number of text tokens that stand for one."""
     config = model.config
     vision = getattr(config, "vision_config", None) or getattr(config, "encoder", None) or config
     generator = torch.Generator().manual_seed(7)
@@ -297,7 +297,7 @@ def _media(model: nn.Module, dtype: torch.dtype) -> Iterator[tuple[str, dict[str
 
 
 def _rows(features: Any) -> list[int]:
-    """How many vectors there are for each image, whatever they are wrapped in."""
+    """Return the number of vectors per image."""
     if getattr(features, "pooler_output", None) is not None:
         features = features.pooler_output
     if isinstance(features, (list, tuple)):

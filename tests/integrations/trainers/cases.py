@@ -1,12 +1,14 @@
-"""Tiny real models and batches of numbers, and what a trainer makes of one step of them: gradients, logs, evaluation.
+"""Tiny models, batches of numbers, and one training step of them: gradients, logs, evaluation.
 
-`torchrun tests/integrations/trainers/cases.py CASE.. --out FILE` writes what several processes come to, with one and with two
-micro-batches each; so do `accelerate launch` and plain `python`. `--check` compares the gradients with one batch's.
+`torchrun tests/integrations/trainers/cases.py CASE.. --out FILE` trains on several processes, with one and with two
+micro-batches each, and writes the outcomes; so do `accelerate launch` and plain `python`. `--check` compares the gradients
+with those of one batch.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
 import inspect
 import os
@@ -70,17 +72,7 @@ SMALL = {
 
 
 def llama(**settings: Any) -> nn.Module:
-    config = LlamaConfig(
-        vocab_size=VOCAB_SIZE,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        pad_token_id=PAD,
-        **settings,
-    )
-    return LlamaForCausalLM(config)
+    return LlamaForCausalLM(LlamaConfig(**SMALL | {"num_hidden_layers": 2} | settings))
 
 
 def llama_tied() -> nn.Module:
@@ -88,20 +80,13 @@ def llama_tied() -> nn.Module:
 
 
 def qwen2_vl() -> nn.Module:
-    text = {
-        "vocab_size": VOCAB_SIZE,
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 2,
-        "rope_parameters": {"rope_type": "default", "mrope_section": [2, 3, 3], "rope_theta": 10000.0},
-    }
+    rope = {"rope_type": "default", "mrope_section": [2, 3, 3], "rope_theta": 10000.0}
+    text = SMALL | {"num_hidden_layers": 2, "rope_parameters": rope}
+    del text["pad_token_id"]
     vision = {"depth": 1, "embed_dim": 16, "hidden_size": 32, "num_heads": 2, "patch_size": 4, "mlp_ratio": 2}
-    text |= {"bos_token_id": None, "eos_token_id": None}
     config = Qwen2VLConfig(text_config=text, vision_config=vision, image_token_id=IMAGE, bos_token_id=None, eos_token_id=None)
     model = Qwen2VLForConditionalGeneration(config)
-    model.accepts_loss_kwargs = False  # as in the releases before, and in many vision-language models still
+    model.accepts_loss_kwargs = False  # as many vision-language models have it
     return model
 
 
@@ -123,12 +108,12 @@ def t5() -> nn.Module:
 def mixtral() -> nn.Module:
     experts = {"num_local_experts": 4, "num_experts_per_tok": 2, "output_router_logits": True, "router_aux_loss_coef": 0.5}
     model = MixtralForCausalLM(MixtralConfig(**SMALL, **experts))
-    model.set_experts_implementation("eager")  # the others know no float64
+    model.set_experts_implementation("eager")  # the others do not support float64
     return model
 
 
 class Switch(SwitchTransformersForConditionalGeneration):
-    """Asked for its router's losses, which its configuration does not turn on."""
+    """Returns its router's losses, which its configuration cannot turn on."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return super().forward(*args, **{"output_router_logits": True, **kwargs})
@@ -159,7 +144,7 @@ def switch() -> nn.Module:
     model = Switch(config)
     for module in model.modules():
         if type(module).__name__.endswith("Router"):
-            module.dtype = torch.float64  # which the configuration does not know
+            module.dtype = torch.float64  # the configuration does not set it
     return model
 
 
@@ -183,9 +168,9 @@ def build(name: str, dtype: torch.dtype = torch.float64) -> nn.Module:
 
 
 def dataset(model: str, *, padded: bool) -> list[dict[str, Any]]:
-    """Few numbers in some examples, many in others, so that means of means would show.
+    """Return examples with few and with many numbers, so that a mean of means differs.
 
-    All the same for a model with a router, whose loss is a mean of micro-batches: it is then that of one batch.
+    All the same for a model with a router: its loss is a mean over micro-batches, and is then that of one batch.
     """
     if model in ROUTED:
         return dataset("llama", padded=padded)[:1] * EXAMPLES
@@ -222,7 +207,7 @@ def collate(rows: list[dict[str, Any]]) -> dict[str, Tensor]:
 
 
 class Watched(NumericObjective):
-    """Remembers how often it was given hidden states and a head, and how often logits."""
+    """Counts the calls with hidden states and a head, and those with logits."""
 
     fused_calls = 0
     plain_calls = 0
@@ -238,14 +223,14 @@ class Watched(NumericObjective):
 
 @dataclass(frozen=True)
 class Case:
-    """One way to make a step of all examples."""
+    """The settings of one training step on all examples."""
 
     model: str = "llama"
     loss: str = "ntil"
     normalize: str = "numeric"
     padded: bool = True
     dtype: str = "float64"  # bfloat16: float32 weights, mixed precision
-    units: str = ""  # what FSDP gathers together: the modules of these classes, "model" for all at once; "" as it likes
+    units: str = ""  # what FSDP shards together: modules of these classes, "model" for all at once; "" for the default
 
     @property
     def objective(self) -> Watched:
@@ -253,7 +238,7 @@ class Case:
 
     @classmethod
     def parse(cls, text: str) -> Case:
-        """The opposite of ``str``; what is left out at the end is as usual."""
+        """Invert ``str``; fields left out at the end have their defaults."""
         model, loss, normalize, padded, *rest = text.split(":")
         return cls(model, loss, normalize, padded == "True", *rest)
 
@@ -263,19 +248,19 @@ class Case:
 
 @dataclass
 class Outcome:
-    """What came of a step."""
+    """The results of a step."""
 
     grads: dict[str, Tensor]
     logs: dict[str, float]
     fused_calls: int  # of the objective
     plain_calls: int
-    late_logits: int  # how often logits that were put off had to be computed
-    sharded: bool  # whether every parameter was spread over the processes
+    late_logits: int  # how often deferred logits were computed after all
+    sharded: bool  # whether all parameters were sharded
     evaluation: dict[str, float]  # after the step
 
 
 class Collect(TrainerCallback):
-    """The gradients, just before the optimizer takes its step."""
+    """Keeps the gradients from just before the optimizer step."""
 
     def __init__(self) -> None:
         self.grads: dict[str, Tensor] = {}
@@ -296,7 +281,7 @@ def difference(found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
 
 
 def arguments(folder: str, accumulation: int = 1, **settings: Any) -> TrainingArguments:
-    usual = {
+    defaults = {
         "use_cpu": True,
         "max_steps": 1,
         "per_device_train_batch_size": EXAMPLES // accumulation // PROCESSES,
@@ -310,7 +295,7 @@ def arguments(folder: str, accumulation: int = 1, **settings: Any) -> TrainingAr
         "disable_tqdm": True,
         "remove_unused_columns": False,
     }
-    return TrainingArguments(output_dir=folder, **(usual | settings))
+    return TrainingArguments(output_dir=folder, **(defaults | settings))
 
 
 def trainer_for(model: nn.Module, rows: list[dict[str, Any]], args: TrainingArguments, **settings: Any) -> Trainer:
@@ -318,12 +303,12 @@ def trainer_for(model: nn.Module, rows: list[dict[str, Any]], args: TrainingArgu
 
 
 def step(case: Case, accumulation: int = 1, model: nn.Module | None = None) -> dict[str, Tensor]:
-    """The gradient of a Trainer's step."""
-    return run(case, accumulation, model).grads
+    """Return the gradients of a Trainer's step."""
+    return run(case, accumulation, model, evaluate=False).grads
 
 
-def run(case: Case, accumulation: int = 1, model: nn.Module | None = None) -> Outcome:
-    """A Trainer's step, and an evaluation in two batches, the last of which is not full."""
+def run(case: Case, accumulation: int = 1, model: nn.Module | None = None, *, evaluate: bool = True) -> Outcome:
+    """Run a Trainer's step, and an evaluation in two batches, the last of which is not full."""
     units = {"FSDP_TRANSFORMER_CLS_TO_WRAP": case.units} if case.units not in ("", "model") else {}
     mixed = case.dtype == "bfloat16"
     collect, objective = Collect(), case.objective
@@ -339,23 +324,25 @@ def run(case: Case, accumulation: int = 1, model: nn.Module | None = None) -> Ou
             trainer.train()
         calls = objective.fused_calls, objective.plain_calls, compute.call_count
         sharded = all(isinstance(parameter, DTensor) for parameter in trainer.model.parameters())
-        trainer.evaluate()
+        if evaluate:
+            trainer.evaluate()
     logs = next(logs for logs in trainer.state.log_history if "loss" in logs)
     return Outcome(collect.grads, logs, *calls, sharded, evaluation=trainer.state.log_history[-1])
 
 
 def label_logit(prediction: EvalPrediction) -> dict[str, float]:
-    """The mean logit of the labels: a metric that needs logits, after the model's forward."""
-    found = prediction.predictions if isinstance(prediction.predictions, tuple) else (prediction.predictions,)
-    logits = next(output for output in found if output.ndim == 3)
-    logits, labels = torch.as_tensor(logits), torch.as_tensor(prediction.label_ids)
-    found = logits.gather(-1, labels.clamp_min(0)[..., None])[..., 0]
-    return {"label_logit": float(found[labels != -100].double().mean())}
+    """Return the mean logit of the labels: a metric that needs logits after the model's forward."""
+    outputs = prediction.predictions if isinstance(prediction.predictions, tuple) else (prediction.predictions,)
+    logits = torch.as_tensor(next(output for output in outputs if output.ndim == 3))
+    labels = torch.as_tensor(prediction.label_ids)
+    chosen = logits.gather(-1, labels.clamp_min(0)[..., None])[..., 0]
+    return {"label_logit": float(chosen[labels != -100].double().mean())}
 
 
-def reference(case: Case, model: nn.Module | None = None) -> dict[str, Tensor]:
-    """The same by autograd, in float64, from one batch of everything."""
-    model = build(case.model) if model is None else model
+@functools.cache
+def reference(case: Case) -> dict[str, Tensor]:
+    """Return the gradients by autograd, in float64, from one batch of all examples."""
+    model = build(case.model)
     batch = collate(dataset(case.model, padded=case.padded))
     labels = batch.pop("labels")
     own = model(**batch, labels=labels).loss
@@ -373,7 +360,7 @@ def reference(case: Case, model: nn.Module | None = None) -> dict[str, Tensor]:
 
 
 def allow_fsdp_on_cpu() -> None:
-    """Accelerate reads an FSDP configuration for accelerators alone, and trains with DDP on CPUs without a word."""
+    """Make accelerate use FSDP on CPUs, where it silently trains with DDP instead."""
     begin = AcceleratorState.__init__
 
     def init(self: AcceleratorState, *args: Any, fsdp_plugin: Any = None, **kwargs: Any) -> None:
@@ -394,7 +381,7 @@ def main() -> None:
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
     allow_fsdp_on_cpu()
-    gc.freeze()  # a training begins with a collection, which takes longer than these
+    gc.freeze()  # a training begins with a garbage collection, which takes longer than the training itself
     found = {(str(case), k): run(case, k) for case in options.cases for k in (1, 2)}
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()

@@ -1,4 +1,4 @@
-"""Train a step of an architecture with an objective attached, and compare the gradient with one made by hand."""
+"""Train a step of an architecture with an objective attached, and compare the gradient with one computed by hand."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
 
 @dataclass
 class Verdict:
-    """What came of an architecture."""
+    """The result for one architecture."""
 
     architecture: str
     status: str  # exact, differs, refused, fails, nothing to compare, not built
@@ -39,20 +39,20 @@ class Verdict:
     inputs: str = ""  # text, image, sound
     labels: str = ""  # shifted, aligned
     path: str = ""  # fused, logits
-    extra: bool = False  # whether the model adds a loss of its own: a router's balance
-    errors: tuple[float, ...] = ()  # of the gradient, relative, at each of WEIGHTS
+    extra: bool = False  # whether the model adds a loss, such as a router's
+    errors: tuple[float, ...] = ()  # relative, of the gradient, at each of WEIGHTS
     dtype: str = ""
     seconds: float = 0.0
 
 
 class Alignment(NamedTuple):
-    """Where the labels stand among the logits."""
+    """How labels are aligned with logits."""
 
     shift: bool
-    last: bool  # logits of the last positions belong to the labels; others lie before them
+    last: bool  # the labels belong to the last positions of the logits
 
     def __call__(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits and labels at the same positions."""
+        """Return logits and labels of the same positions."""
         length = labels.shape[-1]
         logits = logits[..., -length:, :] if self.last else logits[..., :length, :]
         return (logits[..., :-1, :], labels[..., 1:]) if self.shift else (logits, labels)
@@ -67,7 +67,7 @@ class NoTokenLossError(Exception):
 
 
 def check(architecture: Architecture) -> Verdict:
-    """Build, find out what the model's own loss is, train, compare."""
+    """Build the model, find what its own loss is, train, and compare."""
     verdict = Verdict(str(architecture), "not built")
     failures: dict[str, None] = {}
     for dtype, attempt in itertools.product(TOLERANCE, ATTEMPTS):
@@ -100,12 +100,12 @@ _FLOAT32 = torch.Tensor.float
 
 
 def _float(tensor: Tensor) -> Tensor:
-    """``Tensor.float`` that keeps float64: models that round within would hide errors, and show those of rounding."""
+    """``Tensor.float`` that keeps float64: models that round to float32 would hide errors behind rounding."""
     return tensor if tensor.dtype == torch.float64 else _FLOAT32(tensor)
 
 
 def _make(architecture: Architecture, dtype: torch.dtype, attempt: Attempt) -> nn.Module:
-    """The model, with the same random numbers in every forward pass."""
+    """Build the model, with the same random numbers in every forward pass."""
     model = build(architecture, dtype, attempt)
     model.register_forward_pre_hook(lambda *_: torch.manual_seed(0) and None)
     return model
@@ -132,7 +132,7 @@ def _compare(verdict: Verdict, make: Callable[[], nn.Module], data: list[Batch],
         error, name = difference(found, expected)
         errors.append(error)
         details.append(f"{name} is off by {error:.2g} at weight {weight}")
-    # The first micro-batch has logits in any case: attach compares their loss with the model's own.
+    # The first micro-batch may have logits: attach compares their loss with the model's own.
     verdict.path = "fused" if objective.plain_calls <= 1 < objective.fused_calls else "logits"
     verdict.errors = tuple(errors)
     verdict.status = "exact" if max(errors) < tolerance else "differs"
@@ -140,14 +140,14 @@ def _compare(verdict: Verdict, make: Callable[[], nn.Module], data: list[Batch],
 
 
 def find_alignment(model: nn.Module, batch: Batch) -> tuple[Alignment, bool]:
-    """Where the labels stand, and whether there is more in the model's own loss than their cross-entropy.
+    """Return the alignment, and whether the model's own loss has more than the cross-entropy.
 
-    What else there is does not depend on the labels, so the right alignment is the one for which the rest stays the same
-    when labels change.
+    Such an extra loss does not depend on the labels: the right alignment is the one for which it stays the same when labels
+    change.
     """
     labels = batch["labels"]
     if getattr(model.config, "is_encoder_decoder", False):
-        batch = batch | {"decoder_input_ids": labels.clamp_min(0)}  # else labels would change what is routed
+        batch = batch | {"decoder_input_ids": labels.clamp_min(0)}  # otherwise labels would change the routing
     others = torch.where(labels == -100, labels, labels.flip(0).roll(3, -1).clamp_min(24))
     rests: dict[Alignment, list[float]] = {}
     with torch.no_grad():
@@ -165,13 +165,13 @@ def find_alignment(model: nn.Module, batch: Batch) -> tuple[Alignment, bool]:
     best = min(change, key=lambda alignment: (change[alignment] > 1e-4, abs(rests[alignment][0])))
     if change[best] > 1e-4:
         raise NoTokenLossError(
-            f"the model's own loss, {float(output.loss):.4f}, is no cross-entropy of its logits: off by {rests[best][1]:.4f}"
+            f"the model's own loss, {float(output.loss):.4f}, is not a cross-entropy of its logits: off by {rests[best][1]:.4f}"
         )
     return best, abs(rests[best][0]) > 1e-5
 
 
 def by_hand(model: nn.Module, data: list[Batch], alignment: Alignment, weight: float, extra: bool) -> dict[str, Tensor]:
-    """The gradient of a step: sums over all label tokens and numbers, each divided by how many there are."""
+    """Return the gradient of a step: sums over label tokens and numbers, divided by their counts."""
     loss = SMMDLoss(VOCAB)
     labels = [alignment(torch.empty(*batch["labels"].shape, 1), batch["labels"])[1] for batch in data]
     items = sum(int((part != -100).sum()) for part in labels)
@@ -188,7 +188,7 @@ def by_hand(model: nn.Module, data: list[Batch], alignment: Alignment, weight: f
 
 
 def by_trainer(model: nn.Module, data: list[Batch], objective: Watched) -> dict[str, Tensor]:
-    """The gradient of a step of the Trainer, a micro-batch for each of ``data``."""
+    """Return the gradient of a Trainer's step with one micro-batch for each of ``data``."""
     collect = Collect()
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -200,7 +200,7 @@ def by_trainer(model: nn.Module, data: list[Batch], objective: Watched) -> dict[
 
 
 def difference(found: dict[str, Tensor], expected: dict[str, Tensor]) -> tuple[float, str]:
-    """The largest error of a parameter's gradient relative to its size, and the parameter."""
+    """Return the largest relative error of a parameter's gradient, and the parameter's name."""
     largest = max(float(grad.norm()) for grad in expected.values())
     errors = {
         name: float((found.get(name, torch.zeros_like(grad)) - grad).norm()) / max(float(grad.norm()), 1e-3 * largest)
@@ -213,7 +213,7 @@ def difference(found: dict[str, Tensor], expected: dict[str, Tensor]) -> tuple[f
 
 
 def _where(error: Exception) -> str:
-    """The error, and the line that raised it."""
+    """Return the error and the line that raised it."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:200]} ({Path(frame.filename).name}: {frame.line})"
