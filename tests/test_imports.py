@@ -11,7 +11,7 @@ import numerate
 
 PACKAGE = Path(numerate.__file__).parent
 # A room imports only rooms above it: first the library, then the lab, then the command line.
-LIBRARY = ["messages", "checks", "labels", "marks", "lexer", "vocab", "spans", "losses", "objective", "answers", "rewards"]
+LIBRARY = ["messages", "checks", "labels", "marks", "vocab", "spans", "losses", "objective", "answers", "rewards"]
 LIBRARY += ["integrations", "tokenizers", "inspection", "plotting", "reference", "bench"]
 LAB = ["records", "environment", "tasks", "stats", "models", "config", "data", "evaluate", "train", "experiment", "executors"]
 LAB += ["report", "compare", "presets"]
@@ -56,7 +56,9 @@ def test_every_room_has_a_place() -> None:
     assert {_room(module) for module in MODULES} == set(ROOMS)
 
 
-@pytest.mark.parametrize("module", sorted(set(MODULES) - {""}))  # the package itself resolves names lazily, and may point anywhere
+@pytest.mark.parametrize(
+    "module", sorted(set(MODULES) - {""})
+)  # the package itself resolves names lazily, and may point anywhere
 def test_imports_point_upwards(module: str) -> None:
     allowed = ROOMS[: ROOMS.index(_room(module)) + 1]
     assert {_room(name) for name in IMPORTS[module]} <= set(allowed)
