@@ -8,21 +8,27 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 READY := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help test demo bounds format clean
+.PHONY: help test check demo bounds format clean
 
 help:  ## show the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-test: $(READY)  ## ruff, mypy, and the tests with coverage
+test: lint  ## ruff, mypy, and all tests with coverage
+	@echo "pytest: tests, docstring examples, documentation"
+	@$(BIN)/pytest -n auto --quiet --cov --cov-report=term
+
+check: lint  ## ruff, mypy, and the fast tests
+	@echo "pytest: each test with its first parameters"
+	@$(BIN)/pytest -n auto --quiet --first-case -m 'not gpu and not slow and not launch'
+
+lint: $(READY)
 	@echo "ruff: rules and format"
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet .
 	@echo "mypy: types"
 	@$(BIN)/mypy
-	@echo "pytest: tests, docstring examples, documentation"
-	@$(BIN)/pytest -n auto --quiet --cov --cov-report=term
 
-demo: $(READY)  ## does a numeric loss help? six losses, three seeds, a report in runs/demo
+demo: $(READY)  ## does a numeric loss help? five objectives, three seeds, a report in runs/demo
 	@$(BIN)/numerate compare
 
 bounds:  ## the tests with the lowest versions that pyproject.toml allows, in .venv-bounds

@@ -1,7 +1,7 @@
-"""A loop of your own, with accelerate: right for any accumulation and any number of processes.
+"""Your own training loop, with accelerate. The gradient is right for any accumulation and any number of processes.
 
-`python accelerate_loop.py`, or `accelerate launch --num_processes 2 accelerate_loop.py`. Without accelerate, leave out `engine=`
-and call `loss.backward()`; with Lightning's Fabric, pass `engine=fabric` and call `fabric.backward(loss)`.
+Run `python accelerate_loop.py`, or `accelerate launch --num_processes 2 accelerate_loop.py`. Without accelerate, leave out
+`engine=` and call `loss.backward()`; with Lightning's Fabric, pass `engine=fabric` and call `fabric.backward(loss)`.
 """
 
 import tiny
@@ -10,7 +10,7 @@ from accelerate import Accelerator
 from transformers import DataCollatorForSeq2Seq
 
 import numerate as nm
-from numerate.integrations.loop import Steps, shifted
+from numerate.integrations.loop import Steps
 
 ACCUMULATE = 4
 
@@ -28,15 +28,15 @@ model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
 
 
 def logits_of(batch):
-    """``[B, T, V]``. Without labels: the model need not compute a loss."""
+    """Return logits ``[B, T, V]``. Without labels, the model computes no loss."""
     return model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
 
 
 @torch.no_grad()
 def validate():
-    """Of all validation examples, by their own counts."""
+    """Return the objective of all validation examples. Their labels are raw, so they are shifted."""
     batch = {name: tensor.to(accelerator.device) for name, tensor in valid.items()}
-    return objective(logits_of(batch), shifted(batch["labels"]))
+    return objective(logits_of(batch), batch["labels"], shift=True)
 
 
 before = validate()

@@ -1,4 +1,4 @@
-"""Lightning: a module that trains with a numeric objective, right for any accumulate_grad_batches and number of processes."""
+"""Lightning: a module with a numeric objective. The gradient is right for any accumulation and any number of processes."""
 
 import lightning as L
 import tiny
@@ -6,7 +6,7 @@ import torch
 from transformers import DataCollatorForSeq2Seq
 
 import numerate as nm
-from numerate.integrations.lightning import StepDataLoader, shifted, step_counts
+from numerate.integrations.lightning import StepDataLoader, step_counts
 
 ACCUMULATE = 4
 
@@ -19,23 +19,23 @@ class Arithmetic(L.LightningModule):
         self.model, self.objective = model, objective
 
     def logits(self, batch):
-        """``[B, T, V]``."""
+        """Return logits ``[B, T, V]``."""
         return self.model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
 
     def training_step(self, batch, batch_idx):
-        """The counts are those of the whole optimizer step."""
+        """Divide by the counts of the whole optimizer step. Labels are raw, so they are shifted."""
         counts = step_counts(self, batch, batch_idx)
-        out = self.objective(self.logits(batch), shifted(batch["labels"]), **counts)
+        out = self.objective(self.logits(batch), batch["labels"], shift=True, **counts)
         self.log_dict({"cross_entropy": out.cross_entropy, "numeric": out.numeric}, prog_bar=True)
         return out.loss
 
     def validation_step(self, batch, batch_idx):
-        """The counts are the batch's own."""
-        out = self.objective(self.logits(batch), shifted(batch["labels"]))
+        """Divide by the counts of the batch."""
+        out = self.objective(self.logits(batch), batch["labels"], shift=True)
         self.log_dict({"val/cross_entropy": out.cross_entropy, "val/numeric": out.numeric})
 
     def configure_optimizers(self):
-        """Any will do."""
+        """Use any optimizer."""
         return torch.optim.AdamW(self.parameters(), lr=1e-2)
 
 

@@ -1,4 +1,4 @@
-"""A tiny Llama, its tokenizer and arithmetic to train it on, in place of your own. Nothing is downloaded."""
+"""A tiny Llama, its tokenizer and sums to train it on, in place of your model and data. Nothing is downloaded."""
 
 import random
 
@@ -8,16 +8,16 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
-    """One token per character."""
+    """Return a tokenizer with one token per character."""
     tokens = ["<pad>", "<eos>", *"0123456789+-= "]
-    made = Tokenizer(models.WordLevel({token: i for i, token in enumerate(tokens)}, unk_token="<pad>"))
-    made.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
-    made.decoder = decoders.Fuse()
-    return PreTrainedTokenizerFast(tokenizer_object=made, pad_token="<pad>", eos_token="<eos>")
+    characters = Tokenizer(models.WordLevel({token: i for i, token in enumerate(tokens)}, unk_token="<pad>"))
+    characters.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    characters.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(tokenizer_object=characters, pad_token="<pad>", eos_token="<eos>")
 
 
 def model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
-    """Two layers, random weights."""
+    """Return a model with two layers and random weights."""
     torch.manual_seed(0)
     sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
     ids = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id, "bos_token_id": None}
@@ -25,7 +25,7 @@ def model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
 
 
 def examples(tokenizer: PreTrainedTokenizerFast, count: int, seed: int = 0) -> list[dict[str, list[int]]]:
-    """``12 + 30 = 42``, of which the model learns what follows the equals sign."""
+    """Return sums such as ``12 + 30 = 42``. Only the answer has labels, so only the answer is learned."""
     numbers = random.Random(seed)
     rows = []
     for _ in range(count):
@@ -36,7 +36,7 @@ def examples(tokenizer: PreTrainedTokenizerFast, count: int, seed: int = 0) -> l
 
 
 if __name__ == "__main__":
-    made = tokenizer()
-    for row in examples(made, 3):
-        print(made.convert_ids_to_tokens(row["input_ids"]))
-    print(f"{model(made).num_parameters():,} parameters")
+    characters = tokenizer()
+    for row in examples(characters, 3):
+        print(characters.convert_ids_to_tokens(row["input_ids"]))
+    print(f"{model(characters).num_parameters():,} parameters")

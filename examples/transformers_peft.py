@@ -1,4 +1,4 @@
-"""LoRA with the Hugging Face Trainer: nothing changes but the model."""
+"""LoRA with the Hugging Face Trainer: only the model differs from transformers_trainer.py."""
 
 import tiny
 from peft import LoraConfig, get_peft_model

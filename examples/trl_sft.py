@@ -1,4 +1,4 @@
-"""TRL: NumericSFTTrainer in place of SFTTrainer, with packing and loss on the answers alone."""
+"""TRL: NumericSFTTrainer in place of SFTTrainer, with packing, and a loss on the answers only."""
 
 import tiny
 from datasets import Dataset

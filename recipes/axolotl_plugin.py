@@ -13,13 +13,12 @@ Copy this file beside the YAML (or anywhere on ``PYTHONPATH``) and name it there
 
     axolotl train config.yml
 
-For supervised training. The head is fused with the loss already, so Axolotl's own fused cross-entropies are refused, and so is
-context parallelism, which cuts numbers in two. The logs gain ``loss/numeric``; if they do not, look for "Failed to load plugin"
-above them: Axolotl trains on without a plugin that it cannot import.
+For supervised training. numerate fuses head and loss, so Axolotl's fused cross-entropies are refused; so is context
+parallelism, which cuts numbers in two. The logs gain ``loss/numeric``. If they do not, look for "Failed to load plugin" above
+them: Axolotl goes on without a plugin that it cannot import.
 
-Written against axolotl 0.19.0 (transformers 5.16.1). Run with it, on a CPU: full training, where one micro-batch and
-four gave the same losses and gradient norms, and LoRA with packed samples. Not run: a GPU, several processes, QLoRA,
-vision-language models.
+Written against axolotl 0.19.0 (transformers 5.16.1). Run with it on a CPU: full training (one micro-batch and four gave the same
+losses and gradient norms), and LoRA with packed samples. Not run: a GPU, several processes, QLoRA, vision-language models.
 """
 
 from typing import Any, Literal
@@ -42,29 +41,29 @@ class NumerateSettings(BaseModel):
 
 
 class NumerateArgs(BaseModel):
-    """What the plugin adds to the YAML's schema."""
+    """The plugin's addition to the YAML's schema."""
 
     numerate: NumerateSettings = Field(default_factory=NumerateSettings)
 
 
 class NumeratePlugin(BasePlugin):
-    """Attaches a numeric objective to the trainer, once there is one."""
+    """Attaches a numeric objective to the trainer."""
 
     def get_input_args(self) -> str:
-        """Where the schema is."""
+        """Return the name of the schema."""
         return f"{__name__}.NumerateArgs"
 
     def post_trainer_create(self, cfg: Any, trainer: Any) -> None:
-        """Axolotl calls this with the trainer, before it trains."""
+        """Attach; Axolotl calls this before training."""
         import numerate as nm
         from numerate.integrations.transformers import attach
 
         for name in REFUSED:
             if cfg.get(name):
-                raise ValueError(f"{name} computes the loss within the model: leave it out, numerate fuses head and loss.")
+                raise ValueError(f"{name} computes the loss inside the model: leave it out, numerate fuses head and loss.")
         if (cfg.get("context_parallel_size") or 1) > 1:
             raise NotImplementedError(f"context_parallel_size={cfg['context_parallel_size']} cuts numbers in two: expected 1.")
-        given = NumerateSettings(**dict(cfg["numerate"]))
+        settings = NumerateSettings(**dict(cfg["numerate"]))
         vocab = nm.NumericVocab.from_tokenizer(trainer.processing_class)
-        loss = nm.LOSSES[given.loss](vocab, **given.settings)
-        attach(trainer, nm.NumericObjective(loss, weight=given.weight, normalize=given.normalize))
+        loss = nm.LOSSES[settings.loss](vocab, **settings.settings)
+        attach(trainer, nm.NumericObjective(loss, weight=settings.weight, normalize=settings.normalize))

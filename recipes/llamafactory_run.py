@@ -12,13 +12,13 @@ Add a section to the YAML of a ``pt`` or ``sft`` stage, and run this file in pla
     python llamafactory_run.py config.yaml
     torchrun --nproc-per-node 8 llamafactory_run.py config.yaml
 
-A callback of ``run_exp`` is given the model and never the trainer, so the trainer itself is taken: the workflows build theirs
-by a name of their module, and get a subclass of it that attaches the objective as soon as it is made. The head is fused with
-the loss already: ``enable_liger_kernel``, which computes the loss within the model, is refused.
+A callback of ``run_exp`` gets the model but not the trainer. So the trainer class that a workflow imports is replaced by a
+subclass that attaches the objective. numerate fuses head and loss: ``enable_liger_kernel``, which computes the loss inside
+the model, is refused.
 
-Written against llamafactory 0.9.5 (transformers 5.6.0). Run with it, on a CPU: the ``sft`` stage, full training, where one
-micro-batch and four gave the same losses and gradient norms, and LoRA. Not run: a GPU, several processes, the ``pt`` stage,
-QLoRA, vision-language models.
+Written against llamafactory 0.9.5 (transformers 5.6.0). Run with it on a CPU: the ``sft`` stage, full training (one micro-batch
+and four gave the same losses and gradient norms), and LoRA. Not run: a GPU, several processes, the ``pt`` stage, QLoRA,
+vision-language models.
 """
 
 from typing import Any
@@ -37,7 +37,7 @@ TRAINERS = {"pt": (pt, "CustomTrainer"), "sft": (sft, "CustomSeq2SeqTrainer")}
 def numeric(
     trainer: type, *, loss: str = "smmd", weight: float = 0.3, normalize: str = "numeric", settings: dict[str, Any] | None = None
 ) -> type:
-    """A trainer's class, with a numeric objective."""
+    """Return a subclass of a trainer that attaches a numeric objective."""
 
     class NumericTrainer(trainer):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -50,16 +50,16 @@ def numeric(
 
 
 def run(args: dict[str, Any]) -> None:
-    """Train as the arguments say."""
+    """Train with the arguments of the YAML."""
     args = dict(args)
-    given, stage = args.pop("numerate", None) or {}, args.get("stage", "sft")
+    settings, stage = args.pop("numerate", None) or {}, args.get("stage", "sft")
     if stage not in TRAINERS:
         raise ValueError(f"stage={stage!r} is not supported: expected one of {', '.join(TRAINERS)}.")
     if args.get("enable_liger_kernel"):
-        raise ValueError("enable_liger_kernel computes the loss within the model: leave it out, numerate fuses head and loss.")
+        raise ValueError("enable_liger_kernel computes the loss inside the model: leave it out, numerate fuses head and loss.")
     module, name = TRAINERS[stage]
     plain = getattr(module, name)
-    setattr(module, name, numeric(plain, **given))
+    setattr(module, name, numeric(plain, **settings))
     try:
         run_exp(args)
     finally:
@@ -67,7 +67,7 @@ def run(args: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    read = read_args()
-    if not isinstance(read, dict):
+    yaml_args = read_args()
+    if not isinstance(yaml_args, dict):
         raise SystemExit("expected a YAML file: python llamafactory_run.py config.yaml")
-    run(read)
+    run(yaml_args)

@@ -2,21 +2,21 @@
 
     python unsloth_train.py MODEL DATA.jsonl OUTPUT    # lines with "prompt" and "completion"
 
-Unsloth's own models (Llama, Mistral, Qwen, Gemma, Granite, Cohere) compute the cross-entropy within their forward pass and never
-ask ``model.loss_function``, so ``attach`` has no place to step in; and its ``SFTTrainer`` is made from TRL releases that
-``NumericSFTTrainer`` does not know. What is left is ``compute_loss_func``: the trainer then keeps the labels from the model, the
-model returns its logits, and the loss is made of them, in one forward pass.
+Unsloth's models (Llama, Mistral, Qwen, Gemma, Granite, Cohere) compute the cross-entropy inside their forward pass without
+``model.loss_function``, so ``attach`` cannot be used; and its ``SFTTrainer`` is based on TRL releases that ``NumericSFTTrainer``
+does not support. ``compute_loss_func`` works: the trainer then passes no labels to the model, the model returns its logits, and
+the loss is computed from them, in one forward pass.
 
-What that means:
+Consequences:
 
 - Logits of the batch are built, which Unsloth otherwise avoids. With long sequences, use smaller batches and accumulate.
-- ``normalize="tokens"``: the trainer tells such a function how many label tokens a step has, and nothing of its numbers.
-- No packing: such a function is not told where packed examples begin.
+- ``normalize="tokens"``: such a function gets the number of label tokens of a step, but not of its numbers.
+- No packing: such a function does not see where packed examples begin.
 
 Written against unsloth and unsloth_zoo 2026.10.9 (transformers 5.17.0, trl 1.15.0). Run with them on Unsloth's CPU backend: LoRA
 on a 4-bit model; one micro-batch and four gave the same loss and gradient norm in the first step. Not run: a GPU, where Unsloth
-patches far more: that its models return logits when they get no labels, and that its trainer passes ``compute_loss_func`` on,
-is read off its source.
+patches more. That its models return logits without labels, and that its trainer passes ``compute_loss_func`` on, is taken
+from its source.
 """
 
 import sys
@@ -32,14 +32,14 @@ from numerate.integrations.transformers import compute_loss_func
 
 
 def numeric_loss(tokenizer: Any, loss: str = "smmd", weight: float = 0.3, **settings: Any) -> Any:
-    """For ``SFTTrainer(compute_loss_func=...)``; ``settings`` are the loss's."""
+    """Return a function for ``SFTTrainer(compute_loss_func=...)``; ``settings`` are those of the loss."""
     vocab = nm.NumericVocab.from_tokenizer(tokenizer)
     objective = nm.NumericObjective(nm.LOSSES[loss](vocab, **settings), weight=weight, normalize="tokens")
-    return compute_loss_func(objective, shift=True)  # Unsloth's models return no logits beside a loss, to see it by
+    return compute_loss_func(objective, shift=True)  # cannot be found: Unsloth's models return no logits along with a loss
 
 
 def train(model_name: str, data: str, output: str, **settings: Any) -> SFTTrainer:
-    """LoRA on a model, with a numeric loss. ``settings`` are those of ``SFTConfig``."""
+    """Train LoRA on a model with a numeric loss; ``settings`` are those of ``SFTConfig``."""
     model, tokenizer = FastLanguageModel.from_pretrained(model_name, max_seq_length=2048)
     model = FastLanguageModel.get_peft_model(model, r=16, lora_alpha=16)
     trainer = SFTTrainer(

@@ -1,13 +1,12 @@
-"""Compare NTLLoss.released with the package ntloss: value and gradient of random cases, every difference with its cause.
+"""Compare NTLLoss.released with the package ntloss: value and gradient on random cases, with the cause of every difference.
 
     python scripts/compare_ntloss.py --cases 20000 --seed 0 [--json differences.json]
 
 Needs ``ntloss`` (0.3.x), transformers and this package. Each case draws a kind, a vocabulary, a dtype, a shape, logits,
-labels, weights and a reduction, and asks three questions:
+labels, weights and a reduction, and answers two questions:
 
-    same formula    Do both agree in float64? If not, the case must have one of the causes listed in ``CAUSES``.
-    agreement       Do both agree at the case's dtype, within what that dtype can tell?
-    exactness       At that dtype, who is nearer to the float64 result, by value and by gradient?
+    formula     Do both agree in float64? If not, the case must have one of the causes listed in ``CAUSES``.
+    exactness   At the case's dtype, which one is nearer to its float64 result, by value and by gradient?
 """
 
 from __future__ import annotations
@@ -18,8 +17,10 @@ import random
 import sys
 import time
 from collections import Counter
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import ntloss
@@ -35,19 +36,19 @@ TEXT = ("the", "of", ",", "-", "+", "e", "Ġ", "Ġ-", "Ġ7", "Ġ42", "½", "x", 
 FUNCTIONS = {"mse": F.mse_loss, "mae": F.l1_loss, "huber": F.huber_loss}
 
 CAUSES = {
-    "cancellation": "reweigh: where text has little mass, ntloss rounds 1 - m even in float64; numerate takes no difference",
-    "rounding": "answers so certain that cost and gradient are float64's rounding of 1, in both",
-    "padded": "logits wider than the vocabulary: ntloss refuses them, numerate reads the columns it knows",
+    "cancellation": "reweigh: if text has little mass, ntloss rounds 1 - m even in float64; numerate computes no difference",
+    "rounding": "answers so certain that cost and gradient are rounding errors of float64, in both",
+    "padded": "logits wider than the vocabulary: ntloss raises, numerate reads the columns of its vocabulary",
     "point": "float_level=True: ntloss reads 12.34 as 1234, numerate as 12.34",
     "tokens": "tokens such as 1e3, 0.5, 1_0 or a full-width digit: numbers to ntloss, text to numerate",
-    "long": "a number of more than 20 digits: ntloss runs out of powers of ten",
+    "long": "a number of more than 20 digits: ntloss has no powers of ten for it",
     "epsilon": "kind number: ntloss adds the dtype's epsilon to |Y| + |Ŷ|, numerate 1.2e-7 in units of the leading place",
-    "huber": "kind huber: ntloss cannot differentiate it in half precision, its targets being float32",
+    "huber": "kind huber: ntloss cannot differentiate it in half precision, because its targets are float32",
 }
 
 
 class Tokenizer:
-    """As much of a Hugging Face tokenizer as ntloss asks for."""
+    """The part of a Hugging Face tokenizer that ntloss uses."""
 
     def __init__(self, texts: tuple[str, ...]) -> None:
         self.ids = {text: i for i, text in enumerate(texts)}
@@ -56,32 +57,32 @@ class Tokenizer:
         return len(self.ids)
 
     def get_vocab(self) -> dict[str, int]:
-        """Token ids by text."""
+        """Return token ids by text."""
         return dict(self.ids)
 
     def add_tokens(self, texts: list[str]) -> int:
-        """Add nothing."""
+        """Check that the tokens exist."""
         assert all(text in self.ids for text in texts), "every vocabulary here has the ten digits"
         return 0
 
     def convert_tokens_to_ids(self, text: str) -> int:
-        """Id of a token."""
+        """Return the id of a token."""
         return self.ids[text]
 
 
 def vocabularies(rng: random.Random) -> dict[str, list[str]]:
-    """Texts of the tokens, in random order."""
+    """Return the token texts of each vocabulary, in random order."""
     digits = [str(d) for d in range(10)]
     plain = [*digits, ".", *TEXT]
     chunks = [*(str(v) for v in range(1000)), ".", *TEXT]
     zeros = [*digits, *(f"{v:02d}" for v in range(100)), "007", "000", "1999", ".", *TEXT]
     odd = [*digits, "12", "1e3", "0.5", "1_0", "３", ".", *TEXT]
-    found = {"digits": plain, "chunks": chunks, "leading zeros": zeros, "odd tokens": odd}
-    return {name: rng.sample(texts, len(texts)) for name, texts in found.items()}
+    texts_of = {"digits": plain, "chunks": chunks, "leading zeros": zeros, "odd tokens": odd}
+    return {name: rng.sample(texts, len(texts)) for name, texts in texts_of.items()}
 
 
 def settings_of(case: dict[str, Any]) -> tuple[Any, ...]:
-    """What a loss is built from."""
+    """Return the arguments that build the losses of a case."""
     return *(case[key] for key in ("kind", "digit_level", "reweigh", "squash", "float_level")), tuple(case["texts"])
 
 
@@ -116,30 +117,30 @@ def our_loss(kind: str, digit_level: bool, reweigh: bool, squash: float | None, 
 
 
 def theirs(case: dict[str, Any], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Value and gradient by ntloss."""
+    """Return value and gradient of ntloss."""
     loss = their_loss(*settings_of(case), dtype == torch.float64)
-    loss._vocab_size_validated = False  # it looks at the first batch alone
+    loss._vocab_size_validated = False  # it checks only the first batch
     logits = case["logits"].to(dtype).requires_grad_()
     value = loss(logits, case["labels"], loss_weights=case["weights"], reduction=case["reduction"])
     return finish(value, logits, case)
 
 
 def ours(case: dict[str, Any], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Value and gradient by numerate."""
+    """Return value and gradient of numerate."""
     logits = case["logits"].to(dtype).requires_grad_()
-    value = our_loss(*settings_of(case))(logits, case["labels"], weights=case["weights"], reduction=case["reduction"])
+    value = our_loss(*settings_of(case))(logits, case["labels"], position_weights=case["weights"], reduction=case["reduction"])
     return finish(value, logits, case)
 
 
 def finish(value: Tensor, logits: Tensor, case: dict[str, Any]) -> tuple[Tensor, Tensor]:
-    """Value and gradient; ntloss gives a batch without numbers a zero outside the graph."""
+    """Return value and gradient; for a batch without numbers, ntloss returns a zero outside the graph."""
     value = (value.double() * case["upstream"]).sum() if case["reduction"] == "none" else value
     grad = torch.autograd.grad(value, logits)[0] if value.requires_grad else torch.zeros_like(logits)
     return value.detach().double(), grad.double()
 
 
 def draw(rng: random.Random, vocabs: dict[str, list[str]]) -> dict[str, Any]:
-    """Draw a case."""
+    """Draw a random case."""
     kind = rng.choice(KINDS)
     name = rng.choice(list(vocabs))
     texts = vocabs[name]
@@ -181,7 +182,7 @@ def draw(rng: random.Random, vocabs: dict[str, list[str]]) -> dict[str, Any]:
 
 
 def apart(a: tuple[Tensor, ...], b: tuple[Tensor, ...]) -> float:
-    """Largest difference of value or gradient, relative to the largest entry of ``b``."""
+    """Return the largest difference of value or gradient, relative to the largest entry of ``b``."""
     errors = []
     for x, y in zip(a, b, strict=True):
         scale = float(y.abs().max())
@@ -191,17 +192,17 @@ def apart(a: tuple[Tensor, ...], b: tuple[Tensor, ...]) -> float:
 
 
 def off(a: tuple[Tensor, ...], b: tuple[Tensor, ...]) -> float:
-    """Largest difference of value or gradient."""
+    """Return the largest difference of value or gradient."""
     return max(float((x - y).abs().max()) for x, y in zip(a, b, strict=True))
 
 
 def scale_of(case: dict[str, Any]) -> float:
-    """The largest cost there is, and the largest entry of a gradient before anything cancels."""
+    """Return a bound on the cost, and on the entries of its gradient before they cancel."""
     return float(their_loss(*settings_of(case), True).max_dist) * (1 if case["reduction"] == "mean" else case["labels"].numel())
 
 
 def explain(case: dict[str, Any], mine: tuple[Tensor, Tensor], truth: tuple[Tensor, Tensor]) -> str | None:
-    """Which known cause a difference in float64 has."""
+    """Return the known cause of a difference in float64; None if it has none."""
     texts, labels = case["texts"], case["labels"]
     words = [[texts[i] if i >= 0 else "" for i in row] for row in labels.tolist()]
     if case["vocabulary"] == "odd tokens" and not case["digit_level"]:
@@ -222,58 +223,50 @@ def explain(case: dict[str, Any], mine: tuple[Tensor, Tensor], truth: tuple[Tens
     return None
 
 
-def main() -> int:
-    """Compare, print, and fail if a difference has no known cause."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", type=int, default=20_000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", help="write the counts and every unexplained case here")
-    options = parser.parse_args()
-    rng, began = random.Random(options.seed), time.monotonic()
-    vocabs = vocabularies(rng)
-    found: Counter[str] = Counter()
-    nearer: dict[str, Counter[str]] = {}
-    errors: dict[str, list[tuple[float, float]]] = {}
-    unexplained: list[dict[str, Any]] = []
-    for number in range(options.cases):
-        case = draw(rng, vocabs)
-        described = {
-            key: str(case[key]) for key in ("kind", "vocabulary", "digit_level", "reweigh", "squash", "dtype", "reduction")
-        }
-        described |= {"case": str(number), "float_level": str(case["float_level"])}
+@dataclass
+class CaseCounts:
+    """Counts and errors over all cases."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    verdicts: dict[str, Counter[str]] = field(default_factory=dict)
+    errors: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    unexplained: list[dict[str, str]] = field(default_factory=list)
+
+    def add(self, number: int, case: dict[str, Any]) -> None:
+        """Compare one case in float64 and, unless the formulas differ there, at its own dtype."""
+        keys = ("kind", "vocabulary", "digit_level", "reweigh", "squash", "dtype", "reduction", "float_level")
+        described = {"case": str(number)} | {key: str(case[key]) for key in keys}
         mine = ours(case, torch.float64)
         try:
             truth = theirs(case, torch.float64)
         except ValueError as error:
             cause = "padded" if case["padding"] and "vocab_size" in str(error) else None
-            found[f"float64 differs: {cause}"] += 1
-            if cause is None:
-                unexplained.append(described | {"error": str(error)})
-            continue
+            self.count(f"float64 differs: {cause}", cause, described | {"error": str(error)})
+            return
         gap = apart(mine, truth)
-        if gap > 1e-9:
-            cause = explain(case, mine, truth)
-            found[f"float64 differs: {cause}"] += 1
-            if cause is None:
-                unexplained.append(described | {"gap": f"{gap:.3g}"})
-            if cause not in ("epsilon", "cancellation", "rounding"):
-                continue
-            truth = truth if cause == "epsilon" else mine
+        if gap <= 1e-9:
+            self.counts["float64 agrees"] += 1
         else:
-            found["float64 agrees"] += 1
-        if case["dtype"] == torch.float64:
-            continue
-        # Each is judged against its own formula in float64, which is the same but for ε.
+            cause = explain(case, mine, truth)
+            self.count(f"float64 differs: {cause}", cause, described | {"gap": f"{gap:.3g}"})
+            if cause not in ("epsilon", "cancellation", "rounding"):
+                return
+            truth = truth if cause == "epsilon" else mine
+        if case["dtype"] != torch.float64:
+            self.add_dtype(case, mine, truth, described)
+
+    def add_dtype(
+        self, case: dict[str, Any], mine: tuple[Tensor, ...], truth: tuple[Tensor, ...], described: dict[str, str]
+    ) -> None:
+        """Compare both at the case's dtype, each with its own float64 result: the two may differ by ε."""
         result = ours(case, case["dtype"])
         error_ours = apart(result, mine)
         try:
             error_theirs = apart(theirs(case, case["dtype"]), truth)
         except RuntimeError as error:
-            known = case["kind"] == "huber" and "Found dtype Float" in str(error)
-            found[f"ntloss fails: {'huber' if known else error}"] += 1
-            if not known:
-                unexplained.append(described | {"error": str(error)})
-            continue
+            cause = "huber" if case["kind"] == "huber" and "Found dtype Float" in str(error) else None
+            self.count(f"ntloss fails: {cause or error}", cause, described | {"error": str(error)})
+            return
         group = f"{str(case['dtype'])[6:]}, {'reweigh' if case['reweigh'] else 'plain'}"
         slack = 4 * torch.finfo(case["dtype"]).eps
         if error_ours == error_theirs == float("inf"):
@@ -284,27 +277,50 @@ def main() -> int:
             verdict = "theirs nearer, ours within rounding"
         else:
             verdict = "theirs nearer"
-        nearer.setdefault(group, Counter())[verdict] += 1
+            self.unexplained.append(described | {"ours": f"{error_ours:.3g}", "theirs": f"{error_theirs:.3g}"})
+        self.verdicts.setdefault(group, Counter())[verdict] += 1
         if verdict != "both overflow":
-            errors.setdefault(group, []).append((error_ours, error_theirs))
-        if verdict == "theirs nearer":
-            unexplained.append(described | {"ours": f"{error_ours:.3g}", "theirs": f"{error_theirs:.3g}"})
+            self.errors.setdefault(group, []).append((error_ours, error_theirs))
+
+    def count(self, name: str, cause: str | None, described: dict[str, str]) -> None:
+        """Count a difference, and keep the case if its cause is unknown."""
+        self.counts[name] += 1
+        if cause is None:
+            self.unexplained.append(described)
+
+    def show(self) -> None:
+        """Print the counts, the errors by dtype and the first unexplained cases."""
+        for key, count in sorted(self.counts.items()):
+            print(f"{count:7d}  {key}{': ' + CAUSES[cause] if (cause := key.rpartition(' ')[2]) in CAUSES else ''}")
+        for group in sorted(self.verdicts):
+            print(f"{group}: {dict(self.verdicts[group])}; relative error of numerate and of ntloss:")
+            both = [sorted(side) for side in zip(*self.errors[group], strict=True)]
+            print("    median  ", *(f"{median(side):.1e}" for side in both))
+            print("    99 %    ", *(f"{side[int(0.99 * (len(side) - 1))]:.1e}" for side in both))
+            print("    largest ", *(f"{side[-1]:.1e}" for side in both))
+        print(f"{len(self.unexplained)} unexplained")
+        for case in self.unexplained[:10]:
+            print("   ", case)
+
+
+def main() -> int:
+    """Compare random cases, print the result, and return 1 if a difference has no known cause."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", help="write the counts and every unexplained case to this file")
+    options = parser.parse_args()
+    rng, began, comparison = random.Random(options.seed), time.monotonic(), CaseCounts()
+    vocabs = vocabularies(rng)
+    for number in range(options.cases):
+        comparison.add(number, draw(rng, vocabs))
     seconds = time.monotonic() - began
     print(f"ntloss {ntloss.__version__}, torch {torch.__version__}: {options.cases} cases, seed {options.seed}, {seconds:.0f} s")
-    for key, count in sorted(found.items()):
-        print(f"{count:7d}  {key}{': ' + CAUSES[cause] if (cause := key.rpartition(' ')[2]) in CAUSES else ''}")
-    for group in sorted(nearer):
-        print(f"{group}: {dict(nearer[group])}; relative error, numerate and ntloss:")
-        for name, share in (("median", 0.5), ("99 %", 0.99), ("largest", 1.0)):
-            mine_at, theirs_at = (sorted(side)[int(share * (len(side) - 1))] for side in zip(*errors[group], strict=True))
-            print(f"    {name:8s} {mine_at:.1e} {theirs_at:.1e}")
-    print(f"{len(unexplained)} unexplained")
-    for case in unexplained[:10]:
-        print("   ", case)
+    comparison.show()
     if options.json:
-        report = {"counts": found, "exactness": nearer, "unexplained": unexplained, "seconds": seconds}
-        Path(options.json).write_text(json.dumps(report, indent=1), encoding="utf-8")
-    return 1 if unexplained else 0
+        report = {"counts": comparison.counts, "exactness": comparison.verdicts, "unexplained": comparison.unexplained}
+        Path(options.json).write_text(json.dumps(report | {"seconds": seconds}, indent=1), encoding="utf-8")
+    return 1 if comparison.unexplained else 0
 
 
 if __name__ == "__main__":

@@ -46,7 +46,8 @@ Rounds = list[list[str]]  # of pytest's arguments: the quickest and most telling
 
 
 def _tests(*files: str, k: str = "") -> list[str]:
-    return [*(f"tests/test_{file}.py" for file in files), "-k", f"({k}) and {QUICK}" if k else QUICK]
+    paths = [next((ROOT / "tests").rglob(f"test_{file}.py")).relative_to(ROOT) for file in files]
+    return [*map(str, paths), "-k", f"({k}) and {QUICK}" if k else QUICK]
 
 
 def _loss(names: str) -> Rounds:
@@ -58,7 +59,7 @@ NO_LOSS_BY_NAME = [
     _tests("losses", k="(smmd or ntil or ntl_was) and (marks or bad or count or reduction)"),
     _tests("losses", "extremes", "arguments", k="not settings or written_out"),
 ]
-FUSED = [_tests("fused"), _tests("arguments", "objective")]
+FUSED = [_tests("from_hidden"), _tests("arguments", "objective")]
 STATISTICS = [_tests("stats", k="by_hand or scipy or law or broken"), _tests("stats")]
 READING = _tests("spans", k="not random")
 TRAINERS = "gradient or evaluat or detach or refus or step or shift or stand or model or lazy"
@@ -72,9 +73,9 @@ LIBRARY: dict[str, Rounds] = {
     "losses/soft_target.py": _loss("soft_label or gaussian or dist2"),
     **{f"losses/{name}.py": _loss(name) for name in ("ntl", "emd", "crps", "dist2", "gaussian_ce", "squared_emd", "soft_label")},
     "losses/*.py": NO_LOSS_BY_NAME,
-    "objective.py": [_tests("objective"), _tests("fused", "arguments")],
-    "fused/[_ho]*.py": FUSED,
-    "fused/rows_torch.py": FUSED,
+    "objective/objective.py": [_tests("objective"), _tests("from_hidden", "arguments")],
+    "objective/[fho]*.py": FUSED,
+    "objective/rows_torch.py": FUSED,
     "spans.py": [READING, _tests("spans", "numbers", k="random or numbers")],
     "lexer.py": [READING, _tests("spans", "numbers", "vocab", k="random or numbers or From")],
     "marks.py": [READING, _tests("vocab", "numbers", "number")],
@@ -90,11 +91,11 @@ LIBRARY: dict[str, Rounds] = {
     "integrations/*.py": [_tests("transformers"), _tests("attach_trainers", "attach_models")],
 }
 ELSEWHERE: dict[str, Rounds] = {
-    **{f"evaluation/{name}.py": STATISTICS for name in ("intervals", "paired", "stats")},
-    "config.py": [_tests("training", "cli_contract", k="config or bounds or hash or check or set or fit")],
-    "records.py": [_tests("training", k="files or logged or promises"), _tests("experiment", k="disk or table")],
-    "training.py": [_tests("training", k=RUN), _tests("cli_contract", k="three or fit or eval")],
-    **{f"{name}.py": [_tests("experiment", k=GRID)] for name in ("experiment", "executors", "comparison")},
+    "lab/stats/*.py": STATISTICS,
+    "lab/config.py": [_tests("train", "cli_contract", k="config or bounds or hash or check or set or fit")],
+    "lab/records.py": [_tests("train", k="files or logged or promises"), _tests("experiment", k="disk or table")],
+    "lab/train.py": [_tests("train", k=RUN), _tests("cli_contract", k="three or fit or eval")],
+    **{f"lab/{name}.py": [_tests("experiment", k=GRID)] for name in ("experiment", "executors", "compare")},
 }
 
 

@@ -1,9 +1,9 @@
-"""Check on every language model of transformers that `attach` trains with the right gradient, and write the table for the docs.
+"""Check for every language model of transformers that `attach` gives the right gradient, and write the table for the docs.
 
 python scripts/sweep_architectures.py --jobs 2 --json sweep.json --markdown docs/architectures.md
 python scripts/sweep_architectures.py --only 'qwen|mixtral'
 
-Each model is built small from its configuration alone, in a process of its own.
+Each model is built small from its configuration alone, in a separate process.
 """
 
 from __future__ import annotations
@@ -33,28 +33,27 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 import transformers
-from tests.trainers.architectures import Architecture, architectures
-from tests.trainers.sweep import Verdict, check
+from tests.integrations.trainers.architectures import Architecture, architectures
+from tests.integrations.trainers.sweep import Verdict, check
 
-SECONDS, GIBIBYTES = 30, 8  # of processor time and memory for a model; ten times as long by the clock
+SECONDS, GIBIBYTES = 30, 8  # CPU time and memory per model; the wall-clock limit is ten times as long
 STATUSES = ("exact", "differs", "refused", "fails", "nothing to compare", "not built")
 
 
 _ABOUT = """\
-Every language model of transformers {version}, built small from its configuration alone, is trained for one step of three
-micro-batches with `attach`. *Exact*: the gradient of every parameter is the one made by hand from the model's own logits, its
-cross-entropy, its router loss if it has one, and the numeric term; *error* is the largest relative difference, with weights 0
-and 0.3, in float64 where the model runs in it. *Fused*: no logits of the whole batch are built. *Labels* tells whether the
-model's own loss shifts them. *Not built* says nothing of `attach`: the sweep found no small configuration, or no inputs, that
-the model takes.
+Every language model of transformers {version}, built small from its configuration alone, is trained with `attach` for one step of
+three micro-batches. *Exact*: the gradient of every parameter equals the one computed by hand from the model's logits, its
+cross-entropy, its router loss if it has one, and the numeric term. *Error* is the largest relative difference, for weights 0 and
+0.3, in float64 if the model supports it. *Fused*: logits of the whole batch are not built. *Labels*: whether the model's own loss
+shifts them. *Not built*: the sweep found no small configuration or no inputs for the model, so `attach` was not tested with it.
 
     python scripts/sweep_architectures.py --jobs 2 --markdown docs/architectures.md"""
 
 
 def main() -> None:
-    """Parse, sweep, print, write."""
+    """Parse the arguments, run the sweep, print and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="regular expression, looked for in kind/model_type/class")
+    parser.add_argument("--only", default="", help="regular expression searched in kind/model_type/class")
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
     parser.add_argument("--json", type=Path, help="write every verdict here")
     parser.add_argument("--markdown", type=Path, help="write the table here")
@@ -71,7 +70,7 @@ def main() -> None:
 
 
 def sweep(chosen: list[Architecture], jobs: int, file: Path | None = None) -> list[Verdict]:
-    """A verdict on each, in their order; one that takes too long or dies does not stop the others."""
+    """Return a verdict on each model, in order; one that takes too long or crashes does not stop the others."""
     _warm_up()
     waiting, verdicts = list(enumerate(chosen)), dict[int, Verdict]()
     running: dict[Any, tuple[int, Any, float]] = {}
@@ -79,50 +78,50 @@ def sweep(chosen: list[Architecture], jobs: int, file: Path | None = None) -> li
         bar = progress.add_task("architectures", total=len(chosen))
         while waiting or running:
             while waiting and len(running) < jobs:
-                at, architecture = waiting.pop(0)
+                number, architecture = waiting.pop(0)
                 receiver, sender = multiprocessing.Pipe(duplex=False)
                 process = multiprocessing.get_context("fork").Process(target=_work, args=(architecture, sender))
                 process.start()
                 sender.close()
-                running[receiver] = (at, process, time.monotonic())
+                running[receiver] = (number, process, time.monotonic())
             ready = multiprocessing.connection.wait(list(running), timeout=0.2)
-            for receiver, (at, process, begin) in list(running.items()):
+            for receiver, (number, process, begin) in list(running.items()):
                 verdict = None
                 if receiver in ready:
                     try:
                         verdict = receiver.recv()
                     except EOFError:
                         process.join()
-                        verdict = Verdict(str(chosen[at]), "not built", f"the process died with exit code {process.exitcode}")
+                        verdict = Verdict(str(chosen[number]), "not built", f"the process died with exit code {process.exitcode}")
                 elif time.monotonic() - begin > 10 * SECONDS:
                     process.kill()
-                    verdict = Verdict(str(chosen[at]), "not built", f"not done in {10 * SECONDS} seconds")
+                    verdict = Verdict(str(chosen[number]), "not built", f"not done in {10 * SECONDS} seconds")
                 if verdict is not None:
                     process.join()
                     verdict.seconds = time.monotonic() - begin
-                    verdicts[at] = verdict
+                    verdicts[number] = verdict
                     del running[receiver]
                     progress.advance(bar)
                     if file is not None:
-                        file.write_text(json.dumps([dataclasses.asdict(verdicts[at]) for at in sorted(verdicts)], indent=1))
-    return [verdicts[at] for at in sorted(verdicts)]
+                        file.write_text(json.dumps([dataclasses.asdict(verdicts[key]) for key in sorted(verdicts)], indent=1))
+    return [verdicts[key] for key in sorted(verdicts)]
 
 
 def _warm_up() -> None:
-    """Import here what every model needs, so that the processes forked later have it."""
+    """Import what every model needs before forking."""
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(1)
     with contextlib.redirect_stdout(io.StringIO()):
         check(next(architecture for architecture in architectures() if architecture.model_class == "LlamaForCausalLM"))
-    gc.freeze()  # the trainer collects garbage after training, and would look through all that was imported
+    gc.freeze()  # the trainer runs a garbage collection, which would scan everything imported
 
 
 def _work(architecture: Architecture, sender: Any) -> None:
     memory = GIBIBYTES << 30
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    # What models print is no part of the report.
+    # Discard what models print.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     try:
@@ -132,7 +131,7 @@ def _work(architecture: Architecture, sender: Any) -> None:
 
 
 def summary(verdicts: list[Verdict]) -> str:
-    """How many there are of each status."""
+    """Return the number of models of each status."""
     counts = Counter(verdict.status for verdict in verdicts)
     fused = sum(verdict.status == "exact" and verdict.path == "fused" for verdict in verdicts)
     parts = [f"{counts[status]} {status}" + (f" ({fused} fused)" if status == "exact" else "") for status in STATUSES]
@@ -140,7 +139,7 @@ def summary(verdicts: list[Verdict]) -> str:
 
 
 def markdown(verdicts: list[Verdict]) -> str:
-    """The page for the docs."""
+    """Return the page for the docs."""
     lines = ["# Architectures", "", summary(verdicts), "", _ABOUT.format(version=transformers.__version__), ""]
     lines += ["| model | class | gradient | error | path | inputs | labels | why |", "|---|---|---|---|---|---|---|---|"]
     for verdict in verdicts:

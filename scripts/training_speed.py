@@ -12,10 +12,10 @@ from pathlib import Path
 
 import torch
 
-from numerate.batches import Collator, training_data
-from numerate.config import RunConfig
-from numerate.models import load_model
-from numerate.training import make_task, train
+from numerate.lab.config import RunConfig
+from numerate.lab.data import Collator, training_data
+from numerate.lab.models import load_model
+from numerate.lab.train import make_task, train
 
 STEPS, BARE, WARM_UP = 60, 25, 5
 

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# A training step over two machines, compared with that of one process. The machines are two network namespaces of this
-# one, with a cable (a veth pair) between them and no other way out. Needs Linux, root and iproute2:
+# Train a step on two machines and compare it with one process. The machines are two network namespaces on this computer,
+# connected by a veth pair and by nothing else. Needs Linux, root and iproute2:
 #
 #     sudo PYTHON=.venv/bin/python scripts/two_machines.sh [CASE..]
 #
-# CASE is model:loss:normalize:padded, see tests/trainers/cases.py. Exit status 0: the gradients are the same.
+# CASE is model:loss:normalize:padded, see tests/integrations/trainers/cases.py. Exit status 0: the gradients are the same.
 set -euo pipefail
 
 asked=${PYTHON:-python}
-PYTHON=$(command -v "$asked") || { echo "PYTHON=$asked is not there: expected a python with the train extra." >&2; exit 2; }
+PYTHON=$(command -v "$asked") || { echo "PYTHON=$asked was not found: expected a python with the train extra." >&2; exit 2; }
 case $PYTHON in /*) ;; *) PYTHON=$PWD/$PYTHON ;; esac
 [ $# -gt 0 ] || set -- llama:ntil:numeric:True
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -42,12 +42,12 @@ for rank in 0 1; do
 done
 echo "two machines: ${machines[0]} at ${addresses[0]}, ${machines[1]} at ${addresses[1]}"
 
-# --multi_gpu is accelerate's word for one process per device; the step itself asks for the CPU, and so for gloo.
+# --multi_gpu means one process per device; the step itself uses the CPU, and so gloo.
 launch() {
     PYTHONPATH=src:. GLOO_SOCKET_IFNAME=eth0 OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES="" exec ip netns exec "${machines[$1]}" \
         "$PYTHON" -m accelerate.commands.launch --multi_gpu --num_machines 2 --num_processes 2 --machine_rank "$1" \
         --main_process_ip "${addresses[0]}" --main_process_port "$port" --mixed_precision no --dynamo_backend no \
-        tests/trainers/cases.py "${@:2}" --check
+        tests/integrations/trainers/cases.py "${@:2}" --check
 }
 for rank in 0 1; do
     launch "$rank" "$@" >"$logs/$rank" 2>&1 &
@@ -57,7 +57,7 @@ echo "accelerate launch --num_machines 2 --num_processes 2: $*, one and two micr
 for _ in 0 1; do
     if ! wait -n; then
         tail -n 40 "$logs/0" "$logs/1" >&2
-        grep "largest difference" "$logs/0" || echo "a machine failed; the end of what both said is above" >&2
+        grep "largest difference" "$logs/0" || echo "a machine failed; the end of both logs is above" >&2
         exit 1
     fi
 done

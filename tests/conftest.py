@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import pytest
 import torch
 from hypothesis import settings
 from torch import Tensor
@@ -14,6 +15,17 @@ from numerate import NumericVocab
 
 settings.register_profile("numerate", derandomize=True, deadline=None, database=None)
 settings.load_profile("numerate")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--first-case", action="store_true", help="run each test with its first parameters only")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--first-case"):
+        first = {item.nodeid.partition("[")[0]: item for item in reversed(items)}
+        config.hook.pytest_deselected(items=[item for item in items if first[item.nodeid.partition("[")[0]] is not item])
+        items[:] = [item for item in items if first[item.nodeid.partition("[")[0]] is item]
 
 
 class Tolerance(NamedTuple):
@@ -120,3 +132,20 @@ def random_logits(
 def certain(ids: Tensor, vocab_size: int, dtype: torch.dtype = torch.float64, logit: float = 200.0) -> Tensor:
     """Logits ``[.., T, V]`` that leave no doubt of the tokens ``ids``."""
     return torch.nn.functional.one_hot(ids.clamp_min(0), vocab_size).to(dtype) * logit
+
+
+def grad_of(value: Tensor, logits: Tensor) -> Tensor:
+    (grad,) = torch.autograd.grad(value, logits, retain_graph=True)
+    return grad
+
+
+def relative(error: Tensor, truth: Tensor) -> float:
+    """Largest error by the largest entry of the truth."""
+    return float(error.detach().double().abs().max() / truth.detach().double().abs().max())
+
+
+def refused(error: type[Exception] | tuple[type[Exception], ...], parts: list[str], call: Any) -> None:
+    with pytest.raises(error) as caught:
+        call()
+    for part in parts:
+        assert part in str(caught.value), f"{part!r} is missing from {caught.value}"

@@ -29,8 +29,8 @@ class TestStyle:
             (r"\d{1,3}", "chunks of 1-3 digits, left to right"),
             (r"\d{1,2}", "chunks of 1-2 digits, left to right"),
             (r"\d{1,3}(?=(\d{3})*$)", "chunks of 1-3 digits, right to left"),
-            (r"1\d|\d{1,3}", "irregular, numbers are split by no fixed rule"),
-            (r"\d{7}", "irregular, numbers are split by no fixed rule"),  # most numbers are unknown words
+            (r"1\d|\d{1,3}", "irregular: no fixed rule for splitting numbers"),
+            (r"\d{7}", "irregular: no fixed rule for splitting numbers"),  # most numbers are unknown words
         ],
     )
     def test_known_habits(self, pattern: str, style: str):
@@ -81,15 +81,21 @@ class TestReadings:
         reading = read_text(tokenizer, NumericVocab.from_tokenizer(tokenizer), "is -7")
         assert reading.tokens[-2:] == ("␣-", "7")
 
+    def test_marks_of_several_bytes_are_shown_as_text(self):
+        tokenizer = load_tokenizer("deepseek")
+        vocab = NumericVocab.from_tokenizer(tokenizer)
+        assert read_text(tokenizer, vocab, "−7").tokens == ("−", "7")
+        assert "−" in vocab_facts(vocab)["minus"]
+
 
 class TestFacts:
     def test_counts_and_examples(self):
         tokenizer = chunked(r"\d{1,3}")
-        facts = vocab_facts(tokenizer, NumericVocab.from_tokenizer(tokenizer))
+        facts = vocab_facts(NumericVocab.from_tokenizer(tokenizer))
         assert facts["numeric tokens"] == "1,110 of 1,119"
         assert facts["digits per token"] == "1 (10 tokens), 2 (100 tokens), 3 (1,000 tokens)"
         assert facts["values"] == "0 to 999"
-        assert facts["leading zeros"] == "110: 00 000 01 001 02 .."
+        assert facts["leading zeros"] == "110: 00  000  01  001  02  .."
         assert facts["leading space"] == "none"
         assert (facts["point"], facts["minus"], facts["comma"]) == ("1: .", "1: -", "1: ,")
 

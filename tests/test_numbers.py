@@ -16,8 +16,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from conftest import shared_tokenizers
 from numerate import NumberSpans, NumericVocab
-from numerate.models import tiny_tokenizer
-from numerate.reference_numbers import numbers_reference
+from numerate.lab.models import tiny_tokenizer
+from numerate.reference.numbers import numbers_reference
 from numerate.tokenizers import PACKAGED, load_tokenizer, packaged_file
 
 PAGE = (Path(__file__).parents[1] / "docs" / "numbers.md").read_text(encoding="utf-8")

@@ -1,6 +1,6 @@
-"""The recipes: they import where their package is installed, and what is theirs does what it says without it.
+"""The recipes: they import where their package is installed, and their own code works without it.
 
-Stand-ins have the names that a recipe imports, and nothing of what it does: the trainers here are real ones.
+Stand-in modules have the names that a recipe imports and no behaviour; the trainers here are real.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ def test_it_says_what_it_was_written_against(recipe: str):
     assert "Not run:" in " ".join(words)
 
 
+@pytest.mark.launch
 @every_recipe
 def test_it_imports_with_its_package(recipe: str):
     if find_spec(PACKAGES[recipe]) is None:
@@ -59,11 +60,11 @@ def test_it_imports_with_its_package(recipe: str):
     assert done.returncode == 0, done.stderr
 
 
-# What is theirs
+# The code of the recipes
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, name: str, **contents: Any) -> ModuleType:
-    """A module of that name with those contents, for the time of the test."""
+    """Add a module with these contents for the duration of the test."""
     module = ModuleType(name)
     vars(module).update(contents)
     monkeypatch.setitem(sys.modules, name, module)
@@ -95,7 +96,7 @@ def tiny(monkeypatch) -> ModuleType:
 
 
 class Collect(TrainerCallback):
-    """The gradients, just before the optimizer takes its step."""
+    """Keeps the gradients from just before the optimizer step."""
 
     def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
         self.grads = {name: p.grad.clone() for name, p in model.named_parameters()}
@@ -135,7 +136,7 @@ def grads_of(trainer: Trainer) -> dict[str, torch.Tensor]:
 
 
 def whole(tiny: ModuleType, loss: nm.losses.NumericLoss, weight: float, normalize: str) -> dict[str, torch.Tensor]:
-    """The gradient of all examples at once, by the plain formula."""
+    """Return the gradients of all examples in one batch, by the plain formula."""
     tokenizer = tiny.tokenizer()
     model = tiny.model(tokenizer).double()
     batch = DataCollatorForSeq2Seq(tokenizer)(tiny.examples(tokenizer, 8))
@@ -205,7 +206,7 @@ def swift(monkeypatch) -> ModuleType:
 
 
 class Mean:
-    """The mean of what it is given, as ms-swift's metrics are."""
+    """A metric that is a mean, as in ms-swift."""
 
     def __init__(self):
         self.values: list[torch.Tensor] = []
@@ -215,16 +216,18 @@ class Mean:
 
 
 def with_swift(swift: ModuleType, trainer: Trainer, **template: Any) -> Trainer:
-    """A trainer as ms-swift's: it calls a loss function with logits and the step's tokens, and logs custom metrics."""
+    """Make a trainer like ms-swift's: it calls a loss function with logits and the step's tokens, and logs custom metrics."""
     trainer.template = SimpleNamespace(tokenizer=trainer.processing_class, **({"sequence_parallel_size": 1} | template))
     trainer.custom_metrics = {"train": defaultdict(Mean), "eval": defaultdict(Mean)}
     trainer.compute_loss_func = sys.modules["swift.loss"].loss_map["numeric"](trainer.args, trainer)
     return trainer
 
 
-@pytest.mark.parametrize("accumulation", [1, 4])
-@pytest.mark.parametrize("normalize", ["numeric", "tokens"])
-@pytest.mark.parametrize("loss", ["smmd", "ntil"])
+# Every two settings meet.
+@pytest.mark.parametrize(
+    ("loss", "normalize", "accumulation"),
+    [("smmd", "numeric", 4), ("smmd", "tokens", 1), ("ntil", "numeric", 1), ("ntil", "tokens", 4)],
+)
 def test_ms_swift_counts_the_whole_step(swift, tiny, tmp_path, monkeypatch, loss, normalize, accumulation):
     monkeypatch.setattr(swift, "LOSS", loss)
     monkeypatch.setattr(swift, "NORMALIZE", normalize)
@@ -256,7 +259,7 @@ def test_ms_swift_refuses_what_it_cannot_do(swift, tiny, tmp_path):
 
 @pytest.fixture
 def llamafactory(monkeypatch, tiny, tmp_path) -> ModuleType:
-    """Its workflow builds a trainer by the name in its module, as the real one does."""
+    """Stand in for LLaMA-Factory, whose workflow looks up the trainer's class in its module."""
     workflow = stand_in(monkeypatch, "llamafactory.train.sft.workflow", CustomSeq2SeqTrainer=Trainer)
     stand_in(monkeypatch, "llamafactory.train.pt.workflow", CustomTrainer=Trainer)
     stand_in(monkeypatch, "llamafactory.hparams", read_args=dict)

@@ -18,11 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from numerate import rewards
-from numerate.rewards import REWARDS, exact, iou, log_error, relative_error, time_gap, with_settings
+from numerate.answers import METRICS
+from numerate.rewards import REWARDS, exact, iou, log_error, relative_error, time_gap_circular, with_settings
 
 Reward = Callable[..., list[float]]
 
-GOLD: dict[str, Any] = {"exact": 42, "relative_error": "42", "log_error": 42.0, "iou": [1, 2, 3, 4], "time_gap": "2_55"}
+GOLD: dict[str, Any] = {"exact": 42, "relative_error": "42", "log_error": 42.0, "iou": [1, 2, 3, 4], "time_gap_circular": "2_55"}
 TEXT = st.one_of(st.text(), st.text(alphabet="0123456789.,-+/eE:_ ()[]×^\n−１\u200f"))
 NUMBERS = st.one_of(
     st.integers(), st.fractions(), st.floats(allow_nan=False, allow_infinity=False).map(lambda x: Fraction(repr(x)))
@@ -138,6 +139,18 @@ def test_iou(text: str, gold: Any, plain: float, generalized: float) -> None:
     assert one(iou, text, gold, form="giou") == pytest.approx(generalized, rel=1e-12)
 
 
+@pytest.mark.parametrize("name", sorted(REWARDS.keys() & METRICS.keys()))
+def test_a_name_shared_with_a_metric_has_one_meaning(name: str) -> None:
+    texts = {
+        "iou": ["[1, 2, 3, 4]", "[1, 2, 3, 3.5]", "[2, 2, 3, 4]", "[7, 7, 9, 9]"],
+        "time_gap_circular": ["2:55", "2:50", "3:25", "12:55", "1:00", "11:00"],
+    }.get(name, ["42", "41", "45", "-42", "420"])
+    metric, gold = METRICS[name], GOLD[name]
+    scores = [metric(gold, text) if metric.higher_is_better else -metric(gold, text) for text in texts]
+    values = REWARDS[name](texts, [gold] * len(texts))
+    assert [[a < b for b in scores] for a in scores] == [[a < b for b in values] for a in values]
+
+
 @pytest.mark.parametrize(
     ("text", "gold", "gap"),
     [
@@ -152,9 +165,9 @@ def test_iou(text: str, gold: Any, plain: float, generalized: float) -> None:
         ("1:00", 175.5, 115.5),
     ],
 )
-def test_time_gap(text: str, gold: Any, gap: float) -> None:
-    assert one(time_gap, text, gold) == pytest.approx((1 - gap / 360) / (1 + gap / 30), rel=1e-12)
-    assert one(time_gap, text, gold, scale=1e12) == pytest.approx(1 - gap / 360)
+def test_time_gap_circular(text: str, gold: Any, gap: float) -> None:
+    assert one(time_gap_circular, text, gold) == pytest.approx((1 - gap / 360) / (1 + gap / 30), rel=1e-12)
+    assert one(time_gap_circular, text, gold, scale=1e12) == pytest.approx(1 - gap / 360)
 
 
 @pytest.mark.parametrize("name", REWARDS)
@@ -207,7 +220,7 @@ def test_the_gold_box_scores_1(gold: tuple[int, ...], form: str) -> None:
 
 @given(minutes=st.integers(0, 719))
 def test_the_gold_time_scores_1(minutes: int) -> None:
-    assert one(time_gap, f"{minutes // 60}_{minutes % 60:02}", minutes) == 1.0
+    assert one(time_gap_circular, f"{minutes // 60}_{minutes % 60:02}", minutes) == 1.0
 
 
 @pytest.mark.parametrize("reward", [relative_error, log_error])
@@ -227,7 +240,7 @@ def test_a_farther_time_scores_no_more(gold: int, gaps: tuple[int, int]) -> None
     near, far = sorted(gaps)
     for sign in (1, -1):
         times = [(gold + sign * gap) % 720 for gap in (near, far)]
-        nearer, farther = time_gap([f"{t // 60}:{t % 60:02}" for t in times], [gold] * 2)
+        nearer, farther = time_gap_circular([f"{t // 60}:{t % 60:02}" for t in times], [gold] * 2)
         assert nearer >= farther
 
 
@@ -248,7 +261,7 @@ def test_far_answers_are_told_apart_in_the_trainers_precision() -> None:
     for reward in (relative_error, log_error):
         values = torch.tensor(reward(["1e3", "1e6", "1e9"], [1] * 3), dtype=torch.float32)
         assert values[0] > values[1] > values[2] > 0
-    values = torch.tensor(time_gap(["2:54", "5:55", "7:55", "8:50"], ["2:55"] * 4), dtype=torch.float32)
+    values = torch.tensor(time_gap_circular(["2:54", "5:55", "7:55", "8:50"], ["2:55"] * 4), dtype=torch.float32)
     assert (values[:-1] > values[1:]).all()
 
 
@@ -267,8 +280,8 @@ def test_far_answers_are_told_apart_in_the_trainers_precision() -> None:
         (iou, [1, 2, 3, None]),
         (iou, "no box"),
         (iou, 7),
-        (time_gap, "255"),
-        (time_gap, None),
+        (time_gap_circular, "255"),
+        (time_gap_circular, None),
     ],
 )
 def test_a_gold_without_an_answer_is_an_error(reward: Reward, bad: Any) -> None:
@@ -281,7 +294,7 @@ def test_a_gold_without_an_answer_is_an_error(reward: Reward, bad: Any) -> None:
 def test_wrong_arguments_are_named() -> None:
     with pytest.raises(ValueError, match="completions has 2 entries and answer 1"):
         exact(["1", "2"], [1])
-    with pytest.raises(TypeError, match="answer='12' is one text: expected a list"):
+    with pytest.raises(TypeError, match="answer='12' is a string: expected a list"):
         exact(["1", "2"], "12")
     with pytest.raises(TypeError, match=r"completions\[1\] is a int: expected a text or a list of chat messages"):
         exact(["1", 2], [1, 2])
@@ -308,7 +321,7 @@ def test_with_settings() -> None:
     assert repr(strict) == "<reward relative_error_scale_0.01>"
     assert with_settings(iou, form="giou").__name__ == "iou_form_giou"
     assert with_settings(exact).__name__ == "exact"
-    assert with_settings(time_gap, scale=5, name="clock").__name__ == "clock"
+    assert with_settings(time_gap_circular, scale=5, name="clock").__name__ == "clock"
     copy = pickle.loads(pickle.dumps(strict))
     assert (copy.__name__, copy(["101"], [100])) == (strict.__name__, [0.5])
 
@@ -316,10 +329,10 @@ def test_with_settings() -> None:
 def test_with_settings_checks_at_once() -> None:
     with pytest.raises(TypeError, match=r"scal=0.1 is not a setting of relative_error: .* scale, floor. Did you mean 'scale'\?"):
         with_settings(relative_error, scal=0.1)
-    with pytest.raises(TypeError, match="scale=0.1 is not a setting of exact: expected one of: none."):
+    with pytest.raises(TypeError, match="scale=0.1 is not a setting of exact: expected one of none."):
         with_settings(exact, scale=0.1)
     with pytest.raises(ValueError, match="scale=-1 is out of range: expected a finite number > 0"):
-        with_settings(time_gap, scale=-1)
+        with_settings(time_gap_circular, scale=-1)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -15,7 +15,7 @@ from torch import Tensor
 
 import numerate as nm
 from conftest import CHUNKS, MARKS, TEXTS, VOCABS, certain, encode, encode_batch, random_logits
-from numerate.reference_numbers import numbers_reference
+from numerate.reference.numbers import numbers_reference
 from numerate.spans import find_numbers, find_numbers_among, sum_by, sum_segments
 
 CHUNK_VOCAB, MARK_VOCAB = VOCABS["chunks"], VOCABS["marks"]

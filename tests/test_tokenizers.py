@@ -16,7 +16,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from conftest import shared_tokenizers
 from numerate import NumericVocab, tokenizers
-from numerate.models import load_model, load_reader
+from numerate.lab.models import load_model, load_reader
 from numerate.tokenizers import PACKAGED, load_tokenizer, packaged_file
 
 SENTENCE = "It is 12345.678, -7 and 1,000"
@@ -352,7 +352,7 @@ class TestErrors:
             load_tokenizer(tmp_path / "mine.json.gz")
 
     def test_a_folder_without_a_tokenizer(self, tmp_path):
-        with pytest.raises(FileNotFoundError, match=r"is a folder with no tokenizer.json.*save_pretrained"):
+        with pytest.raises(FileNotFoundError, match=r"is a folder without a tokenizer.json.*save_pretrained"):
             load_tokenizer(tmp_path)
 
     def test_a_folder_with_a_broken_one(self, tmp_path):
@@ -382,7 +382,7 @@ class TestHub:
         monkeypatch.setattr("huggingface_hub.HfApi.model_info", refuse)
 
     def test_out_of_reach(self, offline):
-        with pytest.raises(OSError, match=r"'someone/some-model' is no file.*\(no route\): expected .* a Hub id") as raised:
+        with pytest.raises(OSError, match=r"'someone/some-model' is not a file.*\(no route\): expected .* a Hub id") as raised:
             load_tokenizer("someone/some-model")
         assert "\n" not in str(raised.value)
 

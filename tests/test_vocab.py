@@ -14,7 +14,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from transformers import PreTrainedTokenizerFast
 
 from numerate import NumericVocab, SMMDLoss
-from numerate.vocab import _byte_alphabet
+from numerate.vocab import byte_alphabet
 
 DIGITS = {str(d): d for d in range(10)}
 NOT_NUMBERS = [
@@ -67,12 +67,12 @@ class TestFromTokenizer:
         assert vocab.point_ids == (ids("."),)
         assert vocab.comma_ids == (ids(","),)
 
-    def test_the_byte_alphabet_is_that_of_the_tokenizers(self):
+    def test_thebyte_alphabet_is_that_of_the_tokenizers(self):
         text = "".join(
             map(chr, [*range(0x800), *range(0x1000, 0xD000, 0x1000), 0xFFFD, 0x10000, 0x50000, 0x90000, 0xD0000, 0x10FFFF])
         )
         pieces = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(text)
-        alphabet = _byte_alphabet()
+        alphabet = byte_alphabet()
         assert bytes(alphabet[ord(character)] for piece, _ in pieces for character in piece) == text.encode()
         assert {chr(character) for character in alphabet} == set(pre_tokenizers.ByteLevel.alphabet())
 
@@ -229,7 +229,7 @@ class TestFromPattern:
 
     def test_location_tokens(self, tokenizer):
         vocab = NumericVocab.from_pattern(tokenizer, r"<loc(\d+)>")
-        assert vocab.size == 1024
+        assert len(vocab) == vocab.size == 1024
         assert vocab.values.tolist() == list(range(1024))
         assert vocab.texts[7] == "<loc0007>"
         assert vocab.token_ids[7] == tokenizer.convert_tokens_to_ids("<loc0007>")
@@ -334,7 +334,7 @@ class TestKeeping:
         wide = NumericVocab.from_texts({"42": 0}, vocab_size=1)
         assert "2 digits wide" in repr(wide)
         bins = NumericVocab.from_values({0: 0.25, 1: 0.5}, vocab_size=2)
-        assert repr(bins) == "NumericVocab(2 numeric tokens of 2: each a number of its own, values 0.25..0.5)"
+        assert repr(bins) == "NumericVocab(2 numeric tokens of 2: each a number by itself, values 0.25..0.5)"
 
     def test_an_id_twice(self):
         vocab = NumericVocab.from_texts(DIGITS, vocab_size=10)

@@ -1,31 +1,15 @@
 """numerate: training objectives for language models that know that 5.1 is nearer to 5.0 than to 100.
 
-A public name is imported when it is first used: ``numerate --help`` does not wait for torch.
+Names and submodules are imported on first use, so that ``import numerate`` and ``numerate --help`` do not wait for torch.
 """
+# ruff: noqa: F403, F405
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from numerate import integrations
-    from numerate.losses import (
-        LOSSES,
-        CRPSLoss,
-        DIST2Loss,
-        EMDLoss,
-        GaussianCELoss,
-        NTILLoss,
-        NTLHuberLoss,
-        NTLLoss,
-        NTLMAELoss,
-        NTLMSELoss,
-        NTLNumberLoss,
-        NumberLoss,
-        NumericLoss,
-        SMMDLoss,
-        SoftLabelLoss,
-        SquaredEMDLoss,
-    )
+    from numerate import answers, inspection, integrations, plotting, reference, rewards, tokenizers
+    from numerate.losses import *
     from numerate.objective import NumericObjective, ObjectiveOutput
     from numerate.spans import NumberSpans
     from numerate.vocab import NumericVocab
@@ -54,28 +38,35 @@ __all__ = [
     "SoftLabelLoss",
     "SquaredEMDLoss",
     "__version__",
+    "answers",
+    "inspection",
     "integrations",
+    "plotting",
+    "reference",
+    "rewards",
+    "tokenizers",
 ]
 
-_MODULES = ("integrations", "losses", "objective", "spans", "vocab")
-_HOMES = {"NumericObjective": "objective", "ObjectiveOutput": "objective", "NumberSpans": "spans", "NumericVocab": "vocab"}
+_HOMES = {"NumberSpans": "spans", "NumericObjective": "objective", "NumericVocab": "vocab", "ObjectiveOutput": "objective"}
+_SUBMODULES = {"answers", "inspection", "integrations", "lab", "losses", "plotting", "reference", "rewards", "tokenizers"}
+_SUBMODULES.update(_HOMES.values())
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        found: Any = _version()
-    elif name in _MODULES:
-        found = import_module(f"numerate.{name}")
+        value: Any = _version()
+    elif name in _SUBMODULES:
+        value = import_module(f"numerate.{name}")
     elif name in __all__:
-        found = getattr(import_module(f"numerate.{_HOMES.get(name, 'losses')}"), name)
+        value = getattr(import_module(f"numerate.{_HOMES.get(name, 'losses')}"), name)
     else:
         raise AttributeError(f"module 'numerate' has no attribute {name!r}")
-    globals()[name] = found
-    return found
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_MODULES})
+    return sorted({*globals(), *__all__, *_SUBMODULES})
 
 
 def _version() -> str:

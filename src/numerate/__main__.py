@@ -1,4 +1,4 @@
-"""``python -m numerate``, and so ``accelerate launch -m numerate``."""
+"""Run the command line as ``python -m numerate`` or ``accelerate launch -m numerate``."""
 
 from numerate.cli import app
 

@@ -1,4 +1,4 @@
-"""Errors that help, for tensors too: each names the argument, its value, what was expected, and the way out."""
+"""Checks of arguments, tensors too. An error names the argument, its value, what was expected, and the way out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from numerate.messages import check_choice, check_number, choices, nearest, one_line
+from numerate.messages import check_choice, check_number, check_settings, choices, nearest, one_line
 
 __all__ = [
     "check_choice",
@@ -17,6 +17,7 @@ __all__ = [
     "check_labels",
     "check_logits",
     "check_number",
+    "check_settings",
     "check_tensor",
     "check_weights",
     "choices",
@@ -35,43 +36,42 @@ def check_ignore_index(ignore_index: Any) -> int:
     """Raise unless ``ignore_index`` is a whole number; return it."""
     if isinstance(ignore_index, bool) or not isinstance(ignore_index, int):
         raise TypeError(
-            f"ignore_index={ignore_index!r} is not a whole number: expected the label that counts as absent, such as -100; "
-            "where every label counts, pass an id that does not occur."
+            f"ignore_index={ignore_index!r} is not a whole number: expected the label of positions to skip, such as -100; "
+            "to skip none, pass an id that does not occur."
         )
     return ignore_index
 
 
 def check_count(name: str, count: Any, own: Callable[[], Tensor]) -> None:
-    """Raise unless ``count``, what a sum is divided by, is a number >= 0, and above 0 where the batch's ``own`` count is.
+    """Raise unless ``count``, the denominator of a sum, is a number >= 0, and above 0 where the batch's ``own`` count is.
 
-    A count on another device than the CPU is taken as it is: looking at it would mean waiting.
+    A count on a device other than the CPU is not checked, since that would need a sync.
     """
     if torch.compiler.is_compiling() or (isinstance(count, Tensor) and count.device.type != "cpu"):
         return
-    remedy = "the sum of objective.counts(labels) over the batches of the step"
-    try:
-        number = check_number(name, count, least=0.0)
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"{error} Pass {remedy}.") from None
+    remedy = "the sum of objective.count(labels) over the batches of the step"
+    number = check_number(name, count, least=0.0, hint=f"Pass {remedy}.")
     if number == 0 and bool(mine := own()):
         raise ValueError(f"{name}={count!r}, but this batch alone counts {float(mine):g}: expected {remedy}.")
 
 
-def check_weights(weights: Any, labels: Tensor) -> None:
-    """Raise unless ``weights`` is a tensor of one finite number >= 0 for each label."""
-    check_tensor("weights", weights, "of the shape of labels")
-    if weights.shape != labels.shape:
+def check_weights(position_weights: Any, labels: Tensor) -> None:
+    """Raise unless ``position_weights`` is a tensor of one finite number >= 0 for each label."""
+    check_tensor("position_weights", position_weights, "of the shape of labels")
+    if position_weights.shape != labels.shape:
         raise ValueError(
-            f"weights has shape {tuple(weights.shape)} and labels {tuple(labels.shape)}: expected one weight per label."
+            f"position_weights has shape {tuple(position_weights.shape)} and labels {tuple(labels.shape)}: expected one "
+            "weight per label."
         )
     if torch.compiler.is_compiling():
         return
-    wrong = ~((weights >= 0) & (weights < float("inf")))
-    if weights.device.type != "cpu":  # without waiting for the device
-        torch._assert_async(~wrong.any(), "weights holds NaN, inf or a number below 0: expected finite weights >= 0")
+    wrong = ~((position_weights >= 0) & (position_weights < float("inf")))
+    if position_weights.device.type != "cpu":  # no sync
+        torch._assert_async(~wrong.any(), "position_weights holds NaN, inf or a number below 0: expected finite weights >= 0")
     elif bool(wrong.any()):
         raise ValueError(
-            f"weights holds {float(weights[wrong][0]):g}: expected finite weights >= 0; use 0 for positions that do not count."
+            f"position_weights holds {float(position_weights[wrong][0]):g}: expected finite weights >= 0; "
+            "use 0 for positions that do not count."
         )
 
 
@@ -97,7 +97,8 @@ def check_logits(logits: Tensor, labels: Tensor, least_vocab: int) -> None:
     if logits.dim() != labels.dim() + 1 or logits.shape[:-1] != labels.shape:
         raise ValueError(
             f"logits has shape {tuple(logits.shape)} and labels {tuple(labels.shape)}: expected [.., T, V] and [.., T] "
-            "with equal leading sizes. Labels must already be aligned with the logits (logits[:, :-1] with labels[:, 1:])."
+            "with equal leading sizes. Labels must be aligned with the logits (logits[:, :-1] with labels[:, 1:]), or raw, as "
+            "long as the logits, with shift=True."
         )
     if logits.shape[-1] < least_vocab:
         raise ValueError(

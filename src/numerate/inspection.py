@@ -1,4 +1,4 @@
-"""What a tokenizer does to numbers: how it splits them, what is read back from the pieces, and which losses fit it."""
+"""Inspect a tokenizer: how it splits numbers, which numbers are read back, and which losses fit."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _FITS: tuple[Fit, ...] = ("good", "fair", "poor")
 
 @dataclass(frozen=True)
 class Reading:
-    """A text as the tokenizer splits it, and the numbers that :class:`~numerate.NumberSpans` reads back."""
+    """A text split into tokens, and the numbers that :class:`~numerate.NumberSpans` reads from them."""
 
     text: str
     thousands: bool
     tokens: tuple[str, ...]  # a leading space shown as ␣
-    exponents: tuple[int | None, ...]  # of each token's last digit; None where a token has no digits, or those of a power of ten
+    exponents: tuple[int | None, ...]  # of each token's last digit; None for tokens without a place in a number
     numbers: tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class Advice:
-    """How well a loss suits a vocabulary."""
+    """How well a loss fits a vocabulary."""
 
     loss: str
     level: str
@@ -42,7 +42,7 @@ class Advice:
 
 @dataclass(frozen=True)
 class Inspection:
-    """Everything that ``numerate inspect`` shows."""
+    """The result of :func:`inspect_tokenizer`."""
 
     style: str
     vocab: NumericVocab
@@ -52,25 +52,26 @@ class Inspection:
 
 
 def inspect_tokenizer(tokenizer: Any, texts: Sequence[str] = EXAMPLES) -> Inspection:
-    """Look at a Hugging Face tokenizer, which stays as it is; ``texts`` are split and read as examples."""
+    """Inspect a Hugging Face tokenizer, without changing it; ``texts`` are the examples to split and read."""
     vocab = NumericVocab.from_tokenizer(tokenizer)
     return Inspection(
         style=number_style(tokenizer, vocab),
         vocab=vocab,
-        facts=vocab_facts(tokenizer, vocab),
+        facts=vocab_facts(vocab),
         readings=tuple(reading for text in texts for reading in _readings(tokenizer, vocab, text)),
         advice=loss_advice(vocab),
     )
 
 
 def number_style(tokenizer: Any, vocab: NumericVocab) -> str:
-    """How numbers in a plain sentence are split, from a few of one to ten digits."""
+    """Describe how the tokenizer splits numbers, tested on numbers of one to ten digits in a sentence."""
     splits = [_widths(tokenizer, vocab, digits) for digits in _PROBES]
     widest = max(max(widths, default=1) for widths in splits)
-    for name, chunks in (("left to right", _from_left), ("right to left", _from_right)):
-        if all(widths == chunks(len(digits), widest) for digits, widths in zip(_PROBES, splits, strict=True)):
+    chunks = [[widest] * (len(digits) // widest) + [len(digits) % widest] * (len(digits) % widest > 0) for digits in _PROBES]
+    for name, expected in (("left to right", chunks), ("right to left", [widths[::-1] for widths in chunks])):
+        if splits == expected:
             return "one digit per token" if widest == 1 else f"chunks of 1-{widest} digits, {name}"
-    return "irregular, numbers are split by no fixed rule"
+    return "irregular: no fixed rule for splitting numbers"
 
 
 def _widths(tokenizer: Any, vocab: NumericVocab, digits: str) -> list[int]:
@@ -78,21 +79,17 @@ def _widths(tokenizer: Any, vocab: NumericVocab, digits: str) -> list[int]:
     return vocab.widths[index[index >= 0]].tolist()
 
 
-def _from_left(length: int, widest: int) -> list[int]:
-    return [widest] * (length // widest) + [length % widest] * (length % widest > 0)
-
-
-def _from_right(length: int, widest: int) -> list[int]:
-    return _from_left(length, widest)[::-1]
-
-
-def vocab_facts(tokenizer: Any, vocab: NumericVocab) -> dict[str, str]:
-    """The vocabulary in words, as ``{name: fact}``."""
+def vocab_facts(vocab: NumericVocab) -> dict[str, str]:
+    """Describe the vocabulary as ``{name: fact}``."""
     widths = Counter(vocab.widths.tolist())
+    marks = dict(vocab.marks)
 
     def count(texts: Sequence[str]) -> str:
-        shown = " ".join(text.replace(" ", "␣") for text in texts[:5])
-        return f"{len(texts):,}: {shown}{' ..' if len(texts) > 5 else ''}" if texts else "none"
+        examples = "  ".join(text.replace(" ", "␣") for text in texts[:5])
+        return f"{len(texts):,}: {examples}{'  ..' if len(texts) > 5 else ''}" if texts else "none"
+
+    def count_marks(ids: Sequence[int]) -> str:
+        return count([marks[token_id] for token_id in ids])
 
     return {
         "numeric tokens": f"{vocab.size:,} of {vocab.vocab_size:,}",
@@ -100,30 +97,30 @@ def vocab_facts(tokenizer: Any, vocab: NumericVocab) -> dict[str, str]:
         "values": f"{vocab.values[0].item():,.0f} to {vocab.values[-1].item():,.0f}",
         "leading zeros": count([text for text in vocab.texts if len(text.strip()) > 1 and text.strip().startswith("0")]),
         "leading space": count([text for text in vocab.texts if text.startswith(" ")]),
-        "point": count(_tokens(tokenizer, vocab.point_ids)),
-        "minus": count(_tokens(tokenizer, vocab.minus_ids)),
-        "minus after others": count(_tokens(tokenizer, vocab.negating_ids)),
-        "comma": count(_tokens(tokenizer, vocab.comma_ids)),
-        "power of ten": count(_tokens(tokenizer, vocab.exponent_ids)),
+        "point": count_marks(vocab.point_ids),
+        "minus": count_marks(vocab.minus_ids),
+        "ends in a minus": count_marks(vocab.negating_ids),
+        "comma": count_marks(vocab.comma_ids),
+        "power of ten": count_marks(vocab.exponent_ids),
     }
 
 
 def read_text(tokenizer: Any, vocab: NumericVocab, text: str, *, thousands: bool = False) -> Reading:
-    """Split a text and read its numbers back."""
+    """Split a text into tokens and read its numbers."""
     ids = _encode(tokenizer, text)
     spans = NumberSpans.from_labels(ids, vocab, thousands=thousands)
     exponents = zip(spans.has_place.tolist(), spans.exponent.tolist(), strict=True)
     return Reading(
         text=text,
         thousands=thousands,
-        tokens=_tokens(tokenizer, ids.tolist()),
+        tokens=_tokens(tokenizer, vocab, ids.tolist()),
         exponents=tuple(exponent if has_place else None for has_place, exponent in exponents),
         numbers=tuple(spans.values.tolist()),
     )
 
 
 def _readings(tokenizer: Any, vocab: NumericVocab, text: str) -> Iterator[Reading]:
-    """As it is read by default and, where that makes a difference, with thousands commas."""
+    """Read a text by default and, if the result differs, with thousands commas."""
     plain = read_text(tokenizer, vocab, text)
     grouped = read_text(tokenizer, vocab, text, thousands=True)
     yield plain
@@ -138,12 +135,14 @@ def _encode(tokenizer: Any, text: str) -> torch.Tensor:
     return torch.tensor(ids)
 
 
-def _tokens(tokenizer: Any, ids: Sequence[int]) -> tuple[str, ...]:
-    """Tokens as they are spelled, with either mark of a space shown as ␣."""
-    return tuple(token.replace("Ġ", "␣").replace("▁", "␣") for token in tokenizer.convert_ids_to_tokens(list(ids)))
+def _tokens(tokenizer: Any, vocab: NumericVocab, ids: list[int]) -> tuple[str, ...]:
+    """Return the texts of tokens, with spaces shown as ␣."""
+    marks = dict(vocab.marks)
+    texts = (marks.get(token_id, token) for token_id, token in zip(ids, tokenizer.convert_ids_to_tokens(ids), strict=True))
+    return tuple(text.replace("Ġ", "␣").replace("▁", "␣").replace(" ", "␣") for text in texts)
 
 
 def loss_advice(vocab: NumericVocab) -> tuple[Advice, ...]:
-    """Every loss with its fit, the best first."""
+    """Return the advice of every loss, best fit first."""
     advice = [Advice(name, loss(vocab).level, *loss.advice(vocab)) for name, loss in LOSSES.items()]
-    return tuple(sorted(advice, key=lambda one: _FITS.index(one.fit)))
+    return tuple(sorted(advice, key=lambda item: _FITS.index(item.fit)))

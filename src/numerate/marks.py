@@ -1,7 +1,7 @@
-"""What the text of a token does to the numbers around it, as bits: signs, points, currencies, exponents, what closes.
+"""Flags that describe how the text of a token affects the numbers around it: signs, points, currencies, exponents.
 
-Tokenizers merge these characters in many ways (``-``, `` -``, ``(-``, ``-$``, ``$.``, ``e``, ``e-``). A token is therefore
-described by how its text ends, and by whether the token before it has a say: ``-`` is no sign in ``3-5``, but is one in ``(-5``.
+Tokenizers merge these characters in many ways (``-``, `` -``, ``(-``, ``-$``, ``$.``, ``e``, ``e-``). The flags therefore tell
+how a token ends, and whether its meaning depends on the token before it: ``-`` is a sign in ``(-5``, but not in ``3-5``.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ import re
 
 DASHES = "-\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d"  # hyphens, figure and en dash, minus sign, small and full-width hyphen
 CURRENCIES = "$\u20ac\u00a3\u00a5"  # dollar, euro, pound, yen
-CLOSERS = ")]}%\u2030\u00b0\u2032\u2033"  # brackets, per cent, per mille, degree, minute, second: a number or word ended here
+CLOSERS = ")]}%\u2030\u00b0\u2032\u2033"  # brackets, per cent, per mille, degree, minute, second
 
-# Which tokens can be part of a number, or of what stands directly before one.
+# Tokens that can be part of a number, or of the marks directly before one.
 POINT = 1  # "." or " ."
 COMMA = 2  # ","
-MINUS = 4  # a minus and nothing else: "-", " -", or another dash
+MINUS = 4  # only a minus: "-", " -", or another dash
 NEGATES = 8  # ends in a minus, or in a minus and a currency or point: "-", "(-", "-$", "-."
-ASKS = 16  # the token before decides whether that minus is a sign: "-", "-$", "$-", but not "(-"
+ASKS = 16  # whether that minus is a sign depends on the token before: "-", "-$", "$-", but not "(-"
 CURRENCY = 32  # a currency, or a currency and a point: "$", " $", "$."
 LEADS = 64  # ends in a point that can begin a number: ".", "(.", "-.", "$."
 EXPONENT = 128  # "e", "E", or one of them with a sign: "e-", "E+"
-SIGN = 256  # a plus or a minus and nothing else: "+", "-"
-SIGN_LAST = 8192  # negates, and a currency may still follow: "-", "(-", but not "-$" and "-."
-# What the token after one of those must know.
+SIGN = 256  # only a plus or a minus: "+", "-"
+SIGN_LAST = 8192  # negates, and a currency may follow: "-", "(-", but not "-$" and "-."
+# Facts about the token before one of those.
 CLOSES = 512  # ends in a letter, a digit, a closing bracket, a percent or degree sign
-DASHED = 1024  # ends in a dash, or in a currency behind a dash or behind what closes: "--", "x-", "-$", "US$"
+DASHED = 1024  # ends in a dash, or in a currency after a dash or after what CLOSES: "--", "x-", "-$", "US$"
 DOTTED = 2048  # ends in a point
-SPACED = 4096  # begins with a space: not joined to the token before
+SPACED = 4096  # begins with a space, so it is not joined to the token before
 DIGITS = 16384  # one of the numeric tokens
 
 PARTS = POINT | COMMA | MINUS | NEGATES | CURRENCY | LEADS | EXPONENT | SIGN | DIGITS
@@ -40,12 +40,12 @@ _SIGNED = re.compile(rf"(.*)[{re.escape(DASHES)}]\\?[{re.escape(CURRENCIES)}]?\.
 
 
 def closes(character: str) -> bool:
-    """Whether a word, a number or a bracket ends here, so that a minus behind it is no sign."""
-    return character.isalnum() or character in CLOSERS or character in "_\ufffd"  # \ufffd: part of a letter of several tokens
+    """Return whether ``character`` ends a word, a number or a bracket, so that a minus after it is not a sign."""
+    return character.isalnum() or character in CLOSERS or character in "_\ufffd"  # \ufffd: part of a letter split over tokens
 
 
 def flags_of(text: str) -> int:
-    """The bits of a token's text, in which spaces are spaces.
+    """Return the flags of a token's text; a leading space is written as a space.
 
     Example:
         >>> flags_of("x-") == DASHED, flags_of("(-") == NEGATES | SIGN_LAST | DASHED, flags_of("7") == CLOSES
@@ -71,7 +71,7 @@ def flags_of(text: str) -> int:
     if _CURRENCY.fullmatch(text):
         flags |= CURRENCY
     if match := _SIGNED.fullmatch(text):
-        before = _LAST_CURRENCY.sub("", match[1])  # in "$-" the currency passes the question on to the token before
+        before = _LAST_CURRENCY.sub("", match[1])  # for "$-" the token before the currency decides
         if not _stops_sign(match[1]):
             flags |= NEGATES | (0 if before else ASKS) | (SIGN_LAST if last in f"{DASHES}\\" else 0)
         if text.removeprefix(" ") == last:
@@ -80,6 +80,6 @@ def flags_of(text: str) -> int:
 
 
 def _stops_sign(text: str) -> bool:
-    """Whether a minus behind this text is a hyphen, a range or a dash: behind ``x``, ``5``, ``)``, ``-`` and ``5$``."""
+    """Return whether a minus after this text is a hyphen, a range or a dash: after ``x``, ``5``, ``)``, ``-`` and ``5$``."""
     before = _LAST_CURRENCY.sub("", text)
     return before != "" and (closes(before[-1]) or before[-1] in DASHES)

@@ -1,47 +1,60 @@
-"""Errors that help, for settings and files: name, value, what was expected, the way out. Needs no torch."""
+"""Error messages for settings and files: the name, its value, what was expected, and the way out. Needs no torch."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 
 def choices(literal: Any) -> tuple[str, ...]:
-    """The values a ``Literal[...]`` type allows."""
+    """Return the values that a ``Literal[...]`` type allows."""
     return tuple(get_args(literal))
 
 
 def one_line(error: BaseException) -> str:
-    """What an error says, in one line; its name, if it says nothing."""
+    """Return the message of an error in one line; its class name if it has no message."""
     return " ".join(str(error).split()) or type(error).__name__
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """``" Did you mean 'sigma'?"`` for a near miss, else an empty string."""
+    """Return ``" Did you mean 'sigma'?"`` for a near miss, else an empty string."""
     close = difflib.get_close_matches(str(name), list(known), n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def check_choice(name: str, value: Any, allowed: Sequence[Any]) -> None:
-    """Raise unless ``value`` is one of ``allowed``; a value of any type may be given, a tensor too."""
+    """Raise unless ``value``, which may have any type, is one of ``allowed``."""
     if not any(isinstance(value, type(choice)) and value == choice for choice in allowed):
         listed = ", ".join(repr(choice) for choice in allowed)
         raise ValueError(f"{name}={value!r} is not known: expected one of {listed}.{nearest(value, map(str, allowed))}")
 
 
+def check_settings(owner: str, settings: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Raise for the first of ``settings`` that ``owner`` does not know."""
+    known = list(known)
+    for name, value in settings.items():
+        if name not in known:
+            expected = f"expected one of {', '.join(known) or 'none'}.{nearest(name, known)}"
+            raise TypeError(f"{name}={value!r} is not a setting of {owner}: {expected}")
+
+
 def check_number(
-    name: str, value: Any, *, above: float | None = None, least: float | None = None, most: float | None = None
+    name: str, value: Any, *, above: float | None = None, least: float | None = None, most: float | None = None, hint: str = ""
 ) -> float:
-    """Raise unless ``value`` is a finite number ``> above`` or ``>= least``, and ``<= most``; return it as a float."""
+    """Return ``value`` as a float; raise unless it is finite, ``> above`` or ``>= least``, and ``<= most``.
+
+    ``hint`` is a sentence with the way out.
+    """
+    hint = f" {hint}" if hint else ""
     bound = f"> {above:g}" if above is not None else f">= {least:g}" if least is not None else "finite"
     bound += "" if most is None else f" and <= {most:g}"
     try:
         number = float("text" if isinstance(value, str) else value)
     except (TypeError, ValueError, RuntimeError):  # torch raises the last for a tensor of several numbers
-        raise TypeError(f"{name}={value!r} is not a number: expected a number {bound}.") from None
+        raise TypeError(f"{name}={value!r} is not a number: expected a number {bound}.{hint}") from None
     ok = abs(number) != float("inf") and number == number
     ok = ok and (above is None or number > above) and (least is None or number >= least) and (most is None or number <= most)
     if not ok:
-        raise ValueError(f"{name}={value!r} is out of range: expected a finite number {bound}.")
+        raise ValueError(f"{name}={value!r} is out of range: expected a finite number {bound}.{hint}")
     return number

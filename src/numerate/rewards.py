@@ -1,26 +1,26 @@
-"""Reward functions for reinforcement learning on numbers, in the form that TRL's ``GRPOTrainer`` takes.
+"""Reward functions for reinforcement learning on numbers, for TRL's ``GRPOTrainer``.
 
 With x the answer read from a completion and y the gold answer:
 
-    exact            1 if x = y, else 0
-    relative_error   1 / (1 + e / scale)                e = |x - y| / max(|y|, floor)
-    log_error        1 / (1 + e / scale)                e = |l(x) - l(y)|,  l(x) = sign(x) log10(1 + |x| / unit)
-    iou              I / U                              I, U the areas of intersection and union of the boxes x and y;
-                     (I / U + U / H) / 2                with form="giou", H the area of the smallest box around both
-    time_gap         (1 - g / 360) / (1 + g / scale)    g = min(d, 720 - d),  d = |x - y| in minutes on a 12-hour face
+    exact               1 if x = y, else 0
+    relative_error      1 / (1 + e / scale)                e = |x - y| / max(|y|, floor)
+    log_error           1 / (1 + e / scale)                e = |l(x) - l(y)|,  l(x) = sign(x) log10(1 + |x| / unit)
+    iou                 I / U                              I, U the areas of intersection and union of the boxes x and y;
+                        (I / U + U / H) / 2                with form="giou", H the area of the smallest box around both
+    time_gap_circular   (1 - g / 360) / (1 + g / scale)    g = min(d, 720 - d),  d = |x - y| in minutes on a 12-hour face
 
-Every reward lies in [0, 1] and falls with the error: 1 is right, 0 is infinitely far, and a completion without an answer
-scores 0. ``scale`` is the error that scores one half (a little less for ``time_gap``). Near the answer the reward is about
-``1 - e / scale``; far from it, about ``scale / e``, so that the nearer of two bad answers still scores more.
-``exp(-e / scale)`` would be 0 for both in float32, and a group of equal rewards teaches nothing.
+Every reward lies in [0, 1] and falls with the error: 1 is right, 0 is infinitely far or no answer. ``scale`` is the error with
+reward one half (slightly less for ``time_gap_circular``). Near the answer the reward is about ``1 - e / scale``; far from it,
+about ``scale / e``, so that the nearer of two bad answers still scores more. ``exp(-e / scale)`` would be 0 for both in
+float32, and a group of equal rewards has no gradient.
 
     from trl import GRPOTrainer
     from numerate import rewards
 
     GRPOTrainer(model, reward_funcs=[rewards.exact, rewards.log_error], train_dataset=dataset)
 
-The dataset has the gold answers in a column ``answer`` (``dataset.rename_column`` makes it one), as text or as numbers.
-:func:`with_settings` sets a scale; ``REWARDS`` has the functions by name.
+The dataset needs a column ``answer`` with the gold answers, as text or numbers (see ``dataset.rename_column``).
+:func:`with_settings` changes settings; ``REWARDS`` has the functions by name.
 """
 
 from __future__ import annotations
@@ -30,24 +30,28 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Literal, TypeVar
 
-from numerate.checks import check_choice, check_number, choices, nearest
-from numerate.evaluation.extract import Box, as_fraction, box, clock_time, last_number
-from numerate.evaluation.metrics import signed_log10
+from numerate.answers.boxes import giou
+from numerate.answers.boxes import iou as box_iou
+from numerate.answers.extract import Box, box, clock_time
+from numerate.answers.metrics import signed_log10
+from numerate.answers.metrics import time_gap_circular as circular_gap
+from numerate.answers.numerals import as_fraction, last_number
+from numerate.messages import check_choice, check_number, check_settings, choices
 
-Form = Literal["iou", "giou"]
+IouForm = Literal["iou", "giou"]
 RewardFunction = Callable[..., list[float]]
 T = TypeVar("T")
 
 
 def exact(completions: Sequence[Any], answer: Sequence[Any], **ignored: Any) -> list[float]:
-    """1 where the last number of the completion is the gold number, else 0.
+    """Return 1 if the last number of the completion is the gold number, else 0.
 
     Numbers are compared, not texts: ``3.50`` and ``7/2`` are the same, exactly and at any length.
 
     Args:
-        completions: texts, or lists of chat messages, of which the last one is read.
-        answer: the gold answers, one for each completion: numbers, or texts whose last number is meant.
-        ignored: what else the trainer passes: prompts, other columns, its state.
+        completions: texts, or lists of chat messages, whose last message is read.
+        answer: the gold answers, one per completion: numbers, or texts whose last number is used.
+        ignored: other arguments of the trainer: prompts, other columns, its state.
 
     Example:
         >>> exact(["It is 3.50.", "4", "no idea"], ["7/2", "7/2", "7/2"])
@@ -59,17 +63,16 @@ def exact(completions: Sequence[Any], answer: Sequence[Any], **ignored: Any) -> 
 def relative_error(
     completions: Sequence[Any], answer: Sequence[Any], *, scale: float = 0.1, floor: float = 0.0, **ignored: Any
 ) -> list[float]:
-    """How near the last number of the completion is to the gold number, by the error relative to it.
+    """Reward the last number of the completion by its error relative to the gold number.
 
-    Best near the answer. One that is too large by many orders of magnitude scores next to nothing: there, add
+    Most useful near the answer. A number too large by many orders of magnitude scores almost 0: for these, add
     :func:`log_error`.
 
     Args:
         completions: see :func:`exact`.
         answer: see :func:`exact`.
-        scale: the relative error that scores one half.
-        floor: golds smaller than this count as this large. Without it, only 0 scores where the gold is 0; 1 suits whole
-            numbers.
+        scale: the relative error with reward one half.
+        floor: lower bound of the divisor ``|y|``. With 0, a gold of 0 gives a reward only to 0; use 1 for whole numbers.
         ignored: see :func:`exact`.
 
     Example:
@@ -91,16 +94,16 @@ def relative_error(
 def log_error(
     completions: Sequence[Any], answer: Sequence[Any], *, scale: float = 0.3, unit: float = 1.0, **ignored: Any
 ) -> list[float]:
-    """How near the last number of the completion is to the gold number, in orders of magnitude.
+    """Reward the last number of the completion by its distance from the gold number in orders of magnitude.
 
-    Numbers well above ``unit`` are told apart by their ratio: off by a factor of two scores one half, of ten 0.23, of a
-    million 0.05. Numbers well below it, zero and those of either sign among them, all lie close together.
+    Numbers well above ``unit`` compare by their ratio: a factor of two scores one half, of ten 0.23, of a million 0.05.
+    Numbers well below ``unit``, of either sign, all count as close to zero.
 
     Args:
         completions: see :func:`exact`.
         answer: see :func:`exact`.
-        scale: the error that scores one half, as a power of ten; 0.3 is a factor of two.
-        unit: the size from which on ratios count. For numbers such as 0.001, set it to the smallest that matters.
+        scale: the error with reward one half, as a power of ten; 0.3 is a factor of two.
+        unit: the size above which ratios count. For numbers such as 0.001, set it to the smallest size that matters.
         ignored: see :func:`exact`.
 
     Example:
@@ -108,24 +111,24 @@ def log_error(
         [1.0, 0.5, 0.05, 0.05, 0.0]
     """
     half = _setting("scale", scale, above=0)
-    one = _setting("unit", unit, above=0)
+    divisor = _setting("unit", unit, above=0)
 
     def score(x: Fraction, y: Fraction) -> float:
-        return _hyperbola(Fraction(abs(signed_log10(x / one) - signed_log10(y / one))), half)
+        return _hyperbola(Fraction(abs(signed_log10(x / divisor) - signed_log10(y / divisor))), half)
 
     return _rewards(completions, answer, _number, "a number, or text with one", score)
 
 
-def iou(completions: Sequence[Any], answer: Sequence[Any], *, form: Form = "iou", **ignored: Any) -> list[float]:
-    """Intersection over union of the last box of the completion with the gold box ``[x1, y1, x2, y2]``.
+def iou(completions: Sequence[Any], answer: Sequence[Any], *, form: IouForm = "iou", **ignored: Any) -> list[float]:
+    """Reward the last box of the completion by its intersection over union with the gold box ``[x1, y1, x2, y2]``.
 
-    Any two opposite corners make a box, in either order. A box without area overlaps with its equal alone.
+    A box is any two opposite corners, in either order. A box without area overlaps only with an equal box.
 
     Args:
         completions: see :func:`exact`.
         answer: the gold boxes, each four numbers or text with them.
-        form: ``"giou"`` tells boxes apart that do not overlap, by how much emptiness lies between them (generalized
-            IoU, Rezatofighi et al. 2019, moved from [-1, 1] to [0, 1]).
+        form: ``"giou"`` also ranks boxes that do not overlap, by the empty area between them (generalized IoU, Rezatofighi
+            et al. 2019, scaled from [-1, 1] to [0, 1]).
         ignored: see :func:`exact`.
 
     Example:
@@ -135,34 +138,31 @@ def iou(completions: Sequence[Any], answer: Sequence[Any], *, form: Form = "iou"
         [0.5, 0.25]
     """
     _refuse_column("form", form)
-    check_choice("form", form, choices(Form))
-
-    def score(x: Box, y: Box) -> float:
-        return _overlap(x, y, generalized=form == "giou")
-
+    check_choice("form", form, choices(IouForm))
+    score = giou if form == "giou" else box_iou
     return _rewards(completions, answer, _box, "a box: four numbers x1, y1, x2, y2, or text with them", score)
 
 
-def time_gap(completions: Sequence[Any], answer: Sequence[Any], *, scale: float = 30.0, **ignored: Any) -> list[float]:
-    """How near the last time of the completion is to the gold time, on a 12-hour face.
+def time_gap_circular(completions: Sequence[Any], answer: Sequence[Any], *, scale: float = 30.0, **ignored: Any) -> list[float]:
+    """Reward the last time of the completion by its distance from the gold time around a 12-hour face.
 
-    The gap goes round the clock: from 11:55 to 12:05 it is 10 minutes. At its largest, 6 hours, the reward is 0.
+    From 11:55 to 12:05 it is 10 minutes. At the largest distance, 6 hours, the reward is 0.
 
     Args:
         completions: see :func:`exact`.
         answer: the gold times: text such as ``2_55`` or ``2:55``, or a number of minutes after twelve.
-        scale: the gap in minutes that scores about one half.
+        scale: the distance in minutes with a reward of about one half.
         ignored: see :func:`exact`.
 
     Example:
-        >>> rewards = time_gap(["2_55", "2:50", "It shows 3:25.", "8:55", "no idea"], ["2_55"] * 5)
+        >>> rewards = time_gap_circular(["2_55", "2:50", "It shows 3:25.", "8:55", "no idea"], ["2_55"] * 5)
         >>> [round(reward, 2) for reward in rewards]
         [1.0, 0.85, 0.46, 0.0, 0.0]
     """
     half = _setting("scale", scale, above=0)
 
     def score(x: Fraction, y: Fraction) -> float:
-        gap = min((x - y) % 720, (y - x) % 720)
+        gap = circular_gap(y, x)
         return float((1 - gap / 360) / (1 + gap / half))
 
     return _rewards(completions, answer, _minutes, "a time such as 2_55 or 2:55, or minutes after twelve as a number", score)
@@ -173,19 +173,19 @@ REWARDS: dict[str, RewardFunction] = {
     "relative_error": relative_error,
     "log_error": log_error,
     "iou": iou,
-    "time_gap": time_gap,
+    "time_gap_circular": time_gap_circular,
 }
 
 
 def with_settings(reward: RewardFunction, *, name: str | None = None, **settings: Any) -> RewardFunction:
-    """The same reward with other settings, for a trainer: it has a name of its own to be logged under, and can be pickled.
+    """Return ``reward`` with other settings, for a trainer: it has its own name in the logs and can be pickled.
 
-    ``functools.partial`` is logged under the plain function's name, and so are two of them; and a column of the dataset
-    that is called like a setting would take its place. Here the settings stand.
+    With ``functools.partial``, the trainer would log every variant under the name of the plain function, and a dataset column
+    named like a setting would override it.
 
     Args:
         reward: one of the rewards above.
-        name: what the trainer logs it as; by default its name and settings.
+        name: name in the trainer's logs; default: the reward's name and settings.
         settings: see the reward.
 
     Example:
@@ -195,14 +195,8 @@ def with_settings(reward: RewardFunction, *, name: str | None = None, **settings
     """
     parameters = inspect.signature(reward).parameters.values()
     known = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
-    for setting in settings:
-        if setting not in known:
-            listed = ", ".join(known) or "none"
-            raise TypeError(
-                f"{setting}={settings[setting]!r} is not a setting of {reward.__name__}: expected one of: "
-                f"{listed}.{nearest(setting, known)}"
-            )
-    reward([], [], **settings)  # a bad value raises here, not in the first step of training
+    check_settings(reward.__name__, settings, known)
+    reward([], [], **settings)  # so that a bad value raises here, not in the first step of training
     return _WithSettings(reward, settings, name or "_".join([reward.__name__, *(f"{k}_{v}" for k, v in settings.items())]))
 
 
@@ -227,10 +221,10 @@ def _rewards(
     """Read both sides of each pair and score them; a completion without an answer scores 0."""
     for argument, value in (("completions", completions), ("answer", answer)):
         if isinstance(value, str):
-            raise TypeError(f"{argument}={value!r:.80} is one text: expected a list, one entry for each completion.")
+            raise TypeError(f"{argument}={value!r:.80} is a string: expected a list with one entry per completion.")
     if len(completions) != len(answer):
         raise ValueError(
-            f"completions has {len(completions)} entries and answer {len(answer)}: expected one gold answer for each completion."
+            f"completions has {len(completions)} entries and answer {len(answer)}: expected one gold answer per completion."
         )
     rewards = []
     for position, (completion, value) in enumerate(zip(completions, answer, strict=True)):
@@ -238,15 +232,15 @@ def _rewards(
         if gold is None:
             raise ValueError(
                 f"answer[{position}]={value!r:.80} cannot be scored: expected {expected}. Correct that row of the dataset, "
-                "or leave it out with dataset.filter(...)."
+                "or remove it with dataset.filter(...)."
             )
-        given = read(_text(completion, position))
-        rewards.append(0.0 if given is None else score(given, gold))
+        guess = read(_text(completion, position))
+        rewards.append(0.0 if guess is None else score(guess, gold))
     return rewards
 
 
 def _text(completion: Any, position: int) -> str:
-    """What the model said last; nothing where a tool had the last word."""
+    """Return the text of the last message; empty unless the assistant wrote it."""
     if isinstance(completion, str):
         return completion
     if not isinstance(completion, Sequence) or not all(isinstance(message, Mapping) for message in completion):
@@ -282,26 +276,7 @@ def _hyperbola(error: Fraction, half: Fraction) -> float:
     return float(half / (half + error))
 
 
-def _overlap(first: Box, second: Box, generalized: bool) -> float:
-    (ax1, ay1, ax2, ay2), (bx1, by1, bx2, by2) = _sorted_corners(first), _sorted_corners(second)
-    if (ax1, ay1, ax2, ay2) == (bx1, by1, bx2, by2):
-        return 1.0
-    width, height = min(ax2, bx2) - max(ax1, bx1), min(ay2, by2) - max(ay1, by1)
-    shared = max(width, Fraction(0)) * max(height, Fraction(0))
-    union = (ax2 - ax1) * (ay2 - ay1) + (bx2 - bx1) * (by2 - by1) - shared
-    ratio = shared / union if union else Fraction(0)
-    if not generalized:
-        return float(ratio)
-    hull = (max(ax2, bx2) - min(ax1, bx1)) * (max(ay2, by2) - min(ay1, by1))
-    return float((ratio + union / hull) / 2) if hull else 0.0
-
-
-def _sorted_corners(sides: Box) -> Box:
-    x1, y1, x2, y2 = sides
-    return min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2)
-
-
-def _setting(name: str, value: Any, **bounds: float) -> Fraction:
+def _setting(name: str, value: Any, **bounds: Any) -> Fraction:
     _refuse_column(name, value)
     return Fraction(check_number(name, value, **bounds))
 
@@ -309,6 +284,6 @@ def _setting(name: str, value: Any, **bounds: float) -> Fraction:
 def _refuse_column(name: str, value: Any) -> None:
     if isinstance(value, list):
         raise TypeError(
-            f"{name} is a list of {len(value)}: expected one value for all. If the dataset has a column of that name, rename "
-            f"it, or use with_settings(..., {name}=...), which does not look at columns."
+            f"{name} is a list of {len(value)}: expected one value. If the dataset has a column of that name, rename it, "
+            f"or use with_settings(..., {name}=...), which ignores columns."
         )

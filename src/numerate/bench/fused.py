@@ -1,14 +1,16 @@
-"""What the fused operator costs, against the matrix products it cannot do without, plain cross-entropy, and its rivals.
+"""Time and memory of the fused operator, relative to its matrix products, beside plain and other fused cross-entropies.
 
-A case is one shape of head and one number of tokens; all its measurements are taken in turns. Before any of them the
-operator's loss and gradients are compared with float64, and a case that is less exact than the plain path is refused.
+A case is one shape of head and one number of tokens; its measurements are interleaved. Before any of them, the operator's loss
+and gradients are compared with float64. A case that is less exact than the plain path raises an error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
+from itertools import product
 from statistics import median
 from typing import Any
 
@@ -16,57 +18,53 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from numerate.bench.losses import DTYPES, bench_labels, bench_vocab
-from numerate.bench.measure import compare_ms, median_ratio, peak_mib
+from numerate.bench.losses import DTYPES, bench_labels, bench_vocab, device_name
+from numerate.bench.measure import Work, compare_ms, median_ratio, peak_mib
 from numerate.checks import check_choice
 from numerate.losses import LOSSES
 from numerate.objective import NumericObjective
 
-SHAPES = {"49152x576": (49152, 576), "128256x4096": (128256, 4096), "152064x3584": (152064, 3584), "262144x2304": (262144, 2304)}
-LOW_MEMORY_MIB = 256.0  # of logits at a time, with the head's gradient summed in its own dtype
-FROZEN_MIB = 512.0  # of logits at a time, where the head has no gradient
+SHAPES = ("49152x576", "128256x4096", "152064x3584", "262144x2304")  # of well-known models
+LOW_MIB = 256.0  # of logits at a time, with the head's gradient summed in its dtype
+FROZEN_MIB = 512.0  # of logits at a time, for a head without a gradient
 CHECK_TOKENS = 264
 SLACK = 1.02  # how much larger than the plain path's an error may be by chance
-FLOOR = 4e-6  # relative, below which float32 sums of this length differ by their order alone
+FLOOR = 4e-6  # relative errors below this are due to the order of float32 sums
 
 
 @dataclass(frozen=True)
 class FusedCost:
-    """One way to the gradients."""
+    """Time and memory of one way to compute the gradients."""
 
     name: str
     runtime_ms: float
-    ratio: float  # to the three products (two for a frozen head), round by round
+    ratio: float  # to the three products (two for a frozen head), per round
     peak_mib: float
-    loss: str | None = None  # where it is the operator's default, with this loss
+    loss: str | None = None  # the loss, for the operator with default settings
     numeric_tokens: int | None = None
 
 
 @dataclass(frozen=True)
 class FusedCase:
-    """One head and one number of tokens."""
+    """Results for one head and one number of tokens."""
 
     vocab_size: int
     hidden_size: int
     tokens: int
     costs: tuple[FusedCost, ...]
-    error: float  # largest relative error of a gradient against float64
-    plain_error: float  # the plain path's
-    did_not_fit: tuple[str, ...]  # in the device's memory
+    error: float  # largest relative error of loss and gradients against float64
+    plain_error: float  # the same for the plain path
+    did_not_fit: tuple[str, ...]  # ran out of device memory
 
 
 @dataclass(frozen=True)
 class FusedBench:
-    """A run of ``numerate bench fused``."""
+    """Results of ``numerate bench fused``."""
 
     device: str
     dtype: str
     repeats: int
     cases: tuple[FusedCase, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
 
 
 def bench_fused(
@@ -78,33 +76,31 @@ def bench_fused(
     dtype: str = "bfloat16",
     device: str = "cuda",
     repeats: int = 7,
-    rivals: bool = True,
     progress: Callable[[str], object] = lambda case: None,
 ) -> FusedBench:
-    """Measure every shape with every number of tokens. ``progress`` is told of each case before it begins."""
+    """Measure every shape with every number of tokens. ``progress`` is called with the name of each case before it begins."""
     for name in losses:
         check_choice("loss", name, tuple(LOSSES))
     check_choice("dtype", dtype, tuple(DTYPES))
-    where = torch.device(device)
+    variants = {f"CE + {loss}, N={n}": (loss, n) for n, loss in product(numeric_tokens, losses)}
     cases = []
-    for shape in shapes:
-        for count in tokens:
-            progress(f"{shape}, {count} tokens")
-            cases.append(_case(parse_shape(shape), count, numeric_tokens, losses, DTYPES[dtype], where, repeats, rivals))
-    name = torch.cuda.get_device_name(where) if where.type == "cuda" else where.type
-    return FusedBench(device=name, dtype=dtype, repeats=repeats, cases=tuple(cases))
+    for shape, num_tokens in product(shapes, tokens):
+        progress(f"{shape}, {num_tokens} tokens")
+        workload = Workload(parse_shape(shape), num_tokens, DTYPES[dtype], torch.device(device))
+        cases.append(_measure(workload, variants, repeats))
+    return FusedBench(device_name(torch.device(device)), dtype, repeats, tuple(cases))
 
 
 def parse_shape(shape: str) -> tuple[int, int]:
-    """``"128256x4096"`` to V and H."""
+    """Return V and H of a shape such as ``"128256x4096"``."""
     vocab_size, _, hidden_size = shape.partition("x")
     if not (vocab_size.isdigit() and hidden_size.isdigit() and int(vocab_size) > 1200 and int(hidden_size) > 0):
         raise ValueError(f"shape={shape!r} is not known: expected VxH with V > 1200, such as {', '.join(SHAPES)}.")
     return int(vocab_size), int(hidden_size)
 
 
-class _Step:
-    """Hidden states, head and labels, and the ways to their gradients."""
+class Workload:
+    """Hidden states, head and labels, and the ways to compute their gradients."""
 
     def __init__(self, shape: tuple[int, int], tokens: int, dtype: torch.dtype, device: torch.device) -> None:
         vocab_size, hidden_size = shape
@@ -112,154 +108,135 @@ class _Step:
         hidden = torch.randn(1, tokens, hidden_size, generator=generator, device=device)
         weight = torch.randn(vocab_size, hidden_size, generator=generator, device=device) / hidden_size**0.5
         self.hidden, self.weight = hidden.to(dtype).requires_grad_(), weight.to(dtype).requires_grad_()
-        self.vocab_size, self.tokens, self.device = vocab_size, tokens, device
+        self.shape, self.vocab_size, self.tokens, self.device = shape, vocab_size, tokens, device
 
     def labels(self, numeric_tokens: int) -> Tensor:
+        """Return labels, a quarter of them numeric."""
         return bench_labels(bench_vocab(numeric_tokens, self.vocab_size), self.tokens).to(self.device)
 
     def objective(self, loss: str, numeric_tokens: int) -> NumericObjective:
+        """Return the objective with default settings."""
         return NumericObjective(LOSSES[loss](bench_vocab(numeric_tokens, self.vocab_size))).to(self.device)
 
-    def clear(self) -> None:
+    def clear(self, *, cache: bool = False) -> None:
+        """Delete the gradients and, if asked for, free cached device memory."""
         self.hidden.grad = self.weight.grad = None
+        if cache and self.device.type == "cuda":
+            torch.cuda.empty_cache()
 
     @torch.no_grad()
     def products(self, count: int = 3) -> tuple[Tensor, ...]:
-        """What no way can do without: logits, and the gradients of hidden states and head."""
+        """Compute what every way needs: logits, and the gradients of hidden states and head."""
         h = self.hidden[0]
         logits = h @ self.weight.T
         return (logits, logits @ self.weight) if count == 2 else (logits, logits @ self.weight, logits.T @ h)
 
     def plain_ce(self, labels: Tensor) -> None:
-        """Cross-entropy as training scripts write it, on float32 logits."""
+        """Compute cross-entropy as training scripts do, on float32 logits."""
         self.clear()
         logits = (self.hidden @ self.weight.T).float()
         F.cross_entropy(logits.view(-1, self.vocab_size), labels.view(-1)).backward()
 
     def fused(self, objective: NumericObjective, labels: Tensor, *, frozen: bool = False, **options: Any) -> None:
-        self.clear()
+        """Compute the objective with the fused operator."""
         weight = self.weight.detach() if frozen else self.weight
-        objective.fused(self.hidden, weight, labels, **options).loss.backward()
+        self.backward(lambda: objective.fused(self.hidden, weight, labels, **options).loss)
+
+    def backward(self, loss: Callable[[], Tensor]) -> None:
+        """Compute the gradients of ``loss()``."""
+        self.clear()
+        loss().backward()
 
 
-def _case(
-    shape: tuple[int, int],
-    tokens: int,
-    numeric_tokens: Sequence[int],
-    losses: Sequence[str],
-    dtype: torch.dtype,
-    device: torch.device,
-    repeats: int,
-    rivals: bool,
-) -> FusedCase:
-    exactness = [_errors(shape, name, n, dtype, device) for n in numeric_tokens for name in losses]
-    for (name, n), (error, plain) in zip([(m, n) for n in numeric_tokens for m in losses], exactness, strict=True):
+def _measure(workload: Workload, variants: dict[str, tuple[str, int]], repeats: int) -> FusedCase:
+    """Measure all works; ``variants`` are the names, losses and numeric tokens of the operator with default settings."""
+    device, errors = workload.device, [_errors(workload, *variant) for variant in variants.values()]
+    for (name, n), (error, plain) in zip(variants.values(), errors, strict=True):
         if not error <= plain * SLACK + FLOOR:
             raise ArithmeticError(
-                f"{name} with {n} numeric tokens is off by {error:.2e} where the plain path is off by {plain:.2e}, against "
+                f"{name} with {n} numeric tokens has an error of {error:.2e}, and the plain path one of {plain:.2e}, against "
                 "float64: no speed is shown for a wrong result."
             )
-    step = _Step(shape, tokens, dtype, device)
-    digits = step.labels(numeric_tokens[0])
-    works: dict[str, Callable[[], object]] = {
-        "three products": step.products,
-        "two products": lambda: step.products(2),
-        "plain CE": lambda: step.plain_ce(digits),
-    }
-    for n in numeric_tokens:
-        labels = step.labels(n)
-        for name in losses:
-            objective = step.objective(name, n)
-            works[f"CE + {name}, N={n}"] = lambda o=objective, y=labels: step.fused(o, y)  # type: ignore[misc]
-    objective = step.objective(losses[0], numeric_tokens[0])
-    works[f"CE + {losses[0]}, low memory"] = lambda: step.fused(
-        objective, digits, accumulate="weight", max_logits_mib=LOW_MEMORY_MIB
-    )
-    works[f"CE + {losses[0]}, frozen head"] = lambda: step.fused(objective, digits, frozen=True, max_logits_mib=FROZEN_MIB)
-    if rivals and device.type == "cuda":
-        works |= _rivals(step, digits)
-    did_not_fit = tuple(name for name, work in works.items() if not _fits(work, step))
+    works = _works(workload, variants)
+    did_not_fit = tuple(name for name, work in works.items() if not _fits(work, workload))
     works = {name: work for name, work in works.items() if name not in did_not_fit}
     times = compare_ms(works, device, repeats=repeats, lead=3 if device.type == "cuda" else 0)
-    ours = {f"CE + {name}, N={n}": (name, n) for n in numeric_tokens for name in losses}
-    costs = tuple(_cost(name, work, times, step, *ours.get(name, (None, None))) for name, work in works.items())
-    return FusedCase(*shape, tokens, costs, max(e for e, _ in exactness), max(p for _, p in exactness), did_not_fit)
+    costs = []
+    for name, work in works.items():
+        baseline = times["two products" if "frozen" in name else "three products"]
+        workload.clear(cache=True)
+        measured = median(times[name]), median_ratio(times[name], baseline), peak_mib(work, device)
+        costs.append(FusedCost(name, *measured, *variants.get(name, ())))
+    workload.clear()
+    largest, largest_plain = (max(column) for column in zip(*errors, strict=True))
+    return FusedCase(*workload.shape, workload.tokens, tuple(costs), largest, largest_plain, did_not_fit)
 
 
-def _fits(work: Callable[[], object], step: _Step) -> bool:
-    """Whether the device has memory for it."""
+def _works(workload: Workload, variants: dict[str, tuple[str, int]]) -> dict[str, Work]:
+    first, first_n = next(iter(variants.values()))
+    objective, labels, fused = workload.objective(first, first_n), workload.labels(first_n), workload.fused
+    works: dict[str, Work] = {
+        "three products": workload.products,
+        "two products": lambda: workload.products(2),
+        "plain CE": lambda: workload.plain_ce(labels),
+    }
+    for name, (loss, n) in variants.items():
+        works[name] = partial(fused, workload.objective(loss, n), workload.labels(n))
+    works[f"CE + {first}, low memory"] = partial(fused, objective, labels, head_grad_dtype="weight", max_logits_mib=LOW_MIB)
+    works[f"CE + {first}, frozen head"] = partial(fused, objective, labels, frozen=True, max_logits_mib=FROZEN_MIB)
+    if workload.device.type == "cuda":
+        works |= _other_operators(workload, labels)
+    return works
+
+
+def _fits(work: Work, workload: Workload) -> bool:
+    """Return whether the device has enough memory for it."""
     try:
         work()
     except torch.OutOfMemoryError:
         return False
     finally:
-        step.clear()
-        if step.device.type == "cuda":
-            torch.cuda.empty_cache()
+        workload.clear(cache=True)
     return True
 
 
-def _cost(
-    name: str,
-    work: Callable[[], object],
-    times: Mapping[str, list[float]],
-    step: _Step,
-    loss: str | None,
-    numeric_tokens: int | None,
-) -> FusedCost:
-    base = times["two products" if "frozen" in name else "three products"]
-    step.clear()
-    if step.device.type == "cuda":
-        torch.cuda.empty_cache()
-    peak = peak_mib(work, step.device)
-    step.clear()
-    return FusedCost(name, median(times[name]), median_ratio(times[name], base), peak, loss, numeric_tokens)
-
-
-def _rivals(step: _Step, labels: Tensor) -> dict[str, Callable[[], object]]:
-    """Other fused cross-entropies, where they are installed; they know no numeric term."""
-    found: dict[str, Callable[[], object]] = {}
+def _other_operators(workload: Workload, labels: Tensor) -> dict[str, Work]:
+    """Return other fused cross-entropies, if they are installed. They have no numeric term."""
+    works: dict[str, Work] = {}
     if find_spec("cut_cross_entropy"):
         from cut_cross_entropy import linear_cross_entropy
 
-        def cce() -> None:
-            step.clear()
-            linear_cross_entropy(step.hidden, step.weight, labels).backward()
-
-        found["Apple CCE, CE alone"] = cce
+        cce = partial(linear_cross_entropy, workload.hidden, workload.weight, labels)
+        works["Apple CCE, CE alone"] = lambda: workload.backward(cce)
     if find_spec("liger_kernel"):
         from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss
 
-        def liger() -> None:
-            step.clear()
-            LigerFusedLinearCrossEntropyLoss()(step.weight, step.hidden[0], labels[0]).backward()
-
-        found["Liger, CE alone"] = liger
-    return found
+        liger = LigerFusedLinearCrossEntropyLoss()
+        works["Liger, CE alone"] = lambda: workload.backward(lambda: liger(workload.weight, workload.hidden[0], labels[0]))
+    return works
 
 
-def _errors(
-    shape: tuple[int, int], loss: str, numeric_tokens: int, dtype: torch.dtype, device: torch.device
-) -> tuple[float, float]:
-    """Largest relative error of the two gradients and the loss, of the operator and of the plain path, against float64."""
-    vocab_size = min(shape[0], 4096)
-    step = _Step((vocab_size, min(shape[1], 512)), CHECK_TOKENS, dtype, device)
-    objective, labels = step.objective(loss, numeric_tokens), step.labels(numeric_tokens)
-    out = objective.fused(step.hidden, step.weight, labels, max_logits_mib=CHECK_TOKENS * vocab_size / 2**20)
-    ours = (out.loss, *torch.autograd.grad(out.loss, (step.hidden, step.weight)))
+def _errors(workload: Workload, loss: str, numeric_tokens: int) -> tuple[float, float]:
+    """Return the largest relative error of loss and gradients against float64: the operator's, and the plain path's."""
+    vocab_size, hidden_size = min(workload.shape[0], 4096), min(workload.shape[1], 512)
+    dtype = workload.hidden.dtype
+    small = Workload((vocab_size, hidden_size), CHECK_TOKENS, dtype, workload.device)
+    objective, labels = small.objective(loss, numeric_tokens), small.labels(numeric_tokens)
+    out = objective.fused(small.hidden, small.weight, labels, max_logits_mib=CHECK_TOKENS * vocab_size / 2**20)
+    ours = (out.loss, *torch.autograd.grad(out.loss, (small.hidden, small.weight)))
 
-    def by_logits(to: torch.dtype) -> tuple[Tensor, ...]:
-        hidden, weight = (tensor.detach().to(to).requires_grad_() for tensor in (step.hidden, step.weight))
+    def from_logits(to: torch.dtype) -> tuple[Tensor, ...]:
+        hidden, weight = (tensor.detach().to(to).requires_grad_() for tensor in (small.hidden, small.weight))
         logits = hidden @ weight.T
         logits = logits if to == torch.float64 else logits.float()
         ce = F.cross_entropy(logits.view(-1, vocab_size), labels.view(-1))
         value = ce + objective.weight * objective.numeric_loss(logits, labels)
         return (value, *torch.autograd.grad(value, (hidden, weight)))
 
-    truth, plain = by_logits(torch.float64), by_logits(dtype)
+    truth, plain = from_logits(torch.float64), from_logits(dtype)
 
-    def worst(results: Sequence[Tensor]) -> float:
+    def largest(results: Sequence[Tensor]) -> float:
         pairs = ((a.detach().double(), b.detach()) for a, b in zip(results, truth, strict=True))
         return max(float((a - b).norm() / b.norm()) for a, b in pairs)
 
-    return worst(ours), worst(plain)
+    return largest(ours), largest(plain)

@@ -1,17 +1,16 @@
-"""What each loss costs on top of cross-entropy, and what vectorising NTIL gains over its loops."""
+"""Time and memory of cross-entropy plus each loss, relative to cross-entropy alone; speed of NTIL against its loops."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from numerate.bench.measure import compare_ms, median_ratio, peak_mib, runtime_ms
+from numerate.bench.measure import Work, compare_ms, median_ratio, peak_mib, runtime_ms
 from numerate.checks import check_choice
 from numerate.losses import LOSSES
 from numerate.objective import NumericObjective
@@ -19,12 +18,12 @@ from numerate.reference import ntil_reference
 from numerate.vocab import NumericVocab
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
-LOOPED_TOKENS = 256  # the looped reference takes seconds for these
+LOOPED_TOKENS = 256  # the looped reference takes seconds for them
 
 
 @dataclass(frozen=True)
 class LossCost:
-    """Cross-entropy plus one loss, forward and backward, against cross-entropy alone on the same logits."""
+    """Cross-entropy plus one loss, forward and backward; ratios to cross-entropy alone on the same logits."""
 
     loss: str
     runtime_ms: float
@@ -35,7 +34,7 @@ class LossCost:
 
 @dataclass(frozen=True)
 class LossesBench:
-    """A run of ``numerate bench losses``."""
+    """Results of ``numerate bench losses``."""
 
     device: str
     dtype: str
@@ -46,16 +45,12 @@ class LossesBench:
     ce_runtime_ms: float
     ce_peak_mib: float
     costs: tuple[LossCost, ...]
-    ntil_speedup: float  # looped reference over NTILLoss, same inputs
-    ntil_disagreement: float  # relative, between the two
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
+    ntil_speedup: float  # time of the looped reference / time of NTILLoss, same inputs
+    ntil_disagreement: float  # relative difference of the two
 
 
 def bench_vocab(numeric_tokens: int, vocab_size: int) -> NumericVocab:
-    """All tokens of up to one (10), two (110), three (1110) or four digits, leading zeros too, with point, minus and comma."""
+    """Return a vocabulary of all tokens of up to 1 (10), 2 (110), 3 (1110) or 4 digits, and point, minus and comma."""
     check_choice("numeric_tokens", numeric_tokens, (10, 110, 1110, 11110))
     widths = range(1, len(str(numeric_tokens)))
     texts = [f"{value:0{width}d}" for width in widths for value in range(10**width)]
@@ -63,7 +58,7 @@ def bench_vocab(numeric_tokens: int, vocab_size: int) -> NumericVocab:
 
 
 def bench_labels(vocab: NumericVocab, tokens: int, seed: int = 0) -> Tensor:
-    """Labels ``[1, tokens]``, a quarter of them numeric: text with numbers of three tokens in it."""
+    """Return labels ``[1, tokens]`` of text with numbers of three tokens; a quarter of the labels are numeric."""
     generator = torch.Generator().manual_seed(seed)
     first_text = int(vocab.token_ids.max()) + 4
     labels = torch.randint(first_text, vocab.vocab_size, (tokens,), generator=generator)
@@ -83,7 +78,7 @@ def bench_losses(
     repeats: int = 7,
     progress: Callable[[int], Callable[[], object]] | None = None,
 ) -> LossesBench:
-    """Measure. ``progress(total)`` may give a function to call after each of ``total`` measurements."""
+    """Measure all losses. ``progress(total)`` returns a function to call after each of ``total`` measurements."""
     for name in names:
         check_choice("loss", name, tuple(LOSSES))
     check_choice("dtype", dtype, tuple(DTYPES))
@@ -93,20 +88,16 @@ def bench_losses(
     generator = torch.Generator(device=where).manual_seed(0)
     logits = torch.randn(1, tokens, vocab_size, generator=generator, device=where, dtype=DTYPES[dtype]).requires_grad_()
 
-    def cross_entropy() -> None:
+    def backward(compute: Callable[[], Tensor]) -> None:
         logits.grad = None
-        F.cross_entropy(logits.view(-1, vocab_size), labels.view(-1)).backward()
+        compute().backward()
 
-    def with_loss(name: str) -> Callable[[], None]:
+    works: dict[str, Work] = {
+        "cross_entropy": lambda: backward(lambda: F.cross_entropy(logits.view(-1, vocab_size), labels.view(-1)))
+    }
+    for name in names:
         objective = NumericObjective(LOSSES[name](vocab)).to(where)
-
-        def work() -> None:
-            logits.grad = None
-            objective(logits, labels).loss.backward()
-
-        return work
-
-    works = {"cross_entropy": cross_entropy, **{name: with_loss(name) for name in names}}
+        works[name] = lambda objective=objective: backward(lambda: objective(logits, labels).loss)  # type: ignore[misc]
     tick = progress(len(works) * (repeats + 1)) if progress else lambda: None
     times = compare_ms(works, where, repeats=repeats, tick=tick)
     peaks = {}
@@ -115,33 +106,23 @@ def bench_losses(
         peaks[name] = peak_mib(work, where)
         tick()
     logits.grad = None
-    speedup, disagreement = _ntil_against_loops(logits.detach()[:, :LOOPED_TOKENS], labels[:, :LOOPED_TOKENS], vocab)
-    return LossesBench(
-        device=torch.cuda.get_device_name(where) if where.type == "cuda" else where.type,
-        dtype=dtype,
-        tokens=tokens,
-        vocab_size=vocab_size,
-        numeric_tokens=vocab.size,
-        repeats=repeats,
-        ce_runtime_ms=median(times["cross_entropy"]),
-        ce_peak_mib=peaks["cross_entropy"],
-        costs=tuple(
-            LossCost(
-                loss=name,
-                runtime_ms=median(times[name]),
-                runtime_ratio=median_ratio(times[name], times["cross_entropy"]),
-                peak_mib=peaks[name],
-                peak_ratio=peaks[name] / peaks["cross_entropy"],
-            )
-            for name in names
-        ),
-        ntil_speedup=speedup,
-        ntil_disagreement=disagreement,
+    ce_times, ce_peak = times.pop("cross_entropy"), peaks.pop("cross_entropy")
+    costs = tuple(
+        LossCost(name, median(times[name]), median_ratio(times[name], ce_times), peak, peak / ce_peak)
+        for name, peak in peaks.items()
     )
+    ntil = _compare_ntil(logits.detach()[:, :LOOPED_TOKENS], labels[:, :LOOPED_TOKENS], vocab)
+    settings = (device_name(where), dtype, tokens, vocab_size, vocab.size, repeats)
+    return LossesBench(*settings, median(ce_times), ce_peak, costs, *ntil)
 
 
-def _ntil_against_loops(logits: Tensor, labels: Tensor, vocab: NumericVocab) -> tuple[float, float]:
-    """How many times faster NTILLoss is than its loops, forward and backward, and how far they disagree."""
+def device_name(device: torch.device) -> str:
+    """Return the name of a GPU, or ``"cpu"``."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def _compare_ntil(logits: Tensor, labels: Tensor, vocab: NumericVocab) -> tuple[float, float]:
+    """Return how many times faster NTILLoss is than the looped reference, and their relative difference."""
     loss = LOSSES["ntil"](vocab).to(logits.device)
     fast_input, slow_input = logits.clone().requires_grad_(), logits.clone().requires_grad_()
     results: dict[str, Tensor] = {}

@@ -1,4 +1,4 @@
-"""Time and peak memory of a function, on a CPU or a GPU."""
+"""Measure time and peak memory of a function, on a CPU or a GPU."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from statistics import median
 
 import torch
 
-os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # the profiler below announces itself on stderr otherwise
+os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # or the profiler below writes to stderr
 
 Work = Callable[[], object]
 
 
 def runtime_ms(work: Work, device: torch.device) -> float:
-    """One call, in milliseconds; on a GPU between two events."""
+    """Return the time of one call in milliseconds; on a GPU, between two events."""
     if device.type == "cuda":
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         start.record()
@@ -29,16 +29,11 @@ def runtime_ms(work: Work, device: torch.device) -> float:
 
 
 def compare_ms(
-    works: Mapping[str, Work],
-    device: torch.device,
-    *,
-    repeats: int = 7,
-    lead: int = 0,
-    tick: Callable[[], object] = lambda: None,
+    works: Mapping[str, Work], device: torch.device, *, repeats: int = 7, lead: int = 0, tick: Callable[[], object] = lambda: None
 ) -> dict[str, list[float]]:
-    """Times of several functions, taken in turns so that a busy machine slows all of them alike.
+    """Return the times of several functions, measured in turns, so that a busy machine slows all of them equally.
 
-    Each measured call follows ``lead`` calls of the same function: a GPU's clock depends on what it has just done.
+    Each measured call follows ``lead`` calls of the same function, because a GPU's clock depends on its recent work.
     ``tick`` is called after every measurement, for a progress bar.
     """
     for work in works.values():
@@ -54,12 +49,12 @@ def compare_ms(
 
 
 def median_ratio(times: list[float], baseline: list[float]) -> float:
-    """The median over rounds of time over the baseline's time in the same round."""
+    """Return the median over rounds of ``time / baseline``."""
     return median(ours / theirs for ours, theirs in zip(times, baseline, strict=True))
 
 
 def peak_mib(work: Work, device: torch.device) -> float:
-    """The most memory that one call holds beyond what was held before it, in MiB."""
+    """Return the peak memory of one call in MiB, without what was allocated before it."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
         before = torch.cuda.memory_allocated(device)

@@ -1,9 +1,10 @@
-"""``numerate bench``: what the losses and the fused operator cost."""
+"""``numerate bench``: measure time and memory of the losses and of the fused operator."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,24 +18,22 @@ if TYPE_CHECKING:
     from numerate.bench.fused import FusedBench
     from numerate.bench.losses import LossesBench
 
-bench = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Measure what things cost, against cross-entropy in the same run."
-)
+bench = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Measure time and memory, relative to a baseline.")
 app.add_typer(bench, name="bench")
 
 
 @bench.command("losses")
 def bench_losses_command(
-    loss: Annotated[list[str] | None, typer.Option(help="A loss to measure, or several; all unless given.")] = None,
-    tokens: Annotated[int, typer.Option(min=32, help="Label tokens, a quarter of them numeric.")] = 1024,
-    vocab_size: Annotated[int, typer.Option(min=2048, help="Columns of the logits.")] = 49152,
+    loss: Annotated[list[str] | None, typer.Option(help="Loss to measure; may be repeated. Default: all.")] = None,
+    tokens: Annotated[int, typer.Option(min=32, help="Label tokens; a quarter of them are numeric.")] = 1024,
+    vocab_size: Annotated[int, typer.Option(min=2048, help="Vocabulary size (columns of the logits).")] = 49152,
     numeric_tokens: Annotated[int, typer.Option(help="10: single digits. 1110: chunks of one to three digits.")] = 10,
-    dtype: Annotated[str, typer.Option(help="Of the logits: float32, bfloat16, float16 or float64.")] = "float32",
+    dtype: Annotated[str, typer.Option(help="Dtype of the logits: float32, bfloat16, float16 or float64.")] = "float32",
     device: Annotated[str, typer.Option(help="cpu, cuda, or cuda:1 and so on.")] = "cpu",
-    repeats: Annotated[int, typer.Option(min=1, help="Rounds; medians are shown.")] = 7,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file as well.")] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Rounds; the table shows medians.")] = 7,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Also write the figures to this JSON file.")] = None,
 ) -> None:
-    """Time and peak memory of cross-entropy plus each loss, as a ratio to cross-entropy alone."""
+    """Measure time and peak memory of cross-entropy plus each loss, relative to cross-entropy alone."""
     _check_device(device)
     from rich.console import Console
     from rich.progress import Progress
@@ -66,32 +65,30 @@ def bench_losses_command(
         table.add_column(heading, justify="right")
     table.add_row("nothing", f"{result.ce_runtime_ms:.1f}", "1.00", f"{result.ce_peak_mib:.0f}", "1.00")
     for cost in result.costs:
-        table.add_row(
-            cost.loss, f"{cost.runtime_ms:.1f}", f"{cost.runtime_ratio:.2f}", f"{cost.peak_mib:.0f}", f"{cost.peak_ratio:.2f}"
-        )
+        figures = f"{cost.runtime_ms:.1f}", f"{cost.runtime_ratio:.2f}", f"{cost.peak_mib:.0f}", f"{cost.peak_ratio:.2f}"
+        table.add_row(cost.loss, *figures)
     console.print(table)
-    console.print("Forward and backward on the same logits; below 1 is cheaper than F.cross_entropy alone.")
-    console.print(
-        f"ntil is {result.ntil_speedup:,.0f} times faster than its loops; the two differ by {result.ntil_disagreement:.1e}."
-    )
+    console.print("Forward and backward on the same logits. A ratio below 1 is cheaper than F.cross_entropy alone.")
+    speedup, difference = f"{result.ntil_speedup:,.0f}", f"{result.ntil_disagreement:.1e}"
+    console.print(f"ntil is {speedup} times faster than its loops; relative difference {difference}.")
     _save_figures(console, result, json_file)
 
 
 @bench.command("fused")
 def bench_fused_command(
-    shape: Annotated[list[str] | None, typer.Option(help="VxH of a head, or several; 128256x4096 unless given.")] = None,
-    tokens: Annotated[list[int] | None, typer.Option(min=32, help="Label tokens, or several; 8192 unless given.")] = None,
+    shape: Annotated[list[str] | None, typer.Option(help="Shape VxH of the head; may be repeated. Default: 128256x4096.")] = None,
+    tokens: Annotated[list[int] | None, typer.Option(min=32, help="Label tokens; may be repeated. Default: 8192.")] = None,
     numeric_tokens: Annotated[
-        list[int] | None, typer.Option(help="10, 110, 1110 or 11110, or several; 10 and 1110 unless given.")
+        list[int] | None, typer.Option(help="10, 110, 1110 or 11110; may be repeated. Default: 10 and 1110.")
     ] = None,
-    loss: Annotated[list[str] | None, typer.Option(help="A loss, or several; smmd, ntil and number unless given.")] = None,
-    dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16 or float64.")] = "bfloat16",
+    loss: Annotated[list[str] | None, typer.Option(help="Loss; may be repeated. Default: smmd, ntil and number.")] = None,
+    dtype: Annotated[str, typer.Option(help="Dtype: float32, bfloat16, float16 or float64.")] = "bfloat16",
     device: Annotated[str, typer.Option(help="cuda, cuda:1 and so on, or cpu.")] = "cuda",
-    repeats: Annotated[int, typer.Option(min=1, help="Rounds; medians are shown.")] = 7,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file as well.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw how time and memory grow: a .png, .svg or .pdf file.")] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Rounds; the table shows medians.")] = 7,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Also write the figures to this JSON file.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Plot time and memory to this .png, .svg or .pdf file.")] = None,
 ) -> None:
-    """Time and peak memory of head, cross-entropy and numeric term in one operator, against the matrix products alone."""
+    """Measure time and peak memory of head, cross-entropy and numeric term in one operator, relative to the matrix products."""
     _check_device(device)
     from rich.console import Console
     from rich.table import Table
@@ -115,21 +112,21 @@ def bench_fused_command(
     for case in result.cases:
         title = f"head {case.vocab_size} x {case.hidden_size}, {case.tokens} tokens, {result.dtype}, {result.device}"
         table = Table("", title=title, title_justify="left")
-        for heading in ("ms", "of the products", "peak MiB"):
+        for heading in ("ms", "ratio to products", "peak MiB"):
             table.add_column(heading, justify="right")
         for cost in case.costs:
             table.add_row(cost.name, f"{cost.runtime_ms:.2f}", f"{cost.ratio:.2f}", f"{cost.peak_mib:,.0f}")
         console.print(table)
         if case.did_not_fit:
             console.print(f"Did not fit in memory: {', '.join(case.did_not_fit)}.")
-        console.print(f"Largest error against float64: {case.error:.1e}; the plain path's: {case.plain_error:.1e}.")
+        console.print(f"Largest relative error against float64: {case.error:.1e}; plain path: {case.plain_error:.1e}.")
     _save_figures(console, result, json_file)
     if plot is not None:
-        console.print(Text.assemble("picture in ", (str(plot_fused(result, plot)), "bold")), soft_wrap=True)
+        console.print(Text.assemble("plot saved to ", (str(plot_fused(result, plot)), "bold")), soft_wrap=True)
 
 
 def _check_device(device: str) -> None:
-    """Raise in one line for a GPU that is not here."""
+    """Raise if ``device`` is not known or not available."""
     import torch
 
     try:
@@ -140,7 +137,7 @@ def _check_device(device: str) -> None:
         raise ValueError(f"--device {device!r} is not known: expected cpu, cuda, or cuda:1 and so on.")
     if kind == "cuda" and not torch.cuda.is_available():
         raise ValueError(
-            f"--device {device!r} needs a CUDA GPU, and there is none here: run it on a machine that has one, or on the CPU with "
+            f"--device {device!r} needs a CUDA GPU, and there is none here: use a machine that has one, or run on the CPU with "
             "`numerate bench losses`, or `numerate bench fused --device cpu --shape 2048x64 --tokens 64`."
         )
 
@@ -150,5 +147,5 @@ def _save_figures(console: Console, result: LossesBench | FusedBench, file: Path
         from rich.text import Text
 
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(result.to_dict(), indent=2), encoding="utf-8")
-        console.print(Text.assemble("figures in ", (str(file), "bold")), soft_wrap=True)
+        file.write_text(json.dumps(asdict(result), indent=2), encoding="utf-8")
+        console.print(Text.assemble("figures saved to ", (str(file), "bold")), soft_wrap=True)

@@ -10,8 +10,8 @@ import typer
 
 from numerate.cli.app import app
 from numerate.cli.settings import SET_HELP, experiment_types, merged, parse_settings
+from numerate.lab.presets import PRESETS
 from numerate.messages import check_choice, one_line
-from numerate.presets import PRESETS
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,8 +43,8 @@ def compare(
     from rich.console import Console
     from rich.text import Text
 
-    from numerate.comparison import compare_losses, with_baseline
-    from numerate.config import read_yaml
+    from numerate.lab.compare import compare_losses, with_baseline
+    from numerate.lab.config import read_yaml
 
     check_choice("executor", executor, ("local", "ray"))
     values: dict[str, Any] = dict(PRESETS["demo"]) if config is None and preset is None else {}
@@ -95,8 +95,8 @@ def _show(console: Console, scores: list[dict[str, Any]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from numerate.report.analysis import SPLIT_NAMES
-    from numerate.report.wording import measure, p_text
+    from numerate.lab.report.analysis import SPLIT_NAMES
+    from numerate.lab.report.wording import measure, p_text
 
     for setup in dict.fromkeys(score["setup"] for score in scores):
         mine = [score for score in scores if score["setup"] == setup]
@@ -181,7 +181,7 @@ def report(
     from rich.console import Console
     from rich.text import Text
 
-    from numerate.report import write_report
+    from numerate.lab.report import write_report
 
     path = write_report(folder, out)
     Console(highlight=False).print(Text.assemble("report in ", (str(path), "bold")), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""``numerate inspect``: what a tokenizer makes of numbers, and which losses fit."""
+"""``numerate inspect``: how a tokenizer splits numbers, and which losses fit."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 @app.command()
 def inspect(
     tokenizer: Annotated[
-        str, typer.Argument(help=f"A folder, a tokenizer.json, GGUF or SentencePiece file, {', '.join(PACKAGED)}, or a Hub id.")
+        str, typer.Argument(help=f"A folder; a tokenizer.json, GGUF or SentencePiece file; {', '.join(PACKAGED)}; or a Hub id.")
     ],
-    text: Annotated[list[str] | None, typer.Option(help="A text to split and read; may be given several times.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw a loss on this tokenizer's numbers: a .png, .svg or .pdf file.")] = None,
-    loss: Annotated[str, typer.Option(help="The loss to draw.")] = "smmd",
+    text: Annotated[list[str] | None, typer.Option(help="A text to split and read; repeat for more texts.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Plot a loss on this tokenizer's numbers: a .png, .svg or .pdf file.")] = None,
+    loss: Annotated[str, typer.Option(help="The loss that --plot shows.")] = "smmd",
     trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run code that comes with the tokenizer.")
+        bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the tokenizer.")
     ] = False,
 ) -> None:
-    """Show what a tokenizer does to numbers, and which losses fit it."""
+    """Show how a tokenizer splits numbers, and which losses fit it."""
     from rich.console import Console
     from rich.text import Text
 
     from numerate.inspection import EXAMPLES, inspect_tokenizer
-    from numerate.pictures import plot_loss
+    from numerate.plotting import plot_loss
 
     console = Console(highlight=False)
     with console.status("reading the tokenizer"):
         inspection = inspect_tokenizer(load_tokenizer(tokenizer, trust_remote_code=trust_remote_code), text or EXAMPLES)
     _print_inspection(console, tokenizer, inspection)
     if plot is not None:
-        with console.status("drawing"):
+        with console.status("plotting"):
             path = plot_loss(inspection.vocab, plot, loss)
         console.print(Text.assemble("picture of ", (loss, "bold"), " in ", (str(path), "bold")), soft_wrap=True)
 
@@ -59,9 +59,9 @@ def _print_inspection(console: Console, name: str, inspection: Inspection) -> No
         facts.add_row(Text(fact, "dim"), Text(value))
     console.print(facts)
 
-    readings = Table(title="How it splits", title_justify="left", show_lines=True)
+    readings = Table(title="\nHow numbers are split", title_justify="left", show_lines=True)
     readings.add_column("text")
-    readings.add_column("tokens and their places", no_wrap=True)
+    readings.add_column("tokens, and the place of their last digit", no_wrap=True)
     readings.add_column("numbers read")
     for reading in inspection.readings:
         title = Text(reading.text).append("\nthousands=True" if reading.thousands else "", "dim")
@@ -69,14 +69,14 @@ def _print_inspection(console: Console, name: str, inspection: Inspection) -> No
         readings.add_row(title, _pieces(reading, console.width // 2), numbers or "none")
     console.print(readings)
 
-    losses = Table("loss", "looks at", "fit", "note", title="Which losses fit", title_justify="left")
-    for one in inspection.advice:
-        losses.add_row(one.loss, f"each {one.level}", Text(one.fit, _FIT_COLOURS[one.fit]), Text(one.note))
+    losses = Table("loss", "scores", "fit", "note", title="\nWhich losses fit", title_justify="left")
+    for advice in inspection.advice:
+        losses.add_row(advice.loss, f"each {advice.level}", Text(advice.fit, _FIT_COLOURS[advice.fit]), Text(advice.note))
     console.print(losses)
 
 
 def _pieces(reading: Reading, width: int) -> Text:
-    """Tokens in one line, the place of each below it; a text longer than ``width`` goes on in further pairs of lines."""
+    """Return a line of tokens with a line of their places below; longer texts wrap at ``width`` into more pairs of lines."""
     from rich.cells import cell_len
     from rich.text import Text
 

@@ -2,8 +2,8 @@
 
 steps=200                            a number, a text, true or false, null
 columns=area,rooms                   several texts; columns='["a, b","c"]' where one holds a comma
-loss_settings.form=repaired          an entry of a mapping
-loss_settings='{"form":"repaired"}'  a mapping
+loss_settings.variant=repaired       an entry of a mapping
+loss_settings='{"sigma":2}'          a mapping
 columns=area                         in train and compare: short for task_settings.columns
 """
 
@@ -61,7 +61,7 @@ def merged(values: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]
 
 def task_types(*names: str, prefix: str = "") -> dict[str, Any]:
     """Types of the settings of these tasks."""
-    from numerate.tasks import TASKS
+    from numerate.lab.tasks import TASKS
 
     found: dict[str, Any] = {}
     for name in names:
@@ -73,7 +73,7 @@ def task_types(*names: str, prefix: str = "") -> dict[str, Any]:
 
 def run_types(*tasks: str) -> dict[str, Any]:
     """Types of the settings of a run, and of its task."""
-    from numerate.config import RunConfig
+    from numerate.lab.config import RunConfig
 
     hints = get_type_hints(RunConfig)
     return {name: hints[name] for name in RunConfig.model_fields} | task_types(*tasks, prefix="task_settings.")

@@ -35,9 +35,9 @@ def train(
     from rich.console import Console
     from rich.text import Text
 
-    from numerate.config import RunConfig, checked, read_yaml
-    from numerate.environment import is_first_process
-    from numerate.training import claim, run
+    from numerate.lab.config import RunConfig, checked, read_yaml
+    from numerate.lab.environment import is_first_process
+    from numerate.lab.train import claim, run
 
     values: dict[str, Any] = {"keep_model": True} | ({} if config is None else read_yaml(config))
     flags = {"model": model, "task": task, "loss": loss, "data": data, "steps": steps, "seed": seed}
@@ -74,7 +74,7 @@ def evaluate_command(
     """Evaluate a trained model: one JSON line for each example. Called again after an interruption, it goes on."""
     from rich.console import Console
 
-    from numerate.evaluation.again import evaluate_again, plan_evaluation, trained_config
+    from numerate.lab.reevaluate import evaluate_again, plan_evaluation, trained_config
 
     console = Console(highlight=False)
     settings = parse_settings(setting or [], run_types(trained_config(folder).task))
@@ -121,8 +121,8 @@ def _show(console: Console, folder: Path) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from numerate.evaluation.metrics import METRICS
-    from numerate.records import read_jsonl
+    from numerate.answers.metrics import METRICS
+    from numerate.lab.records import read_jsonl
 
     records = read_jsonl(folder / "predictions.jsonl")
     splits = list(dict.fromkeys(record["split"] for record in records))
@@ -133,8 +133,10 @@ def _show(console: Console, folder: Path) -> None:
             values = [record["measures"][name] for record in records if record["split"] == split]
             known = [float("inf") if value is None else value for value in values]
             metric = METRICS.get(name)
-            middle = sorted(known)[len(known) // 2]
-            row.append(f"{mean(known):.3f}" if metric is None or metric.summary == "mean" else f"{middle:.3g} (median)")
+            if metric is None or metric.summary == "mean":
+                row.append(f"{mean(known):.3f}")
+            else:
+                row.append(f"{metric.summarize(known):.3g} (median)")
         table.add_row(name, *row)
     console.print(table)
     console.print(Text.assemble("everything in ", (str(folder), "bold")), soft_wrap=True)

@@ -1,8 +1,8 @@
-"""Where a model predicts its labels, found by comparing its own loss with the cross-entropy of its logits.
+"""How a model aligns its labels with its logits, found by comparing its own loss with the cross-entropy of its logits.
 
-A causal model's labels stand where their tokens do, so they are shifted by one; those of a masked model or a decoder are not.
-No list says which: some ``ForCausalLM`` classes do not shift. So each way to align labels gives a figure, and the one that
-agrees with the model's own loss is right.
+A causal model shifts its labels by one; a masked model or a decoder does not. There is no list of which does what: some
+``ForCausalLM`` classes do not shift. So the cross-entropy is computed for each possible alignment, and the one that equals the
+model's own loss is used.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from numerate.integrations.lazy_logits import LazyLogits
-from numerate.integrations.step import Batch, shifted
+from numerate.integrations.step import Batch
+from numerate.labels import IGNORE_INDEX, shift_left
 
 SHIFTED, AS_THEY_ARE, GIVEN = "labels shifted by one", "labels as they are", "shift_labels as they are"
-IGNORE = -100  # what models ignore
 
 _WIDTH = 64  # positions that are enough to tell alignments apart
 
 
 def shifts_labels(model: nn.Module, batch: Batch) -> bool:
-    """Whether a model shifts its labels by one, found from a batch with labels; raise if its loss is no cross-entropy.
+    """Return whether a model shifts its labels by one; raise if its loss is not a cross-entropy of its logits.
 
-    Runs the model once as it is, in evaluation mode and without a graph.
+    Runs the model once on the batch, in evaluation mode and without gradients.
 
     Example::
 
@@ -39,71 +39,71 @@ def shifts_labels(model: nn.Module, batch: Batch) -> bool:
     finally:
         model.train(training)
     own, logits = outputs["loss"], outputs["logits"]
-    labels = widened(batch["labels"].to(logits.device), logits.shape[-2])
-    figures = cross_entropies(logits, alignments(labels, shift=True))
-    found = agreeing(float(own), figures, logits.dtype)
-    if len(found) != 1:
-        raise ValueError(disagreement(type(model).__name__, float(own), figures))
-    return found == [SHIFTED]
+    labels = pad_left(batch["labels"].to(logits.device), logits.shape[-2])
+    losses = cross_entropies(logits, alignments(labels, shift=True))
+    equal = agreeing(float(own), losses, logits.dtype)
+    if len(equal) != 1:
+        raise ValueError(disagreement(type(model).__name__, float(own), losses))
+    return equal == [SHIFTED]
 
 
 def alignments(labels: Tensor | None, given: Tensor | None = None, *, shift: bool) -> dict[str, Tensor]:
-    """Each way to align labels ``[.., T]`` with logits, the likeliest first."""
-    found = {} if given is None else {GIVEN: given}
+    """Return each way to align labels ``[.., T]`` with logits, the likeliest first; ``given`` are ``shift_labels``."""
+    ways = {} if given is None else {GIVEN: given}
     if labels is not None:
-        ways = {SHIFTED: shifted(labels, IGNORE), AS_THEY_ARE: labels}
-        found |= ways if shift else dict(reversed(ways.items()))
-    return found
+        both = {SHIFTED: shift_left(labels, IGNORE_INDEX), AS_THEY_ARE: labels}
+        ways |= both if shift else dict(reversed(both.items()))
+    return ways
 
 
-def widened(labels: Tensor, length: int) -> Tensor:
-    """Labels ``[.., T]`` for logits of more positions: a model puts what it adds before the text."""
-    return F.pad(labels, (max(length - labels.shape[-1], 0), 0), value=IGNORE)
+def pad_left(labels: Tensor, length: int) -> Tensor:
+    """Pad labels ``[.., T]`` to the positions of the logits: what a model adds (images, prompts) comes before the text."""
+    return F.pad(labels, (max(length - labels.shape[-1], 0), 0), value=IGNORE_INDEX)
 
 
 def cross_entropies(logits: Tensor, targets: Mapping[str, Tensor]) -> dict[str, float]:
-    """The mean cross-entropy of logits ``[.., T, V]`` for each alignment, a row at a time; NaN without a label."""
+    """Return the mean cross-entropy of logits ``[.., T, V]`` for each alignment, row by row; NaN without a label."""
     flat = logits.detach().reshape(-1, *logits.shape[-2:])
 
-    def figure(labels: Tensor) -> float:
+    def mean(labels: Tensor) -> float:
         labels = labels.reshape(flat.shape[:-1])
         total = sum(float(F.cross_entropy(row.float(), line, reduction="sum")) for row, line in zip(flat, labels, strict=True))
-        count = int((labels != IGNORE).sum())
+        count = int((labels != IGNORE_INDEX).sum())
         return total / count if count else float("nan")
 
-    return {name: figure(labels) for name, labels in targets.items()}
+    return {name: mean(labels) for name, labels in targets.items()}
 
 
-def agreeing(own: float, figures: Mapping[str, float], dtype: torch.dtype) -> list[str]:
-    """The alignments whose cross-entropy is a model's own loss, as far as can be told: more than one if they hardly differ."""
+def agreeing(own: float, losses: Mapping[str, float], dtype: torch.dtype) -> list[str]:
+    """Return the alignments whose cross-entropy equals a model's own loss up to rounding; several if they hardly differ."""
     size = max(abs(own), 1.0)
-    errors = {name: abs(figure - own) for name, figure in figures.items()}
+    errors = {name: abs(loss - own) for name, loss in losses.items()}
     nearest = min(errors.values())
     if nearest > (2e-2 if dtype.itemsize < 4 else 1e-4) * size:
         return []
     return [name for name, error in errors.items() if error <= max(10 * nearest, 1e-6 * size)]
 
 
-def disagreement(name: str, own: float, figures: Mapping[str, float]) -> str:
-    """What to tell a user whose model computes something else."""
-    told = ", ".join(f"{figure:.6g} with {way}" for way, figure in figures.items())
+def disagreement(name: str, own: float, losses: Mapping[str, float]) -> str:
+    """Return the error message for a model whose loss is something else."""
+    listed = ", ".join(f"{loss:.6g} with {way}" for way, loss in losses.items())
     return (
-        f"the loss of {name} is {own:.6g}, and the cross-entropy of its logits is {told}: expected one of them. Its loss is not "
-        "a plain cross-entropy of its logits; use objective(logits, labels) in a loss of your own."
+        f"the loss of {name} is {own:.6g}, and the cross-entropy of its logits is {listed}: expected one of them. Its loss is "
+        "not a plain cross-entropy of its logits; use objective(logits, labels) in a loss of your own."
     )
 
 
 def window(
     loss_function: Callable[..., Tensor], logits: Tensor, labels: Tensor | None, args: tuple[Any, ...], options: dict[str, Any]
 ) -> tuple[float, Tensor, Tensor | None, Tensor | None]:
-    """A loss function's value at a few positions, and the logits, ``labels`` and ``shift_labels`` there."""
+    """Evaluate a loss function on up to 64 positions of one row; return it with the logits, ``labels`` and ``shift_labels``."""
     given = options.get("shift_labels")
     like = given if labels is None else labels
     assert like is not None
     shape = like.shape if like.dim() > 1 else (1, *like.shape)
     lines = like.reshape(shape).flatten(0, -2)  # [R, T]
-    row = int((lines != IGNORE).sum(-1).argmax())
-    begin = max(int((lines[row] != IGNORE).int().argmax()) - 1, 0)
+    row = int((lines != IGNORE_INDEX).sum(-1).argmax())
+    begin = max(int((lines[row] != IGNORE_INDEX).int().argmax()) - 1, 0)
 
     def cut(tensor: Tensor) -> Tensor:  # [.., T] to [1, W]
         return tensor.reshape(lines.shape)[row : row + 1, begin : begin + _WIDTH]

@@ -1,8 +1,8 @@
-"""Logits that a model's code passes around without computing them.
+"""Logits that are not computed while a model's code passes them around.
 
 While a model runs, its head returns a :class:`LazyLogits`: the hidden states and a record of what the model did to their
-logits (scale, cap, bias, slice, reshape). The loss then goes to ``objective.fused``, and no ``[B, T, V]`` tensor is built.
-Any other operation computes the real logits first, so a result is never wrong, at worst slower.
+logits (scale, cap, bias, slice, reshape). The loss is then computed by ``objective.fused``, and no ``[B, T, V]`` tensor is
+built. Any other operation computes the real logits first: slower, but the result is the same.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from numerate.labels import IGNORE_INDEX
 from numerate.objective import NumericObjective, ObjectiveOutput
 
-_LOOKS = {
+_METADATA = {
     getattr(torch.Tensor, name).__get__
     for name in ("device", "dtype", "grad_fn", "is_cuda", "is_leaf", "is_quantized", "layout", "ndim", "requires_grad", "shape")
 } | {
@@ -28,9 +29,9 @@ _LOOKS = {
     torch.Tensor.__len__,
     torch.is_floating_point,
 }
-_TIMES = {torch.Tensor.mul, torch.Tensor.__mul__, torch.Tensor.__rmul__, torch.mul, torch.multiply}
-_OVER = {torch.Tensor.div, torch.Tensor.__truediv__, torch.div, torch.true_divide}
-_PLUS = {torch.Tensor.add, torch.Tensor.__add__, torch.Tensor.__radd__, torch.add}
+_MULTIPLY = {torch.Tensor.mul, torch.Tensor.__mul__, torch.Tensor.__rmul__, torch.mul, torch.multiply}
+_DIVIDE = {torch.Tensor.div, torch.Tensor.__truediv__, torch.div, torch.true_divide}
+_ADD = {torch.Tensor.add, torch.Tensor.__add__, torch.Tensor.__radd__, torch.add}
 _TANH = {torch.Tensor.tanh, torch.tanh}
 _CASTS = {
     torch.Tensor.float,
@@ -45,26 +46,26 @@ _CASTS = {
 _VIEWS = {torch.Tensor.view, torch.Tensor.reshape, torch.reshape, torch.Tensor.__getitem__}
 _PLAIN_MEAN = {"weight": None, "size_average": None, "reduce": None, "reduction": "mean", "label_smoothing": 0.0}
 
-# What takes the place of a model's own cross-entropy: logits [.., V] and aligned targets [..] to a loss.
+# Replaces a model's own cross-entropy: logits [.., V] and aligned targets [..] to a loss.
 CrossEntropy = Callable[["LazyLogits", Tensor], Tensor]
 
 
 class LazyLogits(torch.Tensor):
-    """``head(hidden)``, not computed: ``post · tanh(pre · (x + bias))``, which is how models shape their logits."""
+    """``post · tanh(pre · (head(hidden) + bias))``, not computed: the ways in which models shape their logits."""
 
     hidden: Tensor  # [.., T, H]
     head: LazyHead
-    steps: tuple[Callable[[Tensor], Tensor], ...]  # what was done to the logits, elementwise
+    steps: tuple[Callable[[Tensor], Tensor], ...]  # elementwise operations on the logits
     bias: Tensor | None  # [V], added after the head
     pre: float
     post: float | None  # None: no tanh
-    with_grad: bool  # whether they were asked for with a graph
+    with_grad: bool  # whether gradients were enabled when the head was called
     computed: Tensor | None  # [.., T, V], once real logits were needed
-    view_of: tuple[LazyLogits, Callable[[Tensor], Tensor]] | None  # shares the memory of these, seen through that
+    view_of: tuple[LazyLogits, Callable[[Tensor], Tensor]] | None  # the logits that this is a view of, and the operation
 
     @staticmethod
     def __new__(cls, hidden: Tensor, head: LazyHead, dtype: torch.dtype | None = None) -> LazyLogits:
-        """Looks like ``[.., T, V]`` logits."""
+        """Make a tensor with the shape, dtype and device of the logits and no storage."""
         shape = (*hidden.shape[:-1], head.linear.weight.shape[0])
         lazy: LazyLogits = torch.Tensor._make_wrapper_subclass(
             cls, shape, dtype=dtype or hidden.dtype, device=hidden.device, requires_grad=False
@@ -78,9 +79,9 @@ class LazyLogits(torch.Tensor):
     def __torch_function__(
         cls, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Answer questions about shape and dtype, record scales, caps and views, compute real logits for anything else."""
+        """Return shape and dtype, record scales, caps and views, and compute real logits for anything else."""
         kwargs = kwargs or {}
-        if func in _LOOKS:
+        if func in _METADATA:
             return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
         lazy = next((arg for arg in args[:2] if isinstance(arg, LazyLogits)), None)
         if func is torch.Tensor.type and lazy is not None and len(args) == 1 and not kwargs.get("dtype"):
@@ -88,12 +89,12 @@ class LazyLogits(torch.Tensor):
                 return torch.empty(0, dtype=lazy.dtype, device=lazy.device).type()
         if lazy is not None and not lazy.is_computed:
             if func is F.cross_entropy and lazy.head.cross_entropy is not None and lazy is args[0]:
-                taken = lazy._cross_entropy(*args[1:], **kwargs)
-                if taken is not None:
-                    return taken
-            noted = lazy._note(func, [arg for arg in args if arg is not lazy], kwargs)
-            if noted is not None:
-                return noted
+                loss = lazy._cross_entropy(*args[1:], **kwargs)
+                if loss is not None:
+                    return loss
+            recorded = lazy._record(func, [arg for arg in args if arg is not lazy], kwargs)
+            if recorded is not None:
+                return recorded
 
         def real(arg: Any) -> Any:
             if isinstance(arg, (list, tuple)):
@@ -107,17 +108,18 @@ class LazyLogits(torch.Tensor):
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         """Reached only by operations that need real storage."""
-        raise RuntimeError(f"{func} asked for logits that were not computed; call .logits() on them first.")
+        raise RuntimeError(f"{func} needs logits that were not computed: call .logits() on them first.")
 
-    def _cross_entropy(self, target: Tensor, *rest: Any, ignore_index: int = -100, **options: Any) -> Tensor | None:
-        """The loss that takes the place of a plain mean; None if this is another cross-entropy."""
+    def _cross_entropy(self, target: Tensor, *rest: Any, ignore_index: int = IGNORE_INDEX, **options: Any) -> Tensor | None:
+        """Return the loss that replaces a plain mean cross-entropy; None for any other kind (weighted, summed, smoothed)."""
         plain = all(options.get(name, default) == default for name, default in _PLAIN_MEAN.items())
         if not plain or any(arg is not None for arg in rest) or target.shape != self.shape[:-1]:
             return None
         assert self.head.cross_entropy is not None
-        return self.head.cross_entropy(self, target.masked_fill(target == ignore_index, -100))
+        return self.head.cross_entropy(self, target.masked_fill(target == ignore_index, IGNORE_INDEX))
 
-    def _note(self, func: Callable[..., Any], rest: list[Any], kwargs: dict[str, Any]) -> LazyLogits | None:
+    def _record(self, func: Callable[..., Any], rest: list[Any], kwargs: dict[str, Any]) -> LazyLogits | None:
+        """Return lazy logits with ``func`` applied; None if it cannot be recorded."""
         if func in _VIEWS:
             return self._view(func, rest, kwargs)
         number = float(rest[0]) if len(rest) == 1 and isinstance(rest[0], (int, float)) and not kwargs else None
@@ -127,26 +129,26 @@ class LazyLogits(torch.Tensor):
                 dtype = func(torch.empty(0, dtype=self.dtype, device=self.device), *rest, **kwargs).dtype
         elif func in _TANH and post is None and not rest:
             post = 1.0
-        elif number and func in _TIMES | _OVER:
-            by = number if func in _TIMES else 1 / number
+        elif number and func in _MULTIPLY | _DIVIDE:
+            by = number if func in _MULTIPLY else 1 / number
             pre, post = (pre * by, None) if post is None else (pre, post * by)
-        elif func in _PLUS and pre == 1 and post is None and len(rest) == 1 and not kwargs and self._is_bias(rest[0]):
+        elif func in _ADD and pre == 1 and post is None and len(rest) == 1 and not kwargs and self._is_bias(rest[0]):
             bias = rest[0].reshape(-1) if bias is None else bias + rest[0].reshape(-1)
             dtype = torch.promote_types(dtype, rest[0].dtype)
         else:
             return None
-        noted = LazyLogits(self.hidden, self.head, dtype)
-        noted.steps = (*self.steps, lambda logits: func(logits, *rest, **kwargs))
-        noted.bias, noted.pre, noted.post, noted.with_grad = bias, pre, post, self.with_grad
-        return noted
+        lazy = LazyLogits(self.hidden, self.head, dtype)
+        lazy.steps = (*self.steps, lambda logits: func(logits, *rest, **kwargs))
+        lazy.bias, lazy.pre, lazy.post, lazy.with_grad = bias, pre, post, self.with_grad
+        return lazy
 
     def _is_bias(self, tensor: Any) -> bool:
-        """Whether a tensor has one number for each token of the vocabulary, the same at all positions."""
+        """Return whether a tensor has one entry per token of the vocabulary, the same at all positions."""
         vocab_size = self.shape[-1]
         return type(tensor) in (Tensor, nn.Parameter) and tensor.shape[-1:] == (vocab_size,) and tensor.numel() == vocab_size
 
     def _view(self, func: Callable[..., Any], rest: list[Any], kwargs: dict[str, Any]) -> LazyLogits | None:
-        """A reshape or slice that leaves the vocabulary whole."""
+        """Return a reshape or slice as lazy logits; None if it cuts the vocabulary."""
         if func is torch.Tensor.__getitem__:
             index = rest[0] if isinstance(rest[0], tuple) else (rest[0],)
             if not all(i is ... or isinstance(i, slice) for i in index):
@@ -170,16 +172,16 @@ class LazyLogits(torch.Tensor):
 
     @property
     def is_computed(self) -> bool:
-        """Whether real logits exist, here or in what this is a view of."""
+        """Whether real logits exist, here or in the logits that this is a view of."""
         return self.computed is not None or (self.view_of is not None and self.view_of[0].is_computed)
 
     def logits(self) -> Tensor:
-        """The real ones. Those computed for a look, without a graph, are not kept: the loss needs its gradient."""
+        """Return the real logits. They are cached unless gradients are disabled here and were enabled for the head."""
         if self.computed is not None:
             return self.computed
         if self.view_of is not None and self.view_of[0].is_computed:
-            base, see = self.view_of
-            return see(base.logits())
+            base, view = self.view_of
+            return view(base.logits())
         logits = self.head.compute(self.hidden)
         for step in self.steps:
             logits = step(logits)
@@ -188,7 +190,7 @@ class LazyLogits(torch.Tensor):
         return logits
 
     def objective(self, objective: NumericObjective, labels: Tensor, **counts: Any) -> ObjectiveOutput:
-        """The objective of these logits, fused with the head unless they were computed already."""
+        """Compute the objective of these logits, fused with the head unless they were computed already."""
         linear = self.head.linear
         if self.is_computed or (self.post is not None and self.post <= 0) or not _is_whole(linear):
             return objective(self.logits(), labels, **counts)  # type: ignore[no-any-return]
@@ -202,7 +204,7 @@ class LazyLogits(torch.Tensor):
 
 
 class LazyHead:
-    """A linear head whose forward can be put off, within :meth:`on`. Outside of it the module is untouched."""
+    """A linear head that returns lazy logits inside :meth:`deferred`. Outside of it the module is unchanged."""
 
     def __init__(self, linear: nn.Linear) -> None:
         self.linear = linear
@@ -214,7 +216,7 @@ class LazyHead:
         return LazyLogits(hidden, self) if self.lazy and _is_whole(self.linear) else self._compute(hidden)
 
     def compute(self, hidden: Tensor) -> Tensor:
-        """Logits, computed, with whatever hooks the module has: a sharded weight is gathered by them."""
+        """Compute logits by calling the module, whose hooks gather a sharded weight."""
         before, self.lazy = self.lazy, False
         try:
             return self.linear(hidden)  # type: ignore[no-any-return]
@@ -222,23 +224,26 @@ class LazyHead:
             self.lazy = before
 
     @contextmanager
-    def on(self, cross_entropy: CrossEntropy | None = None) -> Iterator[None]:
-        """Put off logits within; ``cross_entropy`` takes the place of ``F.cross_entropy`` of them, if given."""
-        had, self._compute = "forward" in vars(self.linear), self.linear.forward
-        self.lazy, self.cross_entropy = True, cross_entropy
-        self.linear.forward = self._forward  # type: ignore[method-assign, assignment]
+    def deferred(self, cross_entropy: CrossEntropy | None = None) -> Iterator[None]:
+        """Return lazy logits in the body; ``cross_entropy`` replaces ``F.cross_entropy`` of them."""
+        self.lazy, self.cross_entropy, self._compute = True, cross_entropy, self.linear.forward
+        restore = override(self.linear, "forward", self._forward)
         try:
             yield
         finally:
             self.lazy, self.cross_entropy = False, None
-            if had:
-                self.linear.forward = self._compute  # type: ignore[method-assign]
-            else:
-                del self.linear.forward
+            restore()
+
+
+def override(owner: Any, name: str, value: Any) -> Callable[[], None]:
+    """Set an attribute of an instance; return a function that restores what was there."""
+    had, before = name in vars(owner), vars(owner).get(name)
+    object.__setattr__(owner, name, value)
+    return lambda: object.__setattr__(owner, name, before) if had else object.__delattr__(owner, name)
 
 
 def find_head(model: nn.Module) -> tuple[nn.Linear | None, str]:
-    """The linear head of a model if its weight is all there is to it; else None, and why not."""
+    """Return a model's linear head if its weight says it all, and ``""``; else None and the reason."""
     head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None  # type: ignore[operator]
     if head is None:
         return None, f"{type(model).__name__} names no output embeddings"
@@ -250,12 +255,12 @@ def find_head(model: nn.Module) -> tuple[nn.Linear | None, str]:
     if not head.weight.is_floating_point():
         return None, f"the head's weight is {head.weight.dtype}"
     if head._forward_hooks or head._forward_pre_hooks or "forward" in vars(head) or nn.utils.parametrize.is_parametrized(head):
-        return None, "the head has hooks, or a forward or weight of its own"
+        return None, "the head has hooks, or its forward or weight was replaced"
     return head, ""
 
 
 def _is_whole(linear: nn.Linear) -> bool:
-    """Whether the weight at hand is the whole weight: not a shard of it, and not given back to those who hold it."""
+    """Return whether the weight is whole: neither a shard, nor freed again by FSDP after it was gathered."""
     from torch.distributed.tensor import DTensor
 
     return not isinstance(linear.weight, DTensor) and linear.weight.dim() == 2

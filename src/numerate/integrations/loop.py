@@ -1,7 +1,7 @@
 """A training loop of your own: plain PyTorch, DDP, FSDP, accelerate, Lightning Fabric.
 
 The sums of a step are divided by the counts of the whole step, over its micro-batches and processes. So :class:`Steps` fetches
-the micro-batches of a step together and counts them before the first is trained on::
+the micro-batches of a step together and counts them before the first forward pass::
 
     for step in Steps(loader, model, objective, accumulate=4):
         for batch in step:
@@ -10,7 +10,7 @@ the micro-batches of a step together and counts them before the first is trained
         optimizer.step()
         optimizer.zero_grad()
 
-Between the loss and the gradient each framework divides by something else. ``step.objective`` multiplies the loss by the same:
+Each framework divides the loss or the gradients by something else. ``step.objective`` multiplies the loss by the same:
 
 =============  ==========================  =====================  ==========================================
 engine         call                        backward divides by    the loss is multiplied by
@@ -21,41 +21,43 @@ Accelerator    ``accelerator.backward()``  gradient_accumulation  processes x gr
 Fabric         ``fabric.backward()``       1                      processes, whose gradients are averaged
 =============  ==========================  =====================  ==========================================
 
-Nothing here imports accelerate or Lightning.
+accelerate and Lightning are not imported here.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from numerate.integrations.step import Batch, Counts, aligned, shifted
+from numerate.checks import check_number
+from numerate.integrations.step import Batch, StepCounts, aligned, steps_of
 from numerate.objective import NumericObjective, ObjectiveOutput
 
-__all__ = ["Step", "Steps", "shifted"]
+__all__ = ["Step", "Steps"]
 
 
 class Steps:
     """The optimizer steps of an epoch: iterate over it once per epoch, and over each :class:`Step` for its micro-batches.
 
-    Gradients of processes are exchanged in the last micro-batch of a step, as by ``no_sync`` or ``accelerator.accumulate``,
-    which are not needed. The last step of an epoch may have fewer micro-batches. Every process needs as many batches as the
-    others, as a ``DistributedSampler`` gives them.
+    Processes exchange gradients in the last micro-batch of a step; ``no_sync`` and ``accelerator.accumulate`` are not needed.
+    The last step of an epoch may have fewer micro-batches. All processes need the same number of batches, as a
+    ``DistributedSampler`` gives them.
 
     Args:
-        loader: gives batches, which are mappings with ``labels`` (and ``position_ids``, if sequences are packed).
-        model: as it is trained: wrapped by DDP or FSDP, or prepared by the engine.
+        loader: yields batches, which are mappings with ``labels`` (and ``position_ids``, if sequences are packed).
+        model: the model to train: wrapped by DDP or FSDP, or prepared by the engine.
         objective: the loss.
         accumulate: micro-batches per step.
-        engine: the ``Accelerator`` or ``Fabric`` that prepared model and loader, and whose ``backward`` is called. None:
-            ``loss.backward()`` is.
-        shift: whether labels stand where their tokens do, as in a causal model's batch, and not where they are predicted.
+        engine: the ``Accelerator`` or ``Fabric`` that prepared model and loader, if its ``backward`` is called; None for
+            ``loss.backward()``.
+        shift: True if labels are raw (``labels[t]`` is ``input_ids[t]`` or ignored), as a causal model's batches have them; False
+            if they are aligned with the logits (``labels[t]`` is ``input_ids[t + 1]``).
     """
 
     def __init__(
@@ -68,23 +70,22 @@ class Steps:
         engine: Any = None,
         shift: bool = True,
     ) -> None:
-        if accumulate < 1:
-            raise ValueError(f"accumulate={accumulate!r} is out of range: expected one batch or more per step.")
+        check_number("accumulate", accumulate, least=1)
         self.loader, self.numeric_objective, self.accumulate, self.shift = loader, objective, accumulate, shift
         self.engine = _engine(engine, loader, model, accumulate)
 
     def __len__(self) -> int:
-        """Steps of an epoch, if the loader has a length."""
+        """Return the number of steps of an epoch, if the loader has a length."""
         return -(-len(self.loader) // self.accumulate)  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[Step]:
-        batches = iter(self.loader)
-        while group := list(islice(batches, self.accumulate)):
-            step = Step(self.engine, self.numeric_objective, group, shift=self.shift)
+        objective, shift = self.numeric_objective, self.shift
+        for batches in steps_of(self.loader, self.accumulate, shift=shift, ignore_index=objective.ignore_index):
+            step = Step(self.engine, objective, batches, shift=shift)
             yield step
-            if step.trained < len(group):
+            if step.trained < len(batches):
                 raise RuntimeError(
-                    f"{step.trained} of {len(group)} micro-batches of a step were trained on, and its counts are those of all: "
+                    f"{step.trained} of {len(batches)} micro-batches of a step were trained on, but its counts include all: "
                     "expected `for batch in step:` to run to its end."
                 )
 
@@ -94,88 +95,91 @@ class Step:
 
     Attributes:
         num_items: label tokens of the step.
-        num_numeric: numeric positions of the step, or numbers for a loss that reads whole ones.
+        num_units: numeric positions of the step, or numbers for a number-level loss.
         trained: micro-batches that are done.
     """
 
     def __init__(self, engine: _Engine, objective: NumericObjective, batches: list[Batch], *, shift: bool) -> None:
         self._engine, self._objective, self._batches, self._shift = engine, objective, batches, shift
-        counts = Counts.of(objective, batches, shift=shift).over(engine, copies=1)
-        self.num_items, self.num_numeric = counts.items, counts.units
+        counts = StepCounts.of(objective, batches, shift=shift).over(engine, copies=1)
+        self.num_items, self.num_units = counts.num_items, counts.num_units
         self.trained = 0
-        self._labels: tuple[Tensor, Tensor | None] | None = None  # of the micro-batch at hand, and where documents begin
+        self._labels: tuple[Tensor, Tensor | None] | None = None  # of the current micro-batch, and their position_ids
         self._used = False
 
     def __len__(self) -> int:
-        """Micro-batches of this step."""
+        """Return the number of micro-batches."""
         return len(self._batches)
 
     def __iter__(self) -> Iterator[Any]:
-        for at, batch in enumerate(self._batches):
+        for number, batch in enumerate(self._batches):
             self._labels = aligned(batch, shift=self._shift, ignore_index=self._objective.ignore_index)
             self._used = False
-            with self._engine.micro_batch(last=at + 1 == len(self)):
+            with self._engine.micro_batch(last=number + 1 == len(self)):
                 yield batch
             self._labels = None
             if not self._used:
                 raise RuntimeError(
-                    f"micro-batch {at} of {len(self)} was trained on without the counts of its step: expected its loss from "
-                    "step.objective(logits) or step.fused(hidden, weight)."
+                    f"micro-batch {number} of {len(self)} was trained on without the counts of its step: expected its loss from "
+                    "step.objective(logits) or step.fused(hidden, head_weight)."
                 )
             self.trained += 1
 
     def objective(self, logits: Tensor, *, with_mass: bool = False) -> ObjectiveOutput:
-        """The objective of the micro-batch at hand, whose labels are known.
+        """Compute the objective of the current micro-batch, with its labels.
 
         ``loss`` is for ``backward``. The parts are the micro-batch's share: their sum over the step is the step's.
 
         Args:
-            logits: ``[.., T, V]``, as the model gives them.
+            logits: ``[.., T, V]``, as the model returns them.
             with_mass: as in ``NumericObjective``.
         """
         return self._scaled(self._objective(logits, **self._settings(logits), with_mass=with_mass))
 
-    def fused(self, hidden: Tensor, weight: Tensor, bias: Tensor | None = None, **options: Any) -> ObjectiveOutput:
-        """The same of hidden states ``[.., T, H]`` and a head, as in ``NumericObjective.fused``, whose options it takes."""
-        if "weights" in options:
-            raise TypeError("weights is not an option of step.fused: the counts of the step know nothing of it; leave it out.")
-        return self._scaled(self._objective.fused(hidden, weight, bias=bias, **self._settings(hidden), **options))
+    def fused(self, hidden: Tensor, head_weight: Tensor, bias: Tensor | None = None, **options: Any) -> ObjectiveOutput:
+        """Compute the same from hidden states ``[.., T, H]`` and a head; ``options`` as in ``NumericObjective.fused``."""
+        if "position_weights" in options:
+            raise TypeError("position_weights is not an option of step.fused: the step was counted without it; leave it out.")
+        return self._scaled(self._objective.fused(hidden, head_weight, bias=bias, **self._settings(hidden), **options))
 
     def _settings(self, scores: Tensor) -> dict[str, Any]:
         if self._labels is None:
-            raise RuntimeError("no micro-batch is at hand: expected the objective to be called within `for batch in step:`.")
+            raise RuntimeError("there is no current micro-batch: expected a call inside `for batch in step:`.")
         self._engine.check()
         self._used = True
         labels, positions = self._labels
         moved = None if positions is None else positions.to(scores.device)
-        counts = {"num_items": self.num_items, "num_numeric": self.num_numeric}
+        counts = {"num_items": self.num_items, "num_units": self.num_units}
         return {"labels": labels.to(scores.device), "position_ids": moved, **counts}
 
     def _scaled(self, out: ObjectiveOutput) -> ObjectiveOutput:
         return replace(out, loss=out.loss * self._engine.factor)
 
 
-class _Engine(Protocol):
-    """What a framework does to a step. The first three are what an ``Accelerator`` calls them, for :class:`Counts`."""
+class _Engine(ABC):
+    """How a framework runs a step. ``num_processes``, ``device`` and ``reduce`` are named as in accelerate."""
 
     num_processes: int
     device: Any
 
-    def reduce(self, tensor: Tensor, reduction: str) -> Tensor:
-        """The sum over processes."""
-
     @property
     def factor(self) -> int:
-        """What the framework divides a loss by on its way to the gradient, all in all."""
+        """What the framework divides by, from the loss to the gradient."""
+        return self.num_processes
 
+    @abstractmethod
+    def reduce(self, tensor: Tensor, reduction: str) -> Tensor:
+        """Return the sum over processes."""
+
+    @abstractmethod
     def micro_batch(self, *, last: bool) -> AbstractContextManager[None]:
-        """Exchange gradients within, if it is the last of its step."""
+        """Exchange gradients in the body if it is the last of its step."""
 
-    def check(self) -> None:
-        """Raise if somebody else decides when gradients are exchanged."""
+    def check(self) -> None:  # noqa: B027 - most have nothing to check
+        """Raise if other code decides when gradients are exchanged."""
 
 
-class _Torch:
+class _Torch(_Engine):
     """``loss.backward()``: in one process, or with DDP or FSDP, which average gradients over processes."""
 
     def __init__(self, model: nn.Module) -> None:
@@ -200,10 +204,6 @@ class _Torch:
             self.num_processes = dist.get_world_size(self.group)
             self._no_sync = wrapper.no_sync
 
-    @property
-    def factor(self) -> int:
-        return self.num_processes
-
     def reduce(self, tensor: Tensor, reduction: str) -> Tensor:
         dist.all_reduce(tensor, group=self.group)
         return tensor
@@ -212,11 +212,8 @@ class _Torch:
         manager: AbstractContextManager[None] = nullcontext() if last else self._no_sync()
         return manager
 
-    def check(self) -> None:
-        """Nobody else decides."""
 
-
-class _Accelerate:
+class _Accelerate(_Engine):
     """``accelerator.backward(loss)``, which divides by the accelerator's ``gradient_accumulation_steps``."""
 
     def __init__(self, accelerator: Any, model: nn.Module, accumulate: int) -> None:
@@ -229,7 +226,7 @@ class _Accelerate:
         kind = str(getattr(accelerator.distributed_type, "value", accelerator.distributed_type))
         if kind in ("DEEPSPEED", "MEGATRON_LM", "XLA"):
             raise NotImplementedError(
-                f"distributed_type={kind} of the Accelerator accumulates gradients by its own rules: expected one process, DDP "
+                f"distributed_type={kind} of the Accelerator accumulates gradients in its own way: expected one process, DDP "
                 "or FSDP; with DeepSpeed, use the Hugging Face Trainer and attach(trainer, objective)."
             )
         parallel = getattr(accelerator, "parallelism_config", None)
@@ -239,54 +236,54 @@ class _Accelerate:
                 "parallelism): expected data parallelism (DDP, FSDP)."
             )
         if accelerator.num_processes > 1 and not getattr(model, "_is_accelerate_prepared", False):
-            raise ValueError(f"model is a {type(model).__name__}, not prepared: expected that of accelerator.prepare(model).")
+            raise ValueError(f"model is a {type(model).__name__}, not prepared: expected accelerator.prepare(model).")
         self.accelerator, self.model = accelerator, model
-        self.num_processes, self.device, self.reduce = accelerator.num_processes, accelerator.device, accelerator.reduce
+        self.num_processes, self.device = accelerator.num_processes, accelerator.device
         self._seen: tuple[int, bool] = (accelerator.step, True)
 
     @property
     def factor(self) -> int:
         return int(self.num_processes * self.accelerator.gradient_accumulation_steps)
 
+    def reduce(self, tensor: Tensor, reduction: str) -> Tensor:
+        total: Tensor = self.accelerator.reduce(tensor, reduction)
+        return total
+
     @contextmanager
     def micro_batch(self, *, last: bool) -> Iterator[None]:
-        # Not accelerator.accumulate: it ends a step early once the loader is at its end, which it is for all of the last step.
+        # Not accelerator.accumulate: it ends a step once the loader is exhausted, which it is for all of the last step.
         self._seen = self.accelerator.step, last
         self.accelerator.sync_gradients = last
         try:
             with nullcontext() if last else self.accelerator.no_sync(self.model):
                 yield
         finally:
-            # The optimizer, which steps only when gradients are in sync, is called after the last.
+            # The optimizer steps only if gradients are in sync, and is called after the last micro-batch.
             self.accelerator.sync_gradients = True
 
     def check(self) -> None:
         if (self.accelerator.step, self.accelerator.sync_gradients) != self._seen:
             raise RuntimeError(
-                "accelerator.accumulate decides when gradients are exchanged, and so does Steps: expected one of them; leave out "
+                "accelerator.accumulate and Steps both decide when gradients are exchanged: expected one of them; leave out "
                 "`with accelerator.accumulate(model):`."
             )
 
 
-class _Fabric:
+class _Fabric(_Engine):
     """``fabric.backward(loss)``, which divides by nothing; DDP and FSDP average gradients over processes."""
 
     def __init__(self, fabric: Any, model: nn.Module) -> None:
         strategy = fabric.strategy
-        known = ("SingleDeviceStrategy", "DDPStrategy", "FSDPStrategy")
-        if not any(kind.__name__ in known for kind in type(strategy).__mro__):
+        supported = ("SingleDeviceStrategy", "DDPStrategy", "FSDPStrategy")
+        if not any(kind.__name__ in supported for kind in type(strategy).__mro__):
             raise NotImplementedError(
-                f"{type(strategy).__name__} of the Fabric may accumulate or share batches by its own rules: expected one "
+                f"{type(strategy).__name__} of the Fabric may accumulate or share batches in its own way: expected one "
                 "process, 'ddp' or 'fsdp'."
             )
-        if not _is_fabrics(model):
-            raise ValueError(f"model is a {type(model).__name__}, not set up: expected that of fabric.setup(model).")
+        if not _set_up_by_fabric(model):
+            raise ValueError(f"model is a {type(model).__name__}, not set up: expected fabric.setup(model).")
         self.fabric, self.model = fabric, model
         self.num_processes, self.device = int(fabric.world_size), fabric.device
-
-    @property
-    def factor(self) -> int:
-        return self.num_processes
 
     def reduce(self, tensor: Tensor, reduction: str) -> Tensor:
         total: Tensor = self.fabric.all_reduce(tensor, reduce_op=reduction)
@@ -296,12 +293,9 @@ class _Fabric:
         manager: AbstractContextManager[None] = self.fabric.no_backward_sync(self.model, enabled=not last)
         return manager
 
-    def check(self) -> None:
-        """Nobody else decides."""
-
 
 def _engine(engine: Any, loader: Any, model: nn.Module, accumulate: int) -> _Engine:
-    """Of an Accelerator, a Fabric or None; raise where it is not the one that prepared the model."""
+    """Wrap an Accelerator, a Fabric or None; raise if it did not prepare the model."""
     if hasattr(engine, "no_backward_sync"):
         return _Fabric(engine, model)
     if hasattr(engine, "gradient_accumulation_steps"):
@@ -309,12 +303,12 @@ def _engine(engine: Any, loader: Any, model: nn.Module, accumulate: int) -> _Eng
     if engine is not None:
         raise TypeError(f"engine is a {type(engine).__name__}: expected an accelerate.Accelerator, a lightning Fabric, or None.")
     if any(getattr(prepared, "_is_accelerate_prepared", False) for prepared in (model, loader)):
-        raise ValueError("engine=None, and accelerate prepared the model or the loader: expected engine=accelerator.")
-    if _is_fabrics(model):
-        raise ValueError("engine=None, and Fabric set up the model: expected engine=fabric.")
+        raise ValueError("engine=None, but accelerate prepared the model or the loader: expected engine=accelerator.")
+    if _set_up_by_fabric(model):
+        raise ValueError("engine=None, but Fabric set up the model: expected engine=fabric.")
     return _Torch(model)
 
 
-def _is_fabrics(model: nn.Module) -> bool:
-    """Whether ``fabric.setup`` made the model, compiled or not."""
+def _set_up_by_fabric(model: nn.Module) -> bool:
+    """Return whether ``fabric.setup`` wrapped the model, compiled or not."""
     return any(type(module).__name__ == "_FabricModule" for module in (model, getattr(model, "_orig_mod", None)))

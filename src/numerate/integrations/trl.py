@@ -1,9 +1,9 @@
 """TRL: ``NumericSFTTrainer(model, args, objective=objective, ...)`` in place of ``SFTTrainer``.
 
-TRL never builds logits: it runs the backbone once, and takes log-probabilities, entropy and accuracy from hidden states and
-head in chunks. All of that stays. The numeric term is taken from the same hidden states, ``hidden[rows] @ weight[columns].T``
-of the numeric positions and tokens alone, within the same forward pass, and is added to TRL's loss. Packing, padding-free
-batches, completion-only and assistant-only loss, vision-language models and PEFT work as they do in TRL.
+TRL never builds logits: it runs the backbone once, and computes log-probabilities, entropy and accuracy from hidden states and
+head in chunks. This is unchanged. The numeric term is computed from the same hidden states in the same forward pass, as
+``hidden[rows] @ head_weight[columns].T`` of numeric positions and tokens only, and added to TRL's loss. Packing, padding-free
+batches, completion-only and assistant-only loss, vision-language models and PEFT work as in TRL.
 """
 
 from __future__ import annotations
@@ -17,20 +17,29 @@ import torch
 from packaging.version import Version
 from torch import Tensor, nn
 
-from numerate.fused.head import Head
 from numerate.integrations.lazy_logits import find_head
-from numerate.integrations.step import Batch, Counts, Parts, aligned, check_objective, refuse_split_sequences, without_repeats
+from numerate.integrations.step import (
+    Batch,
+    LossSums,
+    StepCounts,
+    aligned,
+    check_objective,
+    refuse_split_sequences,
+    without_repeats,
+)
 from numerate.losses.rows import divide, rest_of, wide
-from numerate.objective import NumericObjective, ObjectiveOutput, mean_mass
+from numerate.objective import NumericObjective, ObjectiveOutput
+from numerate.objective.head import Head
+from numerate.objective.term import mean_mass
 
 _OLDEST, _TOO_NEW = "1.16", "1.17"
 if not Version(_OLDEST) <= Version(version("trl")) < Version(_TOO_NEW):
     raise ImportError(
-        f"trl {version('trl')} is not supported: expected >= {_OLDEST} and < {_TOO_NEW}, since this trainer reaches into how "
+        f"trl {version('trl')} is not supported: expected >= {_OLDEST} and < {_TOO_NEW}, since this trainer depends on how "
         f"SFTTrainer computes its loss. Install with `pip install 'trl~={_OLDEST}.0'`, or use numerate.integrations.transformers."
     )
 
-from trl import SFTTrainer  # noqa: E402 - once it is known to fit
+from trl import SFTTrainer  # noqa: E402 - after the check of its version
 from trl.trainer.utils import FusedCausalLMOutput  # noqa: E402
 
 
@@ -59,15 +68,15 @@ class NumericSFTTrainer(SFTTrainer):  # type: ignore[misc]
         if self.compute_loss_func is not None or self.label_smoother is not None or objective.label_smoothing:
             raise ValueError(
                 "compute_loss_func and label smoothing need the logits of a second forward pass, which this trainer does not "
-                "make: expected neither; use numerate.integrations.transformers.attach with a transformers Trainer."
+                "run: expected neither; use numerate.integrations.transformers.attach with a transformers Trainer."
             )
         refuse_split_sequences(objective, self.get_cp_size(), self.get_sp_size())
-        # TRL's loss divides by the tokens of the whole step if it is told; some vision models say that theirs does not.
+        # TRL's loss divides by the tokens of the whole step if it gets them; some vision models declare that they do not.
         self.model_accepts_loss_kwargs = True
         self.objective = objective.to(self.args.device)
-        self._step_counts: Counts | None = None
-        self._left, self._first = 0, True  # micro-batches of the step to come, and whether the next is its first
-        self._training, self._evaluation = Parts(), Parts()
+        self._step_counts: StepCounts | None = None
+        self._left, self._first = 0, True  # micro-batches left in the step, and whether the next is its first
+        self._training, self._evaluation = LossSums(), LossSums()
         base = self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
         self._numeric = _NumericForward(base, self.objective)
 
@@ -77,14 +86,14 @@ class NumericSFTTrainer(SFTTrainer):  # type: ignore[misc]
         self._step_counts, self._left, self._first = (self._count(batches) if batches else None), len(batches), True
         return batches, num_items
 
-    def _count(self, batches: list[Batch]) -> Counts:
+    def _count(self, batches: list[Batch]) -> StepCounts:
         copies = self.get_tp_size() * self.get_cp_size()
-        return Counts.of(self.objective, batches, shift=not _has_virtual_tokens(self.model)).over(self.accelerator, copies)
+        return StepCounts.of(self.objective, batches, shift=not _has_virtual_tokens(self.model)).over(self.accelerator, copies)
 
     def compute_loss(
         self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        """TRL's loss, and the numeric term of the same forward pass."""
+        """Return TRL's loss plus the numeric term of the same forward pass."""
         training = self.model.training and torch.is_grad_enabled()
         in_step = training and self._left > 0
         if not training:
@@ -94,25 +103,25 @@ class NumericSFTTrainer(SFTTrainer):  # type: ignore[misc]
         self._numeric.begin(counts)
         result = super().compute_loss(model, inputs, return_outputs=return_outputs, num_items_in_batch=num_items_in_batch)
         loss, outputs = result if return_outputs else (result, None)
-        made = self._numeric.take()
+        term = self._numeric.take()
         if training:
-            self._training.add_step(made.out, counts, made.positions, first=self._first or not in_step)
+            self._training.add_step(term.out, counts, term.positions, first=self._first or not in_step)
             self._left, self._first = max(self._left - 1, 0), False
         else:
-            self._evaluation.add_batch(made.out, counts, made.positions, self.objective, 0.0)
-        loss = loss + made.out.loss * (self.accelerator.num_processes // self.get_tp_size())
+            self._evaluation.add_batch(term.out, counts, term.positions, self.objective, 0.0)
+        loss = loss + term.out.loss * (self.accelerator.num_processes // self.get_tp_size())
         return (loss, outputs) if return_outputs else loss
 
     def evaluation_loop(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> Any:
-        """TRL's metrics, and our parts of the whole set."""
-        self._evaluation = Parts()
+        """Add the parts of the whole set to TRL's metrics."""
+        self._evaluation = LossSums()
         output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
         parts = self._evaluation.of_set(self.accelerator, self.objective)
         output.metrics.update({f"{metric_key_prefix}_{name}": value for name, value in parts.items() if name != "loss"})
         return output
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
-        """TRL's logs and ours."""
+        """Add the parts of training to TRL's logs."""
         if "loss" in logs:
             logs.update(self._training.of_steps(self.accelerator))
         super().log(logs, *args, **kwargs)
@@ -120,23 +129,23 @@ class NumericSFTTrainer(SFTTrainer):  # type: ignore[misc]
 
 @dataclass
 class NumericCausalLMOutput(FusedCausalLMOutput):  # type: ignore[misc]
-    """TRL's output and the numeric term: part of the output, so that whoever shards the model sees its gradient coming."""
+    """TRL's output and the numeric term: FSDP expects gradients only for what is part of the output."""
 
     numeric: Tensor | None = None
 
 
 @dataclass
-class _Made:
-    out: ObjectiveOutput  # whose loss is the numeric term alone, weighed
-    positions: Tensor
+class _NumericTerm:
+    out: ObjectiveOutput  # its loss is the weighted numeric term alone
+    positions: Tensor  # number of numeric positions
 
 
 class _NumericForward:
-    """Wraps a model's forward: where TRL asks for log-probabilities, the numeric term is computed along with them."""
+    """Wraps a model's forward: where TRL computes log-probabilities, the numeric term is computed too."""
 
     def __init__(self, model: nn.Module, objective: NumericObjective) -> None:
         self.objective = objective
-        self.made: _Made | None = None
+        self.term: _NumericTerm | None = None
         self.hidden: Tensor | None = None
         self.logit_scale, self.softcap = logit_shape(model.config)
         fused_forward = model.forward
@@ -150,51 +159,47 @@ class _NumericForward:
             finally:
                 hook.remove()
             hidden, self.hidden = self.hidden, None
-            self.made = self._term(owner, hidden, output, kwargs)
-            return NumericCausalLMOutput(**output, numeric=self.made.out.loss)
+            self.term = self._term(owner, hidden, output, kwargs)
+            return NumericCausalLMOutput(**output, numeric=self.term.out.loss)
 
         model.forward = MethodType(forward, model)
 
-    def begin(self, counts: Counts) -> None:
-        self.counts, self.made = counts, None
+    def begin(self, counts: StepCounts) -> None:
+        self.counts, self.term = counts, None
 
-    def take(self) -> _Made:
-        made, self.made = self.made, None
-        assert made is not None, "TRL called no fused forward"
-        return made
+    def take(self) -> _NumericTerm:
+        term, self.term = self.term, None
+        assert term is not None, "TRL called no fused forward"
+        return term
 
     def _keep_hidden(self, module: nn.Module, inputs: Any, output: Any) -> None:
         self.hidden = output.last_hidden_state
 
-    def _term(self, model: nn.Module, hidden: Tensor | None, output: FusedCausalLMOutput, batch: Batch) -> _Made:
+    def _term(self, model: nn.Module, hidden: Tensor | None, output: FusedCausalLMOutput, batch: Batch) -> _NumericTerm:
         assert hidden is not None
         objective, loss = self.objective, self.objective.numeric_loss
         labels, positions = aligned(batch, shift=True)
-        # Read on the CPU, as `fused` does: their number decides shapes.
-        targets = loss.targets(
-            labels.cpu(),
-            position_ids=None if positions is None else positions.cpu(),
-            ignore_index=objective.ignore_index,
-            compact=True,
-        ).to(hidden.device)
+        # On the CPU, as in `fused`: the number of targets determines shapes.
+        positions = None if positions is None else positions.cpu()
+        targets = loss.targets(labels.cpu(), position_ids=positions, compact=True).to(hidden.device)
         assert targets.rows is not None
         z = self._logits(model, hidden.flatten(0, -2).index_select(0, targets.rows))
         log_p = output.log_probs
         if log_p.shape[1] < labels.shape[1]:  # TRL leaves out the last position, which predicts nothing
             log_p = nn.functional.pad(log_p, (0, labels.shape[1] - log_p.shape[1]))
-        # A label's logit less its log-probability is the log-sum-exp of its row.
+        # A label's logit minus its log-probability is the log-sum-exp of its row.
         lse = z.gather(1, targets.index[:, None])[:, 0] - log_p.flatten().index_select(0, targets.rows).to(z.dtype)
+        items, units = self.counts.num_items, self.counts.num_units
         total = loss.per_row(z, rest_of(z, lse) if loss.uses_rest else None, targets).sum()
-        term = divide(total, objective.denominator(self.counts.items, self.counts.units))
-        ce = divide(-output.log_probs.detach().sum(), self.counts.items)
+        term = divide(total, objective.weighting.denominator(items, units))
+        ce = divide(-output.log_probs.detach().sum(), items)
         mass = mean_mass(loss, z.detach(), lse.detach(), targets)
-        weighed = objective.factor(ce, term) * term
-        parts = ObjectiveOutput(weighed, ce, term.detach(), self.counts.items, self.counts.units, mass)
-        digits = targets.slots if targets.counts is None else targets.counts.sum()
-        return _Made(parts, torch.as_tensor(digits, device=hidden.device))
+        out = ObjectiveOutput(objective.weighting.factor(ce, term) * term, ce, term.detach(), items, units, mass)
+        digits = targets.slots if targets.mask is None else targets.mask.sum()
+        return _NumericTerm(out, torch.as_tensor(digits, device=hidden.device))
 
     def _logits(self, model: nn.Module, rows: Tensor) -> Tensor:
-        """``z [P, N]`` of hidden states ``[P, H]``, from the head's numeric rows alone where it is plain."""
+        """Return ``z [P, N]`` of hidden states ``[P, H]``, from the head's numeric rows only if it is a plain linear layer."""
         columns = self.objective.numeric_loss.columns
         linear, _ = find_head(model)
         if linear is None:
@@ -206,16 +211,16 @@ class _NumericForward:
 
 
 def _has_virtual_tokens(model: nn.Module) -> bool:
-    """Whether PEFT puts virtual tokens before a text: the last of them predicts its first label."""
+    """Return whether PEFT puts virtual tokens before the text; the last of them predicts the first label."""
     config = getattr(model, "active_peft_config", None)
     return bool(config is not None and config.is_prompt_learning and config.peft_type not in ("PREFIX_TUNING", "CARTRIDGE"))
 
 
 def logit_shape(config: Any) -> tuple[float | None, float | None]:
-    """By what a model of this configuration multiplies its logits, and at what it caps them; as TRL reads it."""
+    """Return the scale and the soft cap of a model's logits from its configuration, as TRL reads them."""
     text = config.get_text_config()
-    named = ("logit_scale", "output_multiplier", "lm_head_multiplier")
-    scale = next((value for name in named if (value := getattr(text, name, None)) is not None), None)
+    names = ("logit_scale", "output_multiplier", "lm_head_multiplier")
+    scale = next((value for name in names if (value := getattr(text, name, None)) is not None), None)
     divisor = getattr(text, "logits_scaling", None)
     if scale is None and divisor is not None:
         scale = divisor if text.model_type == "hyperclovax" else 1 / divisor

@@ -8,6 +8,7 @@ from numerate.losses.gaussian_ce import GaussianCELoss, gaussian_ce_loss
 from numerate.losses.ntil import NTILLoss, ntil_loss
 from numerate.losses.ntl import NTLHuberLoss, NTLLoss, NTLMAELoss, NTLMSELoss, NTLNumberLoss, ntl_loss, ntl_number_loss
 from numerate.losses.number import NumberLoss, number_loss
+from numerate.losses.number_level import NumberLevelLoss
 from numerate.losses.smmd import SMMDLoss, smmd_loss
 from numerate.losses.soft_label import SoftLabelLoss, soft_label_loss
 from numerate.losses.squared_emd import SquaredEMDLoss, squared_emd_loss
@@ -41,6 +42,7 @@ __all__ = [
     "NTLMAELoss",
     "NTLMSELoss",
     "NTLNumberLoss",
+    "NumberLevelLoss",
     "NumberLoss",
     "NumericLoss",
     "SMMDLoss",

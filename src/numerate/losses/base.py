@@ -1,23 +1,23 @@
-"""What every numeric loss shares: select the rows and columns that matter, cost each row, reduce.
+"""NumericLoss: select the rows and columns that matter, compute the cost of each row, reduce.
 
-A loss sees three things and no more:
+A loss reads three things:
 
-    z     [P, N]   the logits of the numeric tokens, in float32 or wider, at the positions that count
-    rest  [P]      the log-sum-exp of all other tokens, in float64, where a loss asks for it (mass outside the numeric tokens)
-    targets        what the labels say: which index, which number, which place
+    z     [P, N]   logits of the numeric tokens, in float32 or wider, at the positions that count
+    rest  [P]      log-sum-exp of all other tokens, in float64, where a loss asks for it (mass outside the numeric tokens)
+    targets        what the labels say: token, number, place
 
-Its gradient is therefore a gradient of ``z`` and ``rest`` alone, which is what lets the objective and the fused operator
-add any of these losses to cross-entropy without building anything of size ``[B·T, V]``.
+Its gradient is therefore a gradient by ``z`` and ``rest`` alone. So the objective and the fused operator can add any of these
+losses to cross-entropy without a second tensor of size ``[B·T, V]``.
 
-Why the rest and not the whole row: where nearly all mass lies on numeric tokens, the mass outside is a small difference of
-two large numbers, and so is its gradient. From the rest both follow without a subtraction.
+Why ``rest`` and not the log-sum-exp of the whole row: where nearly all mass is on numeric tokens, the mass outside is a small
+difference of two large numbers, and so is its gradient. From ``rest`` both follow without a subtraction.
 """
 
 from __future__ import annotations
 
 import inspect
 from dataclasses import fields
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, TypedDict
 
 import torch
 import torch.nn.functional as F
@@ -29,12 +29,14 @@ from numerate.checks import (
     check_labels,
     check_logits,
     check_number,
+    check_settings,
     check_tensor,
     check_weights,
     choices,
-    nearest,
 )
-from numerate.losses.rows import Places, Targets, check_range, divide, log_sum_exp, place_weights, rest_of_rows, take, wide
+from numerate.labels import IGNORE_INDEX, shift_all
+from numerate.losses.rows import check_range, divide, log_sum_exp, rest_of_rows, take, wide
+from numerate.losses.targets import NumberTargets, Places, Targets
 from numerate.spans import Numbers, NumberSpans, check_position_ids, find_numbers, find_numbers_among
 from numerate.vocab import NumericVocab, look_up
 
@@ -42,50 +44,61 @@ Level = Literal["token", "number"]
 Outside = Literal["ignore", "penalize"]
 Reduction = Literal["mean", "sum", "none"]
 Fit = Literal["good", "fair", "poor"]
+Variant = Literal["paper", "released"]
 
 MOST_PLACE_SIGMA = 100.0  # (1 + sigma)^15 must fit float32
 OUTSIDE_MARGIN = 1.01  # text where a number belongs costs this much more than the worst number (ntloss)
 
 
-class _CheckedSettings(type):
-    """Refuses what is no vocabulary, and names the settings a loss knows when it is given one that it does not."""
+class SharedSettings(TypedDict, total=False):
+    """Settings of every loss; :class:`NumericLoss` documents them and has their defaults."""
 
-    def __call__(cls, *args: Any, **settings: Any) -> Any:
-        vocab = args[0] if args else settings.get("vocab")
-        if not isinstance(vocab, NumericVocab):
-            raise TypeError(
-                f"vocab is a {type(vocab).__name__}: expected a NumericVocab; use NumericVocab.from_tokenizer(tokenizer)."
-            )
-        known = [name for name in inspect.signature(cls.__init__).parameters if name not in ("self", "vocab")]  # type: ignore[misc]
-        for name, value in settings.items():
-            if name not in known and name != "vocab":
-                expected = f"expected one of {', '.join(known)}.{nearest(name, known)}"
-                raise TypeError(f"{name}={value!r} is not a setting of {cls.__name__}: {expected}")
-        return super().__call__(*args, **settings)
+    outside: Outside | None
+    thousands: bool
+    ignore_index: int
 
 
-class NumericLoss(nn.Module, metaclass=_CheckedSettings):
-    """A cost of predicting the wrong number. Subclasses write :meth:`cost`, and settle everything else at construction.
+class TokenSettings(SharedSettings, total=False):
+    """Settings of every token-level loss."""
+
+    places: Places
+    place_sigma: float
+
+
+def check_vocab(vocab: Any) -> NumericVocab:
+    """Return ``vocab``, or raise if it is not a vocabulary."""
+    if not isinstance(vocab, NumericVocab):
+        raise TypeError(
+            f"vocab is a {type(vocab).__name__}: expected a NumericVocab; use NumericVocab.from_tokenizer(tokenizer)."
+        )
+    return vocab
+
+
+class NumericLoss(nn.Module):
+    """A cost of predicting the wrong number. Subclasses write :meth:`cost` and compute everything else at construction.
+
+    Losses of whole numbers derive from :class:`~numerate.losses.number_level.NumberLevelLoss`.
 
     Settings that all losses share:
-        outside: what to do with probability that lies on tokens that are no numbers. ``"ignore"`` looks at the numeric
-            tokens alone; ``"penalize"`` charges it more than the worst number.
-        places: how positions within a number weigh. ``"exponential"``: ``(1 + place_sigma)^k`` for a token with k digits
-            to its right, 15 at most (NTIL); ``"linear"``: n, n-1, .., 1 over their mean (DIST2).
-        thousands: read ``1,000`` as one number. Matters where whole numbers or their places are looked at.
+        outside: what to do with probability on tokens that are not numbers. ``"ignore"``: the softmax is over the numeric
+            tokens alone. ``"penalize"``: mass outside costs more than the worst number.
+        places: weights of the positions within a number, for token-level losses. ``"exponential"``: ``(1 + place_sigma)^k``
+            for a token with k digits to its right, 15 at most (NTIL); ``"linear"``: n, n-1, .., 1 over their mean (DIST2).
+        thousands: read ``1,000`` as one number. Matters to losses of whole numbers, and to ``places``.
+        ignore_index: the label of positions to skip.
 
     Value and gradient are finite for any logits, -inf included, as long as the label's own logit is finite, with one
-    exception: a cross-entropy with soft targets is infinite where a token of some weight has a logit of -inf. NaN, +inf, and
-    rows whose numeric tokens are all -inf give NaN: nothing is hidden.
+    exception: a cross-entropy with soft targets is infinite where a token with target weight has a logit of -inf. NaN, +inf,
+    and rows whose numeric tokens are all -inf give NaN: nothing is hidden.
     """
 
     name: ClassVar[str]
+    level: ClassVar[Level] = "token"
     default_outside: ClassVar[Outside] = "ignore"
     strictly_proper: ClassVar[bool] = False  # only the true distribution over distinct values has the lowest expected cost
     zero_when_certain: ClassVar[bool] = True  # a certain right answer costs nothing (not so for smoothed targets)
-    level: Level = "token"
     numbers: Numbers = "values"
-    scores_signs = False  # whether it looks at the logits where a minus stands, too
+    scores_signs = False  # whether it also reads the logits where the label is a minus
 
     values: Tensor
     columns: Tensor
@@ -103,8 +116,12 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
         places: Places = "uniform",
         place_sigma: float = 0.2,
         thousands: bool = False,
+        ignore_index: int = IGNORE_INDEX,
+        **unknown: Any,
     ) -> None:
         super().__init__()
+        check_vocab(vocab)
+        check_settings(type(self).__name__, unknown, self.settings())
         outside = self.default_outside if outside is None else outside
         check_choice("outside", outside, choices(Outside))
         check_choice("places", places, choices(Places))
@@ -112,168 +129,198 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
         self.vocab = vocab
         self.outside: Outside = outside
         self.places: Places = places
-        self.thousands = bool(thousands)
         self.place_sigma = check_number("place_sigma", place_sigma, above=-1.0, most=MOST_PLACE_SIGMA)
-        self._read_columns(vocab.token_ids)
-        self._keep("values", vocab.values)
-        self._keep("widths", vocab.widths)
-        self._keep("_index_table", vocab.index_table)
-        self._keep("_flag_table", vocab.flag_table)
-        self._keep("_part_table", vocab.part_table)
-        self._keep("worst", torch.tensor(0.0, dtype=torch.float64))
+        self.thousands = bool(thousands)
+        self.ignore_index = check_ignore_index(ignore_index)
+        self.read_columns(vocab.token_ids)
+        self.keep("values", vocab.values)
+        self.keep("widths", vocab.widths)
+        self.keep("_index_table", vocab.index_table)
+        self.keep("_flag_table", vocab.flag_table)
+        self.keep("_part_table", vocab.part_table)
+        self.keep("worst", torch.tensor(0.0, dtype=torch.float64))
+
+    @classmethod
+    def settings(cls) -> dict[str, Any]:
+        """Return the names of all settings with their defaults: those of the class, then those it shares."""
+        inits = [vars(base)["__init__"] for base in cls.__mro__ if issubclass(base, NumericLoss) and "__init__" in vars(base)]
+        known: dict[str, Any] = {}
+        for parameter in (parameter for init in inits for parameter in inspect.signature(init).parameters.values()):
+            if parameter.name not in ("self", "vocab") and parameter.kind is not parameter.VAR_KEYWORD:
+                known.setdefault(parameter.name, parameter.default)
+        return known
 
     @classmethod
     def advice(cls, vocab: NumericVocab) -> tuple[Fit, str]:
-        """Whether the loss suits a vocabulary, and what to know about it."""
+        """Return how well the loss suits a vocabulary, and what to know about it."""
         return "good", ""
-
-    # The three steps
 
     def forward(
         self,
         logits: Tensor,
         labels: Tensor,
         *,
-        weights: Tensor | None = None,
+        position_weights: Tensor | None = None,
         position_ids: Tensor | None = None,
         reduction: Reduction = "mean",
-        ignore_index: int = -100,
+        shift: bool = False,
     ) -> Tensor:
-        """The cost of ``logits [.., T, V]`` for ``labels [.., T]`` that are ALIGNED with them (no shift happens here).
+        """Return the cost of ``logits [.., T, V]`` for ``labels [.., T]``.
+
+        Labels are ALIGNED with the logits by default: ``labels[t]`` is the token that ``logits[t]`` predicts. The raw labels of
+        a causal model are not: they equal ``input_ids`` (or ``ignore_index``) at every position, and need ``shift=True``.
 
         Args:
             logits: scores of any floating dtype; V may exceed the vocabulary's.
             labels: token ids; ``ignore_index`` is skipped, and so is every label that is not a number.
-            weights: ``[.., T]``, how much each position counts; for a number, its first digit's.
+            position_weights: ``[.., T]``, weight of each position; a number has that of its first digit.
             position_ids: ``[.., T]`` for packed sequences; a 0 begins a new document.
             reduction: ``"mean"`` over numeric positions (or numbers), ``"sum"``, or ``"none"``: ``[.., T]``, zero where
-                there is nothing to cost; a number's cost stands at its first digit (NTIL spreads its EMD over all of them).
-            ignore_index: the label that counts as absent.
+                there is no number; a number's cost is at its first digit (NTIL spreads its EMD over all digits).
+            shift: labels, position_weights and position_ids are those of the input tokens; move them one position left.
         """
         check_choice("reduction", reduction, choices(Reduction))
+        check_choice("shift", shift, (False, True))
         labels = check_labels(labels)
-        check_ignore_index(ignore_index)
         check_logits(logits, labels, self.columns_needed)
-        check_range(labels, logits.shape[-1], ignore_index)
-        targets = self.targets(labels, weights=weights, position_ids=position_ids, ignore_index=ignore_index)
+        check_range(labels, logits.shape[-1], self.ignore_index)
+        if shift:
+            labels, position_weights, position_ids = shift_all(labels, position_weights, position_ids, self.ignore_index)
+        targets = self.targets(labels, position_weights=position_weights, position_ids=position_ids)
         z, rest = self.select(logits, targets)
         cost = self.per_row(z, rest, targets)
         if reduction == "none":
             return self._scatter(cost, targets)
         total = cost.sum()
-        return total if reduction == "sum" else divide(total, self.units(targets))
+        return total if reduction == "sum" else divide(total, self.num_units(targets))
 
     def count(
-        self,
-        labels: Tensor,
-        *,
-        weights: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        ignore_index: int = -100,
+        self, labels: Tensor, *, position_weights: Tensor | None = None, position_ids: Tensor | None = None, shift: bool = False
     ) -> Tensor:
-        """What ``"mean"`` divides by: the numeric positions, or the numbers for a number-level loss. A 0-d tensor."""
+        """Return what ``"mean"`` divides by: the numeric positions, or the numbers for a number-level loss. A 0-d tensor.
+
+        The arguments are those of :meth:`forward`.
+        """
+        check_choice("shift", shift, (False, True))
         labels = check_labels(labels)
-        return self.units(self.targets(labels, weights=weights, position_ids=position_ids, ignore_index=ignore_index))
+        if shift:
+            labels, position_weights, position_ids = shift_all(labels, position_weights, position_ids, self.ignore_index)
+        return self.num_units(self.targets(labels, position_weights=position_weights, position_ids=position_ids))
+
+    # Read the labels
 
     def targets(
         self,
         labels: Tensor,
         *,
-        weights: Tensor | None = None,
+        position_weights: Tensor | None = None,
         position_ids: Tensor | None = None,
-        ignore_index: int = -100,
         compact: bool | None = None,
     ) -> Targets:
-        """Read the labels. ``compact`` keeps only the rows that count; by default on a CPU, where it costs no wait."""
-        check_ignore_index(ignore_index)
-        if weights is not None:
-            check_weights(weights, labels)
+        """Read aligned labels. ``compact`` keeps only the rows that count; the default on a CPU, where it needs no sync."""
+        if position_weights is not None:
+            check_weights(position_weights, labels)
         if position_ids is not None:
             check_tensor("position_ids", position_ids, "of the shape of labels")
             check_position_ids(position_ids, labels)
         if compact is None:
             compact = labels.device.type == "cpu" and not torch.compiler.is_compiling()
-        part_table, *tables = self._tables(labels.device)
-        options = {
-            "position_ids": position_ids,
-            "numbers": self.numbers,
-            "thousands": self.thousands,
-            "ignore_index": ignore_index,
-        }
         rows: Tensor | None = None
         spans: NumberSpans | None = None
-        if self.level == "token" and self.places == "uniform":
-            index = look_up(tables[0], labels.flatten(), ignore_index)
+        if self.reads_numbers:
+            rows, spans = self._read_numbers(labels, position_ids, compact)
+            index = spans.index
+        else:
+            index = look_up(self._tables(labels.device)[1], labels.flatten(), self.ignore_index)
             rows = (index >= 0).nonzero()[:, 0] if compact else None
             index = take(index, rows)
-        else:
-            if compact:
-                rows, spans = find_numbers_among(labels, part_table, *tables, **options)  # type: ignore[arg-type]
-                kept = self.looks_at(spans).flatten().nonzero()[:, 0]
-                rows = rows[kept]
-            else:
-                spans, kept = find_numbers(labels, *tables, **options), None  # type: ignore[arg-type]
-            spans = NumberSpans(**{f.name: take(getattr(spans, f.name).flatten(), kept) for f in fields(spans)})
-            index = spans.index
         all_count = compact and not self.scores_signs
-        return Targets(
-            rows=rows,
-            index=index if all_count else index.clamp_min(0),
-            counts=None if all_count else index >= 0,
-            spans=spans,
-            weights=None if weights is None else take(weights.flatten(), rows).double(),
-            shape=labels.shape,
-        )
+        read: dict[str, Any] = {
+            "rows": rows,
+            "index": index if all_count else index.clamp_min(0),
+            "mask": None if all_count else index >= 0,
+            "position_weights": None if position_weights is None else take(position_weights.flatten(), rows).double(),
+            "shape": labels.shape,
+        }
+        return Targets(**read) if spans is None else NumberTargets(**read, spans=spans)
+
+    @property
+    def reads_numbers(self) -> bool:
+        """Whether the loss needs :class:`NumberTargets`: the number around each token."""
+        return self.places != "uniform"
+
+    def _read_numbers(self, labels: Tensor, position_ids: Tensor | None, compact: bool) -> tuple[Tensor | None, NumberSpans]:
+        """Return the rows that the loss reads, None for all of them, and the numbers that they belong to, ``[P]`` each."""
+        part_table, *tables = self._tables(labels.device)
+        options: dict[str, Any] = {"numbers": self.numbers, "thousands": self.thousands, "ignore_index": self.ignore_index}
+        rows: Tensor | None = None
+        read: Tensor | None = None
+        if compact:
+            rows, spans = find_numbers_among(labels, part_table, *tables, position_ids=position_ids, **options)
+            read = self.reads_rows(spans).flatten().nonzero()[:, 0]
+            rows = rows[read]
+        else:
+            spans = find_numbers(labels, *tables, position_ids=position_ids, **options)
+        # By fields: torch 2.11 does not trace vars() of a frozen dataclass.
+        return rows, NumberSpans(**{f.name: take(getattr(spans, f.name).flatten(), read) for f in fields(spans)})
 
     def _tables(self, device: torch.device) -> tuple[Tensor, ...]:
-        """The vocabulary's tables where the labels are: with the loss, or on the CPU if they were brought there."""
+        """Return the vocabulary's tables on the labels' device: the buffers, or copies if the labels are elsewhere."""
         if device == self._index_table.device:
             return self._part_table, self._index_table, self._flag_table, self.widths, self.values
         vocab = self.vocab
         tables = (vocab.part_table, vocab.index_table, vocab.flag_table, vocab.widths, vocab.values)
         return tuple(table.to(device) for table in tables)
 
-    def looks_at(self, spans: NumberSpans) -> Tensor:
-        """Which positions' logits the loss needs: those whose label is a numeric token, and signs if it scores them."""
+    def reads_rows(self, spans: NumberSpans) -> Tensor:
+        """Mask of the positions whose logits the loss reads: numeric labels, and minus signs if it scores them."""
         return spans.is_digit | spans.is_sign if self.scores_signs else spans.is_digit
 
+    # Compute the cost
+
     def select(self, logits: Tensor, targets: Targets) -> tuple[Tensor, Tensor | None]:
-        """``z [P, N]`` and, where the loss asks for it, ``rest [P]``."""
+        """Return ``z [P, N]`` and, where the loss asks for it, ``rest [P]``."""
         flat = logits.reshape(-1, logits.shape[-1])
-        rest = rest_of_rows(take(flat, targets.rows), self.columns, targets.counts) if self.uses_rest else None
+        rest = rest_of_rows(take(flat, targets.rows), self.columns, targets.mask) if self.uses_rest else None
         return self.select_columns(flat, targets), rest
 
     def select_columns(self, flat: Tensor, targets: Targets) -> Tensor:
-        """``z [P, N]`` of ``[B·T, V]`` logits."""
+        """Return ``z [P, N]`` of ``[B·T, V]`` logits."""
         z = flat.index_select(-1, self.columns) if targets.rows is None else flat[targets.rows[:, None], self.columns]
         return z.to(wide(flat.dtype))
 
     def per_row(self, z: Tensor, rest: Tensor | None, targets: Targets) -> Tensor:
-        """Each row's share ``[P]`` of the total cost; the shares of rows that do not count are zero."""
+        """Return each row's share ``[P]`` of the total cost; zero in rows that are masked."""
         with torch.autocast(z.device.type, enabled=False):
-            return self._per_row(z, rest, targets)
+            return self.row_costs(z, rest, targets)
 
-    def _per_row(self, z: Tensor, rest: Tensor | None, targets: Targets) -> Tensor:
-        # Rows that do not count are blanked before the arithmetic: a NaN in them must reach neither value nor gradient.
+    def row_costs(self, z: Tensor, rest: Tensor | None, targets: Targets) -> Tensor:
+        """Compute :meth:`per_row` from :meth:`cost`, with mass outside, places and position weights."""
+        # Masked rows are blanked before the arithmetic: a NaN in them must reach neither value nor gradient.
         z, rest = targets.blank(z), None if rest is None else targets.blank(rest)
         cost = self.cost(z, rest, targets.index)
         if self.outside == "penalize" and not self.costs_outside:
             cost = self.charge_outside(cost, self.log_mass(z, rest))
         cost = targets.blank(cost)
         if self.places != "uniform":
-            cost = cost * place_weights(targets, self.places, self.place_sigma, self.numbers).to(cost.dtype)
-        return cost if targets.weights is None else cost * targets.weights.to(cost.dtype)
+            weights = NumberTargets.of(targets).place_weights(self.places, self.place_sigma, self.numbers)
+            cost = cost * weights.to(cost.dtype)
+        return cost if targets.position_weights is None else cost * targets.position_weights.to(cost.dtype)
+
+    def cost(self, z: Tensor, rest: Tensor | None, target: Tensor) -> Tensor:
+        """Return the cost of each row ``[P]``: logits ``[P, N]``, log-sum-exp of all others ``[P]``, target index ``[P]``."""
+        raise NotImplementedError
 
     @property
     def replayable(self) -> bool:
-        """Whether :meth:`value_and_grad` is many small steps on a GPU, whatever the labels: worth recording."""
+        """Whether :meth:`value_and_grad` runs many small kernels that do not depend on the labels, so that recording pays."""
         return False
 
     def value_and_grad(self, z: Tensor, rest: Tensor | None, targets: Targets) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The total cost, and its gradients by ``z [P, N]`` and ``rest [P]``, apart from any graph.
+        """Return the total cost and its gradients by ``z [P, N]`` and ``rest [P]``, outside any graph.
 
-        By autograd. Losses whose formula takes many small steps override it with the gradient written out, which takes a
-        third of the steps; a test compares the two.
+        Computed by autograd. Losses whose formula takes many small steps override it with a written-out gradient, which
+        takes a third of the steps; a test compares the two.
         """
         with torch.enable_grad():
             inputs = [tensor.detach().requires_grad_() for tensor in (z, rest) if tensor is not None]
@@ -281,20 +328,16 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
             dz, *d_rest = torch.autograd.grad(total, inputs)
         return total.detach(), dz, d_rest[0] if d_rest else None
 
-    def cost(self, z: Tensor, rest: Tensor | None, target: Tensor) -> Tensor:
-        """Cost of each row: logits ``[P, N]``, log-sum-exp of all others ``[P]``, target index ``[P]`` to ``[P]``."""
-        raise NotImplementedError
-
-    def units(self, targets: Targets) -> Tensor:
-        """How many units, or how much weight, the rows' total is a sum over."""
-        counts = self.unit_rows(targets)
-        if targets.weights is not None:
-            return (targets.weights if counts is None else torch.where(counts, targets.weights, 0.0)).sum()
-        return torch.full((), targets.slots, device=targets.index.device) if counts is None else counts.sum()
+    def num_units(self, targets: Targets) -> Tensor:
+        """Return how many units the rows' total is a sum over, or the sum of their position weights."""
+        mask = self.unit_rows(targets)
+        if targets.position_weights is not None:
+            return (targets.position_weights if mask is None else torch.where(mask, targets.position_weights, 0.0)).sum()
+        return torch.full((), targets.slots, device=targets.index.device) if mask is None else mask.sum()
 
     def unit_rows(self, targets: Targets) -> Tensor | None:
-        """One row for each unit that ``"mean"`` averages over; None: all rows."""
-        return targets.counts
+        """Mask of one row for each unit that ``"mean"`` averages over; None: all rows."""
+        return targets.mask
 
     # Mass outside the numeric tokens
 
@@ -305,45 +348,45 @@ class NumericLoss(nn.Module, metaclass=_CheckedSettings):
 
     @property
     def costs_outside(self) -> bool:
-        """Whether the formula itself charges mass outside the numeric tokens."""
+        """Whether the formula of the loss itself includes mass outside the numeric tokens."""
         return False
 
     def log_mass(self, z: Tensor, rest: Tensor | None) -> Tensor:
-        """Log-probability ``[P]``, float64, of the numeric tokens under the whole vocabulary."""
+        """Return the log-probability ``[P]``, float64, of the numeric tokens under the whole vocabulary."""
         assert rest is not None, "outside='penalize' needs the log-sum-exp of the other tokens"
         size = self.values.shape[0]
-        if z.shape[1] > size:  # signs are read, but they are no numbers; all of them may be -inf
+        if z.shape[1] > size:  # signs are read but are not numbers; all of them may be -inf
             rest = torch.logaddexp(rest, log_sum_exp(z[:, size:].clamp_min(torch.finfo(z.dtype).min)))
         return F.logsigmoid(log_sum_exp(z[:, :size]) - rest)
 
     def charge_outside(self, cost: Tensor, log_mass: Tensor, worst: Tensor | None = None) -> Tensor:
-        """``m·cost + 1.01·worst·(1 - m)`` with m the mass on numeric tokens (the ``reweigh`` of ``ntloss``)."""
+        """Return ``m·cost + 1.01·worst·(1 - m)``, m being the mass on numeric tokens (``reweigh`` of ``ntloss``)."""
         worst = self.worst if worst is None else worst
         mass, outside = log_mass.exp().to(cost.dtype), -torch.expm1(log_mass).to(cost.dtype)
         return mass * cost + OUTSIDE_MARGIN * worst.to(cost.dtype) * outside
 
-    # Plumbing
+    # Buffers
 
-    def _read_columns(self, token_ids: Tensor) -> None:
-        """Say which columns of the logits the loss reads: the N numeric tokens first."""
-        self._keep("columns", token_ids)
+    def read_columns(self, token_ids: Tensor) -> None:
+        """Set the columns of the logits that the loss reads: the N numeric tokens first."""
+        self.keep("columns", token_ids)
         self.columns_needed = int(token_ids.max()) + 1  # the least V that logits must have
 
-    def _keep(self, name: str, tensor: Tensor) -> None:
-        """A buffer that moves with ``.to()`` and stays out of checkpoints."""
+    def keep(self, name: str, tensor: Tensor) -> None:
+        """Register a buffer that moves with ``.to()`` and is not saved in checkpoints."""
         self.register_buffer(name, tensor.clone(), persistent=False)
 
-    def _keep_matrix(self, name: str, matrix: Tensor) -> None:
-        """A float64 matrix, and its float32 copy for the hot path; :meth:`matrix` gives the one that fits."""
-        self._keep(name, matrix.double())
-        self._keep(f"{name}_float32", matrix.float())
+    def keep_matrix(self, name: str, matrix: Tensor) -> None:
+        """Register a float64 matrix and its float32 copy; :meth:`matrix` returns the one for a dtype."""
+        self.keep(name, matrix.double())
+        self.keep(f"{name}_float32", matrix.float())
 
     def matrix(self, name: str, dtype: torch.dtype) -> Tensor:
-        """What :meth:`_keep_matrix` kept, in the dtype of the computation."""
+        """Return a matrix of :meth:`keep_matrix` in the dtype of the computation."""
         return self.get_buffer(name if dtype == torch.float64 else f"{name}_float32")
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
-        # `.to(torch.bfloat16)` moves the module but must not round its values: place values and grams stay wide.
+        # `.to(torch.bfloat16)` moves the module but must not round its buffers: place values and grams stay wide.
         exact = {name: buffer for name, buffer in self._buffers.items() if buffer is not None and buffer.is_floating_point()}
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for name, buffer in exact.items():

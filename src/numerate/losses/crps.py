@@ -1,4 +1,4 @@
-"""CRPS, continuous ranked probability score: EMD less half the spread, and so strictly proper.
+"""CRPS, continuous ranked probability score: EMD minus half the spread, and therefore strictly proper.
 
     E|X - y| - ½ E|X - X'|  =  ∫ (CDF_p(x) - 1[x >= y])² dx
 
@@ -14,7 +14,7 @@ from numerate.losses.squared_emd import SquaredEMDLoss, cumulative_matrix, squar
 
 
 def crps_loss(logits: Tensor, target: Tensor, values: Tensor) -> Tensor:
-    """CRPS of each row: logits ``[P, N]``, target index ``[P]``, ascending values ``[N]`` to ``[P]``."""
+    """Return the CRPS ``[P]`` of logits ``[P, N]``, target index ``[P]`` and ascending values ``[N]``."""
     return squared_emd_loss(logits, target, cumulative_matrix(values.diff()))
 
 
@@ -23,7 +23,8 @@ class CRPSLoss(SquaredEMDLoss):
 
     Args:
         vocab: the numeric tokens.
-        outside, places, place_sigma, thousands: see :class:`~numerate.losses.base.NumericLoss`.
+        **shared: ``outside``, ``places``, ``place_sigma``, ``thousands``, ``ignore_index``; see
+            :class:`~numerate.losses.base.NumericLoss`.
 
     Example:
         >>> import torch
@@ -36,5 +37,5 @@ class CRPSLoss(SquaredEMDLoss):
     name = "crps"
 
     def steps(self, values: Tensor) -> Tensor:
-        """``[N - 1]``: the differences of values."""
+        """Return the differences of the values ``[N - 1]``."""
         return values.diff()

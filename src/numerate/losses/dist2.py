@@ -3,25 +3,26 @@
     KL(q ‖ p),    q_i ∝ exp(-(v_i - y)² / τ)
 
 Chung et al.: Teaching Metric Distance to Discrete Autoregressive Language Models, ICLR 2026, arXiv:2503.02379. The
-published code takes p over the numeric tokens (``outside="ignore"``, the default here), τ = 2 or 4, and weighs the
-tokens of a number n, n-1, .., 1 (``places="linear"``); the paper has τ = 1.
+published code takes p over the numeric tokens (``outside="ignore"``, the default here), τ = 2 or 4, and the weights
+n, n-1, .., 1 for the tokens of a number (``places="linear"``); the paper has τ = 1.
 """
 
 from __future__ import annotations
+
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from numerate.checks import check_number
-from numerate.losses.base import Outside
+from numerate.losses.base import TokenSettings
 from numerate.losses.gaussian_ce import gaussian_targets
-from numerate.losses.rows import Places
 from numerate.losses.soft_target import SoftTargetLoss, soft_target_loss
 from numerate.vocab import NumericVocab
 
 
 def dist2_loss(logits: Tensor, target: Tensor, soft: Tensor, entropy: Tensor, rest: Tensor | None = None) -> Tensor:
-    """DIST2 of each row: logits ``[P, N]``, target ``[P]``, soft targets ``[N, N]`` and their entropy ``[N]`` to ``[P]``."""
+    """Return DIST2 ``[P]`` of logits ``[P, N]``, target ``[P]``, soft targets ``[N, N]`` and their entropy ``[N]``."""
     return soft_target_loss(logits, target, soft, rest) - entropy[target]
 
 
@@ -31,7 +32,8 @@ class DIST2Loss(SoftTargetLoss):
     Args:
         vocab: the numeric tokens.
         tau: temperature; larger is flatter.
-        outside, places, place_sigma, thousands: see :class:`~numerate.losses.base.NumericLoss`.
+        **shared: ``outside``, ``places``, ``place_sigma``, ``thousands``, ``ignore_index``; see
+            :class:`~numerate.losses.base.NumericLoss`.
 
     Example:
         >>> vocab = NumericVocab.from_texts({str(d): d for d in range(10)}, vocab_size=10)
@@ -45,20 +47,12 @@ class DIST2Loss(SoftTargetLoss):
     default_outside = "ignore"
     entropy: Tensor
 
-    def __init__(
-        self,
-        vocab: NumericVocab,
-        tau: float = 1.0,
-        *,
-        outside: Outside | None = None,
-        places: Places = "uniform",
-        place_sigma: float = 0.2,
-        thousands: bool = False,
-    ) -> None:
+    def __init__(self, vocab: NumericVocab, tau: float = 1.0, **shared: Unpack[TokenSettings]) -> None:
+        super().__init__(vocab, **shared)
         sigma = (check_number("tau", tau, above=0.0) / 2) ** 0.5  # exp(-d²/τ) is a Gaussian of variance τ/2
         soft = gaussian_targets(vocab.values, sigma)
-        super().__init__(vocab, soft, outside=outside, places=places, place_sigma=place_sigma, thousands=thousands)
-        self._keep_matrix("entropy", torch.special.entr(soft).sum(-1))
+        self.keep_matrix("soft", soft)
+        self.keep_matrix("entropy", torch.special.entr(soft).sum(-1))
 
     def cost(self, z: Tensor, rest: Tensor | None, target: Tensor) -> Tensor:
         """See :func:`dist2_loss`."""

@@ -1,4 +1,4 @@
-"""EMD, earth mover's distance: how far the predicted mass must travel to the target.
+"""EMD, earth mover's distance: how far the predicted mass has to move to the target.
 
     Σ_i p_i |v_i - y|                   for a one-hot target, the first Wasserstein distance
 
@@ -6,21 +6,22 @@ Fei et al.: Advancing Sequential Numerical Prediction in Autoregressive Models, 
 part of NTIL); Zausinger et al.: Regress, Don't Guess, ICML 2025, arXiv:2411.02083 (NTL-WAS, the same formula).
 
 It is proper but not strictly: half the mass on 3 and half on 5 costs the same as all of it on 4 when 3 and 5 are
-equally true. :mod:`~numerate.losses.crps` repairs that.
+equally true. :mod:`~numerate.losses.crps` does not have this weakness.
 """
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from torch import Tensor
 
-from numerate.gram import distances, squashed
-from numerate.losses.base import Fit, NumericLoss, Outside
-from numerate.losses.rows import Places
+from numerate.losses.base import Fit, NumericLoss, TokenSettings
+from numerate.losses.kernels import distances, squashed
 from numerate.vocab import NumericVocab
 
 
 def emd_loss(logits: Tensor, target: Tensor, distance: Tensor) -> Tensor:
-    """EMD of each row: logits ``[P, N]``, target index ``[P]``, distance ``[N, N]`` to ``[P]``."""
+    """Return the EMD ``[P]`` of logits ``[P, N]``, target index ``[P]`` and distances ``[N, N]``."""
     return (logits.softmax(-1) * distance[target]).sum(-1)
 
 
@@ -29,8 +30,10 @@ class EMDLoss(NumericLoss):
 
     Args:
         vocab: the numeric tokens.
-        squash: rescale distances to 1..squash, so that a wide vocabulary costs no more than ten digits do.
-        outside, places, place_sigma, thousands: see :class:`~numerate.losses.base.NumericLoss`.
+        squash: rescale distances to 1..squash, so that a wide vocabulary costs no more than ten digits do. A number > 1;
+            None: off.
+        **shared: ``outside``, ``places``, ``place_sigma``, ``thousands``, ``ignore_index``; see
+            :class:`~numerate.losses.base.NumericLoss`.
 
     Example:
         >>> import torch
@@ -44,21 +47,10 @@ class EMDLoss(NumericLoss):
     name = "emd"
     distance: Tensor
 
-    def __init__(
-        self,
-        vocab: NumericVocab,
-        squash: float | None = None,
-        *,
-        outside: Outside | None = None,
-        places: Places = "uniform",
-        place_sigma: float = 0.2,
-        thousands: bool = False,
-    ) -> None:
-        super().__init__(vocab, outside=outside, places=places, place_sigma=place_sigma, thousands=thousands)
-        distance = distances(vocab.values)
-        if squash is not None:
-            distance = squashed(distance, squash)
-        self._keep_matrix("distance", distance)
+    def __init__(self, vocab: NumericVocab, squash: float | None = None, **shared: Unpack[TokenSettings]) -> None:
+        super().__init__(vocab, **shared)
+        distance = squashed(distances(vocab.values), squash)
+        self.keep_matrix("distance", distance)
         self.worst.copy_(distance.max())
 
     @classmethod
@@ -72,6 +64,6 @@ class EMDLoss(NumericLoss):
 
 
 def wide_range_advice(vocab: NumericVocab, remedy: str) -> tuple[Fit, str]:
-    """For losses in units of value: fine on digits, large on wide vocabularies."""
+    """Return the advice of losses in units of value: good for digits, fair for a wide range of values."""
     span = float(vocab.values[-1] - vocab.values[0])
     return ("good", "") if span <= 10 else ("fair", f"distances reach {span:,.0f}: {remedy}")

@@ -1,4 +1,4 @@
-"""Gaussian cross-entropy: a bell around the target instead of a single token.
+"""Gaussian cross-entropy: the target is a Gaussian around the true value instead of a single token.
 
     - Σ_i q_i log p_i,    q_i ∝ exp(-(v_i - y)² / 2σ²),    p over the whole vocabulary
 
@@ -7,11 +7,12 @@ The baseline of Zausinger et al., ICML 2025 (arXiv:2411.02083), where σ is 1 or
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from torch import Tensor
 
-from numerate.gram import distances, gram_matrix
-from numerate.losses.base import Outside
-from numerate.losses.rows import Places
+from numerate.losses.base import TokenSettings
+from numerate.losses.kernels import distances, gram_matrix
 from numerate.losses.soft_target import SoftTargetLoss, soft_target_loss
 from numerate.vocab import NumericVocab
 
@@ -19,9 +20,9 @@ gaussian_ce_loss = soft_target_loss
 
 
 def gaussian_targets(values: Tensor, sigma: float) -> Tensor:
-    """Rows ``[N, N]`` of a bell of width ``sigma`` around each value."""
-    bell = gram_matrix(distances(values), "gaussian", sigma)
-    return bell / bell.sum(-1, keepdim=True)
+    """Return a Gaussian of width ``sigma`` around each value, one per row ``[N, N]``."""
+    gram = gram_matrix(distances(values), "gaussian", sigma)
+    return gram / gram.sum(-1, keepdim=True)
 
 
 class GaussianCELoss(SoftTargetLoss):
@@ -29,27 +30,19 @@ class GaussianCELoss(SoftTargetLoss):
 
     Args:
         vocab: the numeric tokens.
-        sigma: width of the bell, in units of value.
-        outside, places, place_sigma, thousands: see :class:`~numerate.losses.base.NumericLoss`.
+        sigma: width of the Gaussian, in units of value.
+        **shared: ``outside``, ``places``, ``place_sigma``, ``thousands``, ``ignore_index``; see
+            :class:`~numerate.losses.base.NumericLoss`.
 
     Example:
         >>> import torch
         >>> vocab = NumericVocab.from_texts({str(d): d for d in range(10)}, vocab_size=10)
-        >>> GaussianCELoss(vocab)(torch.zeros(1, 10), torch.tensor([5]))  # log 10, whatever the target
+        >>> GaussianCELoss(vocab)(torch.zeros(1, 10), torch.tensor([5]))  # log 10 for any target
         tensor(2.3026)
     """
 
     name = "gaussian_ce"
 
-    def __init__(
-        self,
-        vocab: NumericVocab,
-        sigma: float = 1.0,
-        *,
-        outside: Outside | None = None,
-        places: Places = "uniform",
-        place_sigma: float = 0.2,
-        thousands: bool = False,
-    ) -> None:
-        soft = gaussian_targets(vocab.values, sigma)
-        super().__init__(vocab, soft, outside=outside, places=places, place_sigma=place_sigma, thousands=thousands)
+    def __init__(self, vocab: NumericVocab, sigma: float = 1.0, **shared: Unpack[TokenSettings]) -> None:
+        super().__init__(vocab, **shared)
+        self.keep_matrix("soft", gaussian_targets(vocab.values, sigma))

@@ -1,53 +1,55 @@
-"""NTIL, Numerical Token Integrity Loss: digits by earth mover's distance, weighed by place, plus the whole number's error.
+"""NTIL, Numerical Token Integrity Loss: earth mover's distance of the digits, weighted by place, plus the error of the number.
 
 For a number of n digits, X as predicted and Y as labelled:
 
-    emd         mean over its tokens of (1 + sigma)^k · Σ_i p_i |i - t|       k digits stand to its right, 15 at most
+    emd         mean over its tokens of (1 + sigma)^k · Σ_i p_i |i - t|       k digits to its right, 15 at most
     relative    |X - Y| / (max(X, Y) + ε)
     magnitude   log (max(X, Y) + ε) / (min(X, Y) + ε)
     ntil        emd_weight · emd + alpha · relative + beta · magnitude
 
-X takes the likeliest token at every place; its gradient is that of the softmax at temperature tau (straight-through).
+X has the likeliest token at every place; its gradient is that of the softmax at temperature tau (straight-through).
 ε is one unit of the label's last place: 1 for whole numbers, as in the published code; at least 1e-15 of the leading place.
 
 Fei et al.: Advancing Sequential Numerical Prediction in Autoregressive Models, ACL 2025, arXiv:2505.13077.
 
 The published code reads integers only: a point splits a number in two, so that for 0.98 a 1.01 costs more than a 1.98.
 ``numbers="values"``, the default, reads the point and multi-digit tokens; the sign is left to cross-entropy.
-:meth:`NTILLoss.released` is the published code.
+``variant="released"`` computes what the published code computes.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, Unpack
 
 import torch
 from torch import Tensor
 
 from numerate.checks import check_choice, check_number, choices
-from numerate.gram import distances
-from numerate.losses.base import MOST_PLACE_SIGMA, Fit, NumericLoss, Outside
+from numerate.losses.base import MOST_PLACE_SIGMA, Fit, SharedSettings, Variant, check_vocab
 from numerate.losses.emd import emd_loss
-from numerate.losses.rows import Targets, by_mean, place_weights, token_scale, worths
-from numerate.spans import EXACT_DIGITS, Numbers, put_by, sum_by
+from numerate.losses.kernels import distances
+from numerate.losses.number_level import NumberLevelLoss, mean_amount, token_amounts, token_scale
+from numerate.losses.rows import by_mean
+from numerate.losses.targets import NumberTargets, Targets
+from numerate.spans import EXACT_DIGITS, Numbers, sum_by
 from numerate.vocab import NumericVocab
 
 Average = Literal["number", "sequence"]
 
 
 def relative_loss(guess: Tensor, value: Tensor, eps: Tensor) -> Tensor:
-    """Relative error of numbers ``[S]``, between 0 and 1."""
+    """Return the relative error of numbers ``[S]``, between 0 and 1."""
     return (guess - value).abs() / (torch.maximum(guess, value) + eps)
 
 
 def magnitude_loss(guess: Tensor, value: Tensor, eps: Tensor) -> Tensor:
-    """How many e-folds two numbers ``[S]`` lie apart."""
+    """Return the logarithm of the ratio of two numbers ``[S]``, the larger by the smaller."""
     return ((torch.maximum(guess, value) + eps) / (torch.minimum(guess, value) + eps)).log()
 
 
 def whole_slope(guess: Tensor, value: Tensor, eps: Tensor, alpha: float, beta: float) -> Tensor:
-    """Derivative by ``guess [S]`` of ``alpha`` times the relative and ``beta`` times the magnitude error; 0 at the value."""
+    """Return the derivative by ``guess [S]`` of ``alpha · relative + beta · magnitude``; 0 where the guess is right."""
     relative = torch.where(guess > value, (value + eps) / (guess + eps).square(), 1 / (value + eps))
     return (guess - value).sign() * (alpha * relative + beta / (guess + eps))
 
@@ -61,25 +63,29 @@ def ntil_loss(
     beta: float = 0.2,
     emd_weight: float = 1.0,
 ) -> Tensor:
-    """NTIL of numbers ``[S]``, from their weighted EMD, predicted and true values and the ε of each."""
+    """Return NTIL of numbers ``[S]`` from their weighted EMD, predicted and true values, and ε."""
     return emd_weight * emd + alpha * relative_loss(guess, value, eps) + beta * magnitude_loss(guess, value, eps)
 
 
-class NTILLoss(NumericLoss):
+class NTILLoss(NumberLevelLoss):
     """Numerical Token Integrity Loss; the formula is above.
 
     Args:
         vocab: the numeric tokens.
-        alpha: weight of the relative error; 0 leaves it out.
-        beta: weight of the magnitude error; 0 leaves it out.
-        sigma: how much more each further place weighs; 0 weighs all alike.
-        emd_weight: weight of the earth mover's distance; 0 leaves it out.
+        alpha: weight of the relative error; 0: off.
+        beta: weight of the magnitude error; 0: off.
+        sigma: each further place has ``1 + sigma`` times the weight of the one before; 0: equal weights.
+        emd_weight: weight of the earth mover's distance; 0: off.
         tau: temperature of the straight-through softmax.
-        noise: scale of Gumbel noise on the logits of that softmax (published: 0.01). 0 keeps the loss deterministic.
-        numbers: ``"values"`` or the published ``"runs"`` of digits.
-        average: the mean is over numbers, or, as published, over sequences: first within each, then over all of them,
-            those without numbers included.
-        outside: see :class:`~numerate.losses.base.NumericLoss`.
+        noise: scale of Gumbel noise on the logits of that softmax. None: 0, which keeps the loss deterministic; 0.01 for
+            ``variant="released"``.
+        numbers: ``"values"`` (point, multi-digit tokens) or ``"runs"`` of digits. None: ``"values"``; ``"runs"`` for
+            ``variant="released"``.
+        average: the mean is over each ``"number"``, or over each ``"sequence"`` and then over all sequences, also those without
+            numbers. None: ``"number"``; ``"sequence"`` for ``variant="released"``.
+        variant: ``"paper"``: the paper's formula on every numeric token. ``"released"``: what the published code computes:
+            single digits, and the defaults above.
+        **shared: ``outside``, ``thousands``, ``ignore_index``; see :class:`~numerate.losses.base.NumericLoss`.
 
     Example:
         >>> vocab = NumericVocab.from_texts({str(d): d for d in range(10)}, vocab_size=10)
@@ -90,9 +96,8 @@ class NTILLoss(NumericLoss):
     """
 
     name = "ntil"
-    level = "number"
     distance: Tensor
-    worth: Tensor
+    amounts: Tensor
 
     def __init__(
         self,
@@ -102,143 +107,128 @@ class NTILLoss(NumericLoss):
         sigma: float = 0.2,
         emd_weight: float = 1.0,
         tau: float = 0.1,
-        noise: float = 0.0,
-        numbers: Numbers = "values",
-        average: Average = "number",
-        *,
-        outside: Outside | None = None,
-        thousands: bool = False,
+        noise: float | None = None,
+        numbers: Numbers | None = None,
+        average: Average | None = None,
+        variant: Variant = "paper",
+        **shared: Unpack[SharedSettings],
     ) -> None:
-        place_sigma = check_number("sigma", sigma, above=-1.0, most=MOST_PLACE_SIGMA)
-        super().__init__(vocab, outside=outside, places="exponential", place_sigma=place_sigma, thousands=thousands)
-        check_choice("numbers", numbers, choices(Numbers))
-        check_choice("average", average, choices(Average))
+        check_choice("variant", variant, choices(Variant))
+        released = variant == "released"
+        if released:
+            vocab = check_vocab(vocab).restrict(digits_only=True)
+        super().__init__(vocab, **shared)
         if bool((vocab.values < 0).any()):
             raise ValueError(
                 "vocab has values below 0: expected values >= 0, since NTIL compares magnitudes; use the number loss."
             )
+        self.variant: Variant = variant
         self.alpha = check_number("alpha", alpha, least=0.0)
         self.beta = check_number("beta", beta, least=0.0)
+        self.sigma = check_number("sigma", sigma, above=-1.0, most=MOST_PLACE_SIGMA)
         self.emd_weight = check_number("emd_weight", emd_weight, least=0.0)
         self.tau = check_number("tau", tau, least=1e-30)
-        self.noise = check_number("noise", noise, least=0.0)
-        self.numbers: Numbers = numbers
-        self.average: Average = average
+        self.noise = check_number("noise", 0.01 * released if noise is None else noise, least=0.0)
+        self.numbers: Numbers = numbers if numbers is not None else "runs" if released else "values"
+        self.average: Average = average if average is not None else "sequence" if released else "number"
+        check_choice("numbers", self.numbers, choices(Numbers))
+        check_choice("average", self.average, choices(Average))
         # Distances in units of the label token's leading digit, so that three-digit tokens cost what three digits do.
         unit = torch.pow(10.0, vocab.widths.double() - 1)
-        distance = distances(vocab.values) / unit[:, None]
-        self._keep_matrix("distance", distance)
-        self._keep_matrix("worth", worths(vocab))
+        self.keep_matrix("distance", distances(vocab.values) / unit[:, None])
+        self.keep_matrix("amounts", token_amounts(vocab))
 
     @classmethod
     def released(cls, vocab: NumericVocab, **settings: Any) -> Self:
-        """What the published code computes: single digits, integer runs, a mean of sequence means, noise 0.01.
+        """Return the loss with ``variant="released"``: exactly what the published code computes.
 
-        Its EMD-only variant is ``released(vocab, alpha=0, beta=0, sigma=0)``.
+        Its EMD-only version is ``released(vocab, alpha=0, beta=0, sigma=0)``.
         """
-        published = {"numbers": "runs", "average": "sequence", "noise": 0.01}
-        return cls(vocab.restrict(digits_only=True), **{**published, **settings})
+        return cls(vocab, variant="released", **settings)
 
     @classmethod
     def advice(cls, vocab: NumericVocab) -> tuple[Fit, str]:
-        """The published code knows single digits only."""
+        """Good for every vocabulary; the published code reads single digits only."""
         return ("good", "") if vocab.is_single_digits else ("good", "beyond the published code, which reads single digits only")
 
-    def _per_row(self, z: Tensor, rest: Tensor | None, targets: Targets) -> Tensor:
+    def number_rows(self, z: Tensor, rest: Tensor | None, targets: NumberTargets) -> Tensor:
+        """Return each row's share ``[P]`` of the total: its EMD, and at the first digit the error of the number."""
         spans = targets.spans
-        assert spans is not None
         z = targets.blank(z)
         emd_share, whole_share = self._shares(targets)
         emd = emd_loss(z, targets.index, self.matrix("distance", z.dtype)).double()
         _, mean, hard, scale = self._digits(z, targets)
         straight = hard + (mean - mean.detach())  # the value of the likeliest token, the gradient of the mean
-        whole = self._whole(*self._numbers(straight * scale, targets))  # [slots]
-        whole_share = torch.where(spans.is_start, whole_share, 0.0)  # a number's error stands at its first digit
-        cost = (emd_share * emd + whole_share * whole[targets.group.clamp_min(0)]).to(z.dtype)
+        whole = self._whole(*self._predicted(straight * scale, targets))  # [slots]
+        whole_share = torch.where(spans.is_start, whole_share, 0.0)
+        cost = (emd_share * emd + whole_share * targets.per_row(whole)).to(z.dtype)
         if self.outside == "penalize":
-            assert rest is not None
             most = math.log(10) * (spans.leading - spans.last).double() + self.values.max().log1p()
             worst = emd_share * self.distance.max() + whole_share * (self.alpha + self.beta * most)
-            cost = targets.blank(self.charge_outside(cost, self.log_mass(z, targets.blank(rest)), worst))
+            log_mass = self.log_mass(z, None if rest is None else targets.blank(rest))
+            cost = targets.blank(self.charge_outside(cost, log_mass, worst))
         return cost
 
     @property
     def replayable(self) -> bool:
-        """With the gradient written out, no noise, and no means over sequences."""
+        """True with a written-out gradient, no noise, and no means over sequences."""
         return self.outside == "ignore" and self.noise == 0 and self.average == "number"
 
-    def value_and_grad(self, z: Tensor, rest: Tensor | None, targets: Targets) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The gradient written out, unless mass outside the numeric tokens is charged."""
-        if self.outside == "penalize":
-            return super().value_and_grad(z, rest, targets)
-        spans, group = targets.spans, targets.group.clamp_min(0)
-        assert spans is not None
+    def number_gradient(self, z: Tensor, targets: NumberTargets) -> tuple[Tensor, Tensor]:
+        """See :meth:`NumberLevelLoss.number_gradient`."""
+        spans = targets.spans
         z = targets.blank(z)
         emd_share, whole_share = self._shares(targets)
         p, distance = z.softmax(-1), self.matrix("distance", z.dtype)[targets.index]  # [P, N]
         emd = (p * distance).sum(-1)
         soft, mean, hard, scale = self._digits(z, targets)
-        numbers = self._numbers(hard * scale, targets)
-        whole = torch.where(spans.is_start, self._whole(*numbers)[group] * whole_share, 0.0)
-        slope = whole_slope(*numbers, self.alpha, self.beta)[group] * whole_share * scale / self.tau
+        numbers = self._predicted(hard * scale, targets)
+        whole = torch.where(spans.is_start, targets.per_row(self._whole(*numbers)) * whole_share, 0.0)
+        slope = targets.per_row(whole_slope(*numbers, self.alpha, self.beta)) * whole_share * scale / self.tau
         dz = by_mean(p, distance, emd, emd_share.to(z.dtype))
-        dz += by_mean(soft, self.matrix("worth", z.dtype)[spans.is_fraction.long()], mean, slope.to(z.dtype))
-        return (emd_share * emd + whole).sum().to(z.dtype), dz, None
+        dz += by_mean(soft, self.matrix("amounts", z.dtype)[spans.is_fraction.long()], mean, slope.to(z.dtype))
+        return (emd_share * emd + whole).sum().to(z.dtype), dz
 
-    def _shares(self, targets: Targets) -> tuple[Tensor, Tensor]:
-        """What each row's EMD, and the error of its number, count in the total: ``[P]`` each, float64."""
-        spans, group = targets.spans, targets.group
-        assert spans is not None
-        unit, size = (group, targets.slots) if self.average == "number" else (targets.sequence, targets.shape[:-1].numel())
+    def _shares(self, targets: NumberTargets) -> tuple[Tensor, Tensor]:
+        """Return the factors of each row's EMD, and of the error of its number, in the total: ``[P]`` each, float64."""
+        spans = targets.spans
+        by_number = self.average == "number"
+        unit, size = (targets.group, targets.slots) if by_number else (targets.sequence, targets.shape[:-1].numel())
         members = torch.stack([spans.is_digit, spans.is_start], -1).double()
         tokens, numbers = sum_by(unit, members, size)[unit.clamp_min(0)].clamp_min(1.0).unbind(-1)
-        emd_share = self.emd_weight * place_weights(targets, "exponential", self.place_sigma, self.numbers) / tokens
+        emd_share = self.emd_weight * targets.place_weights("exponential", self.sigma, self.numbers) / tokens
         emd_share, whole_share = targets.blank(emd_share), numbers.reciprocal()
-        if targets.weights is None:
+        if (weights := targets.number_weights) is None:
             return emd_share, whole_share
-        weight = put_by(torch.where(spans.is_start, spans.number_of, -1), targets.weights, targets.slots)[group.clamp_min(0)]
-        return emd_share * weight, whole_share * weight
+        weights = targets.per_row(weights)
+        return emd_share * weights, whole_share * weights
 
-    def _digits(self, z: Tensor, targets: Targets) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The softmax at tau ``[P, N]``, each token's mean and likeliest value ``[P]``, and what these are multiplied by.
-
-        The products are in units of the number's leading place.
-        """
-        spans = targets.spans
-        assert spans is not None
+    def _digits(self, z: Tensor, targets: NumberTargets) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return the softmax at tau ``[P, N]``, each token's mean and likeliest amount ``[P]``, and their scale ``[P]``."""
         noisy = z
         if self.noise > 0:
             noisy = z + self.noise * -torch.empty_like(z).exponential_().log()
         soft = (noisy / self.tau).softmax(-1)
-        kind = spans.is_fraction.long()
-        mean = (soft @ self.matrix("worth", z.dtype).T).gather(-1, kind[:, None])[:, 0]
-        hard = self.worth[kind, noisy.detach().argmax(-1)]
-        return soft, mean, hard, targets.blank(token_scale(spans, self.widths[targets.index]))
+        mean = mean_amount(soft, self.matrix("amounts", z.dtype), targets.spans)
+        hard = self.amounts[targets.spans.is_fraction.long(), noisy.detach().argmax(-1)]
+        return soft, mean, hard, targets.blank(token_scale(targets.spans, self.widths[targets.index]))
 
-    def _numbers(self, amounts: Tensor, targets: Targets) -> tuple[Tensor, Tensor, Tensor]:
-        """Predicted and true numbers and ε ``[slots]``, in units of each number's leading place, float64."""
+    def _predicted(self, amounts: Tensor, targets: NumberTargets) -> tuple[Tensor, Tensor, Tensor]:
+        """Return predicted and true numbers and ε ``[slots]``, in units of each number's leading place, float64."""
         spans = targets.spans
-        assert spans is not None
-        # Beyond what float64 tells apart, a unit in the last place would be nothing.
+        # At least 1e-15 of the leading place: float64 would round a smaller ε away.
         ulp = torch.pow(10.0, (spans.last - spans.leading).clamp_min(-EXACT_DIGITS).double())
         eps = torch.where(spans.is_start, ulp, 0.0)
-        guess, value, eps = sum_by(targets.group, torch.stack([amounts, spans.relative_values, eps], -1), targets.slots).unbind(
-            -1
-        )
-        # Slots without a number hold zeros; an ε of 1 there keeps their gradient finite.
+        guess, value, eps = targets.sum(torch.stack([amounts, spans.relative_values, eps], -1)).unbind(-1)
+        # Slots without a number are zero; an ε of 1 keeps their gradient finite.
         return guess, value, torch.where(eps > 0, eps, 1.0)
 
     def _whole(self, guess: Tensor, value: Tensor, eps: Tensor) -> Tensor:
-        """The error of whole numbers ``[S]``."""
+        """Return the error of whole numbers ``[S]``."""
         return ntil_loss(torch.zeros_like(guess), guess, value, eps, self.alpha, self.beta, emd_weight=0.0)
 
-    def unit_rows(self, targets: Targets) -> Tensor:
-        """The first digit of each number."""
-        assert targets.spans is not None
-        return targets.spans.is_start
-
-    def units(self, targets: Targets) -> Tensor:
-        """Numbers, or sequences."""
+    def num_units(self, targets: Targets) -> Tensor:
+        """Return the count of numbers, or of sequences."""
         if self.average == "number":
-            return super().units(targets)
+            return super().num_units(targets)
         return torch.full((), targets.shape[:-1].numel(), device=targets.index.device)

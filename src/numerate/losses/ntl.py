@@ -6,34 +6,36 @@ With ŷ = Σ_i p_i v_i over the numeric tokens:
     mse      (ŷ - y)²                       blind to spread: half on 3 and half on 5 costs nothing for 4
     mae      |ŷ - y|
     huber    ½ (ŷ - y)² below 1, |ŷ - y| - ½ above
-    number   |Ŷ - Y| / (|Ŷ| + |Y| + ε)      Ŷ = Σ_j place_j · ŷ_j, over the whole number
+    number   |Ŷ - Y| / (|Ŷ| + |Y| + ε)      Ŷ = Σ_j place_j · ŷ_j over the tokens j of the number
 
 Zausinger et al.: Regress, Don't Guess: A Regression-like Loss on Number Tokens for Language Models, ICML 2025,
-arXiv:2411.02083; the code is the package ``ntloss``, whose ``reweigh`` is ``outside="penalize"`` here. What differs from it
-is in docs/ntloss.md.
+arXiv:2411.02083. The published code is the package ``ntloss``, whose ``reweigh`` is ``outside="penalize"`` here.
+docs/ntloss.md lists all differences.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, Unpack, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from numerate.checks import check_choice, choices
-from numerate.gram import distances, squashed
-from numerate.losses.base import Fit, NumericLoss, Outside
+from numerate.losses.base import Fit, NumericLoss, TokenSettings, Variant, check_vocab
 from numerate.losses.emd import emd_loss, wide_range_advice
-from numerate.losses.rows import Places, Targets, by_mean, mean_log, token_scale, worths
-from numerate.spans import Numbers, put_by, sum_by
+from numerate.losses.kernels import distances, squashed
+from numerate.losses.number_level import NumberLevelLoss, mean_amount, token_amounts, token_scale
+from numerate.losses.rows import by_mean
+from numerate.losses.targets import NumberTargets
+from numerate.spans import Numbers
 from numerate.vocab import NumericVocab
 
-_EPS = torch.finfo(torch.float32).eps  # of ``number``, as published, in units of the leading place
+_EPS = torch.finfo(torch.float32).eps  # ε of ``number``, as published, in units of the leading place
 
-Kind = Literal["was", "mse", "mae", "huber", "number"]
+NTLKind = Literal["was", "mse", "mae", "huber", "number"]
 
 DIFFERENCES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "mse": lambda guess, value: (guess - value).square(),
@@ -43,32 +45,47 @@ DIFFERENCES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def ntl_loss(logits: Tensor, target: Tensor, values: Tensor, kind: str = "mse") -> Tensor:
-    """NTL of each row by its mean: logits ``[P, N]``, target index ``[P]``, values ``[N]`` to ``[P]``."""
+    """Return NTL ``[P]`` of the mean ŷ: logits ``[P, N]``, target index ``[P]``, values ``[N]``."""
     return DIFFERENCES[kind](logits.softmax(-1) @ values, values[target])
 
 
 def ntl_number_loss(guess: Tensor, value: Tensor, eps: float) -> Tensor:
-    """Symmetric relative error of whole numbers ``[S]``, between 0 and 1."""
+    """Return the symmetric relative error of whole numbers ``[S]``, between 0 and 1."""
     return (guess - value).abs() / (guess.abs() + value.abs() + eps)
 
 
 def ntl_number_slope(guess: Tensor, value: Tensor, eps: float) -> Tensor:
-    """Derivative of :func:`ntl_number_loss` by ``guess [S]``; 0 at the value."""
+    """Return the derivative of :func:`ntl_number_loss` by ``guess [S]``; 0 at the value."""
     total = guess.abs() + value.abs() + eps
     return ((guess - value).sign() - (guess - value).abs() * guess.sign() / total) / total
 
 
+def released_tokens(vocab: NumericVocab) -> NumericVocab:
+    """Keep the tokens that ``ntloss`` reads: those without a leading space."""
+    kept = tuple(token for token in vocab.tokens if not token.text.startswith(" "))
+    if not kept:
+        raise ValueError(
+            "vocab has only numeric tokens that begin with a space, which ntloss does not take: expected some without; "
+            "use NTLLoss(vocab, reweigh=True)."
+        )
+    return replace(vocab, tokens=kept)
+
+
 class NTLLoss(NumericLoss):
-    """Number Token Loss; the formulas are above.
+    """Number Token Loss; the formulas are above. The result has the class of its kind: ``kind="mse"`` gives an NTLMSELoss.
 
     Args:
         vocab: the numeric tokens.
-        kind: ``"was"``, ``"mse"``, ``"mae"``, ``"huber"``, or ``"number"`` for whole numbers.
+        kind: ``"was"`` (the default), ``"mse"``, ``"mae"``, ``"huber"``, or ``"number"`` for whole numbers.
         reweigh: the published name for ``outside="penalize"``.
-        squash: rescale distances to 1..squash; ``"was"`` only.
-        numbers: for ``"number"``, what a number is: ``"values"`` (point, multi-digit tokens) or the published ``"runs"``
-            of digits.
-        outside, places, place_sigma, thousands: see :class:`~numerate.losses.base.NumericLoss`.
+        squash: rescale distances to 1..squash, a number > 1, as in ``ntloss``; None: off. ``kind="was"`` only.
+        numbers: what a number is, for ``kind="number"`` and for ``places``: ``"values"`` (point, multi-digit tokens) or
+            ``"runs"`` of digits. None: ``"values"``; ``"runs"`` for ``variant="released"``.
+        variant: ``"paper"``: the paper's formula on every numeric token. ``"released"``: what ``ntloss`` computes: tokens
+            without a leading space, and ``reweigh=True``; ``kind="number"`` charges the mass outside at the first digit only.
+        digit_level: keep only the ten digits. None: True for ``variant="released"``.
+        **shared: ``outside``, ``places``, ``place_sigma``, ``thousands``, ``ignore_index``; see
+            :class:`~numerate.losses.base.NumericLoss`.
 
     Example:
         >>> vocab = NumericVocab.from_texts({str(d): d for d in range(10)}, vocab_size=10)
@@ -78,171 +95,171 @@ class NTLLoss(NumericLoss):
         (tensor(1.), tensor(0.))
     """
 
-    name: ClassVar[str] = "ntl_was"
-    default_kind: ClassVar[Kind] = "was"
-    distance: Tensor
+    name = "ntl_was"
+    kind: ClassVar[NTLKind] = "was"
+
+    def __new__(cls, vocab: Any = None, kind: Any = None, *args: Any, **settings: Any) -> Self:
+        """Choose the class by ``kind``."""
+        chosen = KINDS.get(kind, cls) if cls is NTLLoss and isinstance(kind, str) else cls
+        return cast(Self, super().__new__(chosen))
 
     def __init__(
         self,
         vocab: NumericVocab,
-        kind: Kind | None = None,
+        kind: NTLKind | None = None,
         reweigh: bool | None = None,
         squash: float | None = None,
-        numbers: Numbers = "values",
-        *,
-        outside: Outside | None = None,
-        places: Places = "uniform",
-        place_sigma: float = 0.2,
-        thousands: bool = False,
+        numbers: Numbers | None = None,
+        variant: Variant = "paper",
+        digit_level: bool | None = None,
+        **shared: Unpack[TokenSettings],
     ) -> None:
-        check_choice("reweigh", reweigh, (None, True, False))
-        if reweigh is not None:
-            if outside is not None and (outside == "penalize") != reweigh:
-                raise ValueError(
-                    f"reweigh={reweigh!r} contradicts outside={outside!r}: expected one of them; they name the same thing."
-                )
-            outside = "penalize" if reweigh else "ignore"
-        super().__init__(vocab, outside=outside, places=places, place_sigma=place_sigma, thousands=thousands)
-        kind = self.default_kind if kind is None else kind
-        check_choice("kind", kind, choices(Kind))
-        check_choice("numbers", numbers, choices(Numbers))
-        if squash is not None and kind != "was":
-            raise ValueError(f"squash={squash!r} has no meaning for kind={kind!r}: expected kind='was', or no squash.")
-        if places != "uniform" and kind == "number":
+        check_choice("kind", kind, (None, *choices(NTLKind)))
+        if kind not in (None, self.kind):
             raise ValueError(
-                f"places={places!r} has no meaning for kind='number', whose places are powers of ten: expected 'uniform'."
+                f"kind={kind!r} contradicts {type(self).__name__}, whose kind is {self.kind!r}: expected no kind; "
+                f"use NTLLoss(vocab, kind={kind!r})."
             )
-        self.kind: Kind = kind
-        self.numbers: Numbers = numbers
-        self.level = "number" if kind == "number" else "token"
-        self._keep_matrix("token_values", vocab.values)
-        self.mass_at_start = False
-        if kind == "number":
-            self._keep_matrix("worth", worths(vocab))
-            self.worst.fill_(1.0)
-            return
-        distance = distances(vocab.values)
-        if kind == "was":
-            distance = distance if squash is None else squashed(distance, squash)
-            self._keep_matrix("distance", distance)
-            self.worst.copy_(distance.max())
-        else:
-            self.worst.copy_(DIFFERENCES[kind](distance.max(), torch.zeros((), dtype=torch.float64)))
+        check_choice("variant", variant, choices(Variant))
+        check_choice("digit_level", digit_level, (None, True, False))
+        check_choice("reweigh", reweigh, (None, True, False))
+        released = variant == "released"
+        outside = shared.get("outside")
+        if reweigh is not None and outside is not None and (outside == "penalize") != reweigh:
+            raise ValueError(
+                f"reweigh={reweigh!r} contradicts outside={outside!r}: expected one of them; they name the same thing."
+            )
+        if outside is None and (released if reweigh is None else reweigh):
+            shared["outside"] = "penalize"
+        if released:
+            vocab = released_tokens(check_vocab(vocab))
+        if released if digit_level is None else digit_level:
+            vocab = check_vocab(vocab).restrict(digits_only=True)
+        super().__init__(vocab, **shared)
+        self.variant: Variant = variant
+        self.numbers: Numbers = numbers if numbers is not None else "runs" if released else "values"
+        check_choice("numbers", self.numbers, choices(Numbers))
+        if squash is not None and self.kind != "was":
+            raise ValueError(f"squash={squash!r} has no meaning for kind={self.kind!r}: expected kind='was', or no squash.")
+        self._prepare(squash)
+
+    def _prepare(self, squash: float | None) -> None:
+        """Compute the buffers of the kind."""
+        distance = squashed(distances(self.vocab.values), squash)
+        self.keep_matrix("distance", distance)
+        self.worst.copy_(distance.max())
 
     @classmethod
-    def released(cls, vocab: NumericVocab, *, digit_level: bool = True, **settings: Any) -> Self:
-        """What ``ntloss`` computes: the ten digits (``digit_level=False``: all numeric tokens without a space), reweighed."""
-        kept = tuple(token for token in vocab.tokens if not token.text.startswith(" "))
-        if not kept:
-            raise ValueError(
-                "vocab has only numeric tokens that begin with a space, which ntloss does not take: expected some without; "
-                "use NTLLoss(vocab, reweigh=True)."
-            )
-        vocab = replace(vocab, tokens=kept).restrict(digits_only=digit_level)
-        loss = cls(vocab, **{"reweigh": True, "numbers": "runs", **settings})
-        loss.mass_at_start = True
-        return loss
+    def released(cls, vocab: NumericVocab, **settings: Any) -> Self:
+        """Return the loss with ``variant="released"``: exactly what ``ntloss`` computes."""
+        return cls(vocab, variant="released", **settings)
 
     @classmethod
     def advice(cls, vocab: NumericVocab) -> tuple[Fit, str]:
-        """Distances grow with the range of values; squares more so."""
-        if cls.default_kind == "number":
-            return "good", ""
-        if cls.default_kind == "mse" and vocab.values[-1] - vocab.values[0] > 10:
-            return "poor", f"squared distances reach {float(vocab.values[-1] - vocab.values[0]) ** 2:,.0f}"
-        remedy = "squash=9 keeps them in bounds" if cls.default_kind == "was" else "give it a small weight"
-        return wide_range_advice(vocab, remedy)
+        """Fair for a wide range of values: distances grow with it."""
+        return wide_range_advice(vocab, "squash=9 keeps them in bounds")
 
     def cost(self, z: Tensor, rest: Tensor | None, target: Tensor) -> Tensor:
-        """See :func:`ntl_loss` and :func:`~numerate.losses.emd.emd_loss`."""
-        if self.kind == "was":
-            return emd_loss(z, target, self.matrix("distance", z.dtype))
+        """See :func:`~numerate.losses.emd.emd_loss`."""
+        return emd_loss(z, target, self.matrix("distance", z.dtype))
+
+
+class _MeanLoss(NTLLoss):
+    """NTL of the predicted mean; subclasses say of which kind."""
+
+    def _prepare(self, squash: float | None) -> None:
+        self.keep_matrix("token_values", self.vocab.values)
+        span = distances(self.vocab.values).max()
+        self.worst.copy_(DIFFERENCES[self.kind](span, torch.zeros_like(span)))
+
+    @classmethod
+    def advice(cls, vocab: NumericVocab) -> tuple[Fit, str]:
+        """Fair for a wide range of values: distances grow with it."""
+        return wide_range_advice(vocab, "give it a small weight")
+
+    def cost(self, z: Tensor, rest: Tensor | None, target: Tensor) -> Tensor:
+        """See :func:`ntl_loss`."""
         return ntl_loss(z, target, self.matrix("token_values", z.dtype), self.kind)
 
-    def _per_row(self, z: Tensor, rest: Tensor | None, targets: Targets) -> Tensor:
-        if self.kind != "number":
-            return super()._per_row(z, rest, targets)
-        spans = targets.spans
-        assert spans is not None
-        z = targets.blank(z)
-        _, mean, scale = self._digits(z, targets)
-        cost = ntl_number_loss(*self._numbers(mean * scale, targets), _EPS).to(z.dtype)
-        if self.outside == "penalize":
-            assert rest is not None
-            log_mass = targets.blank(self.log_mass(z, targets.blank(rest)))
-            looked_at = torch.where(spans.is_start, targets.group, -1) if self.mass_at_start else targets.group
-            cost = self.charge_outside(cost, mean_log(log_mass, looked_at, targets.slots))
-        cost = torch.where(spans.is_start, cost[targets.group.clamp_min(0)], 0.0)
-        return cost if targets.weights is None else cost * targets.weights.to(cost.dtype)
 
-    @property
-    def replayable(self) -> bool:
-        """With the gradient of whole numbers written out."""
-        return self.kind == "number" and self.outside == "ignore"
-
-    def value_and_grad(self, z: Tensor, rest: Tensor | None, targets: Targets) -> tuple[Tensor, Tensor, Tensor | None]:
-        """For ``kind="number"`` the gradient written out, unless mass outside the numeric tokens is charged."""
-        if self.kind != "number" or self.outside == "penalize":
-            return super().value_and_grad(z, rest, targets)
-        spans = targets.spans
-        assert spans is not None
-        z = targets.blank(z)
-        p, mean, scale = self._digits(z, targets)
-        numbers = self._numbers(mean * scale, targets)
-        cost, slope = ntl_number_loss(*numbers, _EPS), ntl_number_slope(*numbers, _EPS)
-        if targets.weights is not None:
-            weight = put_by(torch.where(spans.is_start, spans.number_of, -1), targets.weights, targets.slots)
-            cost, slope = cost * weight, slope * weight
-        slope = (slope[targets.group.clamp_min(0)] * scale).to(z.dtype)
-        dz = by_mean(p, self.matrix("worth", z.dtype)[spans.is_fraction.long()], mean, slope)
-        return cost.sum().to(z.dtype), dz, None
-
-    def _digits(self, z: Tensor, targets: Targets) -> tuple[Tensor, Tensor, Tensor]:
-        """The softmax ``[P, N]``, each token's mean ``[P]``, and what it is multiplied by, in the number's leading places."""
-        spans = targets.spans
-        assert spans is not None
-        p = z.softmax(-1)
-        mean = (p @ self.matrix("worth", z.dtype).T).gather(-1, spans.is_fraction.long()[:, None])[:, 0]
-        return p, mean, targets.blank(token_scale(spans, self.widths[targets.index]))
-
-    def _numbers(self, amounts: Tensor, targets: Targets) -> tuple[Tensor, Tensor]:
-        """Predicted and true numbers ``[slots]``, in units of the leading place, so that no number is too long."""
-        assert targets.spans is not None
-        totals = sum_by(targets.group, torch.stack([amounts, targets.spans.relative_values], -1), targets.slots)
-        return totals[:, 0], totals[:, 1]
-
-    def unit_rows(self, targets: Targets) -> Tensor | None:
-        """Positions; for ``kind="number"``, the first digit of each number."""
-        if self.kind != "number":
-            return super().unit_rows(targets)
-        assert targets.spans is not None
-        return targets.spans.is_start
-
-
-class NTLMSELoss(NTLLoss):
+class NTLMSELoss(_MeanLoss):
     """:class:`NTLLoss` with ``kind="mse"``."""
 
     name = "ntl_mse"
-    default_kind = "mse"
+    kind = "mse"
+
+    @classmethod
+    def advice(cls, vocab: NumericVocab) -> tuple[Fit, str]:
+        """Poor for a wide range of values: squared distances grow even faster."""
+        span = float(vocab.values[-1] - vocab.values[0])
+        return ("poor", f"squared distances reach {span**2:,.0f}") if span > 10 else ("good", "")
 
 
-class NTLMAELoss(NTLLoss):
+class NTLMAELoss(_MeanLoss):
     """:class:`NTLLoss` with ``kind="mae"``."""
 
     name = "ntl_mae"
-    default_kind = "mae"
+    kind = "mae"
 
 
-class NTLHuberLoss(NTLLoss):
+class NTLHuberLoss(_MeanLoss):
     """:class:`NTLLoss` with ``kind="huber"``."""
 
     name = "ntl_huber"
-    default_kind = "huber"
+    kind = "huber"
 
 
-class NTLNumberLoss(NTLLoss):
+class NTLNumberLoss(NTLLoss, NumberLevelLoss):
     """:class:`NTLLoss` with ``kind="number"``."""
 
     name = "ntl_number"
-    default_kind = "number"
-    level = "number"
+    kind = "number"
+
+    def _prepare(self, squash: float | None) -> None:
+        self.keep_matrix("amounts", token_amounts(self.vocab))
+        self.worst.fill_(1.0)
+
+    @classmethod
+    def advice(cls, vocab: NumericVocab) -> tuple[Fit, str]:
+        """Good for every vocabulary: a relative error."""
+        return "good", ""
+
+    def number_cost(self, z: Tensor, targets: NumberTargets) -> Tensor:
+        """See :func:`ntl_number_loss`."""
+        _, mean, scale = self._digits(z, targets)
+        return ntl_number_loss(*self._predicted(mean * scale, targets), _EPS).to(z.dtype)
+
+    def mass_group(self, targets: NumberTargets) -> Tensor:
+        """All digits of a number; its first digit for ``variant="released"``."""
+        return torch.where(targets.spans.is_start, targets.group, -1) if self.variant == "released" else targets.group
+
+    @property
+    def replayable(self) -> bool:
+        """True with a written-out gradient."""
+        return self.outside == "ignore"
+
+    def number_gradient(self, z: Tensor, targets: NumberTargets) -> tuple[Tensor, Tensor]:
+        """See :meth:`NumberLevelLoss.number_gradient`."""
+        z = targets.blank(z)
+        p, mean, scale = self._digits(z, targets)
+        numbers = self._predicted(mean * scale, targets)
+        cost, slope = ntl_number_loss(*numbers, _EPS), ntl_number_slope(*numbers, _EPS)
+        if (weights := targets.number_weights) is not None:
+            cost, slope = cost * weights, slope * weights
+        slope = (targets.per_row(slope) * scale).to(z.dtype)
+        dz = by_mean(p, self.matrix("amounts", z.dtype)[targets.spans.is_fraction.long()], mean, slope)
+        return cost.sum().to(z.dtype), dz
+
+    def _digits(self, z: Tensor, targets: NumberTargets) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the softmax ``[P, N]``, each token's mean amount ``[P]``, and its scale ``[P]``."""
+        p = z.softmax(-1)
+        mean = mean_amount(p, self.matrix("amounts", z.dtype), targets.spans)
+        return p, mean, targets.blank(token_scale(targets.spans, self.widths[targets.index]))
+
+    def _predicted(self, amounts: Tensor, targets: NumberTargets) -> tuple[Tensor, Tensor]:
+        """Return predicted and true numbers ``[slots]`` in units of the leading place, so that any length fits float64."""
+        totals = targets.sum(torch.stack([amounts, targets.spans.relative_values], -1))
+        return totals[:, 0], totals[:, 1]
+
+
+KINDS: dict[str, type[NTLLoss]] = {loss.kind: loss for loss in (NTLLoss, NTLMSELoss, NTLMAELoss, NTLHuberLoss, NTLNumberLoss)}

@@ -1,4 +1,4 @@
-"""Soft labels: most of the target on the token itself, a little spread over the others.
+"""Soft labels: most of the target is on the true token, a little is spread over the others.
 
     - Σ_i q_i log p_i,    q = (1 - η) e_t + η ψ(· | t),    p over the whole vocabulary
 
@@ -7,22 +7,21 @@
     poisson      ψ ∝ Poisson(t) over ranks      η = 0.02
     uniform      ψ = 1 / N                      η = 0.05
 
-Wang et al., ICCV 2025. The exact parameters of its binomial and Poisson targets are not published; these have the
-target's rank as their mean.
+Wang et al., ICCV 2025. The exact parameters of its binomial and Poisson targets are not published; here their mean is the
+rank of the target.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, Unpack
 
 import torch
 from torch import Tensor
 
 from numerate.checks import check_choice, check_number, choices
-from numerate.gram import distances
-from numerate.losses.base import Outside
-from numerate.losses.rows import Places
+from numerate.losses.base import TokenSettings
+from numerate.losses.kernels import distances
 from numerate.losses.soft_target import SoftTargetLoss, soft_target_loss
 from numerate.vocab import NumericVocab
 
@@ -57,7 +56,8 @@ class SoftLabelLoss(SoftTargetLoss):
         vocab: the numeric tokens.
         spread: the shape of ψ.
         eta: how much of the target is spread; None: the paper's value for that shape.
-        outside, places, place_sigma, thousands: see :class:`~numerate.losses.base.NumericLoss`.
+        **shared: ``outside``, ``places``, ``place_sigma``, ``thousands``, ``ignore_index``; see
+            :class:`~numerate.losses.base.NumericLoss`.
 
     Example:
         >>> vocab = NumericVocab.from_texts({str(d): d for d in range(10)}, vocab_size=10)
@@ -68,16 +68,9 @@ class SoftLabelLoss(SoftTargetLoss):
     name = "soft_label"
 
     def __init__(
-        self,
-        vocab: NumericVocab,
-        spread: Spread = "triangular",
-        eta: float | None = None,
-        *,
-        outside: Outside | None = None,
-        places: Places = "uniform",
-        place_sigma: float = 0.2,
-        thousands: bool = False,
+        self, vocab: NumericVocab, spread: Spread = "triangular", eta: float | None = None, **shared: Unpack[TokenSettings]
     ) -> None:
+        super().__init__(vocab, **shared)
         check_choice("spread", spread, choices(Spread))
         default, shape = SPREADS[spread]
         share = default if eta is None else check_number("eta", eta, least=0.0)
@@ -85,4 +78,4 @@ class SoftLabelLoss(SoftTargetLoss):
             raise ValueError(f"eta={eta!r} is out of range: expected a share in [0, 1].")
         psi = shape(vocab.values)
         soft = (1 - share) * torch.eye(vocab.size, dtype=torch.float64) + share * psi / psi.sum(-1, keepdim=True)
-        super().__init__(vocab, soft, outside=outside, places=places, place_sigma=place_sigma, thousands=thousands)
+        self.keep_matrix("soft", soft)

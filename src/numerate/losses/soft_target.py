@@ -2,8 +2,8 @@
 
     log Z - Σ_i q_i z_i          Z over the whole vocabulary, or over the numeric tokens alone
 
-``outside="penalize"`` takes the softmax over the whole vocabulary, so mass on text costs by itself; ``"ignore"`` over
-the numeric tokens.
+With ``outside="penalize"`` the softmax is over the whole vocabulary, which makes mass on text costly; with ``"ignore"`` it
+is over the numeric tokens.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ import torch
 from torch import Tensor
 
 from numerate.losses.base import NumericLoss, Outside
-from numerate.losses.rows import Places, log_sum_exp
-from numerate.vocab import NumericVocab
+from numerate.losses.rows import log_sum_exp
 
 
 def soft_target_loss(logits: Tensor, target: Tensor, soft: Tensor, rest: Tensor | None = None) -> Tensor:
-    """Cross-entropy of each row: logits ``[P, N]``, target index ``[P]``, soft targets ``[N, N]`` to ``[P]``.
+    """Return the cross-entropy ``[P]`` of logits ``[P, N]``, target index ``[P]`` and soft targets ``[N, N]``.
 
     ``rest [P]``, the log-sum-exp of all other tokens, extends the softmax to the whole vocabulary. A logit of -inf costs
-    nothing where the target has no weight, and is infinitely wrong where it has some.
+    nothing where the target has no weight, and infinitely much where it has some.
     """
     log_z = log_sum_exp(logits)
     if rest is not None:
@@ -34,24 +33,11 @@ def soft_target_loss(logits: Tensor, target: Tensor, soft: Tensor, rest: Tensor 
 
 
 class SoftTargetLoss(NumericLoss):
-    """Cross-entropy with ``soft [N, N]``, one row per numeric token, as target distributions."""
+    """Cross-entropy with soft targets. Subclasses keep a matrix ``soft [N, N]``: a distribution for each target token."""
 
     default_outside: ClassVar[Outside] = "penalize"
     zero_when_certain = False
     soft: Tensor
-
-    def __init__(
-        self,
-        vocab: NumericVocab,
-        soft: Tensor,
-        *,
-        outside: Outside | None = None,
-        places: Places = "uniform",
-        place_sigma: float = 0.2,
-        thousands: bool = False,
-    ) -> None:
-        super().__init__(vocab, outside=outside, places=places, place_sigma=place_sigma, thousands=thousands)
-        self._keep_matrix("soft", soft)
 
     @property
     def costs_outside(self) -> bool:

@@ -8,19 +8,21 @@ On a unit grid it is the CRPS, and half the MMD of the kernel -|x - y|.
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import torch
 from torch import Tensor
 
-from numerate.losses.base import Fit, NumericLoss, Outside
+from numerate.losses.base import Fit, NumericLoss, TokenSettings
 from numerate.losses.emd import wide_range_advice
-from numerate.losses.rows import Places, residual
+from numerate.losses.rows import residual
 from numerate.vocab import NumericVocab
 
 
 def cumulative_matrix(steps: Tensor) -> Tensor:
-    """``[N - 1] -> [N, N - 1]``: the matrix by which a distribution ``[N]`` becomes its CDF, times the root of each step.
+    """Return the matrix ``[N, N - 1]`` that maps a distribution ``[N]`` to its CDF times the root of each step ``[N - 1]``.
 
-    ``steps[i]`` is how far value i+1 lies above value i: 1 for ranks, the difference of values for the CRPS, 0 between
+    ``steps[i]`` is the distance from value i to value i+1: 1 for ranks, the difference of values for the CRPS, 0 between
     tokens of equal value.
     """
     below = torch.ones(steps.shape[0] + 1, steps.shape[0], dtype=steps.dtype, device=steps.device).triu()  # i <= j
@@ -28,9 +30,9 @@ def cumulative_matrix(steps: Tensor) -> Tensor:
 
 
 def squared_emd_loss(logits: Tensor, target: Tensor, cumulative: Tensor) -> Tensor:
-    """Squared EMD of each row: logits ``[P, N]`` in the order of values, target ``[P]``, :func:`cumulative_matrix` to ``[P]``.
+    """Return the squared EMD ``[P]`` of logits ``[P, N]`` in the order of values, target ``[P]``, :func:`cumulative_matrix`.
 
-    A product and not a ``cumsum``, whose gradient ``torch.compile`` gets wrong on a CPU.
+    A matrix product, since ``torch.compile`` gets the gradient of a ``cumsum`` wrong on a CPU.
     """
     return (residual(logits, target) @ cumulative).square().sum(-1)
 
@@ -40,7 +42,8 @@ class SquaredEMDLoss(NumericLoss):
 
     Args:
         vocab: the numeric tokens. Tokens of equal value (``5``, ``05``) share a rank.
-        outside, places, place_sigma, thousands: see :class:`~numerate.losses.base.NumericLoss`.
+        **shared: ``outside``, ``places``, ``place_sigma``, ``thousands``, ``ignore_index``; see
+            :class:`~numerate.losses.base.NumericLoss`.
 
     Example:
         >>> vocab = NumericVocab.from_texts({str(d): d for d in range(10)}, vocab_size=10)
@@ -54,22 +57,14 @@ class SquaredEMDLoss(NumericLoss):
     strictly_proper = True
     cumulative: Tensor
 
-    def __init__(
-        self,
-        vocab: NumericVocab,
-        *,
-        outside: Outside | None = None,
-        places: Places = "uniform",
-        place_sigma: float = 0.2,
-        thousands: bool = False,
-    ) -> None:
-        super().__init__(vocab, outside=outside, places=places, place_sigma=place_sigma, thousands=thousands)
+    def __init__(self, vocab: NumericVocab, **shared: Unpack[TokenSettings]) -> None:
+        super().__init__(vocab, **shared)
         step = self.steps(vocab.values)
-        self._keep_matrix("cumulative", cumulative_matrix(step))
+        self.keep_matrix("cumulative", cumulative_matrix(step))
         self.worst.copy_(step.sum())
 
     def steps(self, values: Tensor) -> Tensor:
-        """``[N - 1]``: one between values that differ."""
+        """Return ones ``[N - 1]`` between values that differ, zeros between equal ones."""
         return (values.diff() > 0).double()
 
     @classmethod

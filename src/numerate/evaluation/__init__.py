@@ -1,1 +1,0 @@
-"""From what a model wrote to what it is worth."""

@@ -1,0 +1,250 @@
+"""The model's side of ``attach``: the objective in place of a model's own loss, while the trainer calls the model.
+
+``model.loss_function``, and ``F.cross_entropy`` of the model's lazy logits, lead here. The first batch with labels shows how
+the model aligns its labels, and whether the first label of each row counts.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import Trainer
+from transformers.loss.loss_utils import ForCausalLMLoss
+
+from numerate.integrations.accepted import is_encoder_decoder, loss_of, refuse_model
+from numerate.integrations.alignment import (
+    GIVEN,
+    SHIFTED,
+    agreeing,
+    alignments,
+    cross_entropies,
+    disagreement,
+    pad_left,
+    window,
+)
+from numerate.integrations.lazy_logits import LazyHead, LazyLogits, find_head, override
+from numerate.integrations.step import Batch, StepCounts, document_positions, reads_whole_numbers
+from numerate.labels import IGNORE_INDEX, shift_left
+from numerate.objective import NumericObjective, ObjectiveOutput
+
+
+@dataclass
+class ForwardPass:
+    """One forward pass of the model: its batch, the counts of its step, and the objective computed from it."""
+
+    batch: Batch
+    counts: StepCounts  # of the optimizer step
+    step: list[Batch]  # the batches that were counted; needed until labels are checked
+    repeated: Tensor | None = None  # [B], mask of rows to ignore
+    output: ObjectiveOutput | None = None
+    targets: Tensor | None = None  # [.., T], the aligned labels of ``output``
+
+
+class ModelLoss:
+    """Computes an objective in place of one model's loss."""
+
+    def __init__(self, model: nn.Module, objective: NumericObjective, trainer: Trainer) -> None:
+        refuse_model(model)
+        self.model, self.objective, self.trainer = model, objective, trainer
+        # A first guess; the first batch shows.
+        self.shift = not is_encoder_decoder(model) and loss_of(model) is ForCausalLMLoss
+        self.alignment: str | None = None  # of the labels that the model passes to its loss function
+        self.checked = False
+        self._pass: ForwardPass | None = None
+        linear, why_not = find_head(model)
+        if trainer.args.torch_compile:
+            linear, why_not = None, "the model is compiled"
+        if linear is None:
+            warnings.warn(f"logits of the whole batch will be built: {why_not}. The loss is the same.", stacklevel=5)
+        self._head = None if linear is None else LazyHead(linear)
+
+    @property
+    def _name(self) -> str:
+        return type(self.model).__name__
+
+    def count(self, batches: list[Batch]) -> StepCounts:
+        """Count the batches of a step, over all processes."""
+        copies = self.trainer.get_tp_size() * self.trainer.get_cp_size()
+        return StepCounts.of(self.objective, batches, shift=self.shift).over(self.trainer.accelerator, copies)
+
+    def run(self, model: nn.Module, forward: ForwardPass) -> tuple[Any, Tensor]:
+        """Call the (wrapped) model; return its outputs and what it adds to its cross-entropy. Fills ``forward.output``."""
+        self._pass = forward
+        try:
+            with self._in_place():
+                outputs = model(**forward.batch)
+                return outputs, self._extra(model, outputs, forward)
+        finally:
+            self._pass = None
+
+    @contextmanager
+    def _in_place(self) -> Iterator[None]:
+        """Replace the model's loss and defer its logits in the body.
+
+        Logits of a sharded head are not deferred where they may be needed after the forward pass: the weight is gone by then.
+        """
+        sharded = self.trainer.accelerator.distributed_type in ("FSDP", "DEEPSPEED")
+        deferred = self._head is not None and (torch.is_grad_enabled() or not sharded)
+        self._own_loss_function = getattr(self.model, "loss_function", None)
+        restore = override(self.model, "_loss_function", self._loss_function)
+        try:
+            with self._head.deferred(self._compute) if deferred and self._head is not None else nullcontext():
+                yield
+        finally:
+            restore()
+
+    def _loss_function(self, logits: Tensor, labels: Tensor | None = None, *args: Any, **options: Any) -> Tensor:
+        """Replace ``model.loss_function``."""
+        if self.alignment is None:
+            assert self._own_loss_function is not None
+            self._find_alignment(*window(self._own_loss_function, logits, labels, args, options))
+        return self._compute_aligned(logits, alignments(labels, options.get("shift_labels"), shift=self.shift))[0]
+
+    def _extra(self, model: nn.Module, outputs: Any, forward: ForwardPass) -> Tensor:
+        """Return what the model adds to its cross-entropy: a router's loss, a mean per micro-batch; usually zero."""
+        named = outputs if isinstance(outputs, Mapping) else {"loss": outputs[0]}
+        own, logits = named.get("loss"), named.get("logits")
+        if forward.output is not None:
+            assert own is not None
+            extra: Tensor = own - forward.output.loss.to(own.dtype)  # FSDP2 may have rounded what the model returns
+            return extra
+        if logits is None:
+            raise NotImplementedError(
+                f"{self._name} computes its loss by itself and gives no logits (patched, by Liger or Unsloth?): expected its own "
+                "forward, which returns a mapping with loss and logits; leave out the patch of its cross-entropy."
+            )
+        if own is None:
+            raise NotImplementedError(f"{self._name} returns no loss for labels: expected one, to find how it aligns them.")
+        labels = pad_left(forward.batch["labels"].to(logits.device), logits.shape[-2])
+        routed = any("aux_loss" in key or "z_loss" in key for key in named)
+        if self.alignment is None:
+            plain = named
+            if routed:  # again, without the router's loss
+                with torch.no_grad(), torch.random.fork_rng():
+                    plain = model(**forward.batch, output_router_logits=False)
+            self._find_alignment(float(plain["loss"].detach()), plain["logits"], labels)
+        _, targets = self._compute_aligned(logits, alignments(labels, shift=self.shift))
+        if not routed:
+            return torch.zeros_like(own)
+        return torch.sub(own, F.cross_entropy(logits.flatten(0, -2).to(own.dtype), targets.flatten()))
+
+    def _compute_aligned(self, logits: Tensor, ways: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Return the loss and the aligned labels, by the alignment that was found or else the likeliest."""
+        way = self.alignment if self.alignment in ways else next(iter(ways))
+        return self._compute(logits, ways[way], shift=way == SHIFTED), ways[way]
+
+    def _compute(self, logits: Tensor, targets: Tensor, *, shift: bool | None = None) -> Tensor:
+        """Compute the objective of aligned targets; ``shift``: whether to shift ``position_ids`` too, None if not known.
+
+        Replaces ``F.cross_entropy`` of lazy logits.
+        """
+        forward = self._pass
+        assert forward is not None
+        if forward.output is not None:
+            raise NotImplementedError(
+                f"{self._name} computes more than one cross-entropy of its vocabulary in one forward: expected one; use "
+                "objective(logits, labels) in a loss of your own."
+            )
+        labels = labels_of(forward.batch)
+        targets = targets.to(logits.device)
+        if targets.dim() < labels.dim():
+            uneven = bool(targets.numel() % labels.shape[0])
+            if uneven and reads_whole_numbers(self.objective.numeric_loss):
+                raise NotImplementedError(
+                    f"{self._name} takes {targets.numel()} positions of {labels.shape[0]} sequences for its loss: expected as "
+                    f"many of each, since {type(self.objective.numeric_loss).__name__} reads whole numbers."
+                )
+            targets = targets.reshape(-1 if uneven else labels.shape[0], -1)
+        logits = logits.reshape(*targets.shape, logits.shape[-1])
+        if not self.checked:
+            self._check_first_label(targets, labels.to(targets.device))
+        if forward.repeated is not None:
+            targets = targets.masked_fill(forward.repeated[:, None], IGNORE_INDEX)
+        if shift is None:
+            shift = self.shift and targets.shape[-1] == labels.shape[-1]
+        options = {
+            "num_items": forward.counts.num_items,
+            "num_units": forward.counts.num_units,
+            "position_ids": document_positions(forward.batch, targets, shift=shift),
+            "with_mass": True,
+        }
+        if isinstance(logits, LazyLogits):
+            forward.output = logits.objective(self.objective, targets, **options)
+        else:
+            forward.output = self.objective(logits, targets, **options)
+        forward.targets = targets
+        return forward.output.loss.clone()  # models add to it in place
+
+    # What the first batch shows
+
+    def _find_alignment(self, own: float, logits: Tensor, labels: Tensor | None, given: Tensor | None = None) -> None:
+        """Find how labels are aligned from the model's own loss; all processes reach the same result."""
+        losses = cross_entropies(logits, alignments(labels, given, shift=self.shift))
+        mine = torch.tensor([own, *losses.values()], dtype=torch.float64)
+        mine = mine if mine.isfinite().all() else torch.zeros_like(mine)  # a batch without labels shows nothing
+        processes, *sums = self._over_processes([float(mine.any()), *mine.tolist()])
+        if not processes:
+            return
+        own, *means = (total / processes for total in sums)
+        losses = dict(zip(losses, means, strict=True))
+        equal = agreeing(own, losses, logits.dtype)
+        if not equal:
+            raise ValueError(disagreement(self._name, own, losses))
+        if len(equal) == 1 or equal[0] == GIVEN:
+            self.alignment = equal[0]
+
+    def _check_first_label(self, targets: Tensor, labels: Tensor) -> None:
+        """Find whether the first label of a row counts, from the targets of the model's loss; count the step anew if so."""
+        forward = self._pass
+        assert forward is not None
+        if "shift_labels" in forward.batch:  # they are the targets
+            self.checked = True
+            return
+        fits = [_fits(targets, labels, shift=shift) for shift in (True, False)]
+        if not any(fits):  # the model changed the labels; equal counts are enough
+            positions = document_positions(forward.batch, targets, shift=self.shift)
+            mine = StepCounts.of(self.objective, [{"labels": targets, "position_ids": positions}], shift=False)
+            batch = {**forward.batch, "labels": labels}
+            fits = [mine == StepCounts.of(self.objective, [batch], shift=shift) for shift in (True, False)]
+        misfits = dict(zip((True, False), self._over_processes([float(not fit) for fit in fits]), strict=True))
+        if misfits[self.shift] and misfits[not self.shift]:
+            raise ValueError(
+                f"{self._name} takes {int((targets != IGNORE_INDEX).sum())} label tokens for its loss, and the batch has "
+                f"{int((labels != IGNORE_INDEX).sum())}: expected the batch's, or all but the first of each row, so that a step "
+                "can be counted before it begins; use objective(logits, labels) in a loss of your own."
+            )
+        if misfits[self.shift]:
+            self.shift = not self.shift
+            forward.counts = self.count(forward.step)
+        self.checked = bool(misfits[not self.shift])
+
+    def _over_processes(self, values: list[float]) -> list[float]:
+        accelerator = self.trainer.accelerator
+        if accelerator.num_processes == 1:
+            return values
+        return accelerator.reduce(torch.tensor(values, dtype=torch.float64, device=accelerator.device), "sum").tolist()  # type: ignore[no-any-return]
+
+
+def labels_of(batch: Batch) -> Tensor:
+    """Return ``labels``, or ``shift_labels`` where there are none."""
+    labels: Tensor = batch["labels"] if "labels" in batch else batch["shift_labels"]
+    return labels
+
+
+def _fits(targets: Tensor, labels: Tensor, *, shift: bool) -> bool:
+    """Return whether a model's targets ``[.., T']`` are a batch's labels ``[.., T]``, without the first of a row if ``shift``."""
+    more = targets.shape[-1] - labels.shape[-1]
+    if targets.shape[:-1] != labels.shape[:-1] or more < -1 or not bool((labels != IGNORE_INDEX).any()):
+        return not bool((labels != IGNORE_INDEX).any())
+    if more > 0:  # virtual tokens come first, and the last of them predicts the first label
+        padded = pad_left(labels, targets.shape[-1])
+        return not shift and (torch.equal(targets, padded) or torch.equal(targets, shift_left(padded, IGNORE_INDEX)))
+    expected = labels if not shift else shift_left(labels, IGNORE_INDEX) if more == 0 else labels[..., 1:]
+    return torch.equal(targets, expected)

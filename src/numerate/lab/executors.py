@@ -1,0 +1,163 @@
+"""Ways to run the cells of an experiment: processes of this machine, or a Ray cluster."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
+from multiprocessing import get_context, parent_process
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from numerate.lab.config import RunConfig
+from numerate.lab.evaluate import Progress
+from numerate.lab.experiment import cell_folder, is_finished, run_cell
+from numerate.lab.records import write_bytes
+from numerate.lab.train import RESULT
+
+OnDone = Callable[[RunConfig, Exception | None], object]
+
+
+def threads_for(config: RunConfig, processes: int) -> int:
+    """One for the tiny models, which are too small for more, and whose results then do not depend on the machine's size."""
+    return 1 if config.model.startswith("tiny") else max(1, (os.cpu_count() or 1) // processes)
+
+
+def run_local(
+    cells: Sequence[RunConfig], folder: Path, *, processes: int = 1, on_done: OnDone, progress: Progress = lambda *_: None
+) -> None:
+    """Run the cells that are not finished, ``processes`` at a time.
+
+    A cell that fails does not stop the others, unless it is for the disk's sake (OSError): then none would fare better.
+    """
+    todo = [cell for cell in cells if not is_finished(folder, cell)]
+    if processes == 1 or len(todo) <= 1:
+        for cell in todo:
+            torch.set_num_threads(threads_for(cell, 1))
+            error = _attempt(cell, folder, progress)
+            on_done(cell, error)
+            if isinstance(error, OSError):
+                return
+        return
+    workers = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_end_with_parent)
+    with _library_threads(todo, processes), workers as pool:
+        stopped = False
+        # What another process is working on is left for last, and waited for.
+        for patient in (False, True):
+            running = {pool.submit(_in_worker, cell, folder, processes, patient): cell for cell in todo}
+            todo = []
+            while running:
+                done, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    cell = running.pop(future)
+                    if not _finish(future, cell, on_done):
+                        todo.append(cell)
+                    elif isinstance(future.exception(), OSError):
+                        running = {other: its for other, its in running.items() if not other.cancel()}
+                        stopped = True
+            if stopped:
+                return
+
+
+@contextmanager
+def _library_threads(cells: Sequence[RunConfig], processes: int) -> Iterator[None]:
+    """As many threads for the libraries of processes that start within: left alone, each would take every core."""
+    before = os.environ.get("OMP_NUM_THREADS")
+    os.environ["OMP_NUM_THREADS"] = str(max(threads_for(cell, processes) for cell in cells))
+    try:
+        yield
+    finally:
+        os.environ.pop("OMP_NUM_THREADS")
+        if before is not None:
+            os.environ["OMP_NUM_THREADS"] = before
+
+
+def _end_with_parent() -> None:
+    """A worker whose parent was killed would work through what is queued, and then wait for more forever."""
+
+    def wait_for_its_end() -> None:
+        parent = parent_process()
+        assert parent is not None
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait_for_its_end, daemon=True).start()
+
+
+def _in_worker(cell: RunConfig, folder: Path, processes: int, patient: bool) -> bool:
+    torch.set_num_threads(threads_for(cell, processes))
+    return run_cell(cell, folder, wait=patient)
+
+
+def _finish(future: Future[bool], cell: RunConfig, on_done: OnDone) -> bool:
+    """Report a cell; False if somebody else was at it."""
+    error = future.exception()
+    if error is None and not future.result():
+        return False
+    on_done(cell, error if isinstance(error, Exception) or error is None else RuntimeError(repr(error)))
+    return True
+
+
+def _attempt(cell: RunConfig, folder: Path, progress: Progress) -> Exception | None:
+    try:
+        run_cell(cell, folder, progress=progress)
+    except Exception as error:  # told to on_done: the other cells go on
+        return error
+    return None
+
+
+def run_ray(cells: Sequence[RunConfig], folder: Path, *, address: str | None = None, on_done: OnDone, cpus: float = 1) -> None:
+    """The same on a Ray cluster. Its machines need no disk in common: files come back through this process.
+
+    Args:
+        cells: what to run.
+        folder: where the files go, on this machine.
+        address: of the cluster; None: one that is running here, or a new one on this machine.
+        on_done: told of each cell.
+        cpus: a cell takes; a GPU is taken as well where there are some.
+    """
+    try:
+        import ray
+    except ImportError:
+        raise ModuleNotFoundError("executor='ray' needs the package ray: run pip install 'numerate[ray]'.") from None
+    began = not ray.is_initialized()
+    if began:
+        ray.init(address=address, log_to_driver=False, ignore_reinit_error=True)
+    try:
+        gpus = 1 if ray.cluster_resources().get("GPU") else 0
+        remote = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=3)(_on_cluster)
+        running = {remote.remote(cell.model_dump(mode="json")): cell for cell in cells if not is_finished(folder, cell)}
+        while running:
+            (ready,), _ = ray.wait(list(running))
+            cell = running.pop(ready)
+            try:
+                _store(cell_folder(folder, cell), ray.get(ready))
+            except Exception as error:  # told to on_done: the other cells go on
+                on_done(cell, error)
+            else:
+                on_done(cell, None)
+    finally:
+        if began:
+            ray.shutdown()
+
+
+def _on_cluster(values: dict[str, Any]) -> dict[str, bytes]:
+    """Run a cell in a folder of its own and give back its files."""
+    from numerate.lab.train import run
+
+    cell = RunConfig(**values)
+    torch.set_num_threads(threads_for(cell, 1))
+    with tempfile.TemporaryDirectory() as folder:
+        run(cell, Path(folder))
+        return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(Path(folder).rglob("*")) if path.is_file()}
+
+
+def _store(folder: Path, files: dict[str, bytes]) -> None:
+    """The result last: a cell that has one is whole."""
+    for name in sorted(files, key=lambda name: name == RESULT):
+        write_bytes(folder / name, files[name])

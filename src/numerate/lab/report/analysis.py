@@ -1,0 +1,328 @@
+"""Compute the scores and the cost of each loss, and their differences from the baseline.
+
+A *setup* is a model and a task under the same conditions: its runs differ only in loss and seed. Only runs of the same setup
+are compared. The statistics are those of :mod:`numerate.lab.stats`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from numerate.lab.report.records import ExperimentRecord, Floats, Predictions, RunRecord
+from numerate.lab.report.wording import EXAMPLES_WON, Measure, measure
+from numerate.lab.stats import Comparison, Interval, compare, corrected, mean_interval, median_interval
+
+LEVEL = 0.95
+LEAST_SEEDS = 3  # for a verdict: with two, one degree of freedom shows only the largest differences
+IN_RANGE, OUT_OF_RANGE = "interpolate", "extrapolate"
+SPLIT_NAMES = {IN_RANGE: "in range", OUT_OF_RANGE: "out of range"}
+
+_LOSS_KEYS = ("label", "loss", "loss_settings", "weight", "normalize", "scale")
+_SETUP_KEYS = ("model", "task", "task_settings", "data")
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Model and task, with the runs of each loss by label and seed."""
+
+    model: str
+    task: str
+    title: str
+    baseline: str | None
+    cells: Mapping[str, Mapping[int, RunRecord]]  # the baseline first
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Labels of the losses, the baseline first."""
+        return tuple(self.cells)
+
+    @property
+    def first(self) -> RunRecord:
+        """One of the runs, for what all have in common."""
+        return next(iter(next(iter(self.cells.values())).values()))
+
+    @property
+    def headline(self) -> Measure:
+        """Measure by which losses are judged."""
+        return measure(self.first.headline)
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Splits, in range first."""
+        known = [IN_RANGE, OUT_OF_RANGE]
+        return tuple(sorted(self.first.splits, key=lambda split: known.index(split) if split in known else len(known)))
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Seeds of all losses."""
+        return tuple(sorted({seed for cells in self.cells.values() for seed in cells}))
+
+    def measures(self, split: str) -> tuple[Measure, ...]:
+        """Return the measures of the split, the headline first."""
+        names = sorted(self.first.splits[split].measures, key=lambda name: name != self.first.headline)
+        return tuple(measure(name) for name in names)
+
+    def examples(self, split: str) -> Predictions:
+        """Return the predictions of one run, for prompts and gold answers, which all runs share."""
+        return self.first.splits[split]
+
+    def scores(self, label: str, split: str, name: str, seeds: Iterable[int] | None = None) -> Floats:
+        """Return the values of a measure, ``[S, E]``."""
+        cells = self.cells[label]
+        return np.stack([cells[seed].splits[split].measures[name] for seed in (sorted(cells) if seeds is None else seeds)])
+
+    def rivals(self) -> tuple[str, ...]:
+        """Return the labels of the losses that are compared with the baseline."""
+        return tuple(label for label in self.labels if self.baseline is not None and label != self.baseline)
+
+
+@dataclass(frozen=True)
+class Score:
+    """Measure of a loss on a split, and its comparison with the baseline."""
+
+    label: str
+    split: str
+    measure: Measure
+    seeds: int
+    examples: int
+    interval: Interval
+    comparison: Comparison | None
+    alike: bool  # whether every example of every seed has the baseline's score
+    family: int  # number of comparisons the p-value is corrected for
+
+    @property
+    def by_sign(self) -> bool:
+        """Whether the difference counts examples won and lost, as for medians, instead of subtracting means."""
+        return self.measure.median
+
+    @property
+    def _turned(self) -> bool:
+        return self.by_sign and self.measure.higher_is_better is False
+
+    @property
+    def gain(self) -> Interval | None:
+        """Difference from the baseline; for examples won and lost, with the sign such that more is better."""
+        if self.comparison is None:
+            return None
+        d = self.comparison.difference
+        return replace(d, estimate=-d.estimate, low=-d.high, high=-d.low) if self._turned else d
+
+    @property
+    def effect(self) -> float | None:
+        """Effect size, with the sign of the gain."""
+        effect = None if self.comparison is None else self.comparison.effect
+        return effect if effect is None or not self._turned else -effect
+
+    @property
+    def gain_measure(self) -> Measure:
+        """Measure in which the gain is displayed."""
+        return EXAMPLES_WON if self.by_sign else self.measure
+
+    @property
+    def ahead(self) -> bool:
+        """Whether the loss scores better than the baseline, significantly or not."""
+        if self.gain is None or self.gain_measure.higher_is_better is None:
+            return False
+        return self.gain.estimate != 0 and (self.gain.estimate > 0) == self.gain_measure.higher_is_better
+
+    @property
+    def better(self) -> bool | None:
+        """True or False if the difference is significant and the measure has a direction, else None."""
+        if self.comparison is None or self.measure.higher_is_better is None or self.comparison.seeds < LEAST_SEEDS:
+            return None
+        p = self.comparison.p_value if self.comparison.corrected_p is None else self.comparison.corrected_p
+        return self.ahead if p < 1 - LEVEL else None
+
+
+@dataclass(frozen=True)
+class RunCost:
+    """RunCost of the runs of a loss: medians over seeds, and median, lowest and highest ratio to the baseline."""
+
+    label: str
+    seeds: int
+    ms_per_step: float | None
+    peak_mib: float | None
+    tokens_per_second: float | None
+    train_seconds: float | None
+    time_ratio: float | None
+    time_ratio_low: float | None
+    time_ratio_high: float | None
+    memory_ratio: float | None
+
+
+def setups(experiment: ExperimentRecord) -> list[Setup]:
+    """Group the runs of an experiment into setups that can be compared."""
+    result: list[Setup] = []
+    for cells in _grouped(experiment.cells, _SETUP_KEYS).values():
+        varied = {key for same in _same_label_and_seed(cells) for key in _varied(same)}
+        conditions = sorted(varied.difference(_LOSS_KEYS))
+        for part in _grouped(cells, conditions).values():
+            result.append(_setup(experiment, _by_label(part, sorted(varied.intersection(_LOSS_KEYS))), conditions))
+    titles = [setup.title for setup in result]
+    named = [setup if titles.count(setup.title) == 1 else _with_settings(setup) for setup in result]
+    return sorted(named, key=lambda setup: (setup.task, setup.model, setup.title))
+
+
+def scores(setup: Setup) -> list[Score]:
+    """Compute every measure of every loss on every split, with p-values corrected over the losses and splits of a measure.
+
+    A comparison in which no example of any seed differs cannot be significant, so it does not count for the correction
+    (Tarone 1990): a split on which all answers are wrong does not reduce the power on the other split.
+    """
+    result: list[Score] = []
+    for name in dict.fromkeys(metric.name for split in setup.splits for metric in setup.measures(split)):
+        splits = [split for split in setup.splits if name in setup.first.splits[split].measures]
+        rows = [_score(setup, label, split, measure(name)) for split in splits for label in setup.labels]
+        comparisons = {i: row.comparison for i, row in enumerate(rows) if row.comparison is not None}
+        alike = {i: replace(same, corrected_p=1.0) for i, same in comparisons.items() if rows[i].alike}
+        family = corrected({i: tested for i, tested in comparisons.items() if i not in alike})
+        final = family | alike
+        result += [replace(row, comparison=final.get(i), family=max(1, len(family))) for i, row in enumerate(rows)]
+    return result
+
+
+def costs(setup: Setup) -> list[RunCost]:
+    """Compute the cost of each loss."""
+    base = setup.cells[setup.baseline] if setup.baseline is not None else {}
+
+    def middle(label: str, name: str) -> float | None:
+        values = [cell.cost[name] for cell in setup.cells[label].values() if name in cell.cost]
+        return median(values) if values else None
+
+    def ratios(label: str, name: str) -> list[float]:
+        pairs = [(cell.cost.get(name), base[seed].cost.get(name)) for seed, cell in setup.cells[label].items() if seed in base]
+        return [mine / theirs for mine, theirs in pairs if mine is not None and theirs]
+
+    result = []
+    for label in setup.labels:
+        time, memory = ratios(label, "ms_per_step"), ratios(label, "peak_mib")
+        medians = [middle(label, name) for name in ("ms_per_step", "peak_mib", "tokens_per_second", "train_seconds")]
+        time_ratios = [median(time) if time else None, min(time, default=None), max(time, default=None)]
+        values = [*medians, *time_ratios, median(memory) if memory else None]
+        result.append(RunCost(label, len(setup.cells[label]), *values))
+    return result
+
+
+def interval(summary: Measure, values: Floats, resamples: int = 999) -> Interval:
+    """Summarise a measure ``[S, E]``, with the interval clipped to possible values; for one example it is (-inf, inf)."""
+    if values.shape[1] == 1:
+        return Interval(float(np.mean(values)), -np.inf, np.inf, LEVEL, "examples")
+    bounds = summary.bounds(values)
+    if not summary.median:
+        return mean_interval(values, LEVEL, bounds=bounds, resamples=resamples)
+    result = median_interval(values, LEVEL, resamples=resamples)
+    return replace(result, low=max(result.low, bounds[0]), high=min(result.high, bounds[1]))
+
+
+def _score(setup: Setup, label: str, split: str, summary: Measure) -> Score:
+    mine = setup.scores(label, split, summary.name)
+    comparison, alike = None, False
+    if label in setup.rivals():
+        assert setup.baseline is not None
+        common = sorted(setup.cells[label].keys() & setup.cells[setup.baseline].keys())
+        if common and mine.shape[1] > 1:
+            ours, theirs = (setup.scores(name, split, summary.name, common) for name in (label, setup.baseline))
+            alike = np.array_equal(ours, theirs)
+            if summary.median or np.isfinite([ours, theirs]).all():
+                bounds = summary.bounds(np.stack([ours, theirs]))
+                comparison = compare(ours, theirs, "sign" if summary.median else "mean", LEVEL, bounds=bounds)
+    return Score(label, split, summary, mine.shape[0], mine.shape[1], interval(summary, mine), comparison, alike, 0)
+
+
+def _setup(experiment: ExperimentRecord, cells: Mapping[str, list[RunRecord]], conditions: Sequence[str]) -> Setup:
+    first = next(iter(cells.values()))[0]
+    model, task = str(first.config.get("model")), str(first.config.get("task"))
+    title = f"{task} ({', '.join([model, *(f'{key}={_text(first.config.get(key))}' for key in conditions)])})"
+    baseline = experiment.baseline if experiment.baseline in cells else None
+    order = sorted(cells, key=lambda label: (label != baseline, _rank(cells[label]), label))
+    ordered: dict[str, dict[int, RunRecord]] = {}
+    for label in order:
+        ordered[label] = {}
+        for cell in sorted(cells[label], key=lambda cell: cell.seed):
+            if (twin := ordered[label].get(cell.seed)) is not None:
+                raise ValueError(
+                    f"{cell.folder} and {twin.folder} are the same run, {label!r} with seed {cell.seed}: delete one of them."
+                )
+            _check_same_examples(first, cell)
+            ordered[label][cell.seed] = cell
+    return Setup(model, task, title, baseline, ordered)
+
+
+def _rank(cells: Sequence[RunRecord]) -> float:
+    """Sort key of losses in tables and figures: the best first."""
+    headline = measure(cells[0].headline)
+    split = min(cells[0].splits, key=lambda split: split != IN_RANGE)
+    summary = np.median if headline.median else np.mean
+    value = float(np.mean([summary(cell.splits[split].measures[headline.name]) for cell in cells if split in cell.splits]))
+    return value if headline.higher_is_better is False else -value
+
+
+def _with_settings(setup: Setup) -> Setup:
+    config = setup.first.config
+    notes = [_text(config[key]) for key in ("task_settings", "data") if config.get(key)]
+    return replace(setup, title=f"{setup.title}, {', '.join(notes) or 'default settings'}")
+
+
+def _check_same_examples(first: RunRecord, cell: RunRecord) -> None:
+    problem = next(_differences(first, cell), None)
+    if problem is not None:
+        raise ValueError(
+            f"{cell.folder} and {first.folder} cannot be compared ({problem}): expected the same measures of the same examples "
+            "in the same order. Delete the older one and run it again."
+        )
+
+
+def _differences(first: RunRecord, cell: RunRecord) -> Iterator[str]:
+    if cell.headline != first.headline:
+        yield f"headlines {cell.headline!r} and {first.headline!r}"
+    if cell.splits.keys() != first.splits.keys():
+        yield f"splits {', '.join(cell.splits)} and {', '.join(first.splits)}"
+        return
+    for split, theirs in first.splits.items():
+        mine = cell.splits[split]
+        if (mine.index, mine.prompts, mine.golds) != (theirs.index, theirs.prompts, theirs.golds):
+            yield f"other examples of split {split!r}"
+        if mine.measures.keys() != theirs.measures.keys():
+            yield f"other measures of split {split!r}"
+
+
+def _grouped(cells: Iterable[RunRecord], keys: Sequence[str]) -> dict[str, list[RunRecord]]:
+    groups: dict[str, list[RunRecord]] = {}
+    for cell in cells:
+        groups.setdefault(json.dumps([cell.config.get(key) for key in keys], sort_keys=True), []).append(cell)
+    return groups
+
+
+def _same_label_and_seed(cells: Iterable[RunRecord]) -> list[list[RunRecord]]:
+    named: dict[tuple[str, int], list[RunRecord]] = {}
+    for cell in cells:
+        named.setdefault((cell.label, cell.seed), []).append(cell)
+    return list(named.values())
+
+
+def _varied(cells: Sequence[RunRecord]) -> list[str]:
+    keys = dict.fromkeys(key for cell in cells for key in cell.config)
+    return [key for key in keys if len({_text(cell.config.get(key)) for cell in cells}) > 1]
+
+
+def _by_label(cells: Iterable[RunRecord], names: Sequence[str]) -> dict[str, list[RunRecord]]:
+    """Group by label; where losses share a label, append the settings in which they differ."""
+    groups: dict[str, list[RunRecord]] = {}
+    for same in _grouped(cells, ["label", "loss"]).values():
+        differing = [name for name in names if len({_text(cell.config.get(name)) for cell in same}) > 1]
+        for cell in same:
+            label = " ".join([cell.label, *(f"{name}={_text(cell.config.get(name))}" for name in differing)])
+            groups.setdefault(label, []).append(cell)
+    return groups
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}={_text(item)}" for key, item in sorted(value.items())) or "none"
+    return value if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else json.dumps(value)

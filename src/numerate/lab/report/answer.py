@@ -1,0 +1,189 @@
+"""State the result in sentences: which loss is significantly better than the baseline, by how much, and at what cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from numerate.lab.report.analysis import LEAST_SEEDS, LEVEL, SPLIT_NAMES, RunCost, Score, Setup
+from numerate.lab.report.wording import counted, listed, p_text, sentence, times
+from numerate.lab.stats import seeds_needed
+
+Verdict = Literal["better", "worse", "noise", "untested"]
+
+_MANY_SEEDS = 100
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Result of one setup, in words."""
+
+    verdict: Verdict
+    lead: str
+    more: tuple[str, ...]
+    winners: tuple[str, ...]  # losses that are significantly better on any split
+
+
+def answer(setup: Setup, scores: Sequence[Score], costs: Sequence[RunCost], where: str) -> Answer:
+    """Return the answer for one setup, from the scores of its headline measure."""
+    compared = [score for score in scores if score.comparison is not None]
+    seeds = sorted({score.comparison.seeds for score in compared if score.comparison is not None})
+    if lead := _untested(setup, seeds[-1] if seeds else 0, where):
+        return Answer("untested", lead, (_scores(setup, scores),), ())
+    better, worse = ([score for score in compared if score.better is way] for way in (True, False))
+    sentences: list[str] = []
+    for split in setup.splits:
+        won = sorted((score for score in better if score.split == split), key=_size, reverse=True)
+        if won:
+            place = _place(setup, split) if sentences else f"on {where}{_place(setup, split, ', ')}"
+            gain = _by_how_much(won[0], scores, setup, costs)
+            sentences.append(f"{won[0].label} is significantly better than {setup.baseline} {place}: {gain}.")
+        if won[1:]:
+            sentences.append(f"Also significantly better{_place(setup, split, ' ')}: {_each(won[1:])}.")
+    if not better:
+        with_seeds = counted(seeds[0], "seed") if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
+        examples = listed(sorted({f"{score.examples:,}" for score in compared}))
+        differs = "is significantly better than" if worse else "differs significantly from"
+        sentences = [f"No loss {differs} {setup.baseline} on {where}, with {with_seeds} and {examples} test examples."]
+    elif without := [split for split in setup.splits if all(score.split != split for score in better)]:
+        sentences.append(f"No loss is significantly better {listed([_place(setup, split) for split in without])}.")
+    if worse:
+        sentences.append(f"Significantly worse than {setup.baseline}: {_each(worse, setup)}.")
+    if not better:
+        sentences.append(_floor_or_ceiling(setup, scores) or _largest_gain(setup, compared))
+    winners = tuple(dict.fromkeys(score.label for score in better))
+    return Answer("better" if better else "worse" if worse else "noise", sentences[0], tuple(sentences[1:]), winners)
+
+
+def error_sizes(setup: Setup, scores: Sequence[Score]) -> str:
+    """Return a sentence on which losses have significantly smaller or larger errors, by the first error among the measures.
+
+    Empty if no loss differs, or if the headline is an error itself.
+    """
+    errors = [score for score in scores if score.measure.median and score.measure.higher_is_better is False]
+    if not errors or setup.headline.median:
+        return ""
+    errors = [score for score in errors if score.measure == errors[0].measure]
+    parts = [
+        f"significantly {words} with {_each(chosen, setup)}"
+        for way, words in ((True, "smaller"), (False, "larger"))
+        if (chosen := [score for score in errors if score.better is way])
+    ]
+    share = f"share of examples closer to the gold answer than {setup.baseline} minus share farther"
+    return f"{sentence(errors[0].measure.plain)} ({share}): {'; '.join(parts)}." if parts else ""
+
+
+def overall(setups: Sequence[Setup], answers: Sequence[Answer], baseline: str) -> str:
+    """Return one sentence for several setups."""
+    untested = sum(answer.verdict == "untested" for answer in answers)
+    if untested == len(answers):
+        return f"No loss could be tested against {baseline} yet."
+    by_task = len({setup.task for setup in setups}) == len(setups)
+    total = f"{len(setups)} {'tasks' if by_task else 'combinations of task and model'}"
+    preposition = "on" if by_task else "in"
+    won = [
+        f"{listed(answer.winners)} on {setup.task if by_task else setup.title}"
+        for setup, answer in zip(setups, answers, strict=True)
+        if answer.winners
+    ]
+    rest = f" {untested} could not be tested." if untested else ""
+    if not won:
+        return f"No loss is significantly better than {baseline} {preposition} any of {total}.{rest}"
+    return f"{sentence(preposition)} {len(won)} of {total}, a loss is significantly better than {baseline}: {listed(won)}.{rest}"
+
+
+def _place(setup: Setup, split: str, before: str = "") -> str:
+    """``in range``; empty if there is only one split."""
+    return before + SPLIT_NAMES.get(split, f"on {split}") if len(setup.splits) > 1 else ""
+
+
+def _by_how_much(score: Score, scores: Sequence[Score], setup: Setup, costs: Sequence[RunCost]) -> str:
+    base = next(other for other in scores if (other.split, other.label) == (score.split, setup.baseline))
+    value = score.measure.value
+    cost = next(cost for cost in costs if cost.label == score.label)
+    time = "" if cost.time_ratio is None else f", at {times(cost.time_ratio)} the time per step"
+    return f"{score.measure.title} {value(score.interval.estimate)} vs {value(base.interval.estimate)}, {_gain(score)}{time}"
+
+
+def _gain(score: Score) -> str:
+    """The difference with interval, p-value and number of seeds."""
+    comparison, gain = score.comparison, score.gain
+    assert comparison is not None and gain is not None
+    p = p_text(comparison.p_value if comparison.corrected_p is None else comparison.corrected_p)
+    p = f"p {p}" if p.startswith("<") else f"p = {p}"
+    what = "share of examples closer minus share farther " if score.by_sign else ""
+    ends = f"{100 * LEVEL:g} % interval {score.gain_measure.signed_range(gain.low, gain.high)}"
+    difference = score.gain_measure.difference(gain.estimate)
+    return f"{what}{difference} ({ends}; {p} after Holm's correction, {counted(comparison.seeds, 'seed')})"
+
+
+def _each(scores: Sequence[Score], setup: Setup | None = None) -> str:
+    """Losses with their differences; with a setup, also the split."""
+    by_label: dict[str, list[str]] = {}
+    for score in scores:
+        assert score.gain is not None
+        place = _place(setup, score.split, " ") if setup is not None else ""
+        by_label.setdefault(score.label, []).append(f"{score.gain_measure.difference(score.gain.estimate)}{place}")
+    return listed([f"{label} ({', '.join(gains)})" for label, gains in by_label.items()])
+
+
+def _size(score: Score) -> float:
+    return abs(score.gain.estimate) if score.gain is not None else 0.0
+
+
+def _floor_or_ceiling(setup: Setup, scores: Sequence[Score]) -> str:
+    """A note if all scores are 0 or 1, so that no loss could differ."""
+    if setup.headline.percent and setup.headline.higher_is_better:
+        for value, remedy in ((0, "Train longer, or use an easier task."), (1, "Train less, or use a harder task.")):
+            if all(score.interval.estimate == value for score in scores):
+                return f"Nothing to compare: every loss scores {100 * value} % ({setup.headline.title}). {remedy}"
+    return ""
+
+
+def _largest_gain(setup: Setup, compared: Sequence[Score]) -> str:
+    """The largest gain that is not significant, and how many seeds would detect it."""
+    ahead = [score for score in compared if score.better is None and score.ahead]
+    if not ahead:
+        return f"No loss scores better than {setup.baseline}, not even by an insignificant amount."
+    largest = max(ahead, key=_size)
+    place = _place(setup, largest.split, ", ")
+    return f"The largest gain is not significant: {largest.label}{place}, {_gain(largest)}. {_needed(largest)}".rstrip()
+
+
+def _needed(score: Score) -> str:
+    comparison = score.comparison
+    assert comparison is not None
+    if comparison.spread is None:
+        return ""
+    level = 1 - (1 - LEVEL) / score.family  # Holm's threshold for the smallest p-value of the family
+    try:
+        needed = seeds_needed(comparison.difference.estimate, comparison.spread, level=level)
+    except ValueError:  # too small for any number of seeds
+        needed = _MANY_SEEDS + 1
+    what = "test examples" if needed <= comparison.seeds else f"than {_MANY_SEEDS} seeds"
+    more = f"About {needed} seeds" if comparison.seeds < needed <= _MANY_SEEDS else f"More {what}"
+    return f"{more} would be needed to detect a difference of this size."
+
+
+def _untested(setup: Setup, seeds: int, where: str) -> str:
+    """Why there is no verdict; empty if there is one."""
+    if setup.baseline is None:
+        return f"The baseline has no finished run on {where}: there is nothing to compare with."
+    if len(setup.labels) == 1:
+        return f"Only {setup.baseline} was run on {where}: there is no other loss to compare with it."
+    if seeds == 0:
+        return f"No loss shares a seed and at least two test examples with {setup.baseline} on {where}: nothing can be compared."
+    if seeds < LEAST_SEEDS:
+        few = "One seed is" if seeds == 1 else "Two seeds are"
+        why = "another seed gives other scores" if seeds == 1 else "they do not show how much seeds vary"
+        return f"{few} not enough to compare losses on {where}: {why}. Run five or more seeds."
+    if setup.headline.higher_is_better is None:
+        return f"No verdict: it is not known whether a higher or a lower {setup.headline.title} is better."
+    return ""
+
+
+def _scores(setup: Setup, scores: Sequence[Score]) -> str:
+    split = setup.splits[0]
+    values = listed([f"{score.label} {score.measure.value(score.interval.estimate)}" for score in scores if score.split == split])
+    return f"Scores of these models ({scores[0].measure.title}{_place(setup, split, ', ')}): {values}."

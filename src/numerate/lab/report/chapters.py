@@ -1,0 +1,143 @@
+"""Collect everything the report says about each setup."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from numerate.lab.report.analysis import LEAST_SEEDS, RunCost, Score, Setup, costs, scores
+from numerate.lab.report.answer import Answer, answer, error_sizes, overall
+from numerate.lab.report.drawing import drawing, styles, to_svg
+from numerate.lab.report.examples import MAX_EXAMPLES, DifferingExamples, differing
+from numerate.lab.report.plans import FigurePlan, plans
+from numerate.lab.report.records import ExperimentRecord
+from numerate.lab.report.tables import DataTable, csv_address
+from numerate.lab.report.wording import Measure
+
+_COLUMNS = 6  # losses per table of all measures, beside the baseline
+_MAX_EXAMPLES = 48  # of all setups together
+_COST_HEADINGS = {
+    "ms_per_step": "ms per step",
+    "time_ratio": "Time ratio",
+    "peak_mib": "Peak MiB",
+    "memory_ratio": "Memory ratio",
+    "tokens_per_second": "Tokens per second",
+    "train_seconds": "Training, s",
+}
+
+
+@dataclass(frozen=True)
+class DrawnFigure:
+    """Figure as SVG, with title, caption and data."""
+
+    title: str
+    caption: str
+    data: DataTable
+    svg: str
+
+    @property
+    def address(self) -> str:
+        """URL of the data as CSV."""
+        return csv_address(self.data)
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """Everything the report says about one setup."""
+
+    anchor: str
+    setup: Setup
+    answer: Answer
+    scores: Sequence[Score]
+    costs: Sequence[RunCost]
+    figures: Mapping[str, DrawnFigure]
+    missing: Sequence[str]
+    differing: DifferingExamples | None
+
+    @property
+    def headline(self) -> list[Score]:
+        """Scores of the headline measure."""
+        return [score for score in self.scores if score.measure == self.setup.headline]
+
+    @property
+    def compared(self) -> bool:
+        """Whether there is a baseline to compare with."""
+        return any(score.comparison is not None for score in self.headline)
+
+    @property
+    def tested(self) -> bool:
+        """Whether there are enough seeds for a test."""
+        return any(score.comparison is not None and score.comparison.seeds >= LEAST_SEEDS for score in self.headline)
+
+    @property
+    def same_seeds(self) -> bool:
+        """Whether all losses were run with the same seeds."""
+        return all(tuple(cells) == self.setup.seeds for cells in self.setup.cells.values())
+
+    def rows(self, split: str) -> list[Score]:
+        """Return the scores of the headline measure on a split."""
+        return [score for score in self.headline if score.split == split]
+
+    def cost(self, label: str) -> RunCost:
+        """Return the cost of a loss."""
+        return next(cost for cost in self.costs if cost.label == label)
+
+    def cost_columns(self) -> list[tuple[str, str]]:
+        """Return the name and heading of each cost that was measured."""
+        measured = {name for cost in self.costs for name in _COST_HEADINGS if getattr(cost, name) is not None}
+        return [(name, heading) for name, heading in _COST_HEADINGS.items() if name in measured]
+
+    def columns(self) -> list[tuple[str, ...]]:
+        """Split the losses into tables that fit the page, with the baseline in each."""
+        first, *others = self.setup.labels
+        return [(first, *others[start : start + _COLUMNS]) for start in range(0, max(1, len(others)), _COLUMNS)]
+
+    def described(self) -> list[Measure]:
+        """Return the measures whose name does not explain them."""
+        measures = dict.fromkeys(measure for split in self.setup.splits for measure in self.setup.measures(split))
+        return [measure for measure in measures if measure.description and not measure.name.startswith("within_")]
+
+    def score(self, label: str, split: str, measure: Measure) -> Score:
+        """Return one of the scores."""
+        return next(score for score in self.scores if (score.label, score.split, score.measure) == (label, split, measure))
+
+
+def chapters(experiment: ExperimentRecord, setups: Sequence[Setup]) -> list[Chapter]:
+    """Compute scores, answer, figures and examples of each setup."""
+    labels = sorted({label for setup in setups for label in setup.labels})
+    by_label = styles(labels, [experiment.baseline])
+    limit = max(3, min(MAX_EXAMPLES, _MAX_EXAMPLES // len(setups)))
+    contents = []
+    for number, setup in enumerate(setups, 1):
+        all_scores, all_costs = scores(setup), costs(setup)
+        headline = [score for score in all_scores if score.measure == setup.headline]
+        result = answer(setup, headline, all_costs, setup.task if len(setups) == 1 else setup.title)
+        if errors := error_sizes(setup, all_scores):
+            result = replace(result, more=(*result.more, errors))
+        examples = differing(setup, headline, limit)
+        drawn, missing = _draw(plans(setup, headline, all_costs, by_label), f"s{number}")
+        if examples is None:
+            missing.append("examples (no example is scored differently by two losses with the same seed)")
+        contents.append(Chapter(f"s{number}", setup, result, all_scores, all_costs, drawn, missing, examples))
+    return contents
+
+
+def lead(experiment: ExperimentRecord, contents: Sequence[Chapter]) -> str:
+    """Return the answer for all setups, in a sentence."""
+    if len(contents) == 1:
+        return contents[0].answer.lead
+    return overall([chapter.setup for chapter in contents], [chapter.answer for chapter in contents], experiment.baseline)
+
+
+def _draw(figures: Iterable[FigurePlan], anchor: str) -> tuple[dict[str, DrawnFigure], list[str]]:
+    """Draw the figures that have data; say why the others are missing."""
+    drawn: dict[str, DrawnFigure] = {}
+    missing: list[str] = []
+    with drawing():
+        for plan in figures:
+            if plan.data is None:
+                missing.append(f"{plan.title[0].lower()}{plan.title[1:]} ({plan.missing})")
+                continue
+            svg = to_svg(plan.draw(plan.data), f"{anchor}-{plan.name}", f"{plan.title}. {plan.caption}")
+            drawn[plan.name] = DrawnFigure(plan.title, plan.caption, plan.data, svg)
+    return drawn, missing

@@ -1,0 +1,81 @@
+"""The report as plain data: a table with one row per score, and everything on the page for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, TypedDict
+
+from numerate.lab.report.chapters import Chapter, lead
+from numerate.lab.report.records import ExperimentRecord
+from numerate.lab.report.tables import DataTable
+
+
+class ReportData(TypedDict):
+    """Content of ``report.json``; in the file, infinite numbers are null."""
+
+    experiment: Mapping[str, Any]  # name, created, command, baseline, config, environment
+    answer: str  # the result in a sentence
+    answers: list[dict[str, Any]]  # per setup: setup, verdict ("better", "worse", "noise" or "untested"), sentences
+    scores: list[dict[str, Any]]  # the rows of to_table
+    costs: list[dict[str, Any]]  # per setup and loss: ms_per_step, peak_mib, time_ratio, ..; None if not measured
+    figures: list[dict[str, Any]]  # per setup and figure: its data as columns and rows
+    unfinished: list[dict[str, Any]]  # runs without a result: folder, label, seed, steps
+
+
+def to_table(chapters: Sequence[Chapter]) -> DataTable:
+    """Return one row per setup, loss, split and measure; this is ``report.csv``.
+
+    ``value`` with ``low`` and ``high`` is the score and its 95 % interval. ``difference`` is that from ``baseline``:
+    ``difference_of`` says whether of means or of examples won minus lost. ``p_holm`` is ``p`` corrected for ``comparisons``
+    comparisons. ``better`` is True or False if the difference is significant, else None. The baseline has no difference.
+    """
+    columns = (
+        *("task", "model", "setup", "label", "split", "measure", "summary", "higher_is_better", "headline", "seeds", "examples"),
+        *("value", "low", "high", "baseline", "difference", "difference_low", "difference_high", "difference_of"),
+        *("test", "p", "p_holm", "comparisons", "effect", "better"),
+    )
+    rows = []
+    for chapter in chapters:
+        setup = chapter.setup
+        for score in chapter.scores:
+            measure, gain, compared = score.measure, score.gain, score.comparison
+            name = (setup.task, setup.model, setup.title, score.label, score.split, measure.name)
+            kind = ("median" if measure.median else "mean", measure.higher_is_better, measure == setup.headline)
+            size = (score.seeds, score.examples)
+            value = (score.interval.estimate, score.interval.low, score.interval.high)
+            difference: tuple[Any, ...] = (None,) * 10
+            if compared is not None and gain is not None:
+                difference = (gain.estimate, gain.low, gain.high, "examples won" if score.by_sign else "means")
+                difference += (compared.test, compared.p_value, compared.corrected_p, score.family, score.effect, score.better)
+            rows.append((*name, *kind, *size, *value, setup.baseline, *difference))
+    return DataTable(columns, rows)
+
+
+def to_data(experiment: ExperimentRecord, chapters: Sequence[Chapter]) -> ReportData:
+    """Return everything on the page except pictures; this is ``report.json``."""
+    table = to_table(chapters)
+    return {
+        "experiment": {
+            name: getattr(experiment, name) for name in ("name", "created", "command", "baseline", "config", "environment")
+        },
+        "answer": lead(experiment, chapters),
+        "answers": [
+            {
+                "setup": chapter.setup.title,
+                "verdict": chapter.answer.verdict,
+                "sentences": [chapter.answer.lead, *chapter.answer.more],
+            }
+            for chapter in chapters
+        ],
+        "scores": [dict(zip(table.columns, row, strict=True)) for row in table.rows],
+        "costs": [{"setup": chapter.setup.title, **asdict(cost)} for chapter in chapters for cost in chapter.costs],
+        "figures": [
+            {"setup": chapter.setup.title, "figure": name, "columns": figure.data.columns, "rows": figure.data.rows}
+            for chapter in chapters
+            for name, figure in chapter.figures.items()
+        ],
+        "unfinished": [
+            {"folder": run.folder.name, "label": run.label, "seed": run.seed, "steps": run.steps} for run in experiment.unfinished
+        ],
+    }

@@ -1,0 +1,109 @@
+"""Render the report as one self-contained HTML page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from importlib.resources import files
+from typing import Any
+
+from numerate.lab.report.analysis import LEAST_SEEDS
+from numerate.lab.report.chapters import Chapter, lead
+from numerate.lab.report.data import to_table
+from numerate.lab.report.drawing import split_name, styles
+from numerate.lab.report.examples import PIXELS, examples_table
+from numerate.lab.report.records import ExperimentRecord, RunRecord
+from numerate.lab.report.tables import csv_address
+from numerate.lab.report.wording import counted, effect_text, listed, p_text, rounded, safe_text, sentence, times
+
+_LOSS_KEYS = ("label", "loss", "weight", "normalize", "scale", "loss_settings")
+
+
+def to_html(experiment: ExperimentRecord, chapters: Sequence[Chapter]) -> str:
+    """Return the page."""
+    from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
+
+    page = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    page.filters |= {"shown": safe_text, "sentence": sentence, "split": split_name, "svg": Markup}
+    page.filters |= {"p": p_text, "times": times, "rounded": rounded, "effect": effect_text, "counted": counted}
+    template = page.from_string((files("numerate.lab.report") / "page.html").read_text(encoding="utf-8"))
+    seeds = {seed for chapter in chapters for seed in chapter.setup.seeds}
+    labels = sorted({label for chapter in chapters for label in chapter.setup.labels})
+    verdict = "better" if any(chapter.answer.winners for chapter in chapters) else "noise"
+    return template.render(
+        run=experiment,
+        chapters=chapters,
+        lead=lead(experiment, chapters),
+        verdict_of=chapters[0].answer.verdict if len(chapters) == 1 else verdict,
+        date=_date(experiment.created),
+        about=listed([counted(len(labels), "loss"), counted(len(seeds), "seed")]),
+        settings=_shared_settings(chapters),
+        losses=_loss_settings(chapters),
+        environment=[(key, _text(value)) for key, value in experiment.environment.items() if value not in (None, "", {})],
+        grid=json.dumps(experiment.config, indent=2, ensure_ascii=False),
+        unfinished=experiment.unfinished,
+        table_address=csv_address(to_table(chapters)),
+        least_seeds=LEAST_SEEDS,
+        pixels=PIXELS,
+        examples_address=lambda selected: csv_address(examples_table(selected)),
+        style_of=styles(labels, [experiment.baseline]),
+    )
+
+
+def _date(created: str) -> str:
+    try:
+        moment = datetime.fromisoformat(created)
+    except ValueError:
+        return created
+    return f"{moment.day} {moment:%B %Y, %H:%M %Z}".strip()
+
+
+def _cells(chapter: Chapter) -> list[RunRecord]:
+    return [cell for cells in chapter.setup.cells.values() for cell in cells.values()]
+
+
+def _shared_settings(chapters: Sequence[Chapter]) -> list[tuple[str, list[str]]]:
+    """Return the settings that all losses share, with several values where setups differ."""
+    by_loss = {*_LOSS_KEYS, "seed", *_keys_by_loss(chapters)}
+    values: dict[str, dict[str, None]] = {}
+    for cell in (cell for chapter in chapters for cell in _cells(chapter)):
+        for key, value in cell.config.items():
+            if key not in by_loss:
+                values.setdefault(key, {})[_text(value)] = None
+    return [(key, list(several)) for key, several in values.items() if list(several) != [""]]
+
+
+def _keys_by_loss(chapters: Sequence[Chapter]) -> list[str]:
+    """Return the settings in which losses of one setup differ, such as a tuned learning rate."""
+    keys: dict[str, None] = {}
+    for cells in map(_cells, chapters):
+        for key in dict.fromkeys(key for cell in cells for key in cell.config if key not in (*_LOSS_KEYS, "seed")):
+            if len({_text(cell.config.get(key)) for cell in cells}) > 1:
+                keys[key] = None
+    return list(keys)
+
+
+def _loss_settings(chapters: Sequence[Chapter]) -> list[dict[str, str]]:
+    """Return the settings of each loss, one row per combination."""
+    more = _keys_by_loss(chapters)
+    rows: dict[tuple[str, ...], set[int]] = {}
+    names = (*_LOSS_KEYS, "other")
+    for chapter in chapters:
+        for label, cells in chapter.setup.cells.items():
+            for seed, cell in cells.items():
+                row = {key: _text(cell.config.get(key)) for key in _LOSS_KEYS} | {"label": label}
+                if cell.config.get("loss") == "ce":  # has no numeric term
+                    row |= dict.fromkeys(("weight", "normalize", "scale"), "")
+                other = ", ".join(f"{key.replace('_', ' ')} {_text(cell.config.get(key))}" for key in more)
+                rows.setdefault((*row.values(), other), set()).add(seed)
+    return [{**dict(zip(names, row, strict=True)), "seeds": ", ".join(map(str, sorted(seeds)))} for row, seeds in rows.items()]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_text(item)}" for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_text, value))
+    return "" if value is None else {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)

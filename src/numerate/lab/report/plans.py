@@ -1,0 +1,149 @@
+"""List the figures of a report, each with its title, caption and data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from numerate.lab.report import figures, series
+from numerate.lab.report.analysis import RunCost, Score, Setup
+from numerate.lab.report.drawing import Styles, split_name
+from numerate.lab.report.tables import DataTable
+from numerate.lab.report.wording import sentence
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class FigurePlan:
+    """Figure that is drawn if there is data for it."""
+
+    name: str
+    title: str
+    caption: str
+    missing: str  # why there is no data
+    data: DataTable | None
+    draw: Callable[[DataTable], Figure]
+
+
+def plans(setup: Setup, headline: Sequence[Score], costs: Sequence[RunCost], styles: Styles) -> Iterator[FigurePlan]:
+    """Yield the figures of a setup, in the order of the page."""
+    yield from _comparisons(setup, headline, styles)
+    yield from _error_sizes(setup, styles)
+    yield from _numbers(setup, styles)
+    yield from _training(setup, headline, costs, styles)
+
+
+def _comparisons(setup: Setup, headline: Sequence[Score], styles: Styles) -> Iterator[FigurePlan]:
+    """The headline measure: difference from the baseline, in and out of range."""
+    base, name = setup.baseline, setup.headline.title
+    difference, better = f"the difference in {name} between a loss and {base}", {None: "", True: "right", False: "left"}
+    direction = better[setup.headline.higher_is_better]
+    if setup.headline.median:
+        direction = "right"
+        difference = f"the share of examples on which a loss is closer to the gold answer than {base} minus the share farther"
+    yield FigurePlan(
+        "differences",
+        f"Difference from {base}",
+        f"Each point is {difference}, with its 95 % interval. {f'Further {direction} is better. ' if direction else ''}Filled "
+        "points are significant after Holm's correction. Intervals are not corrected: that of an open point can exclude 0.",
+        "there is nothing to compare with",
+        series.differences(headline),
+        lambda data: figures.differences(setup, data, styles),
+    )
+    yield FigurePlan(
+        "ranges",
+        "In and out of range",
+        f"{sentence(name)} of each loss on examples in the range of the training data (filled) and outside it (open), with 95 % "
+        "intervals. The grey bar connects the two.",
+        "the task was not evaluated out of range",
+        series.ranges(headline),
+        lambda data: figures.ranges(setup, data, styles),
+    )
+
+
+def _error_sizes(setup: Setup, styles: Styles) -> Iterator[FigurePlan]:
+    """How large the errors are."""
+    scale, missing = series.error_scale(setup), "no measure gives the size of an error"
+    tolerance = (
+        "Share of answers whose error is at most the tolerance on the horizontal axis. Higher is better. Lines that differ only "
+        "on the right differ in the size of their errors, not in the share of exact answers."
+    )
+    if scale is not None and scale.higher_is_better:
+        tolerance = f"Share of answers that reach the required {scale.measure.plain}, which falls to the right. Higher is better."
+    yield FigurePlan(
+        "errors",
+        "Size of the errors",
+        "Answers of each loss, over all seeds, by size of the error, in %. Darker is better; hatched means no answer.",
+        missing,
+        series.error_distribution(setup),
+        lambda data: figures.error_distribution(setup, data),
+    )
+    yield FigurePlan(
+        "tolerance",
+        "Accuracy by tolerance",
+        tolerance,
+        missing,
+        series.tolerance(setup),
+        lambda data: figures.tolerance(setup, data, styles),
+    )
+
+
+def _numbers(setup: Setup, styles: Styles) -> Iterator[FigurePlan]:
+    """Scores by digit place, length and confidence."""
+    direction = {None: "", True: " Higher is better.", False: " Lower is better."}[setup.headline.higher_is_better]
+    yield FigurePlan(
+        "places",
+        "Errors by digit place",
+        "Share of the gold answers' numeric tokens that the model predicts wrong, given all tokens before them, by place of the "
+        "token, with 95 % intervals. Lower is better; an error in a place further left is larger.",
+        "the records contain no digits",
+        series.digit_places(setup),
+        lambda data: figures.digit_places(setup, data, styles),
+    )
+    yield FigurePlan(
+        "lengths",
+        "Scores by length of the number",
+        f"{sentence(setup.headline.title)} by length of the gold number, with 95 % intervals.{direction}",
+        "the gold answers are not plain numbers of different lengths",
+        series.lengths(setup),
+        lambda data: figures.lengths(setup, data, styles),
+    )
+    yield FigurePlan(
+        "calibration",
+        "Calibration",
+        "How often the most likely numeric token is right, by its probability among numeric tokens; tokens of all seeds. On the "
+        "dotted line the two agree; below it the model is overconfident. The gap is the mean distance from that line."
+        + (f" The grey line is {setup.baseline}." if setup.baseline is not None else ""),
+        "the records contain no digits",
+        series.calibration(setup),
+        lambda data: figures.calibration(setup, data, styles),
+    )
+
+
+def _training(setup: Setup, headline: Sequence[Score], costs: Sequence[RunCost], styles: Styles) -> Iterator[FigurePlan]:
+    """Learning curves and cost."""
+    base, split = setup.baseline, setup.splits[0]
+    gain = f"Difference from {base} in {setup.headline.title}"
+    if setup.headline.median:
+        gain = f"Share of examples closer to the gold answer than {base} minus share farther"
+    yield FigurePlan(
+        "curves",
+        "Learning curves",
+        "Cross-entropy during training, without the numeric term, so that losses can be compared. Lines are means over seeds, "
+        "bands span the lowest to the highest seed. Lower is better, but cross-entropy ignores how far off a wrong number is.",
+        "no curve was recorded",
+        series.learning_curves(setup),
+        lambda data: figures.learning_curves(setup, data, styles),
+    )
+    yield FigurePlan(
+        "cost",
+        "Gain and cost",
+        f"{gain} ({split_name(split)}), by time per step relative to {base}, which is where the black lines cross. "
+        "Vertical bars are 95 % intervals; horizontal bars span the fastest to the slowest seed.",
+        "there is no time to compare with",
+        series.gain_and_cost(headline, costs, split),
+        lambda data: figures.gain_and_cost(setup, data, styles),
+    )

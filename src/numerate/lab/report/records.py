@@ -1,0 +1,262 @@
+"""Read and check the files of an experiment.
+
+    run/
+      experiment.json
+      cells/<hash>/config.json  curve.jsonl  predictions.jsonl  result.json
+
+``result.json`` is written last: a run without it is unfinished, and only listed. A finished run must be complete; errors name
+file and line. If ``experiment.json`` lists its ``cells``, other folders (tuning trials, earlier comparisons) are ignored.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Digits:
+    """Teacher-forced predictions of the numeric tokens of all gold answers of a split."""
+
+    example: NDArray[np.int64]  # [D], position of the example in the split
+    place: NDArray[np.int64]  # [D], exponent of ten: 1 for tens, -1 for tenths
+    p: Floats  # [D], probability of the gold token
+    top: Floats  # [D], largest probability of a numeric token
+    right: NDArray[np.bool_]  # [D]
+    mass: Floats  # [D], probability of all numeric tokens together
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Answers of one run to the E examples of one split."""
+
+    index: tuple[int, ...]
+    prompts: tuple[str, ...]
+    golds: tuple[str, ...]
+    outputs: tuple[str, ...]
+    answers: tuple[str | None, ...]
+    images: tuple[str | None, ...]
+    measures: Mapping[str, Floats]  # [E] each; inf for an error without an answer
+    digits: Digits | None
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One finished training run and its evaluation."""
+
+    folder: Path
+    config: Mapping[str, Any]
+    label: str
+    seed: int
+    headline: str
+    cost: Mapping[str, float]  # measured values only
+    curve: Sequence[Mapping[str, float]]
+    splits: Mapping[str, Predictions]
+
+
+@dataclass(frozen=True)
+class UnfinishedRun:
+    """Run that was planned or started and has no result."""
+
+    folder: Path
+    label: str
+    seed: int | None
+    steps: int | None  # last logged step
+
+
+@dataclass(frozen=True)
+class ExperimentRecord:
+    """Experiment: its settings and its runs."""
+
+    directory: Path
+    name: str
+    created: str
+    command: str
+    baseline: str
+    config: Mapping[str, Any]
+    environment: Mapping[str, Any]
+    cells: Sequence[RunRecord]
+    unfinished: Sequence[UnfinishedRun]
+
+
+def read_run(directory: str | Path) -> ExperimentRecord:
+    """Read the directory of an experiment. Raise if no run is finished, or if the files of a finished run are broken."""
+    directory = Path(directory)
+    file = directory / "experiment.json"
+    if not file.is_file():
+        raise ValueError(f"{directory} has no experiment.json: expected a folder written by `numerate compare`.")
+    experiment = _read_object(file)
+    folders = _folders(directory / "cells", experiment.get("cells"), file)
+    finished = [folder for folder in folders if (folder / "result.json").is_file()]
+    unfinished = [_read_unfinished(folder) for folder in folders if folder not in finished]
+    if not finished:
+        raise ValueError(
+            f"{directory} has no finished run ({len(unfinished)} unfinished): nothing to report yet. "
+            "Run `numerate compare` again; it resumes where it stopped."
+        )
+    return ExperimentRecord(
+        directory=directory,
+        name=str(experiment.get("name") or directory.resolve().name),
+        created=str(experiment.get("created") or ""),
+        command=str(experiment.get("command") or ""),
+        baseline=str(experiment.get("baseline") or "ce"),
+        config=_object_in(experiment, "config", file),
+        environment=_object_in(experiment, "environment", file),
+        cells=[_read_cell(folder) for folder in finished],
+        unfinished=unfinished,
+    )
+
+
+def _folders(cells: Path, listed: Any, file: Path) -> list[Path]:
+    if listed is None:
+        return sorted(path for path in cells.glob("*") if path.is_dir() and not path.name.startswith("."))
+    if not isinstance(listed, list) or not all(isinstance(name, str) and name and name == Path(name).name for name in listed):
+        raise ValueError(f"{file}: cells={listed!r:.80} is not a list of folders: expected names of folders in {cells}.")
+    return [cells / name for name in dict.fromkeys(listed)]
+
+
+def _read_cell(folder: Path) -> RunRecord:
+    for name in ("config.json", "predictions.jsonl"):
+        if not (folder / name).is_file():
+            raise ValueError(f"{folder} has a result.json but no {name}: delete the folder and run it again.")
+    file = folder / "config.json"
+    config, result = _read_object(file), _read_object(folder / "result.json")
+    label = config.get("label") or config.get("loss")
+    if not isinstance(label, str):
+        raise ValueError(f"{file}: label={label!r} is not a string: expected the name of the loss.")
+    seed = config.get("seed")
+    if not isinstance(seed, int):
+        raise ValueError(f"{file}: seed={seed!r} is not a whole number: expected the seed of the run.")
+    splits = _read_predictions(folder / "predictions.jsonl")
+    for split, expected in _object_in(result, "splits", folder / "result.json").items():
+        count = len(splits[split].index) if split in splits else 0
+        if isinstance(expected, dict) and expected.get("n", count) != count:
+            raise ValueError(
+                f"{folder / 'predictions.jsonl'} has {count} lines of split {split!r}, but result.json says "
+                f"{expected['n']}: delete the folder and run it again."
+            )
+    headline = result.get("headline")
+    for split, predictions in splits.items():
+        if headline not in predictions.measures:
+            raise ValueError(
+                f"{folder / 'result.json'}: headline={headline!r} is not a measure of split {split!r}: expected one of "
+                f"{', '.join(predictions.measures) or 'them, but there are none'}."
+            )
+    cost = {name: float(value) for name, value in _object_in(result, "cost", folder / "result.json").items() if _is_finite(value)}
+    curve = folder / "curve.jsonl"
+    points = [_numbers(row) for _, row in _lines(curve)] if curve.is_file() else []
+    return RunRecord(folder, config, label, seed, str(headline), cost, [point for point in points if "step" in point], splits)
+
+
+def _read_unfinished(folder: Path) -> UnfinishedRun:
+    """Read what there is; any file may be missing or truncated."""
+    try:
+        config = _read_object(folder / "config.json")
+    except (OSError, ValueError):
+        config = {}
+    steps = None
+    try:
+        for line in (folder / "curve.jsonl").read_text(encoding="utf-8", errors="replace").splitlines():
+            steps = int(json.loads(line)["step"])
+    except (OSError, ValueError, TypeError, KeyError):
+        pass
+    seed = config.get("seed")
+    return UnfinishedRun(
+        folder, str(config.get("label") or config.get("loss") or "?"), seed if isinstance(seed, int) else None, steps
+    )
+
+
+def _read_predictions(file: Path) -> dict[str, Predictions]:
+    splits: dict[str, list[dict[str, Any]]] = {}
+    for number, row in _lines(file):
+        try:
+            rows = splits.setdefault(str(row["split"]), [])
+            rows.append(_checked(row, (rows or [row])[0]["measures"]))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+            raise ValueError(f"{file}, line {number}: {what}. Delete the folder and run it again.") from None
+    if not splits:
+        raise ValueError(f"{file} is empty: expected one line per test example. Delete the folder and run it again.")
+    return {split: _predictions(rows) for split, rows in splits.items()}
+
+
+def _checked(row: Mapping[str, Any], expected: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a line with its values converted. Raise KeyError, TypeError or ValueError if a field is missing or wrong."""
+    measures = row["measures"]
+    if measures.keys() != expected.keys():
+        raise ValueError(f"measures are {', '.join(measures)}: expected {', '.join(expected)}, as in the previous lines")
+    for name in ("prompt", "gold", "output"):
+        if not isinstance(row[name], str):
+            raise TypeError(f"{name}={row[name]!r:.60} is not a string")
+    digits = []
+    for digit in row.get("digits") or ():
+        p, top, mass = (math.nan if digit.get(key) is None else float(digit[key]) for key in ("p", "top", "mass"))
+        digits.append((int(digit["place"]), p, top, bool(digit["right"]), mass))
+    optional = {name: None if row.get(name) is None else str(row[name]) for name in ("answer", "image")}
+    scores = {name: math.inf if value is None else _score(name, value) for name, value in measures.items()}
+    return {**row, **optional, "index": int(row["index"]), "measures": scores, "digits": digits}
+
+
+def _predictions(rows: Sequence[Mapping[str, Any]]) -> Predictions:
+    digits = [(i, *digit) for i, row in enumerate(rows) for digit in row["digits"]]
+    measures = {name: np.array([row["measures"][name] for row in rows], float) for name in rows[0]["measures"]}
+    names = ("index", "prompt", "gold", "output", "answer", "image")
+    columns: list[Any] = [tuple(row[name] for row in rows) for name in names]
+    columns += [measures, Digits(*map(np.array, zip(*digits, strict=True))) if digits else None]
+    return Predictions(*columns)
+
+
+def _lines(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    with file.open("rb") as opened:
+        for number, line in enumerate(opened, 1):
+            try:
+                row = json.loads(line)
+            except ValueError as error:  # includes invalid UTF-8
+                raise ValueError(
+                    f"{file}, line {number}: not JSON ({error}). A run with a result.json must be complete: "
+                    "delete the folder and run it again."
+                ) from None
+            if not isinstance(row, dict):
+                raise ValueError(f"{file}, line {number}: a {type(row).__name__}: expected an object.")
+            yield number, row
+
+
+def _read_object(file: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(file.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{file} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"{file} holds a {type(value).__name__}: expected an object.")
+    return value
+
+
+def _object_in(value: Mapping[str, Any], name: str, file: Path) -> dict[str, Any]:
+    content = value.get(name)
+    if not isinstance(content, dict | None):
+        raise ValueError(f"{file}: {name} is a {type(content).__name__}: expected an object.")
+    return content or {}
+
+
+def _score(name: str, value: Any) -> float:
+    score = float(value)
+    if math.isnan(score):
+        raise ValueError(f"{name} is NaN: expected a number, or null if there was no answer")
+    return score
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _numbers(row: Mapping[str, Any]) -> dict[str, float]:
+    return {name: float(value) for name, value in row.items() if _is_finite(value)}

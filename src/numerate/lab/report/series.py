@@ -1,0 +1,263 @@
+"""Compute the data of each figure as a table. The figure draws exactly what the table holds, and the page offers it as CSV.
+
+Each function returns None if the records do not contain the data it needs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from numerate.answers import last_number
+from numerate.lab.report.analysis import OUT_OF_RANGE, RunCost, Score, Setup, interval
+from numerate.lab.report.records import Digits, Floats
+from numerate.lab.report.tables import DataTable
+from numerate.lab.report.wording import Measure, measure
+from numerate.lab.stats import Interval
+
+POINTS = 120  # per learning curve
+BINS = 10  # of confidence
+_RESAMPLES = 499  # per interval, with one seed
+_MIN_COUNT = 10  # examples or tokens; smaller groups are left out
+_PLAIN_NUMBER = re.compile(r"[-+−]?[\d,]*\.?\d+(?:[eE][-+]?\d+)?(?:/\d+)?")
+
+_WRONG = Measure("wrong", True, False, True, "", "")
+
+
+@dataclass(frozen=True)
+class ErrorScale:
+    """Measure of the size of an error, and the limits of the classes that figures sscale."""
+
+    measure: Measure
+    steps: tuple[float, ...]  # limits of the classes, best first
+    tolerances: tuple[float, ...]
+
+    @property
+    def higher_is_better(self) -> bool:
+        """True for an overlap (IoU), False for an error."""
+        return self.measure.higher_is_better is True
+
+    def classes(self) -> tuple[str, ...]:
+        """Return the names of the classes, best first; the last is ``no answer``."""
+        sign = "≥" if self.higher_is_better else "≤"
+        names = ["exact" if step == 0 else f"{sign} {self.text(step)}" for step in self.steps]
+        return (*names, f"{'<' if self.higher_is_better else '>'} {self.text(self.steps[-1])}", "no answer")
+
+    def class_of(self, values: Floats) -> NDArray[np.int64]:
+        """Return the position in :meth:`classes` of each value, ignoring ``no answer``."""
+        within = [values >= step if self.higher_is_better else values <= step for step in self.steps]
+        found: NDArray[np.int64] = np.argmax(np.stack([*within, np.ones_like(values, bool)]), axis=0)
+        return found
+
+    def text(self, step: float) -> str:
+        """Format a limit: ``10 %``, ``5 min``."""
+        if self.measure.name == "relative_error":
+            return f"{100 * step:g} %"
+        return f"{step:,g}{' ' + self.measure.unit if self.measure.unit else ''}"
+
+
+_DECADES = tuple(float(x) for x in np.round(np.logspace(-3, 0, 31), 6))
+_ERROR_SCALES = (
+    ("relative_error", (0.0, 0.01, 0.1, 1.0), _DECADES),
+    ("time_gap_circular", (0.0, 5.0, 15.0, 60.0), tuple(range(0, 121, 5))),
+    ("time_gap", (0.0, 5.0, 15.0, 60.0), tuple(range(0, 121, 5))),
+    ("iou", (0.9, 0.75, 0.5, 0.25), tuple(x / 20 for x in range(1, 20))),
+    ("absolute_error", (0.0, 1.0, 10.0, 100.0), tuple(1000 * x for x in _DECADES)),
+)
+
+
+def error_scale(setup: Setup) -> ErrorScale | None:
+    """Return the error scale of the task's measures; None if no measure gives the size of an error."""
+    names = {metric.name for split in setup.splits for metric in setup.measures(split)}
+    return next((ErrorScale(measure(name), steps, levels) for name, steps, levels in _ERROR_SCALES if name in names), None)
+
+
+def differences(scores: Sequence[Score]) -> DataTable | None:
+    """Difference of each loss from the baseline, with interval and corrected p-value."""
+    rows = [
+        (score.split, score.label, *_ends(score.gain), score.comparison.corrected_p, score.better)
+        for score in scores
+        if score.comparison is not None and score.gain is not None
+    ]
+    return _table(("split", "loss", "difference", "low", "high", "p_holm", "better"), rows)
+
+
+def learning_curves(setup: Setup) -> DataTable | None:
+    """Cross-entropy without the numeric term, and validation scores, by step: mean, lowest and highest seed."""
+    rows: list[tuple[Any, ...]] = []
+    for label in setup.labels:
+        curves: dict[str, dict[int, list[float]]] = {}
+        for cell in setup.cells[label].values():
+            # A resumed run logs some steps twice: the later value replaces the earlier one.
+            points = {(name, int(point["step"])): value for point in cell.curve for name, value in _followed(point).items()}
+            for (name, step), value in points.items():
+                curves.setdefault(name, {}).setdefault(step, []).append(value)
+        for name, steps in curves.items():
+            logged = sorted(steps)
+            drawn = np.linspace(0, len(logged) - 1, min(POINTS, len(logged)))
+            for step in sorted({logged[round(position)] for position in drawn}):
+                rows.append((name, label, step, float(np.mean(steps[step])), min(steps[step]), max(steps[step])))
+    return _table(("curve", "loss", "step", "mean", "least", "most"), rows)
+
+
+def error_distribution(setup: Setup) -> DataTable | None:
+    """Share of answers by size of the error."""
+    scale = error_scale(setup)
+    if scale is None:
+        return None
+    rows: list[tuple[Any, ...]] = []
+    for split, label, values, answered in _errors(setup, scale):
+        classes = np.where(answered, scale.class_of(values), len(scale.steps) + 1)
+        rows += [(split, label, name, float((classes == i).mean())) for i, name in enumerate(scale.classes())]
+    return _table(("split", "loss", scale.measure.name, "share"), rows)
+
+
+def tolerance(setup: Setup) -> DataTable | None:
+    """Share of answers within each tolerance."""
+    scale = error_scale(setup)
+    if scale is None:
+        return None
+    rows: list[tuple[Any, ...]] = []
+    for split, label, values, _ in _errors(setup, scale):
+        for level in scale.tolerances:
+            within = values >= level if scale.higher_is_better else values <= level
+            rows.append((split, label, level, float(within.mean())))
+    return _table(("split", "loss", scale.measure.name, "share"), rows)
+
+
+def digit_places(setup: Setup) -> DataTable | None:
+    """Share of numeric tokens of the gold answers that the model predicts wrong given the tokens before, by place."""
+    rows: list[tuple[Any, ...]] = []
+    for split in setup.splits:
+        by_label = {label: _digits(setup, label, split) for label in setup.labels}
+        if not all(by_label.values()):
+            continue
+        counts = np.unique_counts(by_label[setup.labels[0]][0].place)
+        for place, count in sorted(zip(counts.values.tolist(), counts.counts.tolist(), strict=True), reverse=True):
+            if count < _MIN_COUNT:
+                continue
+            for label, digits in by_label.items():
+                wrong = np.stack([~seed.right[seed.place == place] for seed in digits]).astype(float)  # [S, tokens]
+                rows.append((split, label, place, *_ends(interval(_WRONG, wrong, _RESAMPLES)), count))
+    return _table(("split", "loss", "place", "wrong", "low", "high", "tokens"), rows)
+
+
+def lengths(setup: Setup) -> DataTable | None:
+    """Headline measure by number of digits of the gold number before the decimal point."""
+    rows: list[tuple[Any, ...]] = []
+    for split in setup.splits:
+        sizes = [_length(gold) for gold in setup.examples(split).golds]
+        known = np.array([size for size in sizes if size is not None])
+        if len(known) < 0.9 * len(sizes) or len(set(known.tolist())) < 2:
+            continue
+        for size in sorted(set(known.tolist())):
+            mask = np.array([other == size for other in sizes])
+            if (count := int(mask.sum())) < _MIN_COUNT:
+                continue
+            for label in setup.labels:
+                scores = setup.scores(label, split, setup.headline.name)[:, mask]
+                rows.append((split, label, size, *_ends(interval(setup.headline, scores, _RESAMPLES)), count))
+    return _table(("split", "loss", "digits", setup.headline.name, "low", "high", "examples"), rows)
+
+
+def calibration(setup: Setup) -> DataTable | None:
+    """How often the most likely numeric token is right, by its probability; tokens of all seeds together."""
+    rows: list[tuple[Any, ...]] = []
+    for split in setup.splits:
+        for label in setup.labels:
+            digits = _digits(setup, label, split)
+            if not digits:
+                continue
+            confidence = np.concatenate([seed.top / seed.mass for seed in digits])
+            right = np.concatenate([seed.right for seed in digits])
+            known = np.isfinite(confidence)
+            confidence, right = confidence[known].clip(0, 1), right[known]
+            bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
+            for bin_ in range(BINS):
+                if (mask := bins == bin_).any():
+                    means = (float(values[mask].mean()) for values in (confidence, right))
+                    rows.append((split, label, bin_ / BINS, *means, int(mask.sum())))
+    return _table(("split", "loss", "from", "confidence", "right", "tokens"), rows)
+
+
+def calibration_errors(data: DataTable) -> dict[tuple[str, str], float]:
+    """Mean distance between confidence and accuracy (expected calibration error), by split and loss."""
+    gaps = {}
+    for split in data.distinct("split"):
+        for label in data.distinct("loss"):
+            if rows := data.where(split=split, loss=label):
+                total = sum(row["tokens"] for row in rows)
+                gaps[split, label] = sum(row["tokens"] * abs(row["confidence"] - row["right"]) for row in rows) / total
+    return gaps
+
+
+def ranges(scores: Sequence[Score]) -> DataTable | None:
+    """Headline measure in and out of the training range."""
+    splits = {score.split for score in scores}
+    if OUT_OF_RANGE not in splits or len(splits) < 2:
+        return None
+    rows = [(score.split, score.label, *_ends(score.interval)) for score in scores]
+    return _table(("split", "loss", scores[0].measure.name, "low", "high"), rows)
+
+
+def gain_and_cost(scores: Sequence[Score], costs: Sequence[RunCost], split: str) -> DataTable | None:
+    """Difference in the headline measure, and time per step relative to the baseline."""
+    by_label = {cost.label: cost for cost in costs}
+    rows = []
+    for score in scores:
+        cost = by_label[score.label]
+        if score.split == split and score.gain is not None and cost.time_ratio is not None:
+            rows.append((score.label, cost.time_ratio, cost.time_ratio_low, cost.time_ratio_high, *_ends(score.gain)))
+    columns = ("loss", "time_ratio", "time_ratio_low", "time_ratio_high", "difference", "low", "high")
+    return _table(columns, rows)
+
+
+def _followed(point: Mapping[str, float]) -> dict[str, float]:
+    """Select the values of a logged step that are drawn."""
+    curves = {name: value for name, value in point.items() if name.startswith("validation/")}
+    cross_entropy = point.get("loss/cross_entropy", point.get("loss"))
+    return curves if cross_entropy is None else {"cross-entropy": cross_entropy, **curves}
+
+
+def _ends(interval: Interval) -> tuple[float, float, float]:
+    return interval.estimate, interval.low, interval.high
+
+
+def _table(columns: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> DataTable | None:
+    return DataTable(columns, rows) if rows else None
+
+
+def _errors(setup: Setup, scale: ErrorScale) -> Iterator[tuple[str, str, Floats, NDArray[np.bool_]]]:
+    """Yield split, loss, errors ``[S, E]`` and the mask of answers that were given ``[S, E]``."""
+    for split in setup.splits:
+        if scale.measure.name not in setup.examples(split).measures:
+            continue
+        for label in setup.labels:
+            cells = [setup.cells[label][seed] for seed in sorted(setup.cells[label])]
+            answered = np.array([[answer is not None for answer in cell.splits[split].answers] for cell in cells])
+            yield split, label, setup.scores(label, split, scale.measure.name), answered
+
+
+def _digits(setup: Setup, label: str, split: str) -> list[Digits]:
+    """Return the digits of every seed; empty if a seed has none or other digits."""
+    by_seed = [cell.splits[split].digits for cell in setup.cells[label].values()]
+    known = [digits for digits in by_seed if digits is not None]
+    same = len(known) == len(by_seed) and all(np.array_equal(digits.place, known[0].place) for digits in known)
+    return known if same else []
+
+
+def _length(gold: str) -> int | None:
+    """Return the number of digits before the decimal point, at least one; None if ``gold`` is not a plain number."""
+    number = last_number(gold) if _PLAIN_NUMBER.fullmatch(gold.strip()) else None
+    return None if number is None else len(str(abs(number.numerator) // number.denominator))
+
+
+def place_name(place: int) -> str:
+    """Format a place: ``tens``, ``10⁵``."""
+    names = {0: "ones", 1: "tens", 2: "hundreds", 3: "thousands", -1: "tenths", -2: "hundredths", -3: "thousandths"}
+    return names.get(place, "10" + str(place).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")))

@@ -1,0 +1,179 @@
+"""Format measures, numbers and untrusted text for the report: 57.3 %, +1.2 points, p < 0.001."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from numerate.answers.distributions import DISTRIBUTION_METRICS
+from numerate.answers.metrics import METRICS
+from numerate.lab.report.records import Floats
+
+MAX_CHARACTERS = 160  # default length of text from data
+
+_BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_UNITS = {"minutes": "min", "nats": "nats"}
+_TITLES = {
+    "exact": "exact answers",
+    "parsed": "answers given",
+    "log10_error": "log₁₀ error",
+    "smape": "symmetric error (sMAPE)",
+    "magnitude": "right order of magnitude",
+    "sign": "right sign",
+    "clock_accuracy": "exact times",
+    "time_gap_circular": "time gap on the clock face",
+    "iou": "IoU",
+    "acc_50": "IoU ≥ 0.5",
+    "sample_crps": "CRPS of samples",
+    "sample_parsed": "samples with an answer",
+}
+
+
+@dataclass(frozen=True)
+class Measure:
+    """How a measure is summarised and displayed."""
+
+    name: str
+    higher_is_better: bool | None  # None: no direction, or unknown
+    median: bool
+    percent: bool
+    unit: str
+    description: str
+
+    @property
+    def plain(self) -> str:
+        """Name in words."""
+        percent = self.name.removeprefix("within_")
+        return (
+            f"at most {percent} % off"
+            if percent.isdigit()
+            else _TITLES.get(self.name, safe_text(self.name.replace("_", " "), 60))
+        )
+
+    @property
+    def title(self) -> str:
+        """Name in words, with ``median`` if that is the summary."""
+        return f"median {self.plain}" if self.median else self.plain
+
+    @property
+    def heading(self) -> str:
+        """Title with its unit, for table headers and axes."""
+        return f"{self.title}, {'%' if self.percent else self.unit}" if self.percent or self.unit else self.title
+
+    @property
+    def factor(self) -> int:
+        """Factor from a value to the displayed number."""
+        return 100 if self.percent else 1
+
+    def bounds(self, values: Floats) -> tuple[float, float]:
+        """Smallest and largest possible value. A measure with a direction is taken to be >= 0 if all its values are."""
+        if self.higher_is_better is None or values.min() < 0:
+            return -math.inf, math.inf
+        return 0.0, 1.0 if self.percent and self.higher_is_better and values.max() <= 1 else math.inf
+
+    def value(self, value: float) -> str:
+        """Format with unit: ``57.3 %``, ``12.5 min``, ``0.0123``."""
+        return f"{self.number(value)} {'%' if self.percent else self.unit}".rstrip()
+
+    def number(self, value: float) -> str:
+        """Format without unit."""
+        if math.isinf(value):
+            return "∞" if value > 0 else "−∞"
+        return minus(f"{100 * value:.1f}" if self.percent and not self.median else rounded(self.factor * value))
+
+    def difference(self, value: float) -> str:
+        """Format a difference: ``+1.2 points``."""
+        return f"{self.signed(value)} {'points' if self.percent else self.unit}".rstrip()
+
+    def signed(self, value: float) -> str:
+        """Format a difference without unit: ``+1.2``."""
+        return plus(self.number(value))
+
+    def range(self, low: float, high: float) -> str:
+        """Format an interval: ``55.1 to 59.5``."""
+        return f"{self.number(low)} to {self.number(high)}"
+
+    def signed_range(self, low: float, high: float) -> str:
+        """Format an interval of differences: ``−0.3 to +2.7``."""
+        return f"{self.signed(low)} to {self.signed(high)}"
+
+
+def measure(name: str) -> Measure:
+    """Look up a measure by name. An unknown one is summarised by its mean and has no direction."""
+    if (metric := METRICS.get(name)) is not None:
+        accuracy = metric.higher_is_better and metric.no_answer == 0 and not metric.unit
+        percent = accuracy or name == "relative_error"
+        unit = _UNITS.get(metric.unit, "")
+        return Measure(name, metric.higher_is_better, metric.summary == "median", percent, unit, metric.description)
+    if (distribution := DISTRIBUTION_METRICS.get(name)) is not None:
+        median = name == "sample_crps"  # infinite if a sample has no answer
+        unit = _UNITS.get(distribution.unit, "")
+        return Measure(name, distribution.higher_is_better, median, False, unit, distribution.description)
+    return Measure(name, None, False, False, "", "")
+
+
+EXAMPLES_WON = Measure("examples_won", True, False, True, "", "")
+"""Difference of medians: share of examples on which a loss is closer to the gold answer, minus the share where farther."""
+
+
+def rounded(value: float) -> str:
+    """Format with three significant digits, without an exponent if readable."""
+    if value == 0:
+        return "0"
+    if not 1e-4 <= abs(value) < 1e6:
+        return f"{value:.2e}"
+    return f"{value:,.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
+
+
+def minus(text: str) -> str:
+    """Replace hyphens by minus signs; drop the sign of zero."""
+    return text.lstrip("-") if not text.strip("-0.") else text.replace("-", "−")
+
+
+def plus(text: str) -> str:
+    """Prefix positive numbers with a plus sign."""
+    return text if text.startswith("−") or not text.strip("0.") else f"+{text}"
+
+
+def sentence(text: str) -> str:
+    """Capitalise the first letter only."""
+    return text[:1].upper() + text[1:]
+
+
+def p_text(p: float) -> str:
+    """Format a p-value: ``0.012``, ``< 0.001``."""
+    return "< 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
+
+
+def effect_text(effect: float) -> str:
+    """Format an effect size: ``+1.2``."""
+    return plus(minus(f"{effect:.1f}".replace("inf", "∞")))
+
+
+def times(ratio: float) -> str:
+    """Format a ratio: ``1.04 ×``."""
+    return f"{ratio:.2f} ×"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Join names: ``a, b and c``."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def counted(number: int, noun: str) -> str:
+    """Format a count: ``1 seed``, ``3 seeds``, ``6 losses``."""
+    return f"{number:,} {noun}{'' if number == 1 else 'es' if noun.endswith('s') else 's'}"
+
+
+def safe_text(text: object, limit: int = MAX_CHARACTERS) -> str:
+    """Cut text from data to ``limit`` characters and spell out control and bidirectional characters."""
+    cut = str(text)
+    cut = cut if len(cut) <= limit else cut[: limit - 1] + "…"
+    return "".join(_visible(character) for character in cut)
+
+
+def _visible(character: str) -> str:
+    hidden = character in _BIDI or unicodedata.category(character) in ("Cc", "Cs", "Cn")
+    return f"⟨U+{ord(character):04X}⟩" if hidden and character not in "\n\t" else character

@@ -1,0 +1,244 @@
+"""The interface of a task: examples in three splits, and a score for an output.
+
+``train`` and ``interpolate`` are drawn from the same range and never share an example: a hash of the content assigns each
+example to one of them. ``extrapolate`` lies outside the training range. The same seed gives the same examples.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, overload
+
+from numerate.answers.extract import EXTRACTORS
+from numerate.answers.metrics import METRICS
+from numerate.lab.tasks.files import RowReader
+from numerate.messages import check_choice, check_settings, choices
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+Split = Literal["train", "interpolate", "extrapolate"]
+Located = tuple[Path, int, dict[str, Any]]  # file or part of a dataset, line, columns
+
+_PATIENCE = 2000  # draws without a new example before a range is reported as exhausted
+
+
+@dataclass(frozen=True)
+class Example:
+    """A question, its answer and, for visual tasks, an image."""
+
+    prompt: str
+    answer: str
+    image: Image | None = None
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Examples(Sequence[Example]):
+    """A sequence that makes each example from its entry in ``specs`` on access: ten thousand images take no memory."""
+
+    def __init__(self, specs: Sequence[Any], make: Callable[[Any], Example]) -> None:
+        self.specs, self._make = specs, make
+
+    def __len__(self) -> int:
+        return len(self.specs)
+
+    @overload
+    def __getitem__(self, index: int) -> Example: ...
+    @overload
+    def __getitem__(self, index: slice) -> Examples: ...
+    def __getitem__(self, index: int | slice) -> Example | Examples:
+        return Examples(self.specs[index], self._make) if isinstance(index, slice) else self._make(self.specs[index])
+
+    def __iter__(self) -> Iterator[Example]:
+        return map(self._make, self.specs)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} examples>"
+
+
+class Task:
+    """Questions whose answers are numbers. A subclass is a frozen dataclass of settings with :meth:`draw` and :meth:`make`.
+
+    Attributes:
+        name: key in ``TASKS``.
+        extractor: key in ``EXTRACTORS``; reads the answer from an output.
+        measures: keys in ``METRICS`` that :meth:`score` returns; the first is the headline.
+        visual: whether examples have images.
+        rows: the rows of each split that were read from files; None for a generated task.
+        skipped: rows of the files that were skipped, as errors that give the reason.
+        notes: messages about ambiguous or rewritten values in the files.
+    """
+
+    name: ClassVar[str]
+    extractor: ClassVar[str] = "last_number"
+    measures: ClassVar[tuple[str, ...]] = ("exact", "parsed", "relative_error", "log10_error")
+    visual: ClassVar[bool] = False
+    rows: Mapping[Split, Sequence[Any]] | None = None
+    skipped: Sequence[Exception] = ()
+    notes: Sequence[str] = ()
+
+    def __new__(cls, *args: Any, **settings: Any) -> Self:
+        """Reject unknown settings before the dataclass's own ``__init__`` does, with a message that lists the known ones."""
+        check_settings(f"the task {cls.name!r}", settings, [known.name for known in fields(cls)])  # type: ignore[arg-type]
+        return super().__new__(cls)
+
+    # Examples
+
+    @property
+    def splits(self) -> tuple[Split, ...]:
+        """The splits that have examples."""
+        every: tuple[Split, ...] = ("train", "interpolate", "extrapolate")
+        return every if self.rows is None else tuple(split for split in every if self.rows.get(split))
+
+    def count(self, split: Split) -> int | None:
+        """Return the number of examples read from files; None for a generated task, which has no limit."""
+        return None if self.rows is None else len(self.rows.get(split, ()))
+
+    def examples(self, split: Split, n: int | None = None, seed: int = 0) -> Examples:
+        """Return ``n`` examples of a split; ``None`` returns all examples that were read from files.
+
+        Examples of ``interpolate`` and ``extrapolate`` are all different. The seed selects the examples and their order.
+        """
+        check_choice("split", split, choices(Split))
+        if split not in self.splits:
+            raise ValueError(f"split={split!r} has no examples here: expected one of {', '.join(self.splits) or 'none'}.")
+        if n is not None and (not isinstance(n, int) or n < 0):
+            raise ValueError(f"n={n!r} is out of range: expected a whole number >= 0.")
+        rng = random.Random(f"{self.name}/{split}/{seed}")
+        if self.rows is not None:
+            rows = list(self.rows[split])
+            rng.shuffle(rows)
+            if n is not None and n > len(rows):
+                raise ValueError(f"n={n} is more than the {len(rows)} examples of {split!r} that were read: ask for fewer.")
+            return Examples(rows[:n], self.make)
+        if n is None:
+            raise ValueError("n=None asks for all examples, but this task generates them without limit: expected a number.")
+        return Examples(self._draw_many(split, n, rng), self.make)
+
+    def _draw_many(self, split: Split, n: int, rng: random.Random) -> list[Any]:
+        specs: list[Any] = []
+        seen: set[int] = set()
+        misses = 0
+        while len(specs) < n:
+            spec = self.draw(rng, split)
+            mark = content_hash(self.content(spec))
+            in_split = split == "extrapolate" or (mark % 5 == 0) == (split == "interpolate")
+            if in_split and (split == "train" or mark not in seen):
+                specs.append(spec)
+                seen.add(mark)
+                misses = 0
+                continue
+            misses += 1
+            if misses > _PATIENCE:
+                raise ValueError(
+                    f"n={n} is more than there are: {self!r} has about {len(seen)} different examples of {split!r}. "
+                    "Ask for fewer, or widen its settings."
+                )
+        return specs
+
+    def draw(self, rng: random.Random, split: Split) -> Any:
+        """Draw the content of one example as plain data; for ``extrapolate``, from outside the training range."""
+        raise NotImplementedError
+
+    def make(self, spec: Any) -> Example:
+        """Return the example for a drawn content, or for a row that was read."""
+        raise NotImplementedError
+
+    def content(self, spec: Any) -> Any:
+        """Return the deduplication key; ignores appearance.
+
+        Its ``repr`` is hashed: renaming a class or field that occurs in it moves examples between the splits.
+        """
+        return spec
+
+    # Scores
+
+    def score(self, example: Example, output: str) -> dict[str, float]:
+        """Return every measure of an output. An output without an answer gets the worst score."""
+        gold, guess = self.read(example.answer), self.read(output)
+        return {name: METRICS[name](gold, guess) for name in self.measures}
+
+    def read(self, text: str) -> Any:
+        """Return the answer in a text, or None."""
+        return EXTRACTORS[self.extractor](text)
+
+    # Real data
+
+    @classmethod
+    def from_files(cls, path: str | Path, *, skip_bad: bool = False, **settings: Any) -> Self:
+        """Return the task on real data, in the dataset's own format.
+
+        Args:
+            path: a file or folder.
+            skip_bad: skip rows that cannot be read; ``.skipped`` lists them with file, line and remedy.
+            **settings: settings of the task.
+        """
+        task, reader = cls(**settings), RowReader(skip_bad)
+        return task._with_rows(task.read_files(Path(path), reader), reader, path)
+
+    @classmethod
+    def from_hub(cls, repo: str, name: str | None = None, *, skip_bad: bool = False, **settings: Any) -> Self:
+        """Return the task on a dataset of the Hugging Face Hub, or on a folder that ``datasets`` can load.
+
+        Args:
+            repo: such as ``"openai/gsm8k"``.
+            name: configuration of the dataset, if it has several.
+            skip_bad: as in :meth:`from_files`.
+            **settings: settings of the task.
+        """
+        from datasets import load_dataset
+
+        task, reader = cls(**settings), RowReader(skip_bad)
+        parts = load_dataset(repo, name).items()
+        located = ((Path(f"{repo}/{part}"), line, row) for part, dataset in parts for line, row in enumerate(dataset, 1))
+        rows: dict[Split, list[Any]] = {"train": [], "interpolate": []}
+        for part, spec in task.read_rows(located, reader):
+            rows["train" if part.name.startswith("train") else "interpolate"].append(spec)
+        return task._with_rows(rows, reader, repo)
+
+    def _with_rows(self, rows: Mapping[Split, Sequence[Any]], reader: RowReader, source: object) -> Self:
+        object.__setattr__(self, "rows", {split: tuple(specs) for split, specs in rows.items()})
+        object.__setattr__(self, "skipped", tuple(reader.skipped))
+        object.__setattr__(self, "notes", tuple(reader.notes))
+        if not self.splits:
+            raise ValueError(f"{source} has no rows that could be read ({len(reader.skipped)} were skipped): expected data.")
+        return self
+
+    def read_files(self, path: Path, reader: RowReader) -> Mapping[Split, Sequence[Any]]:
+        """Return the rows of each split."""
+        raise ValueError(f"the task {self.name!r} has no real data to read: it is generated; leave out the path.")
+
+    def read_rows(self, rows: Iterable[Located], reader: RowReader) -> Iterator[tuple[Path, Any]]:
+        """Convert rows of a Hub dataset; yields each example with the part of the dataset that it comes from."""
+        for part, line, row in rows:
+            specs: Sequence[Any] = ()
+            with reader.row(part, line):
+                specs = self.read_row(row)
+            yield from ((part, spec) for spec in specs)
+
+    def read_row(self, row: dict[str, Any]) -> Sequence[Any]:
+        """Convert one row of a Hub dataset into one example or several."""
+        raise ValueError(f"the task {self.name!r} has no usual layout on the Hub: read its files with from_files.")
+
+
+def content_hash(content: Any) -> int:
+    """Return a hash of the content that is the same on every machine."""
+    return int.from_bytes(blake2b(repr(content).encode(), digest_size=8).digest(), "big")
+
+
+def check_whole(name: str, value: Any, low: int, high: int) -> None:
+    """Raise unless ``value`` is an int from ``low`` to ``high``."""
+    if not isinstance(value, int) or not low <= value <= high:
+        raise ValueError(f"{name}={value!r} is out of range: expected a whole number from {low} to {high}.")
+
+
+def check_pair(name: str, value: Any, low: int, high: int) -> tuple[int, int]:
+    """Return ``value`` as ``(fewest, most)``; raise unless both are ints in order within ``low`` to ``high``."""
+    pair = isinstance(value, (list, tuple)) and len(value) == 2 and all(type(number) is int for number in value)
+    if not pair or not low <= value[0] <= value[1] <= high:
+        raise ValueError(f"{name}={value!r} is out of range: expected (fewest, most) within {low} to {high}.")
+    return value[0], value[1]

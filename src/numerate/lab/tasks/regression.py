@@ -1,0 +1,260 @@
+"""The regression task: predict a number from a table row or a short series, generated or from your own file.
+
+    numerate task regression --data my.csv --target price
+
+A CSV, TSV or JSONL file with a ``target`` column becomes questions such as ``area: 84, rooms: 3. price?``. Other columns are
+shown unchanged; the target is rewritten as a plain number, ``70,35 €`` as ``70.35`` (:mod:`numerate.lab.tasks.cells`). A file
+with the columns ``prompt``, ``answer`` and optionally ``image`` (a path) is used unchanged, except for answers such as
+``70,35 €``, which would be misread.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Literal
+
+from numerate.answers.extract import EXTRACTORS
+from numerate.lab.tasks.base import Example, Located, Split, Task, content_hash
+from numerate.lab.tasks.cells import DecimalMark, TableCell, answer_text, decimal_mark, is_blank, number_of, read_cell, usual_unit
+from numerate.lab.tasks.files import BadData, RowReader, delimiter, existing, open_image
+from numerate.messages import check_choice, choices, nearest
+
+RegressionKind = Literal["table", "series"]
+
+LEAST_ROWS = 10
+"""The fewest different rows for which a table is split into training and test rows."""
+
+_NEAR: tuple[Split, ...] = ("train", "interpolate")
+_NUMERAL_RUN = re.compile(r"[-+]?\d(?:[\d.,:'’_/–-]|[ \u00a0\u2009\u202f](?=\d{3}\b)|(?<=\d)(?:[kKM]|bn)\b)*")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A question, its answer, and the path of its image."""
+
+    prompt: str
+    answer: str
+    image: Path | None = None
+
+
+@dataclass(frozen=True)
+class _UnreadRow:
+    """A row whose answer is not converted yet: a cell of the column, or a text that ends with a number."""
+
+    file: Path
+    line: int
+    split: Split | None
+    row: Row
+    answer: TableCell | str
+
+
+@dataclass(frozen=True)
+class Regression(Task):
+    """Predict a number from other numbers.
+
+    A generated ``"table"`` row describes a flat whose rent is a fixed linear function of size, rooms, floor and year. A
+    ``"series"`` is a line or curve to continue by one value. Extrapolation has larger flats, and series with larger steps.
+
+    Args:
+        kind: what to generate, ``"table"`` or ``"series"``.
+        target: files only: the column to predict. None: the file has columns ``prompt`` and ``answer``.
+        columns: files only: the columns to predict from. None: all others.
+        extrapolate: files only: the share of rows with the largest targets that is kept for extrapolation, in [0, 0.5).
+        decimal: files only: the decimal mark of the target, ``"."`` or ``","``. None: detected, see
+            :mod:`numerate.lab.tasks.cells`.
+
+    Example:
+        >>> task = Regression()
+        >>> task.examples("train", 1)[0].prompt
+        'area: 51 m2, rooms: 2, floor: 8, year: 1975. rent?'
+    """
+
+    kind: RegressionKind = "table"
+    target: str | None = None
+    columns: tuple[str, ...] | None = None
+    extrapolate: float = 0.0
+    decimal: DecimalMark | None = None
+
+    name = "regression"
+    extractor = "last_number"
+    measures = (
+        *("relative_error", "exact", "parsed", "absolute_error", "log10_error", "smape"),
+        *("within_1", "within_5", "within_10"),
+    )
+
+    def __post_init__(self) -> None:
+        check_choice("kind", self.kind, choices(RegressionKind))
+        if not 0 <= self.extrapolate < 0.5:
+            raise ValueError(f"extrapolate={self.extrapolate!r} is out of range: expected a share in [0, 0.5).")
+        if self.decimal is not None:
+            check_choice("decimal", self.decimal, choices(DecimalMark))
+        if isinstance(self.columns, str):
+            raise TypeError(f"columns={self.columns!r} is one string: expected several names, such as ('area', 'rooms').")
+
+    def draw(self, rng: random.Random, split: Split) -> Row:
+        """Draw a question and its answer."""
+        return (_flat if self.kind == "table" else _series)(rng, split == "extrapolate")
+
+    def make(self, spec: Row) -> Example:
+        """Open the image, if there is one."""
+        return Example(spec.prompt, spec.answer, None if spec.image is None else open_image(spec.image))
+
+    def content(self, spec: Row) -> Any:
+        """Return question, answer and the name of the image."""
+        return spec.prompt, spec.answer, None if spec.image is None else spec.image.name
+
+    def read_rows(self, rows: Iterable[Located], reader: RowReader) -> Iterator[tuple[Path, Row]]:
+        """Convert rows of a Hub dataset like rows of a file."""
+        yield from ((unread.file, row) for unread, row, _ in self._answered(rows, reader))
+
+    def read_files(self, path: Path, reader: RowReader) -> Mapping[Split, Sequence[Row]]:
+        """Read a CSV, TSV or JSONL file; rows without an answer, which most tables have, are skipped and counted.
+
+        A column ``split`` (train, test, interpolate, extrapolate) assigns the rows; without it, a hash does. A table with
+        fewer than ``LEAST_ROWS`` rows is not split.
+        """
+        if path.suffix not in (".csv", ".tsv", ".jsonl"):
+            raise BadData(f"has the file type {path.suffix or '(none)'}", "Expected .csv, .tsv or .jsonl.", path)
+        lines = reader.jsonl(path) if path.suffix == ".jsonl" else reader.table(path)
+        semicolons = path.suffix == ".csv" and delimiter(path) == ";"
+        answered = list(self._answered(((path, line, values) for line, values in lines), reader, semicolons=semicolons))
+        tested = _test_marks({content_hash(self.content(row)) for _, row, _ in answered})
+        rows: dict[Split, list[tuple[Row, Fraction]]] = {"train": [], "interpolate": [], "extrapolate": []}
+        for unread, row, number in answered:
+            by_hash: Split = "interpolate" if content_hash(self.content(row)) in tested else "train"
+            rows[unread.split or by_hash].append((row, number))
+        largest = sorted((abs(number) for _, number in rows["train"] + rows["interpolate"]), reverse=True)
+        cut = int(len(largest) * self.extrapolate)
+        if cut:
+            for split in _NEAR:
+                rows["extrapolate"] += [pair for pair in rows[split] if abs(pair[1]) >= largest[cut - 1]]
+                rows[split] = [pair for pair in rows[split] if abs(pair[1]) < largest[cut - 1]]
+        return {split: [row for row, _ in pairs] for split, pairs in rows.items()}
+
+    def _answered(
+        self, rows: Iterable[Located], reader: RowReader, *, semicolons: bool = False
+    ) -> Iterator[tuple[_UnreadRow, Row, Fraction]]:
+        """Read the answers as one column; yield each row with its plain answer and that answer's number."""
+        unread_rows: list[_UnreadRow] = []
+        for file, line, values in rows:
+            with reader.row(file, line):
+                value, row = self._row(values, file.parent)
+                if is_blank(value):
+                    reader.skipped.append(BadData("has no answer", "Fill it in, if it is known.", file, line))
+                    continue
+                unread_rows.append(_UnreadRow(file, line, _named_split(values), row, self._read_answer(value)))
+        cells = [(f"line {unread.line}", unread.answer) for unread in unread_rows if isinstance(unread.answer, TableCell)]
+        name = self.target or "answer"
+        try:
+            mark = self.decimal or decimal_mark(cells, name, semicolons=semicolons)
+        except BadData as bad:
+            raise BadData(bad.problem, bad.remedy, unread_rows[0].file) from None
+        unit = usual_unit([cell for _, cell in cells])
+        rewritten: list[tuple[str, str]] = []
+        for unread in unread_rows:
+            with reader.row(unread.file, unread.line):
+                cell = unread.answer
+                if isinstance(cell, str):
+                    yield unread, replace(unread.row, answer=cell), _last_number(cell)
+                    continue
+                number = number_of(cell, mark, unit if self.target else cell.unit)
+                unchanged = self.target is None and EXTRACTORS["last_number"](cell.text) == number
+                answer = cell.text if unchanged else answer_text(number)
+                rewritten += [(cell.text, answer)] if cell.text != answer else []
+                yield unread, replace(unread.row, answer=answer), Fraction(number)
+        reader.notes += _notes(name, rewritten, [cell for _, cell in cells], None if self.decimal else mark)
+
+    def _read_answer(self, value: Any) -> TableCell | str:
+        """Parse a cell; without a target column, also accept a text that ends with a number."""
+        try:
+            return read_cell(value)
+        except BadData:
+            if self.target is not None or not isinstance(value, str):
+                raise
+            _last_number(value)
+            return value.strip()
+
+    def _row(self, values: Mapping[str, Any], folder: Path) -> tuple[Any, Row]:
+        """Return the raw answer and the question."""
+        image = existing(folder / str(values["image"])) if values.get("image") else None
+        if self.target is None:
+            if "prompt" not in values or "answer" not in values:
+                raise BadData(
+                    f"has the columns {', '.join(map(str, values))}, but not prompt and answer, and no target is set",
+                    "Name the column to predict: target='...' (--target).",
+                )
+            return values["answer"], Row(str(values["prompt"]), "", image)
+        for name in (self.target, *(self.columns or ())):
+            if name not in values:
+                known = [str(key) for key in values]
+                raise BadData(f"has no column {name!r}", f"Columns here: {', '.join(known)}.{nearest(name, known)}")
+        shown = self.columns or tuple(key for key in values if key not in (self.target, "split", "image"))
+        described = ", ".join(f"{key}: {_shown(values[key])}" for key in shown)
+        return values[self.target], Row(f"{described}. {self.target}?", "", image)
+
+
+def _last_number(text: str) -> Fraction:
+    """Return the last number of a worked answer; raise if another notation would give another number."""
+    remedy = "Write numbers as 1234.5, correct the row, or skip such rows with skip_bad=True (--skip-bad)."
+    number: Fraction | None = EXTRACTORS["last_number"](text)
+    if number is None:
+        raise BadData(f"the answer {text!r:.60} contains no number", remedy)
+    last = _NUMERAL_RUN.findall(text)[-1].rstrip(".,:'’-/_ ")
+    if EXTRACTORS["number"](last) is None:
+        raise BadData(f"the answer {text!r:.60} ends with {last!r:.40}, which is not one number", remedy)
+    return number
+
+
+def _notes(name: str, rewritten: Sequence[tuple[str, str]], cells: Sequence[TableCell], mark: str | None) -> Iterator[str]:
+    """Yield messages about rewritten answers and about an ambiguous decimal mark."""
+    if rewritten:
+        text, answer = next((pair for pair in rewritten if pair[0].lstrip("+") != pair[1]), rewritten[0])
+        yield f"{name}: {len(rewritten):,} of {len(cells):,} answers were rewritten, such as {text!r} as {answer}."
+    unclear = next((cell for cell in cells if cell.ambiguous), None)
+    if mark == "." and unclear is not None and all(cell.mark is None for cell in cells):
+        point, comma = answer_text(unclear.numbers["."]), answer_text(unclear.numbers[","])
+        yield f"{name}: {unclear.text!r} is read as {point}, with a decimal point; decimal=',' reads it as {comma}."
+
+
+def _test_marks(marks: set[int]) -> set[int]:
+    """Return the hashes of the test rows: about every fifth, and at least two; none if the table is too small."""
+    if len(marks) < LEAST_ROWS:
+        return set()
+    tested = {mark for mark in marks if mark % 5 == 0}
+    return tested if len(tested) >= 2 else tested | set(sorted(marks)[:2])
+
+
+def _shown(value: Any) -> str:
+    """Return 84.0 as ``84``, other values unchanged."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else str(value).strip()
+
+
+def _named_split(values: Mapping[str, Any]) -> Split | None:
+    named = str(values.get("split") or "").lower()
+    if named in ("train", "interpolate", "extrapolate"):
+        return named  # type: ignore[return-value]
+    if named in ("test", "val", "valid", "validation", "dev"):
+        return "interpolate"
+    if named:
+        raise BadData(f"split {named!r} is not known", "Expected train, interpolate, extrapolate or test.")
+    return None
+
+
+def _flat(rng: random.Random, far: bool) -> Row:
+    area = rng.randint(121, 240) if far else rng.randint(18, 120)
+    rooms = max(1, round(area / 28) + rng.randint(-1, 1))
+    floor, year = rng.randint(0, 9), rng.randrange(1950, 2025, 5)
+    rent = 9 * area + 35 * rooms + 6 * floor + 2 * (year - 1950) + 120
+    return Row(f"area: {area} m2, rooms: {rooms}, floor: {floor}, year: {year}. rent?", str(rent))
+
+
+def _series(rng: random.Random, far: bool) -> Row:
+    first, bend = rng.randint(-99, 99), rng.choice((0, 0, 1, 2, -1))
+    step = rng.choice((-1, 1)) * (rng.randint(26, 99) if far else rng.randint(1, 25))
+    values = [first + step * k + bend * k * (k - 1) // 2 for k in range(rng.randint(5, 8))]
+    return Row(f"{', '.join(map(str, values[:-1]))}, ...?", str(values[-1]))

@@ -1,0 +1,138 @@
+"""Targets: what the labels say about the rows of logits that a loss reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, Self
+
+import torch
+from torch import Tensor
+
+from numerate.spans import EXACT_DIGITS, Numbers, NumberSpans, put_by, sum_by
+
+Places = Literal["uniform", "exponential", "linear"]
+
+
+@dataclass(frozen=True)
+class Targets:
+    """The target token of each of the P rows."""
+
+    rows: Tensor | None  # [P] positions in the flattened labels; None: all of them
+    index: Tensor  # [P] index of the label among the numeric tokens; 0 where the mask is False
+    mask: Tensor | None  # [P] whether the label is a numeric token; None: all of them are
+    position_weights: Tensor | None  # [P] float64
+    shape: torch.Size  # of the labels
+
+    def to(self, device: torch.device) -> Self:
+        """Copy to another device, in one transfer that does not block."""
+        if device == self.index.device:
+            return self
+        return self.unpacked(self.packed(pin_memory=device.type == "cuda").to(device, non_blocking=True))
+
+    def packed(self, size: int | None = None, *, pin_memory: bool = False) -> Tensor:
+        """Return all tensors as the rows of one, ``[.., P]`` of int64, ``rows`` first.
+
+        A larger ``size`` pads the columns: a padded row belongs to no number, and is masked if there is a ``mask``.
+        """
+        tensors = self._tensors()
+        packed = torch.zeros((len(tensors), size or self.slots), dtype=torch.int64, pin_memory=pin_memory)
+        for name in ("spans.index", "spans.number_of"):
+            if name in tensors:
+                packed[list(tensors).index(name), self.slots :] = -1
+        values = [value.view(torch.int64) if value.itemsize == 8 else value.long() for value in tensors.values()]
+        packed[:, : self.slots] = torch.stack(values)
+        return packed
+
+    def unpacked(self, packed: Tensor) -> Self:
+        """Return targets with the tensors of ``packed``, which :meth:`packed` made from these, on its device."""
+        return self._with(
+            {
+                name: row.view(value.dtype) if value.itemsize == 8 else row.to(value.dtype)
+                for (name, value), row in zip(self._tensors().items(), packed, strict=True)
+            }
+        )
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+
+    def _with(self, tensors: dict[str, Tensor]) -> Self:
+        return replace(self, **tensors)  # type: ignore[arg-type]
+
+    @property
+    def slots(self) -> int:
+        """P, the number of rows; there are never more numbers than that."""
+        return self.index.shape[0]
+
+    def blank(self, x: Tensor) -> Tensor:
+        """Return ``x [P, ..]`` with zeros in the rows that are masked."""
+        if self.mask is None:
+            return x
+        return torch.where(self.mask if x.dim() == 1 else self.mask[:, None], x, 0.0)
+
+
+@dataclass(frozen=True)
+class NumberTargets(Targets):
+    """The target token of each row, and the number that it belongs to.
+
+    Per-number tensors have P slots, ``[slots]``; number i of the batch is in slot i, and the other slots are zero.
+    """
+
+    spans: NumberSpans  # [P] each
+
+    @classmethod
+    def of(cls, targets: Targets) -> NumberTargets:
+        """Return ``targets``, or raise if they were read by a loss that does not look at numbers."""
+        if not isinstance(targets, NumberTargets):
+            raise TypeError("targets hold no numbers: expected those of this loss; use loss.targets(labels).")
+        return targets
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return super()._tensors() | {f"spans.{name}": value for name, value in vars(self.spans).items()}
+
+    def _with(self, tensors: dict[str, Tensor]) -> Self:
+        spans = {name.removeprefix("spans."): value for name, value in tensors.items() if name.startswith("spans.")}
+        own = {name: value for name, value in tensors.items() if not name.startswith("spans.")}
+        return replace(self, spans=replace(self.spans, **spans), **own)  # type: ignore[arg-type]
+
+    @property
+    def group(self) -> Tensor:
+        """Number of each row ``[P]``; -1 where the row is masked."""
+        return self.spans.number_of if self.mask is None else torch.where(self.mask, self.spans.number_of, -1)
+
+    @property
+    def first_group(self) -> Tensor:
+        """Number of each row ``[P]`` that is the first digit of one; -1 elsewhere."""
+        return torch.where(self.spans.is_start, self.spans.number_of, -1)
+
+    @property
+    def sequence(self) -> Tensor:
+        """Sequence of each row ``[P]``."""
+        rows = torch.arange(self.slots, device=self.index.device) if self.rows is None else self.rows
+        return rows // self.shape[-1]
+
+    @property
+    def number_weights(self) -> Tensor | None:
+        """Position weight of each number ``[slots]``: that of its first digit."""
+        return None if self.position_weights is None else put_by(self.first_group, self.position_weights, self.slots)
+
+    def sum(self, amounts: Tensor) -> Tensor:
+        """Sum ``[P, ..]`` over the digits of each number: ``[slots, ..]``."""
+        return sum_by(self.group, amounts, self.slots)
+
+    def per_row(self, amounts: Tensor) -> Tensor:
+        """Return the entry of ``amounts [slots, ..]`` for the number of each row ``[P, ..]``; any entry where it has none."""
+        return amounts[self.group.clamp_min(0)]
+
+    def at_first_digit(self, amounts: Tensor) -> Tensor:
+        """Put ``amounts [slots]`` at the first digit of each number, and zero elsewhere: ``[P]``."""
+        return torch.where(self.spans.is_start, self.per_row(amounts), 0.0)
+
+    def place_weights(self, places: Places, sigma: float, numbers: Numbers) -> Tensor:
+        """Return the weight of each row ``[P]`` within its number, by the digits to its right."""
+        right = (self.spans.exponent - self.spans.last).double()  # [P]
+        if places == "exponential":
+            # Bounded at 15 places, or a number of 400 digits would have a weight of 10^31; the published code has no bound.
+            return (1 + sigma) ** (right.clamp_max(EXACT_DIGITS) if numbers == "values" else right)
+        # Linear: n, n-1, .., 1 over the digits; each token has the weight of its last digit, and the mean over a number is 1.
+        raw = self.blank(right + 1)
+        return raw * self.per_row(self.sum(torch.ones_like(raw)) / self.sum(raw).clamp_min(1.0))

@@ -1,0 +1,149 @@
+"""The head applied to a chunk of rows at a time: logits, their gradient in place, and the gradients of its inputs.
+
+Per chunk: the product with the head; one pass per row that turns the logits into their gradient, in place; two more products
+for the gradients of hidden states and head. Nothing of size ``[B·T, V]`` outlives its chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import ModuleType
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from numerate.losses.rows import take, wide
+from numerate.objective.device import add_mm_, mm_wide
+from numerate.objective.head import Head
+from numerate.objective.rows_torch import RowSums, cross_entropy_rows_
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How the work is done."""
+
+    implementation: ModuleType  # of the passes over rows: rows_torch or rows_triton
+    chunk_rows: int  # rows of logits at a time
+    head_grad_dtype: torch.dtype  # of the head's gradient while it is summed over chunks
+
+
+class Chunk(NamedTuple):
+    """A chunk of rows after the pass over them."""
+
+    rows: slice
+    grad: Tensor  # [r, V]: the logits, replaced by their gradient
+    sums: RowSums
+
+
+class ChunkedHead:
+    """The head on all rows with a label, and the gradients of hidden states, head and bias that are required."""
+
+    def __init__(
+        self,
+        hidden: Tensor,  # [B·T, H]
+        rows: Tensor | None,  # [R] rows with a label; None: all of them
+        labels: Tensor,  # [R]
+        head: Head,
+        columns: Tensor,  # [N]
+        share: Tensor,  # 0-d, factor of each row in the cross-entropy
+        smoothing: float,
+        execution: Execution,
+        requires_grad: tuple[bool, bool, bool],  # hidden, weight, bias
+    ) -> None:
+        self.hidden, self.rows, self.labels, self.head, self.columns = hidden, rows, labels, head, columns
+        self.share, self.smoothing, self.execution, self.requires_grad = share, smoothing, execution, requires_grad
+        self.h = take(hidden, rows)  # [R, H]
+        self.slices = split_rows(self.h.shape[0], execution.chunk_rows)
+        self.padded_columns = F.pad(columns, (0, -columns.shape[0] % 8))  # matrix units need multiples of 8
+        self.softmax_share: Tensor | None = None  # [R], factor of the softmax that the numeric term adds to the gradient
+        self.d_hidden: Tensor | None = None
+        self.d_weight: Tensor | None = None
+        self.d_bias: Tensor | None = None
+        if requires_grad[2] and head.bias is not None:
+            self.d_bias = torch.zeros_like(head.bias, dtype=wide(hidden.dtype))
+
+    def passes(self, *, write: bool, excluded: Tensor | None = None) -> Iterator[Chunk]:
+        """Yield each chunk after the pass over its rows, with the gradient if ``write`` is set. All chunks share memory."""
+        largest = self.slices[0].stop if self.slices else 0
+        buffer = self.h.new_empty((largest, self.head.weight.shape[0]))
+        for rows in self.slices:
+            h = self.h[rows]
+            logits = torch.mm(h, self.head.weight.T, out=buffer[: h.shape[0]])
+            softmax_share = None if self.softmax_share is None else self.softmax_share[rows]
+            arguments = (logits, self.labels[rows], self.share, softmax_share, self.head, self.smoothing)
+            if write and self.d_bias is not None:
+                # The gradient of a bias needs sums over rows before they are rounded, which only the torch pass has.
+                sums = cross_entropy_rows_(*arguments, write=True, d_bias=self.d_bias)
+            else:
+                sums = self.execution.implementation.cross_entropy_rows_(*arguments, write=write, excluded=excluded)
+            yield Chunk(rows, logits, sums)
+
+    def concatenate(self, parts: list[RowSums]) -> RowSums:
+        """Return the sums of all chunks as one."""
+        if not parts:
+            return RowSums(*self.share.new_zeros((4, 1)))
+        if len(parts) == 1:
+            return parts[0]
+        return RowSums(*(None if field[0] is None else torch.cat(field) for field in zip(*parts, strict=True)))  # type: ignore[arg-type]
+
+    def write_numeric_columns(self, chunk: Chunk, z: Tensor, dz: Tensor, rows: Tensor, numeric_share: Tensor) -> None:
+        """Write the gradient of the objective at the numeric columns of this chunk's numeric ``rows``."""
+        sums, labels, shares = chunk.sums, self.labels[chunk.rows], (self.share, numeric_share)
+        local = rows - chunk.rows.start if chunk.rows.start else rows
+        self.execution.implementation.write_numeric_columns_(
+            chunk.grad, local, self.columns, z, dz, sums, labels, *shares, self.head, self.smoothing
+        )
+        if self.d_bias is not None:
+            change = dz * numeric_share
+            if self.softmax_share is not None:  # the pass over rows gave it to these columns too
+                p = (z - (sums.top + sums.log_total)[local, None]).exp()
+                change = change - p * self.softmax_share[rows, None]
+            self.d_bias.index_add_(0, self.columns, self.head.unshaped(change, z).sum(0))
+
+    def add_hidden_gradient(self, chunk: Chunk) -> None:
+        """Write the gradient of a chunk's hidden states."""
+        if not self.requires_grad[0]:
+            return
+        if self.d_hidden is None:
+            self.d_hidden = torch.empty_like(self.hidden) if self.rows is None else torch.zeros_like(self.hidden)
+        if self.rows is None:
+            torch.mm(chunk.grad, self.head.weight, out=self.d_hidden[chunk.rows])
+        else:
+            self.d_hidden.index_copy_(0, self.rows[chunk.rows], chunk.grad @ self.head.weight)
+
+    def add_head_gradient(self, chunk: Chunk) -> None:
+        """Add a chunk's gradient of the head."""
+        if not self.requires_grad[1]:
+            return
+        grad, h, dtype = chunk.grad, self.h[chunk.rows], self.head.weight.dtype
+        if self.d_weight is not None:
+            add_mm_(self.d_weight, grad.T, h)
+        elif dtype != torch.float16 and (len(self.slices) == 1 or self.execution.head_grad_dtype == dtype):
+            self.d_weight = grad.T @ h
+        else:
+            self.d_weight = mm_wide(grad.T, h)
+
+    def update_head_gradient(self, first: Chunk) -> None:
+        """Compute the numeric rows of the head's gradient again, which the numeric term has changed in the first chunk."""
+        assert self.d_weight is not None
+        changed = mm_wide(first.grad.index_select(1, self.padded_columns).T, self.h[first.rows])[: self.columns.shape[0]]
+        self.d_weight[self.columns] = changed.to(self.d_weight.dtype)
+
+    def finish(self, *, narrow: bool) -> None:
+        """Set required gradients to zero if there were no rows; convert that of the head to the head's dtype if ``narrow``."""
+        if self.requires_grad[0] and self.d_hidden is None:
+            self.d_hidden = torch.zeros_like(self.hidden)
+        if self.requires_grad[1] and self.d_weight is None:
+            self.d_weight = torch.zeros_like(self.head.weight)
+        if self.d_weight is not None and narrow:
+            self.d_weight = self.d_weight.to(self.head.weight.dtype)
+
+
+def split_rows(num_rows: int, max_rows: int) -> list[slice]:
+    """Split rows into as few chunks of at most ``max_rows`` as possible, of similar size, in multiples of 128."""
+    num_chunks = -(-num_rows // max_rows)
+    size = min(max_rows, -(-num_rows // max(1, num_chunks * 128)) * 128)
+    return [slice(start, min(start + size, num_rows)) for start in range(0, num_rows, max(1, size))]

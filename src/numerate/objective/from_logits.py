@@ -1,0 +1,172 @@
+"""The objective from logits, with its gradient in one buffer.
+
+A numeric loss reads N columns of the logits and the log-sum-exp of all others. The gradient of the objective is therefore
+the softmax that cross-entropy needs anyway, with a few entries changed. It is written once, into one buffer the size of the
+logits; cross-entropy alone would need two.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from numerate.checks import check_logits
+from numerate.losses.base import NumericLoss
+from numerate.losses.rows import check_range, divide, log_sum_exp, refuse_second_derivative, rest_of_rows, take, wide
+from numerate.losses.targets import Targets
+from numerate.objective.batch import BatchLabels, ObjectiveOutput
+from numerate.objective.device import rows_at_a_time
+from numerate.objective.term import mean_mass, mean_mass_from_rest, numeric_gradient, rest_as_softmax_share
+from numerate.objective.weighting import Weighting
+
+LossParts = tuple[Tensor, Tensor, Tensor, Tensor | None]  # loss, cross-entropy, numeric term, mass
+
+
+class _TermInputs(NamedTuple):
+    """What the objective needs beside logits and labels."""
+
+    loss: NumericLoss
+    weighting: Weighting
+    targets: Targets
+    num_items: Tensor
+    num_units: Tensor
+    with_mass: bool
+
+
+def objective_from_logits(
+    loss: NumericLoss, weighting: Weighting, logits: Tensor, batch: BatchLabels, *, with_mass: bool
+) -> ObjectiveOutput:
+    """Return the objective of ``logits [.., T, V]``; see :class:`numerate.NumericObjective`."""
+    check_logits(logits, batch.ids, loss.columns_needed)
+    labels, device = batch.ids, logits.device
+    check_range(labels, logits.shape[-1], loss.ignore_index)
+    targets = loss.targets(labels, position_weights=batch.position_weights, position_ids=batch.position_ids)
+    num_items, num_units = batch.num_items, batch.num_units
+    num_items = (labels != loss.ignore_index).sum() if num_items is None else torch.as_tensor(num_items, device=device)
+    num_units = loss.num_units(targets) if num_units is None else torch.as_tensor(num_units, device=device)
+    flat, flat_labels = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
+    inputs = _TermInputs(loss, weighting, targets, num_items, num_units, with_mass)
+    parts: LossParts
+    if torch.compiler.is_compiling():
+        parts = _by_autograd(flat, flat_labels, inputs)
+    else:
+        flat = flat if torch.is_grad_enabled() else flat.detach()
+        parts = _OneBuffer.apply(flat, flat_labels, inputs)  # type: ignore[no-untyped-call]
+    value, ce, term, mass = parts
+    return ObjectiveOutput(value, ce.detach(), term.detach(), num_items, num_units, mass)
+
+
+def _by_autograd(flat: Tensor, labels: Tensor, inputs: _TermInputs) -> LossParts:
+    """Compute the plain formula, which torch.compile fuses by itself."""
+    loss, weighting, targets, num_items, num_units, with_mass = inputs
+    wide_logits, smoothing = flat.to(wide(flat.dtype)), weighting.label_smoothing
+    ce_sum = F.cross_entropy(wide_logits, labels, ignore_index=loss.ignore_index, reduction="sum", label_smoothing=smoothing)
+    ce = divide(ce_sum, num_items)
+    z, rest = loss.select(flat, targets)
+    term = divide(loss.per_row(z, rest, targets).sum(), weighting.denominator(num_items, num_units))
+    mass = None
+    if with_mass:
+        rest = rest_of_rows(take(flat.detach(), targets.rows), loss.columns, targets.mask) if rest is None else rest.detach()
+        mass = mean_mass_from_rest(loss, z.detach(), rest, targets)
+    return ce + weighting.factor(ce, term) * term, ce, term, mass
+
+
+class _OneBuffer(torch.autograd.Function):
+    """The objective of ``[R, V]`` logits. Forward computes their softmax; backward turns it into the gradient in place."""
+
+    @staticmethod
+    def forward(ctx: Any, flat: Tensor, labels: Tensor, inputs: _TermInputs) -> LossParts:
+        loss, weighting, targets, num_items, num_units, with_mass = inputs
+        needs_grad, smoothing = ctx.needs_input_grad[0], weighting.label_smoothing
+        valid = labels != loss.ignore_index
+        softmax, lse = _softmax(flat, valid, keep=needs_grad)
+        label = torch.where(valid, labels, 0)
+        log_p = flat.gather(1, label[:, None])[:, 0].to(lse.dtype) - lse  # [R]
+        nll = -log_p
+        if smoothing:
+            nll = (1 - smoothing) * nll + smoothing * (lse - _row_means(flat))
+        ce = divide(torch.where(valid, nll, 0.0).sum(), num_items)
+
+        z, rest = loss.select(flat, targets)
+        total, dz, d_rest = numeric_gradient(loss, z, rest, targets, needs_grad=needs_grad)
+        denominator = weighting.denominator(num_items, num_units)
+        term = divide(total, denominator)
+        factor = weighting.factor(ce, term)
+        if needs_grad:
+            assert softmax is not None and dz is not None
+            numeric_share = factor * divide(torch.ones_like(term), denominator)
+            share = torch.where(valid, divide(torch.ones_like(ce), num_items), 0.0)  # [R], of each row in the cross-entropy
+            softmax_share: Tensor | None = None  # [R], factor of the softmax that the numeric term adds
+            if d_rest is not None and rest is not None:
+                per_row = numeric_share * rest_as_softmax_share(d_rest, -F.logsigmoid(rest - log_sum_exp(z)))
+                per_row = targets.blank(per_row).to(share.dtype)
+                softmax_share = per_row if targets.rows is None else torch.zeros_like(share).index_copy(0, targets.rows, per_row)
+            # p - 1 at the label, from log p: exact where p is nearly one, where a rounded softmax is not.
+            at_label = share * (torch.expm1(log_p) + smoothing) - share * smoothing / flat.shape[-1]
+            at_label = torch.where(valid, at_label, 0.0)
+            dz = dz * numeric_share
+            ctx.save_for_backward(flat, valid, label, share, softmax_share, at_label, targets.rows, loss.columns, dz)
+            ctx.softmax, ctx.smoothing = softmax, smoothing
+        mass = mean_mass(loss, z, take(lse, targets.rows), targets) if with_mass else None
+        ctx.mark_non_differentiable(ce, term, *(() if mass is None else (mass,)))
+        return ce + factor * term, ce, term, mass
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_second_derivative()
+        flat, valid, label, share, softmax_share, at_label, rows, columns, dz = ctx.saved_tensors
+        # The first call turns the stored softmax into the gradient; a retained graph computes it again.
+        softmax, ctx.softmax = ctx.softmax, None
+        grad: Tensor = _softmax(flat, valid, keep=True)[0] if softmax is None else softmax  # type: ignore[assignment]
+        numeric: Any = (slice(None), columns) if rows is None else (rows[:, None], columns)  # the entries [P, N]
+        # The numeric columns get no share of the softmax beyond cross-entropy's.
+        ce_grad = None if softmax_share is None else grad[numeric] * (upstream * take(share, rows))[:, None]  # [P, N]
+        per_row = (upstream * (share if softmax_share is None else share + softmax_share))[:, None]
+        uniform = (upstream * share * (ctx.smoothing / grad.shape[1]))[:, None]
+        step = rows_at_a_time(grad)
+        pieces = (torch.split(tensor, step) for tensor in (grad, per_row, uniform))
+        for chunk, factor, even in zip(*pieces, strict=True):
+            chunk.mul_(factor)
+            if ctx.smoothing:
+                chunk.sub_(even)
+        if ce_grad is not None:
+            grad[numeric] = (ce_grad - take(uniform, rows)).to(grad.dtype)
+        every_row = torch.arange(grad.shape[0], device=grad.device)
+        grad[every_row, label] = (upstream * at_label).to(grad.dtype)
+        if rows is None:
+            grad.index_add_(1, columns, (upstream * dz).to(grad.dtype))
+        else:
+            grad[numeric] = (grad[numeric] + upstream * dz).to(grad.dtype)
+        return grad, None, None
+
+
+def _softmax(flat: Tensor, valid: Tensor, *, keep: bool) -> tuple[Tensor | None, Tensor]:
+    """Return the row softmax ``[R, V]`` in the dtype of the logits (if kept), and the log-sum-exp ``[R]`` in float32 or wider.
+
+    On a CPU, rows without a label are skipped: their softmax is zero.
+    """
+    skips = flat.device.type == "cpu" and not bool(valid.all())
+    softmax = (torch.zeros_like if skips else torch.empty_like)(flat) if keep else None
+    lse = torch.zeros(flat.shape[0], dtype=wide(flat.dtype), device=flat.device)
+    order = valid.nonzero()[:, 0] if skips else torch.arange(flat.shape[0], device=flat.device)
+    start = 0
+    for rows in order.split(rows_at_a_time(flat)):
+        selected: Any = rows if skips else slice(start, start + rows.shape[0])
+        start += rows.shape[0]
+        chunk = flat[selected].to(lse.dtype)
+        if softmax is None:
+            lse[selected] = chunk.logsumexp(-1)
+            continue
+        in_place = not skips and softmax.dtype == chunk.dtype
+        p = torch.softmax(chunk, -1, out=softmax[selected]) if in_place else torch.softmax(chunk, -1)
+        lse[selected] = chunk.amax(-1) - p.amax(-1).log()  # the largest p is at least 1/V: its logarithm is safe
+        if not in_place:
+            softmax[selected] = p.to(softmax.dtype)
+    return softmax, lse
+
+
+def _row_means(flat: Tensor) -> Tensor:
+    return torch.cat([chunk.to(wide(flat.dtype)).mean(-1) for chunk in flat.split(rows_at_a_time(flat))])

@@ -1,0 +1,258 @@
+"""The fused operator: hidden states and head in, loss and all gradients out, a chunk of logits at a time.
+
+Rows without a label are dropped before the first product. Numeric logits are computed separately, as
+``hidden[rows] @ weight[columns].T``: a thousandth of the work. A loss therefore sees all of them at once, including numbers
+that cross chunk borders. Its gradient is then written into the numeric columns of each chunk's gradient.
+
+Gradients are computed in the forward pass; the backward pass only multiplies them by the upstream scalar.
+
+Labels are read on the CPU, because they decide shapes, and asking the device for a shape would mean waiting for it. Meanwhile
+the device works on the first chunk: on its logits, and on the gradient of the head. The numeric term changes only the rows of
+that gradient that belong to its columns; those are computed again when it is known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import chain
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from numerate.losses.base import NumericLoss
+from numerate.losses.rows import check_range, divide, refuse_second_derivative, take, wide
+from numerate.losses.targets import Targets
+from numerate.objective.batch import BatchLabels
+from numerate.objective.chunks import Chunk, ChunkedHead, Execution
+from numerate.objective.device import SideStream
+from numerate.objective.head import Head
+from numerate.objective.replay import MAX_LOGITS, padded_size, replayed_gradient
+from numerate.objective.rows_torch import RowSums
+from numerate.objective.term import mean_mass, numeric_gradient, rest_as_softmax_share
+from numerate.objective.weighting import Weighting
+
+# Rows times entries of the head below which the device would wait for the CPU to launch a number-level loss: the three products
+# then take less than about 10 ms on an H200.
+REPLAYED_BELOW = 1e12
+
+
+class FusedInputs(NamedTuple):
+    """What the operator needs beside the tensors that may require a gradient."""
+
+    loss: NumericLoss
+    weighting: Weighting
+    head: Head  # detached
+    batch: BatchLabels  # on the CPU
+    labels_on_device: Tensor | None  # its labels, if the caller's were on the device
+    execution: Execution
+    with_mass: bool
+
+
+class FusedObjective(torch.autograd.Function):
+    """The objective of ``hidden [B·T, H]`` and a head, with all gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, inputs: FusedInputs) -> tuple[Tensor | None, ...]:
+        """Return the fields of :class:`numerate.ObjectiveOutput`."""
+        forward = _Forward(hidden, inputs, ctx.needs_input_grad[:3])
+        results = forward.run(with_mass=inputs.with_mass)
+        ctx.grads = forward.chunked.d_hidden, forward.chunked.d_weight, forward.chunked.d_bias
+        ctx.rescale, ctx.gain = inputs.execution.implementation.rescale_, forward.gain
+        ctx.dtypes = hidden.dtype, weight.dtype, None if bias is None else bias.dtype
+        ctx.mark_non_differentiable(*(result for result in results[1:] if result is not None))
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        """Multiply the gradients by the upstream scalar."""
+        refuse_second_derivative()
+        if ctx.grads is None:
+            raise RuntimeError(
+                "the gradients of this fused objective were already taken: they are computed in the forward pass and handed "
+                "out once. Call objective.fused again instead of keeping its graph (retain_graph=True)."
+            )
+        grads, ctx.grads = ctx.grads, None
+        for grad in grads:
+            if grad is not None:
+                ctx.rescale(grad, upstream if ctx.gain == 1.0 else upstream / ctx.gain)
+        grads = (None if grad is None else grad.to(dtype) for grad, dtype in zip(grads, ctx.dtypes, strict=True))
+        return (*grads, None)
+
+
+class _NumericRows(NamedTuple):
+    """What the labels say about the P numeric rows."""
+
+    targets: Targets  # on the device; on the CPU if packed
+    packed: Tensor | None  # the targets as one tensor on the device, padded, to replay a recording with
+    num_units: float | Tensor
+    padded: Tensor  # [>= P] on the device, indices among the rows with a label; padded if packed
+    edges: list[int]  # where each chunk of rows begins among them, and the end
+
+    @property
+    def rows(self) -> Tensor:
+        """The P indices among the rows with a label, on the device."""
+        return self.padded[: self.targets.slots]
+
+
+class _Forward:
+    """One forward pass, with the required gradients."""
+
+    def __init__(self, hidden: Tensor, inputs: FusedInputs, requires_grad: tuple[bool, bool, bool]) -> None:
+        loss, head, batch = inputs.loss, inputs.head, inputs.batch
+        self.loss, self.weighting, self.batch = loss, inputs.weighting, batch
+        self.device, self.dtype, self.needs_grad = hidden.device, wide(hidden.dtype), any(requires_grad)
+        ids = batch.ids.reshape(-1)
+        valid = ids != loss.ignore_index
+        self.labelled: Tensor | None = None if bool(valid.all()) else valid.nonzero()[:, 0]  # [R] on the CPU; None: all rows
+        rows, labels = None, inputs.labels_on_device
+        if self.labelled is not None:
+            ids, rows, labels = ids[self.labelled], self._to_device(self.labelled), None
+        check_range(ids, head.weight.shape[0], loss.ignore_index)
+        labels = self._to_device(ids) if labels is None else labels.reshape(-1).contiguous()
+        self.num_items = ids.shape[0] if batch.num_items is None else batch.num_items
+        # A row's share of the mean is too small for float16: gradients are multiplied by a power of two until the upstream
+        # scalar, which may be as large, is known.
+        self.gain = 2.0 ** round(math.log2(max(1, ids.shape[0]))) if hidden.dtype == torch.float16 else 1.0
+        share = self._ratio(self.gain, self.num_items)
+        settings = (share, self.weighting.label_smoothing, inputs.execution, requires_grad)
+        self.chunked = ChunkedHead(hidden, rows, labels, head, loss.columns, *settings)
+
+    def run(self, *, with_mass: bool) -> tuple[Tensor | None, ...]:
+        """Return loss, cross-entropy, numeric term, both counts and the mass; the gradients stay in ``self.chunked``."""
+        loss, weighting = self.loss, self.weighting
+        known: RowSums | None = None
+        ce: Tensor | None = None
+        if loss.uses_rest or (weighting.scale == "match_ce" and len(self.chunked.slices) > 1):
+            # The numeric gradient needs these sums before the first gradient is written.
+            known = self._row_sums()
+            ce = divide(known.nll.sum(), self.num_items)
+        side = SideStream(self.device)
+        passes = self.chunked.passes(write=self.needs_grad)
+        first = None if loss.uses_rest else next(passes, None)
+        if first is not None and self.needs_grad and loss.level == "number":
+            self.chunked.add_head_gradient(first)  # work for the device while the CPU reads whole numbers
+        with side:
+            numeric = self._read_labels()
+            z = self._numeric_logits(numeric)
+            total, dz = self._numeric_gradient(z, numeric, known)
+            denominator = weighting.denominator(self.num_items, numeric.num_units)
+            term = divide(total, denominator)
+        if ce is None and weighting.scale == "match_ce":  # of the only chunk
+            ce = divide(self.chunked.share.new_zeros(()) if first is None else first.sums.nll.sum(), self.num_items)
+        numeric_share = self._ratio(self.gain * weighting.factor(ce, term), denominator)
+        chunks = chain(() if first is None else (first,), passes)
+        del first, passes  # they hold the logits
+        sums = self._differentiate(chunks, numeric, z, dz, numeric_share)
+        ce = divide(sums.nll.sum(), self.num_items)
+        mass = self._mass(numeric, z, sums) if with_mass else None
+        value = ce + weighting.factor(ce, term) * term
+        return value, ce, term, self._scalar(self.num_items), self._scalar(numeric.num_units), mass
+
+    def _differentiate(
+        self, chunks: Iterable[Chunk], numeric: _NumericRows, z: Tensor, dz: Tensor | None, numeric_share: Tensor
+    ) -> RowSums:
+        """Compute the gradients of all chunks, and return the sums of all rows."""
+        head = self.chunked
+        if head.softmax_share is not None:
+            head.softmax_share *= numeric_share
+        parts = []
+        for number, chunk in enumerate(chunks):
+            parts.append(chunk.sums)
+            if dz is not None:
+                own = slice(numeric.edges[number], numeric.edges[number + 1])
+                head.write_numeric_columns(chunk, z[own], dz[own], numeric.rows[own], numeric_share)
+                head.add_hidden_gradient(chunk)
+                if number == 0 and head.d_weight is not None:  # which lacks only the numeric term
+                    head.update_head_gradient(chunk)
+                else:
+                    head.add_head_gradient(chunk)
+            del chunk  # it holds the logits
+        head.finish(narrow=self.gain == 1.0)
+        return head.concatenate(parts)
+
+    def _row_sums(self) -> RowSums:
+        """Return the sums of all rows, without a gradient; with ``log_rest`` if the numeric loss uses it."""
+        excluded: Tensor | None = None
+        if self.loss.uses_rest:
+            excluded = torch.zeros(self.chunked.head.weight.shape[0], dtype=torch.bool, device=self.device)
+            excluded[self.loss.columns] = True
+        return self.chunked.concatenate([chunk.sums for chunk in self.chunked.passes(write=False, excluded=excluded)])
+
+    def _read_labels(self) -> _NumericRows:
+        """Find the numeric rows, their targets and their number of units."""
+        batch, loss = self.batch, self.loss
+        # On a CPU the targets themselves are part of autograd's graph; on a GPU only copies of them are.
+        with torch.inference_mode(self.device.type == "cuda"):
+            targets = loss.targets(
+                batch.ids, position_weights=batch.position_weights, position_ids=batch.position_ids, compact=True
+            )
+        assert targets.rows is not None
+        num_units = loss.num_units(targets).item() if batch.num_units is None else batch.num_units
+        among_labelled = None if self.labelled is None else torch.searchsorted(self.labelled, targets.rows)
+        on_cpu = targets.rows if among_labelled is None else among_labelled
+        size = targets.slots
+        packed: Tensor | None = None
+        if self._replays(size):
+            if targets.mask is None:
+                targets = replace(targets, mask=torch.ones(size, dtype=torch.bool))
+            packed = self._to_device(targets.packed(padded_size(size), pin_memory=self.device.type == "cuda"))
+            rows = packed[0]
+        else:
+            targets = targets.to(self.device)
+            assert targets.rows is not None
+            rows = targets.rows
+        if among_labelled is not None:
+            rows = self._to_device(F.pad(among_labelled, (0, rows.shape[0] - size)))
+        starts = torch.tensor([*(chunk.start for chunk in self.chunked.slices), self.chunked.h.shape[0]])
+        return _NumericRows(targets, packed, num_units, rows, torch.searchsorted(on_cpu, starts).tolist())
+
+    def _replays(self, num_rows: int) -> bool:
+        """Return whether the numeric gradient of that many rows is replayed from a recording."""
+        loss, work = self.loss, self.chunked.h.shape[0] * self.chunked.head.weight.numel()
+        small = work < REPLAYED_BELOW and 0 < num_rows * loss.columns.shape[0] <= MAX_LOGITS
+        return self.device.type == "cuda" and self.needs_grad and loss.replayable and small
+
+    def _numeric_logits(self, numeric: _NumericRows) -> Tensor:
+        """Return ``z [P, N]``, rounded as the chunks' logits are: a softmax over both needs equal values of equal logits."""
+        columns, head = self.loss.columns, self.chunked.head
+        raw = take(self.chunked.h, numeric.padded) @ take(head.weight, self.chunked.padded_columns).T
+        return head.shaped(raw[:, : columns.shape[0]].to(self.dtype), columns).contiguous()
+
+    def _numeric_gradient(self, z: Tensor, numeric: _NumericRows, known: RowSums | None) -> tuple[Tensor, Tensor | None]:
+        """Return the numeric sum and its gradient by ``z``; store that by all other logits in the head, not yet scaled."""
+        loss, targets = self.loss, numeric.targets
+        if numeric.packed is not None:
+            return replayed_gradient(loss, z, targets, numeric.packed)
+        above, rest = z, None
+        if loss.uses_rest:  # shifting a row's logits changes no loss, and rounding is smaller near 0
+            assert known is not None and known.log_rest is not None
+            above, rest = z - known.top[numeric.rows, None], known.log_rest[numeric.rows].double()
+            rest = rest.clamp_min(torch.finfo(z.dtype).min)
+        total, dz, d_rest = numeric_gradient(loss, above, rest, targets, needs_grad=self.needs_grad)
+        if d_rest is not None and rest is not None and known is not None:
+            share = rest_as_softmax_share(d_rest, known.log_total[numeric.rows] - rest).to(self.dtype)
+            self.chunked.softmax_share = torch.zeros_like(known.top).index_copy(0, numeric.rows, share)
+        return total, dz
+
+    def _mass(self, numeric: _NumericRows, z: Tensor, sums: RowSums) -> Tensor:
+        """Return the mean probability of the numeric tokens."""
+        rows, targets = numeric.rows, numeric.targets
+        if numeric.packed is not None:
+            targets = targets.unpacked(numeric.packed[:, : targets.slots])
+        return mean_mass(self.loss, z[: rows.shape[0]] - sums.top[rows, None], sums.log_total[rows], targets)
+
+    def _to_device(self, tensor: Tensor) -> Tensor:
+        return tensor.to(self.device, non_blocking=True)
+
+    def _scalar(self, value: float | Tensor) -> Tensor:
+        """Return a number as a tensor on the device, without a copy from the CPU."""
+        return self._to_device(value) if isinstance(value, Tensor) else torch.full((), value, device=self.device)
+
+    def _ratio(self, value: float | Tensor, count: float | Tensor) -> Tensor:
+        """Return ``value / count`` as a tensor on the device, without a copy from the CPU."""
+        value = value if isinstance(value, Tensor) else torch.full((), value, dtype=self.dtype, device=self.device)
+        return divide(value, count)

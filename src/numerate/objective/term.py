@@ -1,0 +1,41 @@
+"""The numeric term: its gradient, and the probability of the numeric tokens, from logits or from hidden states."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from numerate.losses.base import NumericLoss
+from numerate.losses.rows import divide, rest_of
+from numerate.losses.targets import Targets
+
+_MAX_EXPONENT = 700.0  # exp of more overflows float64; the gradient is zero there
+
+
+def numeric_gradient(
+    loss: NumericLoss, z: Tensor, rest: Tensor | None, targets: Targets, *, needs_grad: bool
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Return the numeric sum and, if needed, its gradients by ``z [P, N]`` and ``rest [P]``, detached."""
+    with torch.no_grad(), torch.autocast(z.device.type, enabled=False):
+        if needs_grad:
+            return loss.value_and_grad(z, rest, targets)
+        return loss.per_row(z, rest, targets).sum(), None, None
+
+
+def rest_as_softmax_share(d_rest: Tensor, log_ratio: Tensor) -> Tensor:
+    """Return the gradient ``[P]`` by the log-sum-exp of the rest as a factor of the whole row's softmax, in float64.
+
+    ``log_ratio [P]`` is the log-sum-exp of the whole row minus that of the rest.
+    """
+    return d_rest.double() * log_ratio.double().clamp_max(_MAX_EXPONENT).exp()
+
+
+def mean_mass(loss: NumericLoss, z: Tensor, lse: Tensor, targets: Targets) -> Tensor:
+    """Return the mean probability of the numeric tokens, from ``z [P, N]`` and the log-sum-exp ``[P]`` of whole rows."""
+    return mean_mass_from_rest(loss, z, rest_of(targets.blank(z), targets.blank(lse)), targets)
+
+
+def mean_mass_from_rest(loss: NumericLoss, z: Tensor, rest: Tensor, targets: Targets) -> Tensor:
+    """Return the same from the log-sum-exp ``[P]`` of all other tokens."""
+    mass = loss.log_mass(targets.blank(z), targets.blank(rest)).exp().to(z.dtype)
+    return divide(targets.blank(mass).sum(), targets.slots if targets.mask is None else targets.mask.sum())

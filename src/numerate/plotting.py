@@ -1,0 +1,112 @@
+"""Plots of a loss: the cost of a wrong answer by its distance and, for SMMD, the gram over the values of a vocabulary."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from numerate.checks import check_choice
+from numerate.losses import LOSSES, NumericLoss, SMMDLoss
+from numerate.vocab import NumericVocab
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
+
+FORMATS = (".png", ".svg", ".pdf")
+_COLOURS = ("#1f6f8b", "#d1495b")
+_TICKS = 10
+
+
+def certain_costs(loss: NumericLoss, index: int) -> Tensor:
+    """Return the cost ``[N]`` of each answer if the token at ``index`` is right; each answer has odds of a million to one."""
+    size = loss.vocab.size
+    labels = loss.vocab.token_ids[index].expand(size, 1)
+    z = torch.zeros(size, loss.columns.shape[0], dtype=torch.float64)  # [N, N], and more columns for a loss that scores signs
+    z[:, :size].fill_diagonal_(math.log(1e6 * max(1, size - 1)))
+    rest = torch.full((size,), torch.finfo(z.dtype).min, dtype=z.dtype)  # no mass on other tokens
+    return loss.per_row(z, rest, loss.targets(labels, compact=False))
+
+
+def figure_for(path: Path) -> type[Figure]:
+    """Return matplotlib's Figure; raise if ``path`` is not a picture file or matplotlib is missing."""
+    check_choice("path.suffix", path.suffix, FORMATS)
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ModuleNotFoundError(
+            f"path={str(path)!r} is a picture: expected the package matplotlib; run pip install 'numerate[report]'."
+        ) from error
+    return Figure
+
+
+def plot_loss(vocab: NumericVocab, path: str | Path, loss: str = "smmd") -> Path:
+    """Plot the cost of an answer by its distance from the label; for ``"smmd"``, both forms, with their grams above."""
+    check_choice("loss", loss, tuple(LOSSES))
+    path = Path(path)
+    Figure = figure_for(path)  # noqa: N806
+    distinct = _distinct(vocab)
+    title = f"{vocab.size:,} numeric tokens, values {vocab.values[0].item():,.10g} to {vocab.values[-1].item():,.10g}"
+    if loss == "smmd":
+        forms = {"published": SMMDLoss(vocab), "repaired": SMMDLoss(vocab, variant="repaired")}
+        figure = Figure(figsize=(10, 8.6))
+        left, right, below = figure.subplot_mosaic([["left", "right"], ["below", "below"]], height_ratios=[1.25, 1]).values()
+        for axes, (form, smmd) in zip((left, right), forms.items(), strict=True):
+            image = _draw_gram(axes, smmd, distinct)
+            axes.set_title(f"gram, {form} form")
+        left.set_ylabel("value of another token")
+        figure.colorbar(image, ax=[left, right], label="similarity of two values", shrink=0.9)
+        _draw_costs(below, forms, distinct)
+    else:
+        figure = Figure(figsize=(10, 4.6))
+        _draw_costs(figure.subplots(), {loss: LOSSES[loss](vocab)}, distinct)
+    figure.suptitle(f"{loss} on {title}", fontsize="large", fontweight="bold")
+    figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.12)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=130)
+    return path
+
+
+def _distinct(vocab: NumericVocab) -> Tensor:
+    """Return the index of one token per value: of ``7``, but not of ``007`` and `` 7``."""
+    values = vocab.values
+    return torch.cat([torch.tensor([True]), values[1:] > values[:-1]]).nonzero()[:, 0]
+
+
+def _draw_gram(axes: Axes, loss: SMMDLoss, distinct: Tensor) -> AxesImage:
+    gram = loss.gram[distinct][:, distinct].numpy()
+    image = axes.imshow(gram, vmin=0, vmax=1, cmap="viridis", origin="lower", interpolation="nearest")
+    values = loss.vocab.values[distinct]
+    step = max(1, math.ceil(len(values) / _TICKS))
+    ticks = range(0, len(values), step)
+    labels = [f"{values[i].item():g}" for i in ticks]
+    axes.set_xticks(ticks, labels)
+    axes.set_yticks(ticks, labels)
+    axes.set_xlabel("value of a token")
+    return image
+
+
+def _draw_costs(axes: Axes, losses: Mapping[str, NumericLoss], distinct: Tensor) -> None:
+    few = len(distinct) <= 50
+    for (name, loss), colour in zip(losses.items(), _COLOURS, strict=False):
+        middle = int(distinct[len(distinct) // 2])
+        label = loss.vocab.values[middle].item()
+        distance = (loss.vocab.values[distinct] - label).numpy()
+        costs = certain_costs(loss, middle)[distinct].numpy()
+        axes.plot(distance, costs, color=colour, label=name, marker="o" if few else None, linewidth=2, clip_on=False)
+    if not few:
+        axes.set_xscale("symlog", linthresh=1)
+        axes.xaxis.set_major_formatter("{x:g}")
+    axes.set_xlabel(f"distance of the answer from the label {label:g}")
+    axes.set_ylabel("cost of a certain answer")
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    if len(losses) > 1:
+        axes.legend(frameon=False)

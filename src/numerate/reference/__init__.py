@@ -1,0 +1,64 @@
+"""Every loss as its formula, in loops and float64: the ground truth of tests and benchmarks."""
+
+from collections.abc import Callable
+
+from numerate.reference.batch import ReferenceCost
+from numerate.reference.number_level import (
+    ntil_reference,
+    ntl_huber_reference,
+    ntl_mae_reference,
+    ntl_mse_reference,
+    ntl_number_reference,
+    ntl_reference,
+    ntl_was_reference,
+    number_reference,
+)
+from numerate.reference.numbers import Number, numbers_reference
+from numerate.reference.token_level import (
+    crps_reference,
+    dist2_reference,
+    emd_reference,
+    gaussian_ce_reference,
+    smmd_reference,
+    soft_label_reference,
+    squared_emd_reference,
+)
+
+REFERENCES: dict[str, Callable[..., ReferenceCost]] = {
+    "smmd": smmd_reference,
+    "emd": emd_reference,
+    "squared_emd": squared_emd_reference,
+    "crps": crps_reference,
+    "ntil": ntil_reference,
+    "ntl_was": ntl_was_reference,
+    "ntl_mse": ntl_mse_reference,
+    "ntl_mae": ntl_mae_reference,
+    "ntl_huber": ntl_huber_reference,
+    "ntl_number": ntl_number_reference,
+    "gaussian_ce": gaussian_ce_reference,
+    "dist2": dist2_reference,
+    "soft_label": soft_label_reference,
+    "number": number_reference,
+}
+
+__all__ = [
+    "REFERENCES",
+    "Number",
+    "ReferenceCost",
+    "crps_reference",
+    "dist2_reference",
+    "emd_reference",
+    "gaussian_ce_reference",
+    "ntil_reference",
+    "ntl_huber_reference",
+    "ntl_mae_reference",
+    "ntl_mse_reference",
+    "ntl_number_reference",
+    "ntl_reference",
+    "ntl_was_reference",
+    "number_reference",
+    "numbers_reference",
+    "smmd_reference",
+    "soft_label_reference",
+    "squared_emd_reference",
+]

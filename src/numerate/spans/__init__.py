@@ -1,0 +1,22 @@
+"""Numbers in label ids: which tokens belong to which number, with sign, point and place value.
+
+``lexer`` finds the parts of each number, ``places`` computes their place values, ``number_spans`` holds the result,
+and ``segments`` sums over the tokens of each number.
+"""
+
+from numerate.spans.number_spans import Numbers, NumberSpans, check_position_ids, find_numbers, find_numbers_among
+from numerate.spans.places import EXACT_DIGITS, power_of_ten
+from numerate.spans.segments import put_by, sum_by, sum_segments
+
+__all__ = [
+    "EXACT_DIGITS",
+    "NumberSpans",
+    "Numbers",
+    "check_position_ids",
+    "find_numbers",
+    "find_numbers_among",
+    "power_of_ten",
+    "put_by",
+    "sum_by",
+    "sum_segments",
+]

@@ -1,0 +1,78 @@
+"""Place values: from the parts of each number to the exponent of each token's last digit.
+
+With C the running count of digits, a token's exponent is C at the end of the integer part (a point counts no digit) minus
+C at the token: one formula for both sides of the point. A power of ten shifts it: the place of 5 in ``1.5e-3`` is 10⁻⁴.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from numerate.spans.lexer import NumberParts, Tokens, after
+from numerate.spans.segments import sum_by
+
+EXACT_DIGITS = 15  # float64 keeps every decimal number of this many digits
+_POWERS = torch.tensor([float(f"1e{k}") for k in range(-330, 309)], dtype=torch.float64)
+
+
+def power_of_ten(exponent: Tensor) -> Tensor:
+    """Return ``10**exponent`` in float64, at most 1e308, correctly rounded (``torch.pow`` is not)."""
+    return _POWERS.to(exponent.device)[(exponent + 330).clamp(0, _POWERS.shape[0] - 1)]
+
+
+def find_places(parts: NumberParts, tokens: Tokens, token_values: Tensor) -> dict[str, Tensor]:
+    """Compute the fields of :class:`~numerate.NumberSpans` that tell the place of each token and the sign of its number."""
+    digit, number_of, powers = tokens.digit, parts.number_of, parts.powers
+    none = torch.zeros_like(digit)
+    is_power = none if powers is None else powers.sign != 0
+    has_place = digit if powers is None else digit & ~is_power
+    width = tokens.width if powers is None else torch.where(has_place, tokens.width, 0)
+    running = width.cumsum(-1)
+    continues = parts.joined if parts.separator is None else parts.joined | parts.separator
+    # Facts about a number. One token of the number writes each; several write its power of ten, which is a sum.
+    facts = {
+        "end": torch.where(has_place & ~after(continues), running, 0),
+        "start": torch.where(parts.start, running - width, 0),
+    }
+    owner = number_of
+    if parts.point is not None and parts.leads is not None and parts.negates is not None:
+        owner = torch.where(parts.negates, parts.number + 1, number_of)
+        # The running count before the point, plus one: 0 means no point.
+        facts["point"] = torch.where(parts.point | parts.leads, running + torch.where(parts.point, 1, 1 - width), 0)
+        facts["negative"] = parts.negates.long()
+    if powers is not None:
+        power_width = torch.where(is_power, tokens.width, 0)
+        power_right = after(power_width) + after(after(power_width))  # a power of ten has at most three digits
+        facts["power"] = powers.sign * token_values.where(is_power, 0.0).long() * 10**power_right
+    facts = _share(facts, owner, number_of)
+
+    member = number_of >= 0
+    integer_end, is_fraction, negative = facts["end"], none, none
+    if "point" in facts:
+        has_point = facts["point"] > 0
+        integer_end = torch.where(has_point, facts["point"] - 1, integer_end)
+        is_fraction = has_place & has_point & (running > integer_end)
+        negative = member & (facts["negative"] > 0)
+    exponent, leading, last = integer_end - running, integer_end - facts["start"] - 1, integer_end - facts["end"]
+    if powers is not None:
+        exponent = torch.where(is_power, power_right, exponent + facts["power"])
+        leading = torch.where(is_power, powers.width - 1, leading + facts["power"])
+        last = torch.where(is_power, 0, last + facts["power"])
+    return {
+        "is_sign": none if parts.sign is None else parts.sign,
+        "is_fraction": is_fraction,
+        "is_power": is_power,
+        "exponent": torch.where(digit, exponent, 0),
+        "leading": torch.where(member, leading, 0),
+        "last": torch.where(member, last, 0),
+        "negative": negative,
+    }
+
+
+def _share(facts: dict[str, Tensor], owner: Tensor, number_of: Tensor) -> dict[str, Tensor]:
+    """Sum each fact over the tokens of its ``owner`` number, and return the sums at every token of that number."""
+    stacked = torch.stack(list(facts.values()), -1).flatten(0, 1)  # [B·T, facts]
+    sums = sum_by(owner.flatten(), stacked, owner.numel())[number_of.flatten().clamp_min(0)]
+    columns = sums.view(*number_of.shape, len(facts)).unbind(-1)
+    return {name: columns[i] for i, name in enumerate(facts)}

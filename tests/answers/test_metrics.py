@@ -1,0 +1,393 @@
+"""Metrics give what a hand calculation gives, score any answer, and count those that are missing."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from numerate.answers.extract import EXTRACTORS, Region
+from numerate.answers.metrics import METRICS, signed_log10, tolerance_curve
+
+INF = math.inf
+BOX = Region((Fraction(0), Fraction(0), Fraction(10), Fraction(10)), "A")
+GOLD: dict[str, Any] = {
+    "number": Fraction(-7, 2),
+    "text": "Kenya",
+    "time": "4_35",
+    "box": [0, 0, 10, 10],
+    "boxes": [BOX],
+    "anything": 7,
+}
+NUMBERS = st.one_of(
+    st.integers(), st.fractions(), st.floats(allow_nan=False, allow_infinity=False), st.sampled_from([0, 10, 100])
+)
+ANYTHING = st.one_of(
+    st.none(),
+    st.text(st.characters()),
+    st.text(alphabet='0123456789.,-/:_[]{}"e%'),
+    st.floats(),
+    NUMBERS,
+    st.booleans(),
+    st.lists(st.none() | st.integers(-20, 20) | st.floats() | st.text(max_size=2), max_size=5),
+    st.lists(
+        st.builds(Region, st.lists(st.integers(-20, 20), max_size=9).map(tuple), st.none() | st.text(max_size=2)), max_size=3
+    ),
+    st.lists(
+        st.dictionaries(st.sampled_from(["box", "quad", "text"]), st.none() | st.lists(st.integers(-9, 9), max_size=8)),
+        max_size=3,
+    ),
+    st.binary(max_size=3),
+    st.just(Decimal("NaN")),
+    st.just(Decimal("-1e99999999")),
+    st.just(10**10000),
+    st.just(Fraction(1, 10**10000)),
+    st.just("9" * 10000),
+    st.just("1/0"),
+    st.just(1j),
+    st.just(np.arange(4)),
+)
+
+
+# gold, answer: exact, |x - y|, log10 error, relative error, smape, within 0, 1, 5, 10 %, magnitude, sign
+@pytest.mark.parametrize(
+    ("gold", "guess", "scores"),
+    [
+        (5, 5, [1, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1]),
+        (100, 101, [0, 1, math.log10(102 / 101), 0.01, 2 / 201, 0, 1, 1, 1, 1, 1]),
+        (100, 105, [0, 5, math.log10(106 / 101), 0.05, 10 / 205, 0, 0, 1, 1, 1, 1]),
+        (100, 95, [0, 5, math.log10(101 / 96), 0.05, 10 / 195, 0, 0, 1, 1, 0, 1]),
+        (100, 110, [0, 10, math.log10(111 / 101), 0.1, 20 / 210, 0, 0, 0, 1, 1, 1]),
+        (100, 111, [0, 11, math.log10(112 / 101), 0.11, 22 / 211, 0, 0, 0, 0, 1, 1]),
+        (99, 999, [0, 900, 1, 900 / 99, 1800 / 1098, 0, 0, 0, 0, 0, 1]),
+        (-9, 9, [0, 18, 2, 2, 2, 0, 0, 0, 0, 1, 0]),
+        (-100, -99, [0, 1, math.log10(101 / 100), 0.01, 2 / 199, 0, 1, 1, 1, 0, 1]),
+        (9, 0, [0, 9, 1, 1, 2, 0, 0, 0, 0, 0, 0]),
+        (0, 0, [1, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1]),
+        (0, 9, [0, 9, 1, INF, 2, 0, 0, 0, 0, 0, 0]),
+        (0, -0.0, [1, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1]),
+        (1, 1.05, [0, 0.05, math.log10(2.05 / 2), 0.05, 0.1 / 2.05, 0, 0, 1, 1, 1, 1]),
+        (0.1, "1/10", [1, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1]),
+        ("1,200", "$1200.", [1, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1]),
+        ("7/2", 3.5, [1, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1]),
+        (Fraction(1, 3), 0.333, [0, 1 / 3000, math.log10(4 / 3 / 1.333), 0.001, 2 / 3000 / (1 / 3 + 0.333), 0, 1, 1, 1, 1, 1]),
+        (0.01, 0.099, [0, 0.089, math.log10(1.099 / 1.01), 8.9, 0.178 / 0.109, 0, 0, 0, 0, 1, 1]),
+        (0.01, 0.0099, [0, 0.0001, math.log10(1.01 / 1.0099), 0.01, 0.0002 / 0.0199, 0, 1, 1, 1, 0, 1]),
+        (5, None, [0, INF, INF, INF, 2, 0, 0, 0, 0, 0, 0]),
+        (5, math.nan, [0, INF, INF, INF, 2, 0, 0, 0, 0, 0, 0]),
+        (5, -INF, [0, INF, INF, INF, 2, 0, 0, 0, 0, 0, 0]),
+        (5, "five", [0, INF, INF, INF, 2, 0, 0, 0, 0, 0, 0]),
+        (5, "5 or 6", [0, INF, INF, INF, 2, 0, 0, 0, 0, 0, 0]),
+        (5, True, [0, INF, INF, INF, 2, 0, 0, 0, 0, 0, 0]),
+    ],
+)
+def test_numbers(gold: Any, guess: Any, scores: list[float]) -> None:
+    names = ["exact", "absolute_error", "log10_error", "relative_error", "smape", "within_0", "within_1", "within_5", "within_10"]
+    values = [METRICS[name](gold, guess) for name in [*names, "magnitude", "sign"]]
+    assert values == pytest.approx(scores, rel=1e-12, abs=1e-15)
+
+
+def test_numbers_of_any_length() -> None:
+    long = 10**9999 + 1
+    assert [METRICS["exact"](long, long), METRICS["exact"](long, long - 1)] == [1.0, 0.0]
+    assert METRICS["absolute_error"](long, long - 1) == 1.0
+    assert METRICS["absolute_error"](long, 1) == INF
+    assert METRICS["relative_error"](long, long - 1) == 0.0
+    assert METRICS["relative_error"](1, long) == INF
+    assert METRICS["smape"](long, -long) == 2.0
+    assert METRICS["log10_error"](long, 9) == 9998.0
+    assert METRICS["log10_error"](-long, long) == 19998.0
+    assert METRICS["within_0"](long, long - 1) == 0.0
+    assert METRICS["within_1"](long, long - 1) == 1.0
+    assert METRICS["string_match"](long, f"1{'0' * 9998}1") == 1.0
+    assert METRICS["parsed"](long, long) == 1.0
+
+
+def test_magnitude_is_exact() -> None:
+    same = METRICS["magnitude"]
+    for power in (15, 16, 17, 300, 9999):
+        assert same(10**power, 10**power - 1) == 0.0
+        assert same(10**power, 10 ** (power + 1) - 1) == 1.0
+        assert same(Fraction(1, 10**power), Fraction(1, 10**power + 1)) == 0.0
+        assert same(Fraction(1, 10**power), Fraction(1, 10**power - 1)) == 1.0
+    for many in (3**power for power in range(30, 300, 7)):
+        assert same(10, Fraction(10 * many + 1, many)) == 1.0
+        assert same(10, Fraction(10 * many - 1, many)) == 0.0
+    assert same(-123, 999) == 1.0
+
+
+def test_signed_log10() -> None:
+    assert signed_log10(Fraction(0)) == 0.0
+    assert signed_log10(Fraction(-999)) == pytest.approx(-3, rel=1e-15)
+    assert signed_log10(Fraction(1, 10**9)) == pytest.approx(1e-9 / math.log(10), rel=1e-9)
+    for size in (2**53 - 1, 2**53, 2**53 + 1):
+        assert signed_log10(Fraction(size)) == pytest.approx(53 * math.log10(2), rel=1e-15)
+    assert signed_log10(Fraction(10**400, 3)) == pytest.approx(400 - math.log10(3), rel=1e-15)
+
+
+# The answer as text, the gold answer after "####"; lm-evaluation-harness' score by its strict and by its flexible rule.
+GSM8K = [
+    ("She makes 9 * 2 = $18.\n#### 18", "18", 1, 1),
+    ("#### 18.", "18", 1, 1),
+    ("####18", "18", 0, 1),
+    ("#### $18", "18", 0, 1),
+    ("The answer is 18", "18", 0, 1),
+    ("The answer is $18.", "18", 0, 1),
+    ("#### 18.00", "18", 0, 0),
+    ("#### 18\n\nQuestion: 5 + 5?", "18", 1, 0),
+    ("#### 17\n#### 18", "18", 0, 1),
+    ("#### 18\n#### 17", "18", 1, 0),
+    ("#### 1,200", "1200", 1, 1),
+    ("#### 1200", "1,200", 1, 1),
+    ("That makes $1,200.", "1200", 0, 1),
+    ("That makes 1.200", "1200", 0, 0),
+    ("5 apples", "5", 0, 1),
+    ("It is 5...", "5", 0, 0),
+    ("#### -5", "-5", 1, 1),
+    ("#### - 5", "-5", 0, 0),
+    ("10-5", "5", 0, 0),
+    ("10 - 5 = 5", "5", 0, 1),
+    ("1/2", "2", 0, 1),
+    ("50%", "50", 0, 1),
+    ("#### 3 apples", "3", 1, 1),
+    ("", "18", 0, 0),
+    ("no idea", "18", 0, 0),
+    ("#### eighteen, that is 18", "18", 0, 1),
+    ("#### 0", "0", 1, 1),
+    ("#### 0.0", "0", 0, 0),
+    ("#### .5", "0.5", 0, 0),
+    ("#### 0.5", "0.5", 1, 1),
+    ("#### 07", "7", 0, 0),
+    ("#### 1,000,000", "1000000", 1, 1),
+    ("#### 18 or 19?", "18", 1, 0),
+    ("#### ,18", "18", 1, 1),
+    ("I count 12 , yes", "12", 0, 1),
+    ("(5)", "5", 0, 1),
+    ("#### 1８", "18", 0, 0),
+    ("-$5", "-5", 0, 1),
+    ("$-5", "-5", 0, 1),
+    ("18 ... ", "18", 0, 0),
+    ("1e3 is not 2024.0", "2024", 0, 0),
+    ("#### 5,", "5", 1, 1),
+]
+
+
+@pytest.mark.parametrize(("output", "gold", "strict", "flexible"), GSM8K)
+def test_gsm8k_as_published(output: str, gold: str, strict: int, flexible: int) -> None:
+    right = EXTRACTORS["gsm8k_strict"](f"Because.\n#### {gold}")
+    assert METRICS["string_match"](right, EXTRACTORS["gsm8k_strict"](output)) == strict
+    assert METRICS["string_match"](right, EXTRACTORS["gsm8k_flexible"](output)) == flexible
+
+
+def test_gsm8k_as_numbers() -> None:
+    gold = EXTRACTORS["gsm8k_strict"]("#### 1,200")
+    for output in ("#### 1200.00", "#### 01200"):
+        assert METRICS["exact"](gold, EXTRACTORS["gsm8k_strict"](output)) == 1.0
+    assert METRICS["exact"]("5", EXTRACTORS["gsm8k_flexible"]("It is 5...")) == 0.0
+
+
+# Gold, output: accuracy, gap with the hours from 1 to 12, gap round the face; no answer is 720 and 360.
+CLOCK = [
+    ("4_35", "6_20", 0, 105, 105),
+    ("12_00", "11_55", 0, 5, 5),
+    ("11_55", "12_00", 0, 5, 5),
+    ("12_55", "1_00", 0, 715, 5),
+    ("1_00", "12_55", 0, 715, 5),
+    ("2_55", "2_55", 1, 0, 0),
+    ("2_55", "2:55", 1, 0, 0),
+    ("2_55", "02:55", 1, 0, 0),
+    ("2_55", "14:55", 1, 0, 0),
+    ("2_55", "It is 2:55 p.m.", 1, 0, 0),
+    ("2_55", "2_50", 0, 5, 5),
+    ("3_00", "9_00", 0, 360, 360),
+    ("3_00", "9_05", 0, 365, 355),
+    ("3_00", "8_55", 0, 355, 355),
+    ("12_00", "6_00", 0, 360, 360),
+    ("12_00", "1_00", 0, 660, 60),
+    ("12_05", "11_55", 0, 10, 10),
+    ("12_30", "12_00", 0, 30, 30),
+    ("12_00", "0:00", 1, 0, 0),
+    ("12_00", "24:00", 0, 720, 360),
+    ("5_10", "no idea", 0, 720, 360),
+    ("5_10", "", 0, 720, 360),
+    ("5_10", "5:75", 0, 720, 360),
+    ("5_10", "5.10", 0, 720, 360),
+    ("5_10", "510", 0, 720, 360),
+    ("5_10", "5:1", 0, 720, 360),
+    ("5_10", "17:10", 1, 0, 0),
+    ("5_10", "5:10:30", 0, 0.5, 0.5),
+    ("5_10", "Not 6:20 but 5:10", 1, 0, 0),
+    ("5_10", "5:10 or 6:20", 0, 70, 70),
+    ("1_00", "12_59", 0, 719, 1),
+    ("6_00", "12_00", 0, 360, 360),
+    ("10_10", "1_50", 0, 500, 220),
+    ("7_05", "７：０５", 1, 0, 0),
+    ("11_05", "1_10", 0, 595, 125),
+    ("9_15", "a quarter past nine", 0, 720, 360),
+]
+
+
+@pytest.mark.parametrize(("gold", "output", "accuracy", "plain", "circular"), CLOCK)
+def test_clock(gold: str, output: str, accuracy: int, plain: float, circular: float) -> None:
+    read = EXTRACTORS["clock"]
+    for right in (gold, read(gold)):
+        values = [METRICS[name](right, read(output)) for name in ("clock_accuracy", "time_gap", "time_gap_circular")]
+        assert values == [accuracy, plain, circular]
+
+
+@given(st.integers(0, 719), st.integers(0, 719))
+def test_gaps_between_times(first: int, second: int) -> None:
+    plain, circular = METRICS["time_gap"](first, second), METRICS["time_gap_circular"](first, second)
+    assert circular == min(plain, 720 - plain)
+    assert plain == METRICS["time_gap"](second, first)
+    assert METRICS["time_gap_circular"](first + 720, second - 720) == circular
+
+
+def test_texts() -> None:
+    same = METRICS["string_match"]
+    assert same("Kenya", " kenya\n") == 1.0
+    assert same("Straße", "STRASSE") == 1.0
+    assert same("18", "18.0") == 0.0
+    assert same("7/2", Fraction(7, 2)) == 1.0
+    assert same(18, "18") == 1.0
+    assert same("18", None) == 0.0
+
+
+def test_parsed() -> None:
+    assert [METRICS["parsed"](5, guess) for guess in (7, "x", 0, "", [], None, math.nan)] == [1, 1, 1, 1, 1, 0, 0]
+
+
+def test_boxes() -> None:
+    assert METRICS["iou"]([0, 0, 10, 10], EXTRACTORS["box"]("[0, 0, 10, 5]")) == 0.5
+    assert METRICS["iou"]("[0, 0, 10, 10]", np.array([0, 0, 10, 4])) == 0.4
+    assert [METRICS["acc_50"]([0, 0, 10, 10], [0, 0, 10, height]) for height in (5, 4.999)] == [1.0, 0.0]
+    assert METRICS["acc_50"]([0, 0, 10, 10], None) == METRICS["iou"]([0, 0, 10, 10], None) == 0.0
+
+
+def test_regions() -> None:
+    gold = '[{"box": [0, 0, 10, 10], "text": "A"}, {"box": [20, 0, 30, 10], "text": "B"}]'
+    guess = EXTRACTORS["boxes"](
+        '[{"box": [0, 0, 10, 9], "text": "a"}, {"box": [20, 0, 30, 9], "text": "C"}, {"box": [5, 5, 6, 6]}]'
+    )
+    names = ("precision", "recall", "hmean", "spotting_precision", "spotting_recall", "spotting_hmean")
+    assert [METRICS[name](gold, guess) for name in names] == pytest.approx([2 / 3, 1, 0.8, 1 / 3, 0.5, 0.4])
+    assert [METRICS[name](gold, None) for name in names] == [0] * 6
+    assert [METRICS[name]("[]", []) for name in names] == [1] * 6
+    assert [METRICS[name]("[]", None) for name in names] == [0] * 6
+
+
+def test_the_registry() -> None:
+    for name, metric in METRICS.items():
+        assert metric.name == name
+        assert metric.description
+        assert (metric.summary == "median") == (metric.no_answer == INF)
+        assert metric.higher_is_better == (metric.no_answer == 0)
+        assert pickle.loads(pickle.dumps(metric))(GOLD[metric.kind], None) == metric.no_answer
+    assert {name: METRICS[name].no_answer for name in ("smape", "time_gap", "time_gap_circular", "absolute_error", "exact")} == {
+        "smape": 2,
+        "time_gap": 720,
+        "time_gap_circular": 360,
+        "absolute_error": INF,
+        "exact": 0,
+    }
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_the_gold_answer_scores_best_and_none_worst(name: str) -> None:
+    metric = METRICS[name]
+    gold = GOLD[metric.kind]
+    assert metric(gold, gold) == (1.0 if metric.higher_is_better else 0.0)
+    assert metric(gold, None) == metric.no_answer
+
+
+@pytest.mark.parametrize("name", METRICS)
+@settings(max_examples=50)
+@given(guess=ANYTHING)
+def test_any_answer_has_a_score(name: str, guess: Any) -> None:
+    metric = METRICS[name]
+    score = metric(GOLD[metric.kind], guess)
+    assert type(score) is float
+    low, high = (0, 1) if metric.higher_is_better else (0, metric.no_answer)
+    assert low <= score <= high
+
+
+@pytest.mark.parametrize("name", [name for name, metric in METRICS.items() if metric.kind == "number"])
+@settings(max_examples=50)
+@given(gold=NUMBERS, guess=NUMBERS)
+def test_any_gold_number_scores(name: str, gold: Any, guess: Any) -> None:
+    metric = METRICS[name]
+    assert metric(gold, gold) == (1.0 if metric.higher_is_better else 0.0)
+    assert 0 <= metric(gold, guess) <= (1 if metric.higher_is_better else metric.no_answer)
+    if name != "relative_error" and not name.startswith("within"):
+        assert metric(gold, guess) == metric(guess, gold)
+
+
+@pytest.mark.parametrize(
+    ("name", "gold"),
+    [
+        ("exact", None),
+        ("exact", "n/a"),
+        ("exact", "1/0"),
+        ("exact", math.nan),
+        ("relative_error", INF),
+        ("parsed", None),
+        ("string_match", None),
+        ("time_gap", "255"),
+        ("iou", [1, 2, 3]),
+        ("iou", "no box"),
+        ("hmean", "no list"),
+        ("hmean", [{"box": [1, 2, 3]}]),
+        ("hmean", 7),
+    ],
+)
+def test_a_gold_without_a_value_is_an_error(name: str, gold: Any) -> None:
+    with pytest.raises(ValueError, match=f"gold=.* cannot be scored by '{name}': expected .* Correct or remove"):
+        METRICS[name](gold, "5")
+
+
+def test_summaries() -> None:
+    assert METRICS["exact"].summarize([1.0, 0.0, 0.0, 1.0]) == 0.5
+    assert METRICS["absolute_error"].summarize([1.0, 5.0, INF]) == 5.0
+    assert METRICS["absolute_error"].summarize(np.array([1.0, INF, INF, INF])) == INF
+    assert METRICS["absolute_error"].summarize([1.0, 2.0, 4.0, INF]) == 3.0
+    assert METRICS["time_gap"].summarize([0.0, 720.0]) == 360.0
+    with pytest.raises(ValueError, match="scores is empty: expected"):
+        METRICS["exact"].summarize([])
+
+
+def test_tolerance_curve() -> None:
+    golds = [100, 100, 100, 0, 0, "1,000", Fraction(1, 3), 100, 100, 100]
+    guesses = [100, 101, 105, 0, 1, "1100", 0.333, None, math.nan, 200]
+    curve = tolerance_curve(golds, guesses, [1, 0, 0.01, 0.05, 0.1, 0.05, 0.0099])
+    assert curve.tolist() == [0.7, 0.2, 0.4, 0.5, 0.6, 0.5, 0.3]
+
+
+@settings(max_examples=50)
+@given(st.lists(st.tuples(NUMBERS, st.none() | NUMBERS), min_size=1, max_size=5))
+def test_the_tolerance_curve_is_that_of_the_metrics(pairs: list[tuple[Any, Any]]) -> None:
+    curve = tolerance_curve(*zip(*pairs, strict=True), [0.1, 0, 0.01, 0.05])
+    means = [np.mean([METRICS[f"within_{percent}"](*pair) for pair in pairs]) for percent in (10, 0, 1, 5)]
+    assert curve.tolist() == pytest.approx(means)
+
+
+def test_arrays_make_a_tolerance_curve() -> None:
+    curve = tolerance_curve(np.array([1.0, 2.0]), np.array([1.05, np.nan]), np.array([0.05, 0.049]))
+    assert curve.tolist() == [0.5, 0.0]
+
+
+def test_wrong_arguments_of_the_tolerance_curve_are_named() -> None:
+    with pytest.raises(ValueError, match="golds has 2 entries and guesses 1: expected the same number"):
+        tolerance_curve([1, 2], [1], [0.1])
+    with pytest.raises(ValueError, match="golds has 0 entries"):
+        tolerance_curve([], [], [0.1])
+    with pytest.raises(ValueError, match="tolerances has -0.1: expected finite numbers >= 0"):
+        tolerance_curve([1], [1], [0.1, -0.1])
+    with pytest.raises(ValueError, match="gold='x' cannot be scored by 'tolerance_curve'"):
+        tolerance_curve(["x"], [1], [0.1])

@@ -1,0 +1,193 @@
+"""The command line: what it prints, what it writes, and how it fails."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import numerate
+from numerate import LOSSES
+from numerate.cli import app
+
+
+@pytest.fixture
+def run(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    return lambda *arguments: CliRunner().invoke(app, arguments)
+
+
+def plain(output: str) -> str:
+    """One space for each run of spaces and table lines, and no colours."""
+    return re.sub(r"[\s│┃]+", " ", re.sub(r"\x1b\[[0-9;]*m", "", output))
+
+
+def test_version(run):
+    result = run("--version")
+    assert (result.exit_code, result.output) == (0, f"numerate {numerate.__version__}\n")
+
+
+def test_the_installed_command_is_this_app():
+    scripts = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
+    assert EntryPoint("numerate", scripts["numerate"], "console_scripts").load() is app
+
+
+def test_help(run):
+    result = run("--help")
+    assert result.exit_code == 0
+    assert "inspect" in result.output
+    assert "--traceback" in result.output
+
+
+def test_nothing_shows_help(run):
+    assert "Usage" in run().output
+
+
+class TestInspect:
+    def test_deepseek(self, run):
+        result = run("inspect", "deepseek")
+        output = plain(result.output)
+        assert result.exit_code == 0
+        assert "deepseek: chunks of 1-3 digits, left to right" in output
+        assert "numeric tokens 1,110 of 129,280" in output
+        assert "12345.678 123 45 . 678 12345.678 10² 10⁰ 10⁻³" in output
+        assert "1,000 1 , 000 1, 0" in output
+        assert "1,000 1 , 000 1000 thousands=True" in output
+        assert all(f" {name} each " in output for name in LOSSES)
+        assert "ntl_mse each token poor" in output
+
+    def test_texts_of_your_own(self, run):
+        output = plain(run("inspect", "mistral", "--text", "x = -0.5", "--text", "[INST] 3").output)
+        assert "x = -0.5 ␣x ␣= ␣- 0 . 5 -0.5" in output
+        assert "[INST] 3" in output
+        assert "12345.678" not in output
+
+    def test_a_long_text_goes_on_below(self, run):
+        output = run("inspect", "mistral", "--text", "count " * 20 + "12.5").output
+        assert max(map(len, output.splitlines())) <= 120
+        assert "12.5" in plain(output)
+
+    def test_plot(self, run, tmp_path):
+        result = run("inspect", "mistral", "--plot", str(tmp_path / "deep" / "gram.png"))
+        assert result.exit_code == 0
+        assert (tmp_path / "deep" / "gram.png").read_bytes().startswith(b"\x89PNG")
+        assert f"picture of smmd in {tmp_path}" in result.output
+
+    def test_plot_of_another_loss(self, run, tmp_path):
+        result = run("inspect", "mistral", "--plot", str(tmp_path / "emd.svg"), "--loss", "emd")
+        assert "picture of emd" in result.output
+        assert (tmp_path / "emd.svg").is_file()
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["nowhere.json"], "error: name='nowhere.json' does not exist: expected a folder"),
+            (["mistral", "--text", ""], "error: text='' has no tokens"),
+            (["mistral", "--text", "9" * 400], "error: a number of 400 digits is beyond float64"),
+            (["mistral", "--plot", "x.bmp"], "error: path.suffix='.bmp' is not known"),
+            (["mistral", "--plot", "x.png", "--loss", "smd"], "error: loss='smd' is not known"),
+        ],
+    )
+    def test_one_line_and_exit_code_1(self, run, arguments: list[str], message: str):
+        result = run("inspect", *arguments)
+        assert result.exit_code == 1
+        assert result.stderr.startswith(message)
+        assert result.stderr.count("\n") == 1
+        assert "Traceback" not in result.output
+
+    def test_without_matplotlib(self, run, tmp_path, monkeypatch):
+        monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+        result = run("inspect", "mistral", "--plot", str(tmp_path / "x.png"))
+        assert result.exit_code == 1
+        assert "pip install 'numerate[report]'" in result.stderr
+
+    def test_a_missing_package_comes_with_its_remedy(self):
+        script = "import sys; sys.modules['tokenizers'] = None; from numerate.cli import app; app(['compare'])"
+        environment = {**os.environ, "PYTHONPATH": f"src:{os.environ.get('PYTHONPATH', '')}", "COLUMNS": "200"}
+        done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 1
+        assert "this needs the package tokenizers: run pip install 'numerate[train,tasks,report]'." in done.stderr
+        assert "Traceback" not in done.stderr
+
+    def test_traceback(self, run):
+        result = run("--traceback", "inspect", "nowhere.json")
+        assert isinstance(result.exception, FileNotFoundError)
+
+    def test_a_closed_pipe_is_no_error_of_ours(self, run, monkeypatch):
+        def closed(*arguments, **options):
+            raise BrokenPipeError
+
+        monkeypatch.setattr("numerate.cli.inspect.load_tokenizer", closed)
+        assert "error:" not in run("inspect", "mistral").output
+
+    @pytest.mark.parametrize("flags", [[], ["--trust-remote-code"]])
+    def test_remote_code_by_a_flag_alone(self, run, monkeypatch, flags: list[str]):
+        given = []
+
+        def load(name, *, trust_remote_code):
+            given.append(trust_remote_code)
+            raise FileNotFoundError(name)
+
+        monkeypatch.setattr("numerate.cli.inspect.load_tokenizer", load)
+        run("inspect", "someone/some-model", *flags)
+        assert given == [bool(flags)]
+
+    def test_a_wrong_call_is_a_usage_error(self, run):
+        assert run("inspect").exit_code == 2
+        assert run("inspekt").exit_code == 2
+
+
+class TestTask:
+    def test_prints_examples(self, run):
+        done = run("task", "arithmetic", "-n", "3", "--split", "extrapolate", "--set", "difficulty=1", "--seed", "4")
+        assert done.exit_code == 0, done.output
+        assert "arithmetic, extrapolate, seed 4" in done.output
+        assert done.output.count("├") == 2  # three rows
+
+    def test_draws_a_sheet(self, run, tmp_path):
+        from PIL import Image
+
+        sheet = tmp_path / "new" / "clocks.png"
+        done = run("task", "clock", "--preview", str(sheet), "-n", "4", "--set", "size=64")
+        assert done.exit_code == 0, done.output
+        assert "Saved" in done.output
+        with Image.open(sheet) as image:
+            width, height = image.size
+        assert width > 128
+        assert height > 64
+
+    def test_reads_a_table_and_counts_what_it_skips(self, run, tmp_path):
+        rows = "\n".join(f"{i},{100 * i}" for i in range(50))
+        (tmp_path / "t.csv").write_text(f"area,price\n{rows}\n7,cheap\n")
+        command = ["task", "regression", "--data", str(tmp_path / "t.csv"), "--target", "price"]
+        broken = run(*command)
+        assert broken.exit_code == 1
+        assert "line 52: the answer 'cheap' contains no number." in " ".join(broken.output.split())
+        done = run(*command, "--skip-bad")
+        assert done.exit_code == 0, done.output
+        assert "Skipped 1 rows" in done.output
+        assert "price?" in done.output
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["clok"], "Did you mean 'clock'"),
+            (["arithmetic", "--set", "difficulty"], "expected name=value"),
+            (["arithmetic", "--preview", "a.png"], "has no images"),
+            (["arithmetic", "--split", "test"], "split='test' is not known"),
+        ],
+    )
+    def test_errors_are_plain(self, run, arguments, message):
+        done = run("task", *arguments)
+        assert done.exit_code == 1
+        assert message in " ".join(done.output.split())
+        assert "Traceback" not in done.output

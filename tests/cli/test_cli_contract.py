@@ -1,0 +1,466 @@
+"""Every command, found by walking the app: its help, its speed, wrong calls, bad files, Ctrl-C and closed pipes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import numerate
+from numerate.cli import app
+from numerate.cli.settings import merged, parse_settings, run_types
+from numerate.cli.task import TASK_NAMES
+from numerate.lab.presets import PRESETS
+from numerate.lab.tasks import TASKS
+
+Call = tuple[str, ...]
+
+
+def walk(command: Any, path: Call = ()) -> dict[Call, Any]:
+    """Every command and group by the words that call it."""
+    found = {path: command}
+    for name, inner in getattr(command, "commands", {}).items():
+        found |= walk(inner, (*path, name))
+    return found
+
+
+EVERY = walk(typer.main.get_command(app))
+COMMANDS = {path: command for path, command in EVERY.items() if not hasattr(command, "commands")}
+
+
+def words(paths: Any) -> list[str]:
+    return [" ".join(path) or "numerate" for path in paths]
+
+
+def options(command: Any) -> list[tuple[str, set[Any], Any]]:
+    """Name, types and settings of each option, from the function behind a command."""
+    found, names = [], {param.name: param.opts[0] for param in command.params}
+    for name, hint in get_type_hints(command.callback, include_extras=True).items():
+        if get_origin(hint) is Annotated and isinstance(get_args(hint)[1], typer.models.OptionInfo):
+            kind, info = get_args(hint)[:2]
+            found.append((names[name], {kind, *get_args(kind)}, info))
+    return found
+
+
+@pytest.fixture
+def run(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    return lambda *arguments: CliRunner().invoke(app, [str(one) for one in arguments])
+
+
+def start(*arguments: str, **how: Any) -> subprocess.Popen[str]:
+    source = str(Path(numerate.__file__).parents[1])
+    environment = {**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": environment}
+    return subprocess.Popen([sys.executable, *arguments], **{**pipes, **how})
+
+
+# Help
+
+
+def test_there_are_commands():
+    assert {("train",), ("compare",), ("bench", "fused")} <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("path", EVERY, ids=words(EVERY))
+def test_help(path, run):
+    done = run(*path, "--help")
+    assert done.exit_code == 0, done.output
+    assert done.output.startswith(f"Usage: {' '.join(('root', *path))}")
+    assert "error" not in done.output.lower().replace("where an error came from", "")
+    assert "Traceback" not in done.output
+    shown = " ".join(done.output.split())
+    assert EVERY[path].help
+    for param in EVERY[path].params:
+        assert param.help, param.name
+        assert " ".join(param.help.split())[:30] in shown
+
+
+def test_help_imports_nothing_heavy():
+    """Of every command, in one process, and of a wrong flag, and of the package itself."""
+    script = f"""
+import sys
+import numerate
+from numerate.cli import app
+for path in {list(EVERY)!r}:
+    for last, code in (("--help", 0), ("--no-such-flag", 2)):
+        try:
+            app([*path, last], prog_name="numerate")
+        except SystemExit as end:
+            assert end.code == code, (path, last, end.code)
+heavy = ("torch", "transformers", "scipy", "numpy", "matplotlib", "PIL", "rich", "numerate.lab.tasks")
+print([name for name in heavy if name in sys.modules])
+"""
+    out, err = start("-c", script).communicate(timeout=120)
+    assert out.splitlines()[-1] == "[]", err
+
+
+def test_the_names_of_tasks_in_the_help():
+    assert ", ".join(TASKS) == TASK_NAMES
+
+
+def test_public_names_are_imported_when_they_are_used():
+    assert set(numerate.__all__) <= set(dir(numerate))
+    for name in numerate.__all__:
+        assert getattr(numerate, name) is not None
+    assert numerate.NumericVocab is numerate.vocab.NumericVocab
+    assert numerate.integrations.__name__ == "numerate.integrations"
+    with pytest.raises(AttributeError, match="no attribute 'SMDLoss'"):
+        _ = numerate.SMDLoss
+
+
+# Wrong calls
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=words(COMMANDS))
+def test_an_unknown_option_names_the_nearest(path, run):
+    for name, _, _ in options(COMMANDS[path]):
+        if name.startswith("--") and len(name) > 5:
+            wrong = f"{name[:-1]}{'x' if name[-1] != 'x' else 'y'}"
+            done = run(*path, wrong, "1")
+            assert done.exit_code == 2
+            assert name in done.stderr
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=words(COMMANDS))
+def test_an_option_of_the_wrong_type_is_a_usage_error(path, run):
+    for name, kinds, info in options(COMMANDS[path]):
+        flat = {one for kind in kinds for one in (kind, *get_args(kind))}
+        if int not in flat and float not in flat:
+            continue
+        wrong = ["x", "1.5", ""]
+        wrong += [str(info.min - 1)] if info.min is not None else []
+        wrong += [str(info.max + 1)] if info.max is not None else []
+        for value in wrong:
+            done = run(*path, f"{name}={value}" if name.startswith("--") else f"{name}{value or 'x'}")
+            assert done.exit_code == 2, (name, value, done.output)
+            assert "Traceback" not in done.output
+
+
+# Bad files and names: one message, exit code 1, no traceback
+
+TABLE = "area,price\n" + "".join(f"{area},{9 * area + 100}\n" for area in range(40))
+BAD: list[tuple[str, str]] = [
+    ("inspect {missing}", "does not exist"),
+    ("inspect {empty}", "empty.json"),
+    ("inspect {folder}", "folder"),
+    ("inspect deepsek", "deepseek"),
+    ("task regression --data {missing} --target price", "Expected .csv"),
+    ("task regression --data {missing}.csv --target price", "there is no such file"),
+    ("task regression --data {emptycsv} --target price", "is empty"),
+    ("task regression --data {folder} --target price", "Expected .csv"),
+    ("task regression --data {table} --target prise", "Did you mean 'price'"),
+    ("task regression --data {table} --target price --set columns=area,romms", "has no column 'romms'"),
+    ("task regression --data {table} --target price --set decimal=;", "expected null or one of '.', ','"),
+    ("task regression --set unknown=1", "is not a setting of the task 'regression'"),
+    ("task arithmetic --set difficulti=1", "Did you mean 'difficulty'"),
+    ("task arithmetic --set difficulty=-1", "difficulty=-1"),
+    ("task arithmetic --set =1", "expected name=value"),
+    ("task clock -n 1 --preview {underfile}/a.png", "Not a directory"),
+    ("task word_problems --data {folder}", "no .jsonl or .json files"),
+    ("task word_problems --data {emptyjson}", "empty.json"),
+    ("train --task arithmetik", "Did you mean 'arithmetic'"),
+    ("train --loss smd", "Did you mean 'smmd'"),
+    ("train --model nowhere/at-all --steps 1", "nowhere/at-all"),
+    ("train --set stepps=1", "Did you mean 'steps'"),
+    ("train --set steps=x", "expected a whole number"),
+    ("train --set steps=-1", "steps=-1"),
+    ("train --set bf16=maybe", "expected true or false"),
+    ("train --set loss_settings=3", "expected a mapping"),
+    ("train --loss smmd --set loss_settings.sigm=2", "Did you mean 'sigma'"),
+    ("train --set weight=nan", "expected a number"),
+    ("train {missing}", "there is no such file"),
+    ("train {folder}", "Is a directory"),
+    ("train {empty}", "expected settings"),
+    ("train --data {missing}.csv --target price", "there is no such file"),
+    ("train --data {emptycsv} --target price", "is empty"),
+    ("train --data {table} --target prise", "Did you mean 'price'"),
+    ("train --data {three} --target price", "at least 10 different rows"),
+    ("train --steps 1 --out {underfile}", "cannot be written to"),
+    ("train --steps 1 --resume --overwrite", "expected one of them"),
+    ("eval {missing}", "holds no trained model"),
+    ("eval {folder}", "holds no trained model"),
+    ("eval {empty}", "holds no trained model"),
+    ("compare --preset dmo", "Did you mean 'demo'"),
+    ("compare --executor rai", "Did you mean 'ray'"),
+    ("compare --loss smd", "Did you mean 'smmd'"),
+    ("compare --task clok", "Did you mean 'clock'"),
+    ("compare --baseline sm", "baseline='sm' is not known"),
+    ("compare --model nowhere/at-all", "nowhere/at-all"),
+    ("compare --set seeds=0", "nothing is compared"),
+    ("compare --set seeds=-1,2", "seed=-1"),
+    ("compare --set stepps=1", "Did you mean 'steps'"),
+    ("compare {missing}", "there is no such file"),
+    ("compare {folder}", "Is a directory"),
+    ("compare {empty}", "expected settings"),
+    ("compare --data {missing}.csv --target price", "there is no such file"),
+    ("compare --data {three} --target price", "at least 10 different rows"),
+    ("compare --out {underfile}", "cannot be written to"),
+    ("report {missing}", "missing"),
+    ("report {folder}", "folder"),
+    ("report {empty}", "empty"),
+    ("bench losses --loss smd", "Did you mean 'smmd'"),
+    ("bench losses --dtype float23", "Did you mean 'float32'"),
+    ("bench losses --device gpu", "expected cpu, cuda"),
+    ("bench losses --numeric-tokens 7", "numeric_tokens=7"),
+    ("bench losses --json {underfile}/a.json --tokens 32 --vocab-size 2048 --loss emd --repeats 1", "Not a directory"),
+    ("bench fused --device gpu", "expected cpu, cuda"),
+    ("bench fused --device cpu --shape 12", "expected VxH"),
+    ("bench fused --device cpu --loss smd", "Did you mean 'smmd'"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), BAD, ids=[call for call, _ in BAD])
+def test_bad_input_is_one_message(call, message, run, tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    (tmp_path / "folder").mkdir()
+    for name, text in {"empty": "", "empty.json": "", "empty.csv": "", "file": "x", "table.csv": TABLE}.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "three.csv").write_text("area,price\n1,2\n3,4\n5,6\n")
+    places = {
+        "missing": tmp_path / "missing",
+        "empty": tmp_path / ("empty.json" if call.startswith("inspect") else "empty"),
+        "emptyjson": tmp_path / "empty.json",
+        "emptycsv": tmp_path / "empty.csv",
+        "folder": tmp_path / "folder",
+        "table": tmp_path / "table.csv",
+        "three": tmp_path / "three.csv",
+        "underfile": tmp_path / "file" / "under",
+    }
+    done = run(*(word.format(**places) for word in call.split()))
+    assert done.exit_code == 1, (done.output, done.exception)
+    assert message in done.stderr
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    assert "Traceback" not in done.output
+    assert isinstance(done.exception, SystemExit)
+    assert not list(tmp_path.glob("runs/*/config.json"))  # nothing was begun
+
+
+def test_every_command_has_bad_input():
+    called = {tuple(call.split()[: 2 if call.startswith("bench") else 1]) for call, _ in BAD}
+    assert called == set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", ["losses", "fused"])
+def test_a_gpu_that_is_not_here(command, run, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    done = run("bench", command, "--device", "cuda")
+    assert done.exit_code == 1
+    assert "needs a CUDA GPU, and there is none here" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+# Settings
+
+
+SETTINGS: dict[str, Any] = {
+    "steps=20": {"steps": 20},
+    "steps=1e2": {"steps": 100},
+    "learning_rate=1e-3": {"learning_rate": 0.001},
+    "bf16=True": {"bf16": True},
+    "bf16=off": {"bf16": False},
+    "save_every=null": {"save_every": None},
+    "label=3": {"label": "3"},
+    "label=a,b": {"label": "a,b"},
+    'label="a"': {"label": "a"},
+    "data=a,b.csv": {"data": "a,b.csv"},
+    "eval_splits=interpolate": {"eval_splits": ("interpolate",)},
+    "eval_splits=interpolate,extrapolate": {"eval_splits": ("interpolate", "extrapolate")},
+    "columns=a,b": {"task_settings": {"columns": ("a", "b")}},
+    "columns=a": {"task_settings": {"columns": ("a",)}},
+    "columns=2020, 2021": {"task_settings": {"columns": ("2020", "2021")}},
+    'columns=["a, b","c"]': {"task_settings": {"columns": ("a, b", "c")}},
+    'columns="a, b",c': {"task_settings": {"columns": ("a, b", "c")}},
+    "task_settings.columns=a,b": {"task_settings": {"columns": ("a", "b")}},
+    "target=2020": {"task_settings": {"target": "2020"}},
+    "decimal=,": {"task_settings": {"decimal": ","}},
+    'task_settings={"columns": ["a"], "target": "t"}': {"task_settings": {"columns": ["a"], "target": "t"}},
+    "loss_settings.sigma=2": {"loss_settings": {"sigma": 2}},
+    "loss_settings.variant=repaired": {"loss_settings": {"variant": "repaired"}},
+    'loss_settings={"sigma": [1, 2]}': {"loss_settings": {"sigma": [1, 2]}},
+    "unknown=a=b": {"unknown": "a=b"},
+}
+
+
+@pytest.mark.parametrize("text", SETTINGS)
+def test_settings(text):
+    assert parse_settings([text], run_types("regression")) == SETTINGS[text]
+
+
+@pytest.mark.parametrize("text", ["steps=2.5", "steps=true", "weight=inf", "eval_splits=tests", "kind=tabl", "task_settings=[1]"])
+def test_settings_of_the_wrong_type(text):
+    with pytest.raises(ValueError, match=r"--set .*=.*: expected "):
+        parse_settings([text], run_types("regression"))
+
+
+def test_settings_are_merged():
+    given = ["columns=a,b", 'task_settings={"extrapolate": 0.1}', "task_settings.extrapolate=0.2", "steps=3"]
+    found = merged({"task_settings": {"target": "t"}, "steps": 1}, parse_settings(given, run_types("regression")))
+    assert found == {"task_settings": {"target": "t", "columns": ("a", "b"), "extrapolate": 0.2}, "steps": 3}
+
+
+def test_settings_reach_the_task(run, tmp_path):
+    (tmp_path / "t.csv").write_text("a,b,c,price\n" + "".join(f"{i},{i},{i},{i}\n" for i in range(20)))
+    for settings in (["columns=a,c"], ['columns=["a","c"]']):
+        done = run("task", "regression", "--data", "t.csv", "--target", "price", *(f"--set={one}" for one in settings))
+        assert done.exit_code == 0, done.output
+        assert "a: 3, c: 3. price?" in done.output or "a: 1" in done.output
+        assert "b: " not in done.output
+
+
+def test_how_a_column_was_read_is_said(run, tmp_path):
+    (tmp_path / "t.csv").write_text("a;price\n" + "".join(f"{i};{i},50 €\n" for i in range(20)))
+    done = run("task", "regression", "--data", "t.csv", "--target", "price")
+    assert "20 of 20 answers were rewritten, such as '0,50 €' as 0.50." in done.output
+
+
+# The baseline
+
+
+def test_the_baseline_is_added(run, monkeypatch):
+    asked: list[Any] = []
+
+    def stop(values, *_, **__):
+        asked.append(values)
+        raise ValueError("stop here")
+
+    monkeypatch.setattr("numerate.lab.compare.compare_losses", stop)
+    said = "Added ce, the baseline that the others are compared with; --baseline names another."
+    for arguments, losses, added in [
+        (["--loss", "smmd"], ["ce", "smmd"], True),
+        (["--loss", "smmd", "--loss", "ce"], ["smmd", "ce"], False),
+        (["--loss", "smmd", "--loss", "emd", "--baseline", "emd"], ["smmd", "emd"], False),
+        (["--set", "losses=smmd,emd"], ["ce", "smmd", "emd"], True),
+    ]:
+        done = run("compare", *arguments)
+        assert list(asked[-1]["losses"]) == losses
+        assert (said in done.output) == added
+    assert "Added emd" in run("compare", "--loss", "smmd", "--baseline", "emd").output
+    for name in PRESETS:
+        assert "Added" not in run("compare", "--preset", name).output
+
+
+# Folders
+
+
+def fake_run(folder: Path, *, finished: bool, **settings: Any) -> None:
+    from numerate.lab.config import RunConfig, checked
+
+    folder.mkdir()
+    config = checked(RunConfig, {"keep_model": True, **settings})
+    (folder / "config.json").write_text(json.dumps(config.model_dump(mode="json")))
+    (folder / "checkpoints").mkdir()
+    (folder / "model").mkdir()
+    (folder / "predictions.jsonl").write_text('{"split": "interpolate", "measures": {"exact": 1.0}}\n')
+    if finished:
+        (folder / "result.json").write_text("{}")
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_train_does_not_overwrite_a_run(finished, run, tmp_path, monkeypatch):
+    begun: list[Any] = []
+
+    def stop(config, folder, **how):
+        begun.append((config, how, sorted(path.name for path in folder.iterdir())))
+        raise ValueError("stop here")
+
+    monkeypatch.setattr("numerate.lab.train.run", stop)
+    fake_run(tmp_path / "a", finished=finished)
+    done = run("train", "--out", "a")
+    assert done.exit_code == 1
+    assert ("a holds a finished run:" if finished else "a holds a run that was interrupted: go on with --resume,") in done.stderr
+    assert "start over there with --overwrite" in done.stderr
+    other = run("train", "--out", "a", "--resume", "--loss", "smmd")
+    assert "with other settings (loss is 'ce' there and 'smmd' here)" in other.stderr
+    assert not begun
+    same = run("train", "--out", "a", "--resume", "--set", "log_every=7")
+    if finished:
+        assert same.exit_code == 0
+        assert "This run is finished already." in same.output
+        assert not begun
+    else:
+        assert begun.pop()[1]["resume"]
+    run("train", "--out", "a", "--overwrite")
+    assert begun.pop()[2] == []
+    run("train", "--out", "a")
+    assert begun
+
+
+@pytest.mark.parametrize(
+    "setting", ["steps=3", "loss=smmd", "seed=1", "model=tiny-3", "weight=1", "batch_size=2", "validation=true"]
+)
+def test_eval_refuses_settings_without_effect(setting, run, tmp_path):
+    fake_run(tmp_path / "a", finished=True)
+    done = run("eval", "a", "--set", setting)
+    assert done.exit_code == 1
+    name = setting.partition("=")[0]
+    assert done.stderr.startswith(f"error: {name}=")
+    assert "has no effect on an evaluation: expected one of task, task_settings, data" in done.stderr
+
+
+def test_eval_keeps_other_predictions(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("numerate.lab.reevaluate._trained", lambda *_: None)
+    monkeypatch.setattr("numerate.lab.reevaluate.evaluate", lambda config, *_, **__: [{"n": config.eval_examples}])
+    monkeypatch.setattr("numerate.cli.train._show", lambda *_: None)
+    fake_run(tmp_path / "a", finished=True)
+    before = (tmp_path / "a" / "predictions.jsonl").read_text()
+    for n in (3, 4, 3):
+        assert run("eval", "a", "--set", f"eval_examples={n}").exit_code == 0
+    assert sorted(path.read_text() for path in tmp_path.glob("a/eval-*/predictions.jsonl")) == ['{"n": 3}\n', '{"n": 4}\n']
+    assert run("eval", "a", "--set", "eval_examples=3", "--out", "b").exit_code == 0
+    for out in ("a", "b"):
+        done = run("eval", "a", "--out", out)
+        assert done.exit_code == 1
+        assert f"{out} holds other predictions, which would be lost" in done.stderr
+    assert (tmp_path / "a" / "predictions.jsonl").read_text() == before
+
+
+# Interruptions
+
+
+def test_ctrl_c_is_quiet(run, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("numerate.lab.train.run", interrupted)
+    done = run("train", "--steps", "1")
+    assert done.exit_code in (1, 130)  # typer's older and newer habit
+    assert "Traceback" not in done.output
+    assert "error" not in done.output
+
+
+@pytest.mark.parametrize("call", ["--help", "train --help", "task arithmetic -n 300"])
+def test_a_closed_pipe_is_quiet(call):
+    process = start("-m", "numerate", *call.split())
+    assert process.stdout is not None
+    assert process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr is not None
+    assert process.stderr.read() == ""
+    process.wait(60)
+    process.stderr.close()
+
+
+@pytest.mark.slow
+def test_ctrl_c_in_a_grid_is_quiet(tmp_path):
+    """The terminal interrupts the workers, too: none of them may print a traceback."""
+    flags = ["--loss", "ce", "--seeds", "2", "--processes", "2", "--set", "steps=100000", "--out", str(tmp_path / "grid")]
+    process = start("-m", "numerate", "compare", *flags, start_new_session=True, cwd=tmp_path)
+    cells = tmp_path / "grid" / "cells"
+    while len(list(cells.glob("*/curve.jsonl"))) < 2:
+        assert process.poll() is None, process.communicate()
+        signal.sigtimedwait([], 0.5)
+    os.killpg(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode in (1, 130)
+    assert "Traceback" not in err

@@ -1,0 +1,429 @@
+"""attach with everything a trainer does: replaced models, several evaluation sets, steps by hand, copies, wrong arguments."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tests.integrations.test_attach_models import assert_same
+from tests.integrations.trainers.cases import (
+    EXAMPLES,
+    PAD,
+    VOCAB,
+    VOCAB_SIZE,
+    Case,
+    Collect,
+    arguments,
+    build,
+    collate,
+    dataset,
+    gradients,
+    reference,
+    trainer_for,
+)
+from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, Trainer
+
+from numerate import LOSSES, NumericObjective, SMMDLoss
+from numerate.integrations.lazy_logits import LazyHead, LazyLogits
+from numerate.integrations.transformers import attach, compute_loss_func
+
+PARTS = ("loss", "loss/cross_entropy", "loss/numeric", "numeric/share", "numeric/mass")
+
+
+def one_batch(model, rows, objective=None):
+    """Return gradients and parts of all rows in one batch, by autograd."""
+    batch = collate(rows)
+    labels = batch.pop("labels")[:, 1:]
+    out = (Case().objective if objective is None else objective)(model(**batch).logits[:, :-1], labels, with_mass=True)
+    share = (VOCAB.index_of(labels) >= 0).sum() / (labels != -100).sum()
+    parts = zip(PARTS, (out.loss, out.cross_entropy, out.numeric, share, out.mass), strict=True)
+    if out.loss.requires_grad:
+        out.loss.backward()
+    return gradients(model), {name: part.item() for name, part in parts}
+
+
+# The model is replaced after attach
+
+
+def test_a_model_made_anew_for_each_training(tmp_path):
+    """``model_init`` makes a model with the trainer, and a new one for each training."""
+    rows, made, collect = dataset("llama", padded=True)[:6], [], Collect()
+    expected, parts = one_batch(build("llama"), rows)
+
+    def init():
+        made.append(build("llama"))
+        return made[-1]
+
+    args = arguments(str(tmp_path), 3, per_device_train_batch_size=2)
+    trainer = Trainer(None, args, train_dataset=rows, data_collator=collate, model_init=init, callbacks=[collect])
+    objective = Case().objective
+    attachment = attach(trainer, objective)
+    for trainings in (1, 2):
+        trainer.train()
+        assert trainer.model is made[-1]
+        assert len(made) == trainings + 1
+        assert_same(collect.grads, expected)
+        logs = [logs for logs in trainer.state.log_history if "loss" in logs][-1]
+        assert {name: logs[name] for name in PARTS} == pytest.approx(parts, rel=1e-5)
+        assert objective.fused_calls == 3 * trainings
+    attachment.detach()
+    assert all("_loss_function" not in vars(model) for model in made)
+
+
+def test_a_model_put_in_place_of_another(tmp_path):
+    rows = dataset("llama", padded=True)
+    collect = Collect()
+    trainer = trainer_for(build("llama"), rows, arguments(str(tmp_path), 2), callbacks=[collect])
+    attach(trainer, Case().objective)
+    trainer.model = trainer.model_wrapped = build("llama_tied")
+    trainer.train()
+    assert_same(collect.grads, one_batch(build("llama_tied"), rows)[0])
+
+
+def test_a_model_of_another_kind_put_in_place(tmp_path):
+    from transformers import LlamaForSequenceClassification
+
+    trainer = trainer_for(build("llama"), dataset("llama", padded=True), arguments(str(tmp_path)))
+    attach(trainer, Case().objective)
+    trainer.model = trainer.model_wrapped = LlamaForSequenceClassification(trainer.model.config)
+    with pytest.raises(TypeError, match="LlamaForSequenceClassification, which predicts no tokens"):
+        trainer.train()
+
+
+@pytest.mark.filterwarnings("ignore:logits of the whole batch will be built. the model is compiled")
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+@pytest.mark.parametrize("name", ["llama", "t5"])
+def test_a_compiled_model(name, tmp_path):
+    collect = Collect()
+    args = arguments(str(tmp_path), 2, torch_compile=True, torch_compile_backend="eager")
+    trainer = trainer_for(build(name), dataset(name, padded=False), args, callbacks=[collect])
+    attach(trainer, Case(name).objective)
+    trainer.train()
+    assert_same(collect.grads, reference(Case(name, padded=False)))
+
+
+# Evaluation
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory):
+    """A trainer that evaluates one example at a time."""
+    args = arguments(str(tmp_path_factory.mktemp("eval")), per_device_eval_batch_size=1)
+    trainer = trainer_for(build("llama"), dataset("llama", padded=True), args)
+    attach(trainer, Case().objective)
+    return trainer
+
+
+def whole(rows):
+    with torch.no_grad():
+        return one_batch(build("llama"), rows)[1]
+
+
+def taken(metrics, prefix):
+    return {name: metrics[f"{prefix}_{name}"] for name in PARTS}
+
+
+def test_parts_of_an_evaluation_are_those_of_the_whole_set(evaluated):
+    rows = dataset("llama", padded=True)
+    assert taken(evaluated.evaluate(rows), "eval") == pytest.approx(whole(rows), rel=1e-5)
+    assert taken(evaluated.state.log_history[-1], "eval") == pytest.approx(whole(rows), rel=1e-5)
+
+
+def test_several_evaluation_sets_keep_apart(evaluated):
+    rows = dataset("llama", padded=True)
+    sets = {"few": rows[:3], "many": rows[3:]}
+    metrics = evaluated.evaluate(sets)
+    for name, some in sets.items():
+        assert taken(metrics, f"eval_{name}") == pytest.approx(whole(some), rel=1e-5)
+
+
+def test_predict_has_parts_and_leaves_none(evaluated):
+    rows = dataset("llama", padded=True)
+    assert taken(evaluated.predict(rows[:4]).metrics, "test") == pytest.approx(whole(rows[:4]), rel=1e-5)
+    assert taken(evaluated.predict(rows[4:], metric_key_prefix="mine").metrics, "mine") == pytest.approx(
+        whole(rows[4:]), rel=1e-5
+    )
+    assert taken(evaluated.evaluate(rows[:2]), "eval") == pytest.approx(whole(rows[:2]), rel=1e-5)
+
+
+def test_a_broken_evaluation_leaves_nothing_to_the_next(evaluated, monkeypatch):
+    rows = dataset("llama", padded=True)
+    monkeypatch.setattr(evaluated, "preprocess_logits_for_metrics", None)
+    evaluated.compute_metrics = lambda prediction: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        evaluated.evaluate(rows)
+    evaluated.compute_metrics = None
+    assert taken(evaluated.evaluate(rows[:2]), "eval") == pytest.approx(whole(rows[:2]), rel=1e-5)
+
+
+def test_parts_by_tokens_and_matched(tmp_path):
+    rows = dataset("llama", padded=True)
+    for settings in ({"normalize": "tokens"}, {"scale": "match_ce"}):
+        objective = NumericObjective(LOSSES["ntil"](VOCAB), weight=0.7, **settings)
+        trainer = trainer_for(build("llama"), rows, arguments(str(tmp_path), per_device_eval_batch_size=3))
+        attach(trainer, objective)
+        with torch.no_grad():
+            expected = one_batch(build("llama"), rows, objective)[1]
+        assert taken(trainer.evaluate(rows), "eval") == pytest.approx(expected, rel=1e-5)
+
+
+def test_an_evaluation_that_generates(tmp_path):
+    """``predict_with_generate`` computes the model's own loss; the objective's replaces it."""
+    rows = dataset("t5", padded=True)
+    given = {"use_cpu": True, "report_to": "none", "per_device_eval_batch_size": 3, "disable_tqdm": True}
+    args = Seq2SeqTrainingArguments(str(tmp_path), predict_with_generate=True, generation_max_length=4, **given)
+    trainer = Seq2SeqTrainer(build("t5"), args, data_collator=collate, eval_dataset=rows, compute_metrics=lambda _: {"ok": 1.0})
+    attach(trainer, Case().objective)
+    metrics = trainer.evaluate()
+    batch = collate(rows)
+    with torch.no_grad():
+        out = Case().objective(build("t5").eval()(**batch).logits, batch["labels"])
+    assert metrics["eval_loss"] == pytest.approx(out.loss.item(), rel=1e-5)
+    assert metrics["eval_loss/numeric"] == pytest.approx(out.numeric.item(), rel=1e-5)
+    assert metrics["eval_ok"] == 1.0
+
+
+# Steps by hand, label smoothing, copies, a second trainer
+
+
+def test_the_label_smoother_of_the_trainer_is_put_aside(tmp_path):
+    trainer = trainer_for(build("llama"), dataset("llama", padded=True), arguments(str(tmp_path), label_smoothing_factor=0.2))
+    smoother = trainer.label_smoother
+    assert smoother is not None
+    attachment = attach(trainer, Case().objective)
+    assert trainer.label_smoother is None
+    attachment.detach()
+    assert trainer.label_smoother is smoother
+
+
+def test_label_smoothing_while_generating(tmp_path):
+    """A trainer with a label smoother would compute its own loss, without the numeric term."""
+    rows = dataset("t5", padded=True)
+    given = {"use_cpu": True, "report_to": "none", "per_device_eval_batch_size": EXAMPLES, "disable_tqdm": True}
+    args = Seq2SeqTrainingArguments(str(tmp_path), label_smoothing_factor=0.2, **given)
+    trainer = Seq2SeqTrainer(build("t5"), args, data_collator=collate, eval_dataset=rows)
+    attach(trainer, Case().objective)
+    batch = collate(rows)
+    smoothed = NumericObjective(LOSSES["ntil"](VOCAB), weight=0.7, label_smoothing=0.2)
+    with torch.no_grad():
+        expected = smoothed(build("t5").eval()(**batch).logits, batch["labels"]).loss.item()
+        found = trainer.prediction_step(trainer.model.eval(), batch, prediction_loss_only=True)[0].item()
+    assert found == pytest.approx(expected, rel=1e-5)
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_step_by_hand_after_training(tmp_path):
+    """Its loss is the mean over its batch, divided by the accumulation steps, as without attach."""
+    accumulation = 2
+    rows = dataset("llama", padded=True)
+    trainer = trainer_for(build("llama"), rows, arguments(str(tmp_path), accumulation, learning_rate=0.0))
+    attach(trainer, Case().objective)
+    trainer.train()
+    trainer.model.zero_grad()
+    loss = trainer.training_step(trainer.model, collate(rows[:3]))
+    expected, parts = one_batch(build("llama"), rows[:3])
+    assert float(loss) == pytest.approx(parts["loss"] / accumulation, rel=1e-5)
+    assert_same(gradients(trainer.model), {name: grad / accumulation for name, grad in expected.items()})
+
+
+def test_a_model_is_copied_without_its_trainer(tmp_path):
+    model = build("llama")
+    rows = dataset("llama", padded=True)
+    trainer = trainer_for(model, rows, arguments(str(tmp_path), learning_rate=0.0))
+    attach(trainer, Case().objective)
+    trainer.train()
+    file = io.BytesIO()
+    torch.save(model, file)
+    saved = torch.load(io.BytesIO(file.getvalue()), weights_only=False)
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model)), saved):
+        assert "_loss_function" not in vars(other)
+        assert "forward" not in vars(other.lm_head)
+        batch = collate(rows)
+        logits = other(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+        own = F.cross_entropy(logits[:, :-1].flatten(0, 1), batch["labels"][:, 1:].flatten())
+        assert other(**batch).loss.item() == pytest.approx(own.item(), rel=1e-5)
+    for copied in (copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match=r"cannot be pickled or copied: expected a detached one; call .detach\(\)"):
+            copied(trainer.compute_loss)
+
+
+def test_a_second_trainer_on_the_same_model(tmp_path):
+    """Each trainer has its own loss: cross-entropy without an objective, or another objective."""
+    model, rows = build("llama"), dataset("llama", padded=True)
+    trainer = trainer_for(model, rows, arguments(str(tmp_path / "a"), learning_rate=0.0))
+    attach(trainer, Case().objective)
+    trainer.train()
+    plain, other = Collect(), Collect()
+    trainer_for(model, rows, arguments(str(tmp_path / "b"), 2, learning_rate=0.0), callbacks=[plain]).train()
+    nothing = NumericObjective(LOSSES["ntil"](VOCAB), weight=0.0)
+    found = {name: grad.float() for name, grad in plain.grads.items()}  # the model's own loss is in float32
+    assert_same(found, {name: grad.float() for name, grad in one_batch(build("llama"), rows, nothing)[0].items()})
+    second = trainer_for(model, rows, arguments(str(tmp_path / "c"), 2, learning_rate=0.0), callbacks=[other])
+    attach(second, Case(loss="smmd").objective)
+    second.train()
+    assert_same(other.grads, one_batch(build("llama"), rows, Case(loss="smmd").objective)[0])
+
+
+# Prompt tuning, EncoderDecoderModel
+
+
+@pytest.mark.parametrize(("loss", "accumulation"), [("ntil", 4), ("smmd", 1)])
+@pytest.mark.filterwarnings("ignore:Position ids are not supported")
+def test_prompt_tuning(loss, accumulation, tmp_path):
+    """The last virtual token predicts the first label, and position_ids cover the text only."""
+    peft = pytest.importorskip("peft")
+
+    def model():
+        config = peft.PromptTuningConfig(num_virtual_tokens=3, task_type="CAUSAL_LM")
+        base = build("llama")
+        torch.manual_seed(1)
+        return peft.get_peft_model(base, config).double().train()
+
+    rows = dataset("llama", padded=False)
+    for row in rows:
+        row["labels"] = row["input_ids"].clone()
+
+    def collated(chosen):
+        batch = collate(chosen)
+        positions = torch.arange(batch["labels"].shape[1]) % 7  # packed documents
+        return batch | {"position_ids": positions.expand_as(batch["labels"])}
+
+    collect = Collect()
+    trainer = trainer_for(model(), rows, arguments(str(tmp_path), accumulation), callbacks=[collect])
+    trainer.data_collator = collated
+    attach(trainer, Case(loss=loss).objective)
+    trainer.train()
+    net, batch = model(), collated(rows)
+    logits = net(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits[:, 2:-1]
+    Case(loss=loss).objective(logits, batch["labels"], position_ids=batch["position_ids"]).loss.backward()
+    assert_same(collect.grads, gradients(net))
+
+
+@pytest.mark.filterwarnings("ignore:Version v4.12.0 introduces:FutureWarning")
+def test_an_encoder_and_a_decoder_with_labels_absent_within(tmp_path):
+    """Ignored labels inside a row are padding for this model, and its decoder does not attend to them."""
+    from transformers import BertConfig, EncoderDecoderConfig, EncoderDecoderModel
+
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 48}
+    none = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "vocab_size": VOCAB_SIZE, "pad_token_id": PAD}
+
+    def model():
+        torch.manual_seed(0)
+        config = EncoderDecoderConfig.from_encoder_decoder_configs(BertConfig(**sizes, **none), BertConfig(**sizes, **none))
+        config.decoder_start_token_id, config.pad_token_id = 14, PAD
+        net = EncoderDecoderModel(config).double().train()
+        for parameter in net.parameters():
+            if parameter.dim() > 1:
+                torch.nn.init.normal_(parameter, 0, 0.2)
+        return net
+
+    rows = dataset("llama", padded=False)
+    for row in rows:
+        row["labels"][7:10] = -100
+    collect = Collect()
+    trainer = trainer_for(model(), rows, arguments(str(tmp_path), 4), callbacks=[collect])
+    attach(trainer, Case().objective)
+    trainer.train()
+    net, batch = model(), collate(rows)
+    Case().objective(net(**batch).logits, batch["labels"]).loss.backward()
+    assert_same(collect.grads, gradients(net))
+
+
+# Wrong arguments
+
+
+def test_what_is_no_trainer_or_objective(tmp_path):
+    model, objective = build("llama"), Case().objective
+    trainer = trainer_for(model, [], arguments(str(tmp_path)))
+    with pytest.raises(
+        TypeError, match=r"trainer is a LlamaForCausalLM: expected a transformers Trainer; call attach\(Trainer\(model"
+    ):
+        attach(model, objective)
+    with pytest.raises(TypeError, match="trainer is a str: expected a transformers Trainer"):
+        attach("trainer", objective)
+    for wrong in (SMMDLoss(VOCAB), LOSSES["ntil"](VOCAB)):
+        name = type(wrong).__name__
+        for use in (lambda wrong: attach(trainer, wrong), lambda wrong: compute_loss_func(wrong, model)):
+            with pytest.raises(
+                TypeError, match=rf"objective is a {name}: expected a NumericObjective; pass NumericObjective\({name}"
+            ):
+                use(wrong)
+    with pytest.raises(
+        TypeError, match=r"objective is a LlamaForCausalLM: expected a NumericObjective; pass NumericObjective\(SMMD"
+    ):
+        attach(trainer, model)
+    assert "compute_loss" not in vars(trainer)
+
+
+# Lazy logits
+
+
+def test_the_type_of_lazy_logits():
+    linear = torch.nn.Linear(6, VOCAB_SIZE)
+    head = LazyHead(linear)
+    hidden = torch.randn(2, 3, 6)
+    with head.deferred():
+        logits = linear(hidden)
+    assert logits.type() == "torch.FloatTensor"
+    for name in (torch.float64, "torch.DoubleTensor", torch.DoubleTensor):
+        wide = logits.type(name)
+        assert isinstance(wide, LazyLogits)
+        assert wide.dtype == torch.float64
+        assert wide.type() == "torch.DoubleTensor"
+        assert torch.equal(wide.detach(), linear(hidden).double())
+    assert logits.type(dtype=torch.float64).dtype == torch.float64
+
+
+@pytest.mark.parametrize(
+    "see",
+    [
+        lambda x: x.view(-1, VOCAB_SIZE),
+        lambda x: x.reshape((6, -1)),
+        lambda x: x[..., :-1, :],
+        lambda x: x[:, 1:],
+        lambda x: x[:, 1:].contiguous().view(-1, x.size(-1)),
+        lambda x: (x + torch.arange(float(VOCAB_SIZE))[None])[..., 1:, :] * 2,
+    ],
+)
+def test_views_of_lazy_logits(see):
+    linear = torch.nn.Linear(6, VOCAB_SIZE)
+    head = LazyHead(linear)
+    hidden = torch.randn(2, 3, 6)
+    with head.deferred():
+        lazy = see(linear(hidden))
+    real = see(linear(hidden))
+    assert isinstance(lazy, LazyLogits)
+    assert lazy.shape == real.shape
+    labels = torch.arange(real.shape[:-1].numel()).reshape(real.shape[:-1])
+    objective = NumericObjective(SMMDLoss(VOCAB))
+    assert lazy.objective(objective, labels).loss.item() == pytest.approx(objective(real, labels).loss.item(), rel=1e-5)
+    assert not lazy.is_computed
+    assert torch.allclose(lazy.detach(), real)
+
+
+@pytest.mark.parametrize(
+    "see", [lambda x: x[..., :-1], lambda x: x.view(-1), lambda x: x[0], lambda x: x[x[..., 0] > 0], lambda x: x.mT]
+)
+def test_views_that_cut_the_vocabulary_are_real(see):
+    linear = torch.nn.Linear(6, VOCAB_SIZE)
+    head = LazyHead(linear)
+    hidden = torch.randn(2, 3, 6)
+    with head.deferred():
+        found = see(linear(hidden))
+    assert not isinstance(found, LazyLogits)
+    assert torch.equal(found, see(linear(hidden)))
+
+
+def test_a_change_in_place_is_seen_by_views():
+    linear = torch.nn.Linear(6, VOCAB_SIZE)
+    head = LazyHead(linear)
+    with torch.no_grad(), head.deferred():
+        logits = linear(torch.randn(2, 3, 6))
+        flat = logits.view(-1, VOCAB_SIZE)
+        logits[..., 5] = -1e9
+        assert flat.is_computed
+        assert bool((flat[:, 5] == -1e9).all())

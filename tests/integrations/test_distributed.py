@@ -1,0 +1,208 @@
+"""A Trainer's step on several processes and machines equals that of one process: gradients, logs, evaluation."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+pytest.importorskip("accelerate")
+pytest.importorskip("transformers")
+from tests.integrations.trainers import cases
+from tests.integrations.trainers.cases import TOLERANCE, VOCAB, VOCAB_SIZE, Case, Outcome
+from tests.integrations.trainers.launch import ROOT, launch
+
+from numerate import LOSSES, EMDLoss, NTILLoss, NumericObjective, SMMDLoss
+from numerate.integrations.lazy_logits import LazyHead, LazyLogits
+from numerate.integrations.step import refuse_split_sequences
+from numerate.integrations.transformers import attach
+
+SCRIPT = "tests/integrations/trainers/cases.py"
+PARTS = {"loss", "loss/cross_entropy", "loss/numeric", "numeric/share", "numeric/mass"}
+EVAL_PARTS = {f"eval_{name}" for name in PARTS} | {"eval_label_logit"}
+
+# Every two settings of the first six meet.
+TWO_PROCESSES = [
+    Case("llama", "ntil", "numeric"),
+    Case("llama", "smmd", "tokens", padded=False),
+    Case("qwen2_vl", "ntil", "tokens"),
+    Case("qwen2_vl", "smmd", "numeric", padded=False),
+    Case("t5", "ntil", "numeric", padded=False),
+    Case("t5", "smmd", "tokens"),
+    Case("mixtral", "ntil", "numeric"),
+    *([Case("switch", "smmd", "tokens")] if "switch" in cases.MODELS else []),
+]
+
+FSDP2 = """
+compute_environment: LOCAL_MACHINE
+distributed_type: FSDP
+use_cpu: true
+mixed_precision: 'no'
+num_machines: 1
+num_processes: 2
+main_process_port: 0
+fsdp_config:
+  fsdp_version: 2
+  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
+  fsdp_reshard_after_forward: true
+  fsdp_cpu_ram_efficient_loading: false
+"""
+WHOLE_HEAD = [Case(), Case("llama_tied", "smmd"), Case("qwen2_vl", "ntil", "tokens"), Case(units="model"), Case("mixtral")]
+HEAD_APART = Case(units="LlamaDecoderLayer,Linear")  # gathered for its own forward, and freed after it
+MIXED = Case(loss="smmd", dtype="bfloat16")
+
+
+def outcomes(results: dict[tuple[str, int], Any], of: list[Case]) -> dict[tuple[str, int], Outcome]:
+    found = {key: Outcome(**outcome) for key, outcome in results.items()}
+    assert len(found) == 2 * len(of)
+    return found
+
+
+def assert_same_gradients(found: dict[tuple[str, int], Outcome], tolerance: float) -> None:
+    """Compare with one batch in one process."""
+    expected = {case: cases.reference(Case.parse(case)) for case, _ in found}
+    errors = {(case, k): cases.difference(outcome.grads, expected[case]) for (case, k), outcome in found.items()}
+    assert all(error < tolerance for error in errors.values()), errors
+
+
+def assert_same_logs(found: dict[tuple[str, int], Outcome]) -> None:
+    """Compare with one process and one micro-batch."""
+    for case in {case for case, _ in found}:
+        alone = cases.run(Case.parse(case))
+        expected = {name: alone.logs[name] for name in PARTS} | {name: alone.evaluation[name] for name in EVAL_PARTS}
+        for k in (1, 2):
+            logs = found[case, k].logs | found[case, k].evaluation
+            assert {name: logs[name] for name in expected} == pytest.approx(expected, rel=TOLERANCE), (case, k)
+
+
+def on_two_processes() -> dict[tuple[str, int], Any]:
+    return {(str(case), k): vars(cases.run(case, k)) for case in TWO_PROCESSES for k in (1, 2)}
+
+
+def check_two_processes(results: dict[tuple[str, int], Any]) -> None:
+    found = outcomes(results, TWO_PROCESSES)
+    assert_same_gradients(found, TOLERANCE)
+    assert_same_logs(found)
+    for (case, k), outcome in found.items():
+        # Logits of a few positions are computed to find the alignment, except where a model calls cross-entropy itself.
+        late = int(Case.parse(case).model not in cases.SEQUENCE_TO_SEQUENCE)
+        assert (outcome.fused_calls, outcome.plain_calls, outcome.late_logits) == (k, 0, late), (case, k)
+
+
+@pytest.mark.launch
+def test_fsdp2(tmp_path: Path) -> None:
+    config, of = tmp_path / "fsdp2.yaml", [*WHOLE_HEAD, HEAD_APART, MIXED]
+    config.write_text(FSDP2)
+    launch("accelerate.commands.launch", "--config_file", config, SCRIPT, *of, "--out", tmp_path / "found.pt")
+    found = outcomes(torch.load(tmp_path / "found.pt"), of)
+    assert all(outcome.sharded for outcome in found.values())
+    mixed = {key: found.pop(key) for key in list(found) if key[0] == str(MIXED)}
+
+    assert_same_gradients(found, TOLERANCE)
+    assert_same_logs(found)
+    for (case, k), outcome in found.items():
+        calls = (0, k, k + 1) if case == str(HEAD_APART) else (k, 0, 1)
+        assert (outcome.fused_calls, outcome.plain_calls, outcome.late_logits) == calls, (case, k)
+
+    assert_same_gradients(mixed, 0.03)
+    for (_, k), outcome in mixed.items():
+        assert (outcome.fused_calls, outcome.plain_calls, outcome.late_logits) == (k, 0, 1)
+        # The model returns its loss in bfloat16; the logged one is not rounded.
+        logs = outcome.logs
+        assert logs["loss"] == pytest.approx(logs["loss/cross_entropy"] + 0.7 * logs["loss/numeric"], rel=TOLERANCE)
+
+
+def namespaces() -> str:
+    """Return why network namespaces cannot be used here; empty if they can."""
+    if shutil.which("ip") is None:
+        return "there is no `ip` (iproute2)"
+    name = f"numerate-probe-{os.getpid()}"
+    added = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True)
+    subprocess.run(["ip", "netns", "delete", name], capture_output=True)
+    return f"`ip netns add` is not permitted: {added.stderr.strip()}" if added.returncode else ""
+
+
+@pytest.mark.launch
+def test_two_machines() -> None:
+    if why_not := namespaces():
+        pytest.skip(f"two machines are two network namespaces, and {why_not}")
+    before = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout
+    # `timeout` sends SIGTERM, so that the script removes its namespaces.
+    command = ["timeout", "300", ROOT / "scripts/two_machines.sh"]
+    done = subprocess.run(command, env=os.environ | {"PYTHON": sys.executable}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "largest difference from the gradient of one process: " in done.stdout.splitlines()[-1]
+    name = done.stdout.split()[2]
+    assert name.startswith("numerate-")
+    assert name not in before + subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout
+
+
+@pytest.mark.parametrize("loss", [NTILLoss(VOCAB), EMDLoss(VOCAB, places="exponential")], ids=["number", "places"])
+def test_context_parallelism_cuts_numbers_in_two(loss: Any) -> None:
+    with pytest.raises(NotImplementedError, match=rf"over 4 processes cuts .* {type(loss).__name__} reads whole numbers"):
+        refuse_split_sequences(NumericObjective(loss), cp_size=4, sp_size=1)
+    refuse_split_sequences(NumericObjective(loss), cp_size=1, sp_size=1)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_split_sequences(name: str) -> None:
+    objective = NumericObjective(LOSSES[name](VOCAB))
+    with pytest.raises(NotImplementedError, match="sequence parallelism over 2 processes"):
+        refuse_split_sequences(objective, cp_size=1, sp_size=2)
+    if LOSSES[name](VOCAB).level == "token":
+        refuse_split_sequences(objective, cp_size=2, sp_size=1)
+        return
+    with pytest.raises(NotImplementedError, match="context parallelism over 2 processes"):
+        refuse_split_sequences(objective, cp_size=2, sp_size=1)
+
+
+@pytest.mark.parametrize(("sizes", "refused"), [("get_cp_size", "context"), ("get_sp_size", "sequence")])
+def test_a_trainer_that_splits_sequences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: str, refused: str) -> None:
+    model = cases.build("llama")
+    trainer = cases.trainer_for(model, cases.dataset("llama", padded=True), cases.arguments(str(tmp_path)))
+    monkeypatch.setattr(trainer, sizes, lambda: 2)
+    before = set(vars(trainer)), set(vars(model)), set(vars(model.lm_head))
+    with pytest.raises(NotImplementedError, match=f"{refused} parallelism over 2 processes"):
+        attach(trainer, NumericObjective(NTILLoss(VOCAB)))
+    assert (set(vars(trainer)), set(vars(model)), set(vars(model.lm_head))) == before
+    if refused == "context":
+        attach(trainer, NumericObjective(SMMDLoss(VOCAB)))
+
+
+def lazy_logits() -> tuple[nn.Linear, LazyLogits]:
+    torch.manual_seed(0)
+    linear = nn.Linear(8, VOCAB_SIZE, bias=False, dtype=torch.float64)
+    head = LazyHead(linear)
+    with head.deferred():
+        logits = linear(torch.randn(2, 6, 8, dtype=torch.float64))
+    assert isinstance(logits, LazyLogits)
+    return linear, logits
+
+
+def test_a_copy_of_lazy_logits_computes_nothing() -> None:
+    """DDP copies what a model returns, and FSDP2 casts it."""
+    _, logits = lazy_logits()
+    assert torch.is_floating_point(logits)
+    copies = logits.clone(), logits.to(torch.float32)
+    assert all(isinstance(copy, LazyLogits) and copy.computed is None for copy in (logits, *copies))
+
+
+def test_a_look_at_lazy_logits_leaves_their_gradient() -> None:
+    linear, logits = lazy_logits()
+    labels = torch.randint(10, (2, 6))
+    objective = NumericObjective(SMMDLoss(VOCAB))
+    with torch.no_grad():
+        real = logits.argmax(-1), logits.detach()
+    logits.objective(objective, labels).loss.backward()
+    found, linear.weight.grad = linear.weight.grad, None
+    plain = linear(logits.hidden)
+    assert torch.equal(real[0], plain.argmax(-1))
+    objective(plain, labels).loss.backward()
+    torch.testing.assert_close(found, linear.weight.grad)

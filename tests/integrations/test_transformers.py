@@ -1,0 +1,595 @@
+"""attach: one forward pass, the gradient of the whole step, and a trainer that is restored."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tests.integrations.trainers.cases import (
+    EXAMPLES,
+    MODELS,
+    PAD,
+    SMALL,
+    VOCAB,
+    VOCAB_SIZE,
+    Case,
+    Collect,
+    arguments,
+    build,
+    collate,
+    dataset,
+    gradients,
+    llama,
+    reference,
+    step,
+    trainer_for,
+)
+from transformers import (
+    BartConfig,
+    BartForConditionalGeneration,
+    CohereConfig,
+    CohereForCausalLM,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    GraniteConfig,
+    GraniteForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
+    Trainer,
+)
+
+import numerate
+from numerate import LOSSES, NumericObjective
+from numerate.integrations.lazy_logits import LazyHead, LazyLogits, find_head
+from numerate.integrations.transformers import attach, compute_loss_func
+
+
+def assert_same(found, expected, tolerance=1e-6):
+    assert found.keys() == expected.keys()
+    largest = max(grad.norm() for grad in expected.values())
+    for name, grad in expected.items():
+        error = float((found[name] - grad).norm() / torch.maximum(grad.norm(), 1e-6 * largest))
+        assert error < tolerance, (name, error)
+
+
+# Every two settings meet once.
+@pytest.mark.parametrize(
+    ("normalize", "padded", "accumulation"),
+    [("numeric", True, 1), ("numeric", False, 4), ("tokens", True, 4), ("tokens", False, 1)],
+)
+@pytest.mark.parametrize("model", MODELS)
+def test_the_gradient_of_a_step(model, normalize, padded, accumulation):
+    case = Case(model, "ntil", normalize, padded)
+    assert_same(step(case, accumulation), reference(case))
+
+
+@pytest.mark.parametrize("loss", ["smmd", "number", "gaussian_ce"])  # the last reads the whole vocabulary
+def test_other_losses(loss):
+    case = Case("llama", loss)
+    assert_same(step(case, 4), reference(case))
+
+
+def run(tmp_path, model, objective=None, accumulation=1, rows=None, **settings):
+    """Attach and train a step; return trainer, attachment and gradients."""
+    collect = Collect()
+    rows = dataset("llama", padded=True) if rows is None else rows
+    trainer = trainer_for(model, rows, arguments(str(tmp_path), accumulation, **settings), callbacks=[collect])
+    attachment = attach(trainer, Case().objective if objective is None else objective)
+    trainer.train()
+    return trainer, attachment, collect.grads
+
+
+def plain(model, objective, rows=None):
+    """Return gradients, cross-entropy and numeric term by autograd, from the logits of one batch."""
+    batch = collate(dataset("llama", padded=True) if rows is None else rows)
+    labels = batch.pop("labels")
+    logits = model(**batch).logits[:, :-1]
+    labels = labels[:, 1:]
+    ce = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), label_smoothing=objective.label_smoothing)
+    numeric = objective.numeric_loss(logits, labels)
+    (ce + objective.weight * numeric).backward()
+    return gradients(model), ce.item(), numeric.item()
+
+
+# The head
+
+
+def peft_model(**settings):
+    peft = pytest.importorskip("peft")
+    model = build("llama")
+    torch.manual_seed(1)
+    config = peft.LoraConfig(r=2, init_lora_weights=False, task_type="CAUSAL_LM", **settings)
+    return peft.get_peft_model(model, config).double().train()
+
+
+@pytest.mark.parametrize(
+    ("settings", "fused"),
+    [
+        ({"target_modules": ["q_proj", "v_proj"]}, True),
+        ({"target_modules": ["q_proj", "lm_head"]}, False),
+        ({"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]}, True),
+    ],
+    ids=["attention", "lm_head", "modules_to_save"],
+)
+def test_peft(settings, fused, tmp_path, monkeypatch):
+    expected, _, _ = plain(peft_model(**settings), Case().objective)
+    calls = count_fused(monkeypatch)
+    if fused:
+        _, _, found = run(tmp_path, peft_model(**settings), accumulation=4)
+    else:
+        with pytest.warns(UserWarning, match=r"logits of the whole batch will be built: the head is a peft\S*Linear"):
+            _, _, found = run(tmp_path, peft_model(**settings), accumulation=4)
+    assert_same(found, expected)
+    assert len(calls) == (4 if fused else 0)
+    assert any("lm_head" in name for name in found) == ("lm_head" in str(settings))
+
+
+def count_fused(monkeypatch):
+    calls, fused = [], NumericObjective.fused
+
+    def counted(*args, **kwargs):
+        calls.append(kwargs)
+        return fused(*args, **kwargs)
+
+    monkeypatch.setattr(NumericObjective, "fused", counted)
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("make", "noted"),
+    [
+        (lambda: Gemma2ForCausalLM(Gemma2Config(**SMALL, head_dim=16, final_logit_softcapping=0.3)), {"softcap": 0.3}),
+        (lambda: CohereForCausalLM(CohereConfig(**SMALL, logit_scale=3.0)), {"logit_scale": 3.0}),
+        (lambda: GraniteForCausalLM(GraniteConfig(**SMALL, logits_scaling=0.25)), {"logit_scale": 4.0}),
+    ],
+    ids=["gemma2", "cohere", "granite"],
+)
+def test_what_a_model_does_to_its_logits_is_done(make, noted, tmp_path, monkeypatch):
+    def built():
+        torch.manual_seed(0)
+        return make().double().train()
+
+    expected, _, _ = plain(built(), Case().objective)
+    calls = count_fused(monkeypatch)
+    _, _, found = run(tmp_path, built(), accumulation=2)
+    assert_same(found, expected)
+    assert len(calls) == 2
+    for name, value in noted.items():
+        assert calls[0][name] == pytest.approx(value)
+
+
+def test_a_router_keeps_its_loss(tmp_path):
+    """What a model adds to its cross-entropy is a mean per micro-batch, and stays one."""
+    config = MixtralConfig(
+        **SMALL, num_local_experts=4, num_experts_per_tok=2, output_router_logits=True, router_aux_loss_coef=0.5
+    )
+
+    def built():
+        torch.manual_seed(0)
+        return MixtralForCausalLM(config).train()  # its experts do not support float64
+
+    model = built()
+    batch = collate(dataset("llama", padded=True))
+    labels = batch["labels"][:, 1:]
+    out = model(**{name: value for name, value in batch.items() if name != "labels"})
+    objective = Case().objective
+    own = objective(out.logits[:, :-1], labels).loss
+    (own + 0.5 * out.aux_loss).backward()
+    _, _, found = run(tmp_path, built())
+    assert_same(found, gradients(model), tolerance=1e-5)
+
+
+def test_a_bias_after_the_head_is_fused(tmp_path, monkeypatch):
+    config = BartConfig(
+        vocab_size=VOCAB_SIZE,
+        d_model=32,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=48,
+        decoder_ffn_dim=48,
+        dropout=0.0,
+        pad_token_id=PAD,
+        bos_token_id=None,
+        eos_token_id=None,
+        forced_eos_token_id=None,
+        decoder_start_token_id=PAD,
+        max_position_embeddings=64,
+    )
+
+    def built():
+        torch.manual_seed(0)
+        model = BartForConditionalGeneration(config).double().train()
+        model.final_logits_bias.copy_(torch.linspace(-1, 1, VOCAB_SIZE))
+        return model
+
+    model = built()
+    batch = collate(dataset("llama", padded=True))
+    labels = batch.pop("labels")
+    logits = model(**batch, decoder_input_ids=model.prepare_decoder_input_ids_from_labels(labels)).logits
+    objective = Case().objective
+    (F.cross_entropy(logits.flatten(0, 1), labels.flatten()) + 0.7 * objective.numeric_loss(logits, labels)).backward()
+    calls = count_fused(monkeypatch)
+    _, _, found = run(tmp_path, built(), accumulation=2)
+    assert_same(found, gradients(model))
+    assert len(calls) == 2
+
+
+def test_no_logits_are_built(tmp_path):
+    """The head returns lazy logits in training and evaluation; one row is computed once, to find the alignment."""
+    model = build("llama")
+    built = []
+
+    def note(module, inputs, output):
+        built.append(None if isinstance(output, LazyLogits) else output.shape[0])
+
+    model.lm_head.register_forward_hook(note)
+    trainer = trainer_for(model, dataset("llama", padded=True), arguments(str(tmp_path), prediction_loss_only=True))
+    with pytest.warns(UserWarning, match="hooks"):
+        attach(trainer, Case().objective).detach()
+    model.lm_head._forward_hooks.clear()
+    attach(trainer, Case().objective)
+    model.lm_head.register_forward_hook(note)
+    trainer.train()
+    trainer.evaluate(trainer.train_dataset)
+    assert built == [None, 1, None, None]  # one step, two batches of evaluation
+
+
+def test_one_forward_per_micro_batch(tmp_path):
+    model = build("llama")
+    calls = []
+    model.model.register_forward_hook(lambda *_: calls.append(1))
+    run(tmp_path, model, accumulation=4)
+    assert len(calls) == 4
+
+
+# Logs, evaluation, label smoothing
+
+
+def test_parts_are_logged(tmp_path):
+    objective = Case().objective
+    _, ce, numeric = plain(build("llama"), objective)
+    trainer, _, _ = run(tmp_path, build("llama"), objective, accumulation=4)
+    logs = trainer.state.log_history[0]
+    assert logs["loss"] == pytest.approx(ce + 0.7 * numeric, rel=1e-5)
+    assert logs["loss/cross_entropy"] == pytest.approx(ce, rel=1e-5)
+    assert logs["loss/numeric"] == pytest.approx(numeric, rel=1e-5)
+    model = build("llama")
+    batch = collate(dataset("llama", padded=True))
+    labels = batch.pop("labels")[:, 1:]
+    digit = VOCAB.index_of(labels) >= 0
+    assert logs["numeric/share"] == pytest.approx(float(digit.sum() / (labels != -100).sum()))
+    mass = model(**batch).logits[:, :-1].softmax(-1)[..., VOCAB.token_ids].sum(-1)[digit].mean()
+    assert logs["numeric/mass"] == pytest.approx(mass.item(), rel=1e-5)
+
+
+def test_parts_are_means_over_logged_steps(tmp_path):
+    trainer, _, _ = run(tmp_path, build("llama"), max_steps=3, learning_rate=0.0)
+    first = trainer.state.log_history[0]
+    again, _, _ = run(tmp_path, build("llama"), max_steps=3, learning_rate=0.0, logging_steps=3)
+    for name in ("loss", "loss/cross_entropy", "loss/numeric", "numeric/share", "numeric/mass"):
+        assert again.state.log_history[0][name] == pytest.approx(first[name], rel=1e-4), name
+
+
+def test_tensorboard_gets_the_parts(tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run(tmp_path, build("llama"), report_to="tensorboard")
+    folder = next(path.parent for path in tmp_path.rglob("events.out.tfevents*"))
+    events = EventAccumulator(str(folder)).Reload()
+    assert {"train/loss/cross_entropy", "train/loss/numeric", "train/numeric/share"} <= set(events.Tags()["scalars"])
+
+
+def test_evaluation(tmp_path):
+    objective = Case().objective
+    _, ce, numeric = plain(build("llama"), objective)
+    rows = dataset("llama", padded=True)
+    args = arguments(str(tmp_path), per_device_eval_batch_size=EXAMPLES)
+    seen = []
+    trainer = trainer_for(build("llama"), rows, args, eval_dataset=rows, compute_metrics=lambda p: seen.append(p) or {"ok": 1.0})
+    attach(trainer, objective)
+    found = trainer.evaluate()
+    assert found["eval_loss/numeric"] == pytest.approx(numeric, rel=1e-5)
+    assert found["eval_loss"] == pytest.approx(ce + 0.7 * numeric, rel=1e-5)
+    logs = trainer.state.log_history[-1]
+    assert logs["eval_loss/cross_entropy"] == pytest.approx(ce, rel=1e-5)
+    assert logs["eval_loss/numeric"] == pytest.approx(numeric, rel=1e-5)
+    # Metrics get real logits.
+    batch = collate(rows)
+    expected = build("llama").eval()(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+    assert torch.allclose(torch.tensor(seen[0].predictions), expected.detach(), atol=1e-10)
+
+
+def test_label_smoothing_of_the_trainer(tmp_path):
+    objective = NumericObjective(LOSSES["ntil"](VOCAB), weight=0.7, label_smoothing=0.2)
+    expected, _, _ = plain(build("llama"), objective)
+    mine = Case().objective
+    _, _, found = run(tmp_path, build("llama"), mine, accumulation=2, label_smoothing_factor=0.2)
+    assert_same(found, expected)
+    assert mine.label_smoothing == 0.0
+    trainer = trainer_for(build("llama"), [], arguments(str(tmp_path), label_smoothing_factor=0.1))
+    with pytest.raises(ValueError, match=r"label_smoothing=0\.2 of the objective contradicts label_smoothing_factor=0\.1"):
+        attach(trainer, objective)
+
+
+# Restoring the trainer
+
+
+def test_detach_leaves_everything_as_it_was(tmp_path):
+    model = build("llama")
+    trainer = trainer_for(model, dataset("llama", padded=True), arguments(str(tmp_path), label_smoothing_factor=0.1))
+    before = [dict(vars(owner)) for owner in (trainer, model, model.lm_head)]
+    attachment = attach(trainer, Case().objective)
+    assert "compute_loss" in vars(trainer)
+    attachment.detach()
+    attachment.detach()  # a second call does nothing
+    for owner, was in zip((trainer, model, model.lm_head), before, strict=True):
+        assert vars(owner).keys() == was.keys()
+        assert all(vars(owner)[name] is value for name, value in was.items())
+    attach(trainer, Case().objective).detach()
+
+
+def test_a_model_called_by_hand_works_while_attached(tmp_path):
+    model = build("llama")
+    trainer = trainer_for(model, dataset("llama", padded=True), arguments(str(tmp_path)))
+    batch = collate(dataset("llama", padded=True))
+    expected = model(input_ids=batch["input_ids"]).logits
+    attach(trainer, Case().objective)
+    assert torch.equal(model(input_ids=batch["input_ids"]).logits, expected)
+    assert model.generate(batch["input_ids"][:1, :4], max_new_tokens=2, do_sample=False).shape == (1, 6)
+    own = F.cross_entropy(expected[:, :-1].flatten(0, 1), batch["labels"][:, 1:].flatten())
+    assert torch.allclose(model(**batch).loss.double(), own)  # the model's own loss
+
+
+# compute_loss_func
+
+
+@pytest.mark.parametrize(("model", "accumulation"), [("llama", 1), ("llama", 4), ("t5", 4)])
+def test_compute_loss_func(model, accumulation, tmp_path):
+    case = Case(model, normalize="tokens")
+    rows = dataset(model, padded=True)
+    net = build(model)
+    if model == "t5":
+
+        def with_decoder_inputs(chosen):
+            batch = collate(chosen)
+            return batch | {"decoder_input_ids": net.prepare_decoder_input_ids_from_labels(batch["labels"])}
+
+    collect = Collect()
+    trainer = trainer_for(
+        net,
+        rows,
+        arguments(str(tmp_path), accumulation),
+        callbacks=[collect],
+        compute_loss_func=compute_loss_func(case.objective, net),
+    )
+    if model == "t5":
+        trainer.data_collator = with_decoder_inputs
+    trainer.train()
+    assert_same(collect.grads, reference(case))
+
+
+def test_compute_loss_func_refuses_what_it_cannot_count(tmp_path):
+    rows = dataset("llama", padded=True)
+    func = compute_loss_func(Case(normalize="numeric").objective, shift=True)
+    trainer = trainer_for(build("llama"), rows, arguments(str(tmp_path), 4), compute_loss_func=func)
+    with pytest.raises(ValueError, match=r"normalize='tokens'\), or use attach"):
+        trainer.train()
+    trainer = trainer_for(build("llama"), rows, arguments(str(tmp_path), 1), compute_loss_func=func)
+    trainer.train()
+
+
+# What is refused
+
+
+def test_refusals(tmp_path):
+    from transformers import LlamaForSequenceClassification
+
+    args, objective = arguments(str(tmp_path)), Case().objective
+    with pytest.raises(ValueError, match="has a compute_loss_func"):
+        attach(trainer_for(build("llama"), [], args, compute_loss_func=lambda *_: None), objective)
+    trainer = trainer_for(build("llama"), [], args)
+    attach(trainer, objective)
+    with pytest.raises(RuntimeError, match="replaced already"):
+        attach(trainer, objective)
+    classifier = LlamaForSequenceClassification(llama().config)
+    with pytest.raises(TypeError, match="predicts no tokens"):
+        attach(Trainer(classifier, args), objective)
+
+    trainer = trainer_for(build("llama"), [{"input_ids": torch.tensor([1, 2])}] * EXAMPLES, args)
+    trainer.data_collator = lambda rows: {"input_ids": torch.stack([row["input_ids"] for row in rows])}
+    attach(trainer, objective)
+    with pytest.raises(
+        ValueError, match="no labels: expected labels from the dataset or the data collator, such as DataCollator"
+    ):
+        trainer.train()
+
+
+# Lazy logits by themselves
+
+
+def lazy(weight_dtype=torch.float32, hidden_dtype=torch.float32):
+    torch.manual_seed(0)
+    linear = torch.nn.Linear(6, VOCAB_SIZE).to(weight_dtype)
+    head = LazyHead(linear)
+    hidden = torch.randn(2, 3, 6, dtype=hidden_dtype, requires_grad=True)
+    with head.deferred():
+        return linear, head, hidden, linear(hidden)
+
+
+def test_lazy_logits_look_like_logits():
+    linear, _, hidden, logits = lazy()
+    assert isinstance(logits, LazyLogits)
+    assert logits.shape == (2, 3, VOCAB_SIZE)
+    assert (logits.dtype, logits.device, logits.ndim, logits.size(-1)) == (torch.float32, hidden.device, 3, VOCAB_SIZE)
+    assert isinstance(logits.float() * 2, LazyLogits)
+    real = torch.nn.functional.linear(hidden, linear.weight, linear.bias)
+    assert torch.equal(logits + 1, real + 1)
+    assert torch.equal(torch.cat([logits, logits]), torch.cat([real, real]))
+    logits = lazy()[-1]
+    capped = torch.tanh(logits / 3.0) * 3.0
+    assert isinstance(capped, LazyLogits)
+    assert torch.equal(capped.detach(), (torch.tanh(real / 3.0) * 3.0).detach())
+    assert torch.equal((2 * logits)[0], 2 * real[0])
+    assert torch.equal(torch.exp(logits), real.exp())
+    assert torch.equal(linear(hidden), real)
+    assert "forward" not in vars(linear)
+
+
+@pytest.mark.parametrize("shape", ["plain", "scaled", "capped", "capped_twice", "negative", "by_tensor"])
+def test_lazy_objective_is_the_real_one(shape):
+    shapes = {
+        "plain": lambda x: x,
+        "scaled": lambda x: 3 * x / 2,
+        "capped": lambda x: torch.tanh(2 * x / 5) * 5,
+        "capped_twice": lambda x: torch.tanh(torch.tanh(x)),  # cannot be recorded: real logits
+        "negative": lambda x: -2 * torch.tanh(x),
+        "by_tensor": lambda x: x * torch.full((), 2.0),
+    }
+    linear, _, hidden, logits = lazy()
+    labels = torch.tensor([[1, 12, 3], [-100, 7, 10]])
+    objective = NumericObjective(LOSSES["smmd"](VOCAB))
+    out = shapes[shape](logits)
+    made = out.objective(objective, labels) if isinstance(out, LazyLogits) else objective(out, labels)
+    grads = torch.autograd.grad(made.loss, (hidden, linear.weight, linear.bias))
+    real = objective(shapes[shape](torch.nn.functional.linear(hidden, linear.weight, linear.bias)), labels)
+    for a, b in zip(grads, torch.autograd.grad(real.loss, (hidden, linear.weight, linear.bias)), strict=True):
+        assert torch.allclose(a, b, atol=1e-6)
+
+
+def test_a_head_in_float32_above_a_narrow_model():
+    """QLoRA leaves the head in float32."""
+    linear, _, hidden, logits = lazy(torch.float32, torch.bfloat16)
+    out = logits.objective(NumericObjective(LOSSES["smmd"](VOCAB)), torch.tensor([[1, 12, 3], [-100, 7, 10]]))
+    out.loss.backward()
+    assert hidden.grad.dtype == torch.bfloat16
+    assert linear.weight.grad.dtype == torch.float32
+
+
+def test_in_place_changes_are_seen():
+    linear, _, hidden, logits = lazy()
+    logits[..., 5] = -1e9
+    out = logits.objective(NumericObjective(LOSSES["smmd"](VOCAB)), torch.tensor([[1, 12, 3], [-100, 7, 10]]))
+    real = torch.nn.functional.linear(hidden, linear.weight, linear.bias).clone()
+    real[..., 5] = -1e9
+    expected = NumericObjective(LOSSES["smmd"](VOCAB))(real, torch.tensor([[1, 12, 3], [-100, 7, 10]]))
+    assert torch.allclose(out.loss, expected.loss)
+
+
+def test_heads_that_are_more_than_a_weight():
+    model = build("llama")
+    assert find_head(model) == (model.lm_head, "")
+    torch.nn.utils.parametrizations.weight_norm(model.lm_head)
+    assert find_head(model)[0] is None
+    assert find_head(torch.nn.Linear(2, 2)) == (None, "Linear names no output embeddings")
+
+    class Quantised(torch.nn.Linear):
+        pass
+
+    model = build("llama")
+    model.lm_head = Quantised(32, VOCAB_SIZE)
+    assert "Quantised" in find_head(model)[1]
+
+
+@pytest.mark.launch
+def test_import_is_light():
+    import subprocess
+    import sys
+
+    heavy = ("transformers", "trl", "accelerate")
+    code = f"import sys, numerate; numerate.integrations; sys.exit(any(name in sys.modules for name in {heavy}))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    with pytest.raises(AttributeError, match="expected one of lightning, loop, transformers, trl"):
+        numerate.integrations.jax  # noqa: B018
+
+
+# Trainers that override compute_loss
+
+
+class Counted(Trainer):
+    calls = 0
+
+    def compute_loss(self, model, inputs, *args, **kwargs):
+        type(self).calls += 1
+        return super().compute_loss(model, inputs, *args, **kwargs)
+
+
+class Twice(Counted):
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
+        return (loss, outputs) if return_outputs else loss
+
+
+class Changes(Trainer):
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
+        return (loss / 2, outputs) if return_outputs else loss / 2
+
+
+class ChangesInPlace(Trainer):
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
+        return (loss.mul_(2), outputs) if return_outputs else loss.mul_(2)
+
+
+class Skips(Trainer):
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        if self.args.max_steps < 100:
+            outputs = model(**inputs)
+            return (outputs.loss, outputs) if return_outputs else outputs.loss
+        return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+
+
+class Own(Trainer):
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        outputs = model(**inputs)
+        return (outputs.loss, outputs) if return_outputs else outputs.loss
+
+
+class Explicit(Trainer):
+    """Calls ``Trainer`` by name, which skips the objective."""
+
+    def compute_loss(self, *args, **kwargs):
+        return Trainer.compute_loss(self, *args, **kwargs)
+
+
+def trainer_of(kind, folder, accumulation=1):
+    collect, rows = Collect(), dataset("llama", padded=True)
+    data = {"train_dataset": rows, "eval_dataset": rows, "data_collator": collate}
+    return kind(build("llama"), arguments(str(folder), accumulation), callbacks=[collect], **data), collect
+
+
+@pytest.mark.parametrize(("kind", "accumulation"), [(Counted, 1), (Twice, 4)])
+def test_an_override_that_ends_in_super(kind, accumulation, tmp_path):
+    Counted.calls = kind.calls = 0
+    trainer, collect = trainer_of(kind, tmp_path, accumulation)
+    attachment = attach(trainer, Case().objective)
+    assert isinstance(trainer, kind)
+    trainer.train()
+    assert type(trainer).calls == accumulation
+    assert_same(collect.grads, reference(Case()))
+    assert "eval_loss/numeric" in trainer.evaluate()
+    with pytest.raises(RuntimeError, match="replaced already"):
+        attach(trainer, Case().objective)
+    attachment.detach()
+    assert type(trainer) is kind
+    assert "compute_loss" not in vars(trainer)
+
+
+@pytest.mark.parametrize("kind", [Changes, ChangesInPlace, Skips, Own, Explicit])
+def test_an_override_that_trains_with_something_else(kind, tmp_path):
+    trainer, _ = trainer_of(kind, tmp_path)
+    attach(trainer, Case().objective)
+    for run in (trainer.train, trainer.evaluate):
+        with pytest.raises(TypeError, match=rf"{kind.__name__}.compute_loss does not return the loss of super\(\).compute_loss"):
+            run()
+
+
+def test_a_patched_model_without_logits(tmp_path):
+    trainer, _ = trainer_of(Trainer, tmp_path)
+    attach(trainer, Case().objective)
+    trainer.model.forward = lambda **_: {"loss": torch.zeros((), requires_grad=True), "logits": None}
+    with pytest.raises(NotImplementedError, match="gives no logits"):
+        trainer.train()

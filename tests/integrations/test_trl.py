@@ -1,0 +1,388 @@
+"""NumericSFTTrainer: the step's gradient is that of one batch, however TRL builds the batches."""
+
+from __future__ import annotations
+
+import tempfile
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+pytest.importorskip("trl")
+from datasets import Dataset
+from tests.integrations.trainers import cases
+from tests.integrations.trainers.cases import EXAMPLES, PAD, SMALL, TEXTS, VOCAB, VOCAB_SIZE, Collect, dataset, gradients, llama
+from transformers import (
+    CohereConfig,
+    CohereForCausalLM,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    GraniteConfig,
+    GraniteForCausalLM,
+    PreTrainedTokenizerFast,
+)
+from trl import SFTConfig
+
+from numerate import LOSSES, NumericObjective
+from numerate.integrations.trl import NumericSFTTrainer
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+
+def tokenizer() -> PreTrainedTokenizerFast:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = {text: i for i, text in enumerate(TEXTS)} | {f"<{i}>": i for i in range(len(TEXTS), VOCAB_SIZE)}
+    raw = Tokenizer(models.WordLevel(words, unk_token="x"))
+    raw.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    return PreTrainedTokenizerFast(tokenizer_object=raw, pad_token=f"<{PAD}>", eos_token="<32>")
+
+
+def rows() -> Dataset:
+    keys = ("input_ids", "labels")
+    return Dataset.from_list([{k: row[k].tolist() for k in keys} for row in dataset("llama", padded=True)])
+
+
+def trainer(folder, model, loss="ntil", accumulation=1, normalize="numeric", peft_config=None, **settings):
+    objective = NumericObjective(LOSSES[loss](VOCAB), weight=0.7, normalize=normalize)
+    batch = settings.pop("per_device_train_batch_size", EXAMPLES // accumulation)
+    args = SFTConfig(
+        output_dir=str(folder),
+        use_cpu=True,
+        bf16=False,
+        max_steps=1,
+        per_device_train_batch_size=batch,
+        gradient_accumulation_steps=accumulation,
+        gradient_checkpointing=False,
+        max_grad_norm=0.0,
+        optim="sgd",
+        logging_steps=1,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        **{"dataset_kwargs": {"skip_prepare_dataset": True}, **settings},
+    )
+    collect = Collect()
+    made = NumericSFTTrainer(
+        model,
+        args,
+        train_dataset=rows(),
+        processing_class=tokenizer(),
+        callbacks=[collect],
+        objective=objective,
+        peft_config=peft_config,
+    )
+    return made, collect
+
+
+def build(make=llama, dtype=torch.float64):
+    torch.manual_seed(0)
+    return make().to(dtype).train()
+
+
+def reference(model, loss="ntil", normalize="numeric"):
+    """Return gradients, cross-entropy and numeric term of all examples in one batch, by autograd."""
+    batch = cases.collate(dataset("llama", padded=True))
+    labels = batch.pop("labels")[:, 1:]
+    logits = model(**batch).logits[:, :-1]
+    numeric = LOSSES[loss](VOCAB)
+    count = numeric.count(labels) if normalize == "numeric" else (labels != -100).sum()
+    ce = F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+    value = ce + 0.7 * numeric(logits, labels, reduction="sum") / count
+    value.backward()
+    return gradients(model), ce.item(), (numeric(logits, labels, reduction="sum") / count).item()
+
+
+def assert_same(found, expected, tolerance=1e-6):
+    assert found.keys() == expected.keys()
+    assert found
+    for name, grad in expected.items():
+        error = float((found[name] - grad).norm() / grad.norm().clamp_min(1e-30))
+        assert error < tolerance, (name, error)
+
+
+# Every two settings meet; gaussian_ce reads logits outside the numeric tokens.
+@pytest.mark.parametrize(
+    ("loss", "accumulation", "normalize"),
+    [
+        ("smmd", 1, "numeric"),
+        ("smmd", 4, "tokens"),
+        ("number", 1, "tokens"),
+        ("number", 4, "numeric"),
+        ("gaussian_ce", 1, "numeric"),
+        ("gaussian_ce", 4, "tokens"),
+    ],
+)
+def test_the_gradient_of_a_step(loss, accumulation, normalize, tmp_path):
+    expected, ce, numeric = reference(build(), loss, normalize)
+    made, collect = trainer(tmp_path, build(), loss, accumulation, normalize)
+    made.train()
+    assert_same(collect.grads, expected)
+    logs = made.state.log_history[0]
+    assert logs["loss"] == pytest.approx(ce + 0.7 * numeric, rel=1e-5)
+    assert logs["loss/cross_entropy"] == pytest.approx(ce, rel=1e-5)
+    assert logs["loss/numeric"] == pytest.approx(numeric, rel=1e-5)
+    assert 0 < logs["numeric/share"] < 1
+    assert 0 < logs["numeric/mass"] < 1
+    assert logs["entropy"] > 0
+    assert "mean_token_accuracy" in logs
+
+
+def test_packed_documents_count_as_they_are(tmp_path):
+    """Numbers end where a document does: packed or padded, the gradient is the same."""
+    expected, _, _ = reference(build(), "number")
+    made, collect = trainer(
+        tmp_path, build(), "number", packing=True, max_length=48, dataset_kwargs={}, per_device_train_batch_size=2, accumulation=2
+    )
+    assert len(made.train_dataset) < EXAMPLES
+    made.train()
+    assert_same(collect.grads, expected)
+
+
+def test_padding_free(tmp_path):
+    expected, _, _ = reference(build(), "ntil")
+    made, collect = trainer(tmp_path, build(), accumulation=2, padding_free=True, max_length=None)
+    made.train()
+    assert_same(collect.grads, expected)
+
+
+def lora(**settings):
+    peft = pytest.importorskip("peft")
+    return peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False, task_type="CAUSAL_LM", **settings)
+
+
+@pytest.mark.parametrize("saved", [None, ["lm_head"]], ids=["attention", "modules_to_save"])
+def test_peft(saved, tmp_path):
+    def peft_model():
+        from peft import get_peft_model
+
+        model = build()
+        torch.manual_seed(1)
+        return get_peft_model(model, lora(modules_to_save=saved)).double().train()
+
+    expected, _, _ = reference(peft_model())
+    made, collect = trainer(tmp_path, peft_model(), accumulation=4)
+    made.train()
+    assert_same(collect.grads, expected)
+    assert any("modules_to_save" in name for name in collect.grads) == (saved is not None)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Gemma2ForCausalLM(Gemma2Config(**SMALL, head_dim=16, final_logit_softcapping=0.3)),
+        lambda: CohereForCausalLM(CohereConfig(**SMALL, logit_scale=3.0)),
+        lambda: GraniteForCausalLM(GraniteConfig(**SMALL, logits_scaling=0.25)),
+    ],
+    ids=["gemma2", "cohere", "granite"],
+)
+def test_scaled_and_capped_logits(make, tmp_path):
+    expected, _, _ = reference(build(make))
+    made, collect = trainer(tmp_path, build(make))
+    made.train()
+    assert_same(collect.grads, expected)
+
+
+def test_completion_only_loss(tmp_path):
+    """TRL writes the labels; ignored tokens are not counted, neither as text nor as numbers."""
+    data = Dataset.from_list([{"prompt": f"{i} x {i}", "completion": f" -1{i}.5"} for i in range(EXAMPLES)])
+    objective = NumericObjective(LOSSES["ntil"](VOCAB))
+    args = SFTConfig(str(tmp_path), use_cpu=True, bf16=False, max_steps=1, report_to="none", logging_steps=1)
+    model = build(dtype=torch.float32)
+    made = NumericSFTTrainer(model, args, train_dataset=data, processing_class=tokenizer(), objective=objective)
+    batch = next(iter(made.get_train_dataloader()))
+    counts = made._count([batch])
+    assert counts.num_items == (batch["labels"] != -100).sum()
+    assert counts.num_units == EXAMPLES  # one number in each completion, -1i.5, none in the prompts
+    made.train()
+    assert made.state.log_history[0]["numeric/share"] == pytest.approx(float(counts.num_positions / counts.num_items))
+
+
+def test_evaluation_logs_its_parts(tmp_path):
+    _, ce, numeric = reference(build())
+    made, _ = trainer(tmp_path, build(), per_device_eval_batch_size=EXAMPLES)
+    made.train_dataset = None
+    found = made.evaluate(rows())
+    assert found["eval_loss"] == pytest.approx(ce + 0.7 * numeric, rel=1e-5)
+    logs = made.state.log_history[-1]
+    assert logs["eval_loss/cross_entropy"] == pytest.approx(ce, rel=1e-5)
+    assert logs["eval_loss/numeric"] == pytest.approx(numeric, rel=1e-5)
+
+
+def parts_of(data):
+    """Return the parts of examples in one batch."""
+    batch = cases.collate([{name: torch.tensor(row[name]) for name in ("input_ids", "labels")} for row in data])
+    labels = batch.pop("labels")[:, 1:]
+    with torch.no_grad():
+        out = NumericObjective(LOSSES["ntil"](VOCAB), weight=0.7)(build()(**batch).logits[:, :-1], labels, with_mass=True)
+    share = (VOCAB.index_of(labels) >= 0).sum() / (labels != -100).sum()
+    names = ("loss/cross_entropy", "loss/numeric", "numeric/share", "numeric/mass")
+    return {name: part.item() for name, part in zip(names, (out.cross_entropy, out.numeric, share, out.mass), strict=True)}
+
+
+def test_parts_of_an_evaluation_are_those_of_the_whole_set(tmp_path):
+    made, _ = trainer(tmp_path, build(), per_device_eval_batch_size=1)
+    data = rows()
+    few, many = data.select(range(3)), data.select(range(3, EXAMPLES))
+    metrics = made.evaluate({"few": few, "many": many}) | made.predict(few).metrics | made.evaluate(many)
+    for prefix, some in {"eval_few": few, "eval_many": many, "test": few, "eval": many}.items():
+        expected = parts_of(some)
+        assert {name: metrics[f"{prefix}_{name}"] for name in expected} == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_step_by_hand_after_training(tmp_path):
+    made, _ = trainer(tmp_path, build(), accumulation=2, learning_rate=0.0)
+    made.train()
+    some = rows().select(range(3))
+    batch = cases.collate([{name: torch.tensor(row[name]) for name in ("input_ids", "labels")} for row in some])
+    parts = parts_of(some)
+    expected = (parts["loss/cross_entropy"] + 0.7 * parts["loss/numeric"]) / 2  # as the trainer divides it
+    assert float(made.training_step(made.model, batch)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_numeric_loss_is_no_objective(tmp_path):
+    with pytest.raises(TypeError, match=r"objective is a SMMDLoss: expected a NumericObjective; pass NumericObjective\(SMMDLoss"):
+        NumericSFTTrainer(build(), SFTConfig(str(tmp_path), use_cpu=True, bf16=False), objective=LOSSES["smmd"](VOCAB))
+
+
+def test_prompt_tuning(tmp_path):
+    """The last virtual token predicts the first label. TRL has it in its sum, but not in its count."""
+    peft = pytest.importorskip("peft")
+
+    def model():
+        config = peft.PromptTuningConfig(num_virtual_tokens=3, task_type="CAUSAL_LM")
+        base = build()
+        torch.manual_seed(1)
+        return peft.get_peft_model(base, config).double().train()
+
+    chosen = [row | {"labels": row["input_ids"].clone()} for row in dataset("llama", padded=True)]
+    made, collect = trainer(tmp_path, model(), accumulation=4)
+    made.train_dataset = Dataset.from_list([{name: row[name].tolist() for name in ("input_ids", "labels")} for row in chosen])
+    made.train()
+    net, batch = model(), cases.collate(chosen)
+    labels = batch.pop("labels")
+    logits = net(**batch).logits[:, 2:-1]
+    ce, numeric = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum"), LOSSES["ntil"](VOCAB)(logits, labels)
+    (ce / (labels[:, 1:] != -100).sum() + 0.7 * numeric).backward()
+    assert_same(collect.grads, gradients(net))
+    assert made.state.log_history[0]["loss/numeric"] == pytest.approx(numeric.item(), rel=1e-5)
+
+
+def test_one_backbone_forward_per_micro_batch(tmp_path):
+    made, _ = trainer(tmp_path, build(), accumulation=4)
+    calls = []
+    made.model.model.register_forward_hook(lambda *_: calls.append(1))
+    made.train()
+    assert len(calls) == 4
+
+
+@pytest.mark.parametrize("smoothed", [{"label_smoothing_factor": 0.1}, {"loss": "smmd"}])
+def test_refuses_a_second_forward(smoothed, tmp_path):
+    if "loss" in smoothed:
+        with pytest.raises(TypeError, match="objective"):
+            NumericSFTTrainer(build(), SFTConfig(str(tmp_path), use_cpu=True, bf16=False), train_dataset=rows())
+        return
+    with pytest.raises(ValueError, match="second forward pass"):
+        trainer(tmp_path, build(), **smoothed)
+
+
+def test_other_releases_are_refused(monkeypatch):
+    import importlib
+    import importlib.metadata
+
+    import numerate.integrations.trl as module
+
+    real = importlib.metadata.version
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "1.15.2" if name == "trl" else real(name))
+    with pytest.raises(ImportError, match=r"trl 1\.15\.2 is not supported: expected >= 1\.16"):
+        importlib.reload(module)
+    monkeypatch.undo()
+    importlib.reload(module)
+
+
+def test_vision_language_model(tmp_path):
+    """For a model that takes no loss arguments, TRL alone would average the micro-batches."""
+    rows = dataset("qwen2_vl", padded=True)
+    expected = cases.reference(cases.Case("qwen2_vl"))
+    keys = rows[0].keys()
+    collect = Collect()
+    args = SFTConfig(
+        str(tmp_path),
+        use_cpu=True,
+        bf16=False,
+        max_steps=1,
+        per_device_train_batch_size=2,
+        gradient_accumulation_steps=4,
+        gradient_checkpointing=False,
+        max_grad_norm=0.0,
+        optim="sgd",
+        report_to="none",
+        remove_unused_columns=False,
+        dataset_kwargs={"skip_prepare_dataset": True},
+    )
+    made = NumericSFTTrainer(
+        cases.build("qwen2_vl"),
+        args,
+        train_dataset=Dataset.from_list([{key: row[key].tolist() for key in keys} for row in rows]),
+        data_collator=lambda chosen: cases.collate([{key: torch.tensor(row[key]) for key in keys} for row in chosen]),
+        processing_class=tokenizer(),
+        callbacks=[collect],
+        objective=cases.Case("qwen2_vl").objective,
+    )
+    made.train()
+    assert_same(collect.grads, expected)
+
+
+def test_assistant_only_loss(tmp_path):
+    turns = [
+        [{"role": "user", "content": f"{i}1"}, {"role": "assistant", "content": f"x{i}2.5"}, {"role": "user", "content": "77"}]
+        for i in range(EXAMPLES)
+    ]
+    chat = tokenizer()
+    chat.chat_template = (
+        "{% for message in messages %}{% if message.role == 'assistant' %}x{% generation %}{{ message.content }} "
+        "{% endgeneration %}{% else %}{{ message.content }} {% endif %}{% endfor %}"
+    )
+    args = SFTConfig(
+        str(tmp_path), use_cpu=True, bf16=False, max_steps=1, report_to="none", assistant_only_loss=True, logging_steps=1
+    )
+    made = NumericSFTTrainer(
+        build(dtype=torch.float32),
+        args,
+        train_dataset=Dataset.from_dict({"messages": turns}),
+        processing_class=chat,
+        objective=NumericObjective(LOSSES["ntil"](VOCAB)),
+    )
+    made.train()
+    logs = made.state.log_history[0]
+    assert logs["numeric/share"] == pytest.approx(3 / 6)  # of x i 2 . 5 and a space, three are digits
+
+
+def on_two_processes():
+    """Train a step on this process's half of the examples, padded and packed."""
+    found = {}
+    for loss, packing in (("ntil", False), ("number", True)):
+        settings = {"packing": True, "max_length": 40, "dataset_kwargs": {}} if packing else {}
+        with tempfile.TemporaryDirectory() as folder:
+            made, collect = trainer(
+                folder, build(), loss, accumulation=2, per_device_train_batch_size=1 if packing else 2, **settings
+            )
+            made.train()
+        assert not packing or len(made.train_dataset) == 4, len(made.train_dataset)
+        found[loss, packing] = collect.grads, made.state.log_history[0]
+    return found
+
+
+def check_two_processes(found):
+    """Gradient and logs are those of one process."""
+    assert len(found) == 2
+    for (loss, packing), (grads, logs) in found.items():
+        expected, ce, numeric = reference(build(), loss)
+        assert_same(grads, expected)
+        assert logs["loss"] == pytest.approx(ce + 0.7 * numeric, rel=1e-5), packing
+        assert logs["loss/cross_entropy"] == pytest.approx(ce, rel=1e-5)
+        assert logs["loss/numeric"] == pytest.approx(numeric, rel=1e-5)

@@ -1,0 +1,24 @@
+"""Start test programs on two processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[3]
+
+
+def launch(*launcher: Any) -> None:
+    """Run a module, such as a launcher and its program; raise with its output if it fails."""
+    settings = {"PYTHONPATH": os.pathsep.join(["src", "."]), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, "-m", *map(str, launcher)]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | settings, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
+
+
+def torchrun(*program: Any) -> None:
+    """Run a program on two processes."""
+    launch("torch.distributed.run", "--standalone", "--nproc-per-node", "2", *program)

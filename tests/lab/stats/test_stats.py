@@ -1,0 +1,808 @@
+"""Statistics: coverage of intervals, false alarms of tests, agreement with scipy and with results computed by hand."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.typing import NDArray
+from scipy import stats as scipy_stats
+from scipy.special import ndtr, ndtri
+
+from numerate.lab import stats
+from numerate.lab.stats import (
+    Comparison,
+    Interval,
+    PairedTest,
+    compare,
+    corrected,
+    detectable_difference,
+    effect_size,
+    holm,
+    mcnemar,
+    mean_interval,
+    median_interval,
+    paired_permutation,
+    paired_t,
+    paired_test,
+    seeds_needed,
+    wilcoxon,
+)
+
+Array = NDArray[np.float64]
+INF = math.inf
+
+FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+SMALL = st.integers(-5, 5).map(float)
+MEASURES = st.sampled_from([FLOATS, SMALL, st.sampled_from([0.0, 1.0]), st.floats(-1, 1)]).flatmap(
+    lambda elements: hnp.arrays(np.float64, st.tuples(st.just(2), st.integers(2, 4), st.integers(2, 8)), elements=elements)
+)  # [a or b, S, E]
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def covered(intervals: list[Interval], truths: Any) -> float:
+    pairs = zip(intervals, np.broadcast_to(truths, len(intervals)), strict=True)
+    return float(np.mean([interval.low <= truth <= interval.high for interval, truth in pairs]))
+
+
+def accuracies(draw: np.random.Generator, seeds: int, examples: int, by_seed: float, by_example: float) -> tuple[Array, ...]:
+    """Right or wrong by a probit, and its true means: of other examples, of other seeds, of both."""
+    luck, ease = draw.normal(0, by_seed, (seeds, 1)), draw.normal(0, by_example, (1, examples))
+    values = (0.4 + luck + ease + draw.normal(0, 1, (seeds, examples)) > 0).astype(float)
+    of_examples = ndtr((0.4 + luck) / math.hypot(by_example, 1)).mean()
+    of_seeds = ndtr((0.4 + ease) / math.hypot(by_seed, 1)).mean()
+    return values, of_examples, of_seeds, ndtr(0.4 / math.sqrt(by_seed**2 + by_example**2 + 1))
+
+
+def equal_losses(
+    draw: np.random.Generator, seeds: int, examples: int, by_seed: float, by_pair: float = 0.0, *, binary: bool = True
+) -> tuple[Array, Array]:
+    """Two losses without a difference: examples that are hard for both, lucky seeds, and examples that suit one of them."""
+    ease = draw.normal(0, 1, (1, examples))
+    a, b = (
+        0.4
+        + ease
+        + draw.normal(0, by_seed, (seeds, 1))
+        + draw.normal(0, by_pair, (1, examples))
+        + draw.normal(0, 1, (seeds, examples))
+        for _ in range(2)
+    )
+    return ((a > 0).astype(float), (b > 0).astype(float)) if binary else (np.exp(a), np.exp(b))
+
+
+def errors(test: Callable[[Array, Array], float], count: int, *arguments: Any, **settings: Any) -> float:
+    """The share of equal losses that a test calls different at 0.05."""
+    draw = rng(11)
+    return float(np.mean([test(*equal_losses(draw, *arguments, **settings)) <= 0.05 for _ in range(count)]))
+
+
+# Intervals
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 10])
+@pytest.mark.parametrize(("by_seed", "by_example"), [(0.0, 1.0), (0.3, 1.0), (0.3, 0.1)])
+def test_intervals_over_both_cover(seeds: int, by_seed: float, by_example: float) -> None:
+    draw = rng(3)
+    runs = [accuracies(draw, seeds, 200, by_seed, by_example) for _ in range(400)]
+    intervals = [mean_interval(run[0]) for run in runs]
+    assert {interval.over for interval in intervals} == {"both"}
+    assert 0.925 < covered(intervals, runs[0][3]) < (1.0 if seeds == 2 else 0.99)
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_intervals_over_examples_cover(seeds: int) -> None:
+    draw = rng(4)
+    runs = [accuracies(draw, seeds, 100, 0.3, 1.0) for _ in range(300)]
+    intervals = [mean_interval(run[0], over="examples", resamples=199) for run in runs]
+    assert 0.92 < covered(intervals, [run[1] for run in runs]) < 0.98
+
+
+def test_each_interval_answers_its_own_question() -> None:
+    draw = rng(5)
+    runs = [accuracies(draw, 5, 200, 0.05, 1.5) for _ in range(400)]
+    over_seeds = [mean_interval(run[0], over="seeds") for run in runs]
+    assert 0.93 < covered(over_seeds, [run[2] for run in runs]) < 0.97
+    assert covered(over_seeds, runs[0][3]) < 0.85
+    runs = [accuracies(draw, 5, 200, 0.3, 1.0) for _ in range(100)]
+    over_examples = [mean_interval(run[0], over="examples", resamples=199) for run in runs]
+    assert covered(over_examples, runs[0][3]) < 0.75
+
+
+@pytest.mark.parametrize(("seeds", "level"), [(2, 0.8), (3, 0.95), (5, 0.99)])
+def test_the_interval_over_seeds_is_scipys_t_interval(seeds: int, level: float) -> None:
+    values = rng(6).normal(size=(seeds, 7))
+    expected = scipy_stats.ttest_1samp(values.mean(1), 0).confidence_interval(level)
+    interval = mean_interval(values, level, over="seeds")
+    assert (interval.low, interval.high) == pytest.approx((expected.low, expected.high))
+    assert (interval.estimate, interval.level, interval.over) == (pytest.approx(values.mean()), level, "seeds")
+
+
+@pytest.mark.parametrize("level", [0.8, 0.95])
+def test_the_interval_over_examples_is_scipys_bootstrap_of_the_mean_over_seeds(level: float) -> None:
+    values = rng(7).exponential(size=(3, 50))
+    expected = scipy_stats.bootstrap(
+        (values.mean(0),), np.mean, confidence_level=level, n_resamples=20_000, random_state=rng(8)
+    ).confidence_interval
+    interval = mean_interval(values, level, over="examples")
+    width = expected.high - expected.low
+    assert (interval.low, interval.high) == pytest.approx((expected.low, expected.high), abs=0.03 * width)
+
+
+def test_the_interval_over_both_by_its_formula() -> None:
+    values = rng(9).normal(size=(4, 30)) + rng(10).normal(size=(1, 30)) + rng(11).normal(size=(4, 1))
+    covariances = [np.cov(x, y)[0, 1] for x, y in itertools.combinations(values, 2)]
+    farthest, farthest_example = (np.abs(x - values.mean()).max() for x in (values, values.mean(0)))
+    by_seeds = scipy_stats.t.ppf(0.975, 3) * math.sqrt((values.mean(1).var(ddof=1) + (farthest / 30) ** 2) / 4)
+    by_examples = scipy_stats.t.ppf(0.975, 29) * math.sqrt((np.mean(covariances) + 2 * farthest_example**2 / 29) / 30)
+    interval = mean_interval(values)
+    assert interval.high - interval.estimate == pytest.approx(math.hypot(by_seeds, by_examples))
+    assert interval.estimate - interval.low == pytest.approx(math.hypot(by_seeds, by_examples))
+
+
+def test_the_interval_over_both_where_only_one_of_them_varies() -> None:
+    row = rng(12).normal(size=2_000)
+    examples_alone = scipy_stats.ttest_1samp(row, 0).confidence_interval(0.95)
+    interval = mean_interval(np.tile(row, (3, 1)))
+    assert (interval.low, interval.high) == pytest.approx((examples_alone.low, examples_alone.high), abs=0.002)
+    assert interval.high > examples_alone.high
+    seeds_alone, over_seeds = mean_interval(np.tile(row[:3, None], (1, 2_000))), mean_interval(row[:3, None], over="seeds")
+    assert seeds_alone.high == pytest.approx(over_seeds.high, rel=1e-3)
+
+
+@pytest.mark.parametrize(("seeds", "over"), [(1, "examples"), (3, "examples"), (3, "both")])
+def test_what_was_not_seen_can_still_happen(seeds: int, over: Any) -> None:
+    right = mean_interval(np.ones((seeds, 100)), over=over)
+    assert (right.estimate, right.low, right.high) == pytest.approx((1.0, 1 - math.log(20) / 100, 1.0))
+    one = scipy_stats.t.ppf(0.995, 2) / math.sqrt(3) if over == "both" else 0.0  # what one answer makes of three seeds
+    wrong = mean_interval(np.zeros((seeds, 100)), 0.99, over=over)
+    assert (wrong.low, wrong.high) == pytest.approx((0.0, max(math.log(100), one) / 100))
+    assert mean_interval(np.ones((seeds, 100)), over=over, bounds=(0, 9)).low == 1.0  # 1 is no bound: it could be anything
+
+
+def test_no_interval_is_narrower_than_a_level_below_it() -> None:
+    values = rng(13).normal(size=(3, 40))
+    for over in ("examples", "seeds", "both"):
+        for interval in (mean_interval, median_interval):
+            narrow, wide = interval(values, 0.8, over), interval(values, 0.95, over)
+            assert wide.low < narrow.low < narrow.estimate < narrow.high < wide.high
+
+
+@settings(max_examples=50)
+@given(MEASURES)
+def test_an_interval_moves_and_grows_with_the_values(pair: Array) -> None:
+    values = np.clip(pair[0], -1e100, 1e100)
+    for interval in (mean_interval, median_interval):
+        free = {"bounds": (-INF, INF)} if interval is mean_interval else {}
+        before, after = (interval(x, over="both", resamples=99, **free) for x in (values, 4 * values))
+        assert before.low <= before.estimate <= before.high
+        assert (after.low, after.high) == pytest.approx((4 * before.low, 4 * before.high))
+
+
+@pytest.mark.parametrize(("seeds", "examples", "missing"), [(1, 101, 0.2), (1, 60, 0.4), (3, 60, 0.2)])
+def test_median_intervals_cover_with_missing_answers(seeds: int, examples: int, missing: float) -> None:
+    draw, luck = rng(14), rng(15).normal(0, 0.1, (250, seeds, 1))
+    logs = luck + draw.normal(0, 1, (250, 1, examples)) + draw.normal(0, 0.5, (250, seeds, examples))
+    values = np.where(draw.random(logs.shape) < missing, INF, np.exp(logs))
+    middle = math.sqrt(1.25) * ndtri(0.5 / (1 - missing))
+    over_examples = [median_interval(x, over="examples", resamples=199) for x in values]
+    assert 0.91 < covered(over_examples, np.exp(luck + middle).mean((1, 2))) < 0.985
+    if seeds > 1:
+        over_both = [median_interval(x, over="both", resamples=199) for x in values]
+        assert covered(over_both, math.exp(0.1**2 / 2 + middle)) > 0.94
+
+
+def test_median_intervals_by_hand() -> None:
+    errors = [[1.0, 2.0, 9.0], [2.0, 3.0, INF], [4.0, 4.0, 4.0]]
+    over_seeds = median_interval(errors, over="seeds")
+    assert over_seeds.estimate == 3.0
+    assert over_seeds.high == pytest.approx(3 + 4.302652729911275 / math.sqrt(3))
+    over_examples = median_interval(errors, over="examples")
+    assert (over_examples.low, over_examples.high) == (pytest.approx(7 / 3), INF)
+    over_both = median_interval(errors, over="both")
+    assert over_both.low == pytest.approx(3 - math.hypot(3 - 7 / 3, 4.302652729911275 / math.sqrt(3)))
+    assert over_both.high == INF
+
+
+def test_infinite_values() -> None:
+    assert mean_interval([1.0, INF]) == Interval(INF, INF, INF, 0.95, "examples")
+    assert mean_interval([[1.0, 2.0], [1.0, INF]]) == Interval(INF, INF, INF, 0.95, "both")
+    assert median_interval([INF, INF, INF]) == Interval(INF, INF, INF, 0.95, "examples")
+    assert median_interval([[INF, INF, 1.0], [1.0, 2.0, 3.0]]) == Interval(INF, -INF, INF, 0.95, "both")
+    mostly_missing = median_interval([1.0, 2.0, INF, INF, INF])
+    assert (mostly_missing.estimate, mostly_missing.low, mostly_missing.high) == (INF, 1.0, INF)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, 1.0, -1e300])
+def test_equal_values_have_an_interval_without_width(value: float) -> None:
+    for over in ("examples", "seeds", "both"):
+        for interval in (mean_interval, median_interval):
+            free = {"bounds": (-INF, INF)} if interval is mean_interval else {}
+            found = interval(np.full((3, 10), value), over=over, **free)
+            assert (found.estimate, found.low, found.high) == pytest.approx((value, value, value), rel=1e-12)
+
+
+# Tests
+
+
+@pytest.mark.parametrize(
+    ("differences", "p"),
+    [
+        ([1, 2, 4], 2 / 8),
+        ([3, 1, -1], 6 / 8),  # |±3 ±1 ±1| >= 3 but for 3 - 1 - 1 and its mirror image
+        ([1, 2, -3], 1.0),
+        ([1, 2, 3, 4], 2 / 16),
+        ([5, 4, 3, -1], 4 / 16),  # 13, 11 and their mirror images
+        ([1, 2, 3, 4, 5], 2 / 32),
+        ([0.1, 0.2, -0.3], 1.0),
+        ([0, 0, 0, 1, 2, 4], 2 / 8),
+        ([7], 1.0),
+        ([0, 0], 1.0),
+    ],
+)
+def test_sign_flips_by_hand(differences: list[float], p: float) -> None:
+    assert paired_permutation(differences, [0] * len(differences)) == p
+    assert paired_permutation([[x] for x in differences], [[0]] * len(differences), over="seeds") == p
+
+
+@pytest.mark.parametrize("size", [3, 6, 11])
+@pytest.mark.parametrize("whole", [True, False])
+def test_sign_flips_against_scipy(size: int, whole: bool) -> None:
+    for seed in range(3):
+        a, b = rng(seed).normal(0.5, 2, (2, size))
+        if whole:
+            a, b = a.round(), b.round()
+        expected = scipy_stats.permutation_test(
+            (a - b,), lambda d, axis: d.sum(axis), permutation_type="samples", n_resamples=INF, vectorized=True
+        )
+        assert paired_permutation(a, b) == pytest.approx(expected.pvalue, abs=1e-12)
+
+
+def test_random_sign_flips_by_hand() -> None:
+    sizes = np.arange(1.0, 21.0)
+    balanced, one_way = np.concatenate([sizes, -sizes]), np.tile(sizes, 3)
+    assert paired_permutation(balanced, np.zeros(40), resamples=99) == 1.0  # each draw is as extreme
+    assert paired_permutation(one_way, np.zeros(60), resamples=99) == 0.01  # none but the observed pattern
+
+
+def test_random_sign_flips_against_the_normal_limit() -> None:
+    differences = rng(16).normal(0.12, 1, 300)
+    limit = 2 * ndtr(-abs(differences.sum()) / math.sqrt((differences**2).sum()))
+    assert 0.02 < limit < 0.2
+    assert paired_permutation(differences, np.zeros(300)) == pytest.approx(limit, abs=0.01)
+    assert paired_permutation(differences, np.zeros(300), seed=1) != paired_permutation(differences, np.zeros(300))
+    assert paired_permutation(np.arange(1, 101), np.zeros(100), resamples=999) == 1 / 1000
+
+
+@pytest.mark.parametrize(
+    ("table", "p"),
+    [
+        ((12, 4), 2 * (1 + 16 + 120 + 560 + 1820) / 2**16),
+        ((9, 1), 2 * (1 + 10) / 2**10),
+        ((3, 3), 1.0),
+        ((0, 0), 1.0),
+        ((1, 0), 1.0),
+        ((0, 6), 2 / 2**6),
+    ],
+)
+def test_mcnemar_by_hand(table: tuple[int, int], p: float) -> None:
+    only_a, only_b = table
+    a = [1] * only_a + [0] * only_b + [1] * 20 + [0] * 7
+    b = [0] * only_a + [1] * only_b + [1] * 20 + [0] * 7
+    assert mcnemar(a, b) == pytest.approx(p)
+    assert paired_permutation(a, b) == pytest.approx(p)
+    assert compare(a, b, "sign").p_value == pytest.approx(p)
+    assert paired_test(a, b) == PairedTest("mcnemar", mcnemar(a, b))
+
+
+@pytest.mark.parametrize("size", [5, 30, 200])
+def test_wilcoxon_is_scipys(size: int) -> None:
+    a, b = rng(size).lognormal(size=(2, size))
+    assert wilcoxon(a, b) == pytest.approx(scipy_stats.wilcoxon(a, b).pvalue)
+    a[:2] = b[:2]
+    assert wilcoxon(a, b) == pytest.approx(scipy_stats.wilcoxon(a[2:], b[2:]).pvalue)
+
+
+def test_wilcoxon_ranks_infinite_and_equal_values() -> None:
+    a, b = rng(17).lognormal(size=(2, 30))
+    a[3], b[3], a[4], b[5] = INF, INF, INF, INF
+    large = np.array([1e9 if math.isinf(x) else x for x in a]), np.array([1e9 if math.isinf(x) else x for x in b])
+    large[0][4], large[1][5] = 1e9 + b[4], 1e9 + a[5]  # as ranks: tied
+    kept = np.arange(30) != 3
+    assert wilcoxon(a, b) == pytest.approx(scipy_stats.wilcoxon(large[0][kept], large[1][kept]).pvalue)
+    assert wilcoxon([INF, INF], [INF, INF]) == 1.0
+    assert wilcoxon([1, 2, 3], [1, 2, 3]) == 1.0
+
+
+def test_ties_between_means_over_seeds_stay_ties() -> None:
+    a, b = (rng(18).random((2, 5, 40)) < 0.5).astype(float)
+    sums = (a - b).sum(0)
+    assert wilcoxon(a, b) == pytest.approx(scipy_stats.wilcoxon(sums[sums != 0]).pvalue)
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 10])
+def test_paired_t_over_seeds_is_scipys(seeds: int) -> None:
+    a, b = rng(seeds).normal(size=(2, seeds, 9))
+    expected = scipy_stats.ttest_rel(a.mean(1), b.mean(1)).pvalue
+    assert paired_t(a, b, over="seeds") == pytest.approx(expected, rel=1e-9)
+    assert paired_t(a + 50, b, over="seeds") == pytest.approx(scipy_stats.ttest_rel(a.mean(1) + 50, b.mean(1)).pvalue, rel=1e-6)
+
+
+@pytest.mark.parametrize("over", ["seeds", "both"])
+@pytest.mark.parametrize("shift", [0.01, 0.3, 2.0])
+def test_paired_t_is_where_the_interval_ends_at_zero(over: Any, shift: float) -> None:
+    a, b = rng(19).normal(size=(2, 4, 25)) + rng(20).normal(size=(2, 1, 25))
+    a += shift - (a - b).mean()
+    p = paired_t(a, b, over)
+    assert 0 < p < 0.5 or shift == 0.01
+    if p < 0.5:
+        assert mean_interval(a - b, 1 - p, over).low == pytest.approx(0, abs=1e-9)
+
+
+def test_paired_t_without_any_spread() -> None:
+    values = np.zeros((3, 4))
+    values[0, 0] = -1  # as if one of the differences had been 0
+    expected = scipy_stats.ttest_1samp(values.mean(1) + 1, 0).pvalue
+    assert paired_t(np.ones((3, 4)), np.zeros((3, 4)), "seeds") == pytest.approx(expected)
+    assert paired_t(np.full((3, 4), 0.3), np.full((3, 4), 0.1)) == pytest.approx(expected)
+    assert paired_t(np.ones((3, 4)), np.ones((3, 4))) == 1.0
+
+
+def test_a_spread_of_rounding_is_none() -> None:
+    values = [[0.1, 0.2, 0.3], [0.3, 0.2, 0.1], [0.1, 0.2, 0.3]]
+    means = [sum(row) for row in values]
+    assert means[0] != means[1]
+    interval = mean_interval(values, over="seeds")
+    assert interval.low == interval.high
+    assert paired_t(values, np.zeros((3, 3)), "seeds") == pytest.approx(2 * scipy_stats.t.sf(8, 2))
+    assert effect_size(np.mean(values, 1, keepdims=True), np.zeros((3, 1))) == INF
+    assert compare(np.tile(np.mean(values, 1, keepdims=True), (1, 3)), np.zeros((3, 3))).spread == 0.0
+    cancelling, zeros = [[0.1, 0.2, -0.3], [-0.3, 0.2, 0.1]], np.zeros((2, 3))
+    assert sum(cancelling[0]) != 0
+    assert paired_t(cancelling, zeros, "seeds") == paired_t(cancelling, zeros) == 1.0
+
+
+def test_a_difference_of_rounding_is_none() -> None:
+    a, b = np.full((2, 3), 0.1) + 0.2, np.full((2, 3), 0.3)
+    assert (a != b).all()
+    for test in (paired_t, wilcoxon, paired_permutation):
+        assert test(a, b) == 1.0
+    assert compare(a, b, "sign").difference.estimate == 0.0
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+@pytest.mark.parametrize(("by_seed", "by_pair"), [(0.0, 0.0), (0.2, 0.0), (0.0, 0.7)])
+def test_the_chosen_test_is_rarely_wrong_about_losses(seeds: int, by_seed: float, by_pair: float) -> None:
+    share = errors(lambda a, b: compare(a, b).p_value, 300, seeds, 200, by_seed, by_pair)
+    assert (0.0 if seeds == 2 else 0.01) <= share < 0.08  # two seeds whose means are equal say little
+
+
+def test_one_example_of_43_is_noise() -> None:
+    one, zeros = np.zeros((2, 43)), np.zeros((2, 43))
+    one[:, 7] = 1
+    for a in (one, np.roll(one, 3, 1), np.stack([one[0], np.roll(one[0], 5)])):
+        found = compare(a, zeros)
+        assert found.p_value > 0.3
+        assert -1 <= found.difference.low < 0 < found.difference.high <= 1
+    assert found.summary(100, "points").endswith("; two seeds each: too few for a conclusion, run five or more")
+
+
+@pytest.mark.parametrize(("seeds", "examples", "ease"), [(2, 43, 6), (2, 43, 12), (2, 100, 12), (3, 43, 6), (5, 43, 12)])
+def test_few_differing_answers_raise_no_alarm(seeds: int, examples: int, ease: float) -> None:
+    """4 to 8 % of the answers differ; p < 0.01 came in 5 to 8 % of such cases when equal means of two seeds had no error."""
+    draw = rng(40)
+    shared = ease * draw.normal(size=(300, 1, examples))
+    a, b = ((shared + draw.normal(size=(300, seeds, examples)) > -0.4).astype(float) for _ in range(2))
+    found = [compare(x, y) for x, y in zip(a, b, strict=True)]
+    assert np.mean([one.p_value < 0.05 for one in found]) <= 0.06
+    assert np.mean([one.p_value < 0.01 for one in found]) <= 0.015
+    assert covered([one.difference for one in found], 0.0) >= 0.94
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5, 10])
+@pytest.mark.parametrize("differing", range(1, 9))
+def test_answers_that_differ_all_one_way_count_as_in_mcnemar(seeds: int, differing: int) -> None:
+    a = np.zeros((seeds, 300))
+    a[:, :differing] = 1
+    found, exact = compare(a, np.zeros_like(a)), mcnemar(a[0], np.zeros(300))
+    assert found.p_value > (0.05 if differing < 6 else exact)
+
+
+@settings(max_examples=150)
+@given(MEASURES, st.sampled_from([0.6, 0.9, 0.95, 0.99]))
+def test_laws_of_a_comparison(pair: Array, level: float) -> None:
+    a, b = np.clip(pair, -1e100, 1e100)
+    for statistic in ("mean", "sign"):
+        found, turned = compare(a, b, statistic, level), compare(b, a, statistic, level)
+        d, t = found.difference, turned.difference
+        assert 0 < found.p_value <= 1
+        assert turned.p_value == pytest.approx(found.p_value)
+        assert (-t.estimate, -t.high, -t.low) == pytest.approx((d.estimate, d.low, d.high), rel=1e-9, abs=1e-300)
+        assert d.low <= d.estimate <= d.high
+        assert (found.p_value < 1 - level) == (not d.low <= 0 <= d.high)
+    binary = np.isin(pair, (0, 1)).all()
+    assert not binary or (compare(a, b).difference.low >= -1 and compare(a, b).difference.high <= 1)
+
+
+@settings(max_examples=60)
+@given(hnp.arrays(np.float64, st.tuples(st.just(2), st.integers(2, 4), st.integers(2, 8)), elements=SMALL), st.integers(-9, 9))
+def test_comparisons_follow_scale_and_shift(pair: Array, shift: int) -> None:
+    free = {"bounds": (-INF, INF)}
+    plain = compare(*pair, **free).difference
+    larger = compare(*(8 * pair), **free)
+    assert (larger.difference.low, larger.difference.high) == pytest.approx((8 * plain.low, 8 * plain.high))
+    assert larger.p_value == pytest.approx(compare(*pair, **free).p_value)
+    assert compare(*(pair + shift), **free).difference == plain
+    if np.ptp(pair[0] - pair[1]):  # without any spread, the interval is that of one difference less
+        moved = compare(pair[0] + shift, pair[1], **free).difference
+        assert (moved.low, moved.high) == pytest.approx((plain.low + shift, plain.high + shift), abs=1e-9)
+    right = (pair > 0).astype(float)
+    percent = compare(*(100 * right), bounds=(0, 100)).difference
+    share = compare(*right).difference
+    assert (percent.low, percent.high) == pytest.approx((100 * share.low, 100 * share.high))
+
+
+@pytest.mark.parametrize("count", [(6, 0), (5, 0), (8, 1), (16, 6), (3, 3), (0, 0)])
+def test_one_seed_agrees_with_its_exact_test(count: tuple[int, int]) -> None:
+    a, b = np.zeros((2, 43))
+    a[: count[0]], b[-count[1] or 43 :] = 1, 1
+    for level in (0.9, 0.95, 0.99):
+        found = compare(a, b, level=level)
+        assert found.p_value == mcnemar(a, b)
+        assert -1 <= found.difference.low <= 0 <= found.difference.high <= 1 or found.p_value < 1 - level
+        assert found.difference.low >= 0 or found.p_value >= 1 - level
+
+
+def test_comparisons_by_sign_are_rarely_wrong() -> None:
+    assert 0.015 < errors(lambda a, b: compare(a, b, "sign").p_value, 400, 3, 150, 0.1, 0.3, binary=False) < 0.075
+
+
+@pytest.mark.parametrize("test", [wilcoxon, lambda a, b: paired_permutation(a, b, resamples=199)])
+def test_tests_on_examples_are_rarely_wrong_where_seeds_do_not_matter(test: Any) -> None:
+    assert 0.025 < errors(test, 300, 3, 150, 0.0) < 0.08
+
+
+def test_tests_on_examples_mistake_a_lucky_seed_for_a_better_loss() -> None:
+    for test in (wilcoxon, lambda a, b: paired_permutation(a, b, resamples=199)):
+        assert errors(test, 150, 3, 600, 0.2) > 0.35
+    assert errors(lambda a, b: mcnemar(a[0], b[0]), 200, 3, 600, 0.2) > 0.35
+
+
+def test_tests_over_seeds_speak_of_these_examples_alone() -> None:
+    assert errors(lambda a, b: paired_t(a, b, over="seeds"), 250, 10, 150, 0.0, 0.7) > 0.12
+    for over in (lambda a, b: paired_permutation(a, b, over="seeds"), lambda a, b: paired_t(a, b, over="seeds")):
+        assert 0.025 < errors(over, 300, 8, 150, 0.3) < 0.075
+
+
+def test_the_chosen_test_sees_a_difference() -> None:
+    draw, found = rng(21), []
+    for _ in range(200):
+        a, b = equal_losses(draw, 5, 300, 0.05)
+        a[draw.random(a.shape) < 0.2] = 1.0  # wrong answers put right: +8 points
+        found.append(compare(a, b))
+    assert np.mean([comparison.p_value <= 0.05 for comparison in found]) > 0.8
+    assert np.mean([comparison.difference.estimate for comparison in found]) == pytest.approx(0.2 * (1 - 0.61), abs=0.01)
+
+
+def test_the_choice_of_a_test() -> None:
+    zeros_and_ones, values = np.array([1.0, 0, 1, 1]), np.array([0.5, 0, 1, 1])
+    assert paired_test(zeros_and_ones, zeros_and_ones[::-1]).name == "mcnemar"
+    assert paired_test(values, zeros_and_ones).name == "paired_permutation"
+    assert paired_test(zeros_and_ones, values).name == "paired_permutation"
+    a, b = rng(22).random((2, 3, 40)) < [[[0.6]], [[0.5]]]
+    assert paired_test(a, b) == PairedTest("paired_t", paired_t(a, b, over="both"))
+
+
+ON_EXAMPLES: list[Callable[[Array, Array], float]] = [
+    wilcoxon,
+    lambda a, b: paired_permutation(a, b, resamples=99),
+    lambda a, b: paired_permutation(a, b, over="seeds", resamples=99),
+]
+
+
+@settings(max_examples=40)
+@given(MEASURES, st.randoms(use_true_random=False))
+@example(np.full((2, 3, 4), 1.7e308) * [[[1]], [[-1]]], None)
+@example(np.full((2, 2, 2), 5e-324) * [[[1]], [[0]]], None)
+def test_p_values_are_in_range_and_know_no_order(pair: Array, random: Any) -> None:
+    a, b = pair
+    order = list(range(a.shape[1]))
+    if random:
+        random.shuffle(order)
+    for test in (*ON_EXAMPLES, paired_t, lambda a, b: paired_t(a, b, over="seeds")):
+        p = test(a, b)
+        assert 0 < p <= 1
+        assert test(b, a) == p
+        assert test(a[:, order], b[:, order]) == pytest.approx(p, rel=1e-6) or np.abs(a - b).max() > 1e30
+        assert test(a, a) == 1.0
+    on_examples = ON_EXAMPLES[1]
+    assert on_examples(a[0, order], b[0, order]) == on_examples(a[0], b[0]) == on_examples(b[0], a[0])
+
+
+@settings(max_examples=40)
+@given(hnp.arrays(np.float64, st.tuples(st.just(2), st.integers(1, 40)), elements=st.sampled_from([0.0, 1.0])))
+def test_mcnemar_is_a_sign_flip_test(pair: Array) -> None:
+    a, b = pair
+    assert 0 < mcnemar(a, b) <= 1
+    assert mcnemar(a, b) == mcnemar(b, a) == mcnemar(1 - a, 1 - b) == paired_permutation(a, b)
+
+
+def test_p_is_never_zero() -> None:
+    ones, zeros = np.ones(5_000), np.zeros(5_000)
+    for p in (mcnemar(ones, zeros), wilcoxon(rng(23).random(5_000), zeros), paired_permutation(ones, zeros)):
+        assert 0 < p < 1e-50
+    assert 0 < paired_t(rng(24).normal(1, 1e-9, (30, 500)), np.zeros((30, 500))) < 1e-50
+
+
+def test_results_are_the_same_every_time() -> None:
+    a, b = rng(25).lognormal(size=(2, 3, 60))
+    assert compare(a, b) == compare(a, b)
+    assert compare(a[0], b[0]) == compare(a[0], b[0])
+    assert compare(a[0], b[0], seed=1) != compare(a[0], b[0])
+    assert median_interval(a) == median_interval(a)
+    assert median_interval(a, seed=1) != median_interval(a)
+
+
+def test_arguments_stay_as_they_are() -> None:
+    a, b = rng(26).normal(size=(2, 3, 10))
+    before = a.copy(), b.copy()
+    for statistic in ("mean", "sign"):
+        compare(a, b, statistic)
+    for call in (wilcoxon, paired_permutation, paired_t, effect_size):
+        call(a, b)
+    mean_interval(a), median_interval(a)
+    assert (a == before[0]).all()
+    assert (b == before[1]).all()
+
+
+# Many comparisons
+
+
+def test_holm_by_hand() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm({"a": 0.5, "b": 0.6, "c": 0.001}) == pytest.approx({"a": 1.0, "b": 1.0, "c": 0.003})
+    assert list(holm({"z": 0.2, "a": 0.1})) == ["z", "a"]
+    assert holm([0.03]) == [0.03]
+    assert holm([]) == []
+    assert holm({}) == {}
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
+def test_holm_is_the_closure_of_bonferroni(p_values: list[float]) -> None:
+    """A hypothesis falls where every set that holds it falls: of n in a set, the smallest p-value times n."""
+    positions = range(len(p_values))
+    sets = [chosen for size in positions for chosen in itertools.combinations(positions, size + 1)]
+    expected = [max(min(1.0, len(s) * min(p_values[j] for j in s)) for s in sets if i in s) for i in positions]
+    assert holm(p_values) == pytest.approx(expected)
+    assert all(after >= before for before, after in zip(p_values, holm(p_values), strict=True))
+    for i, j in itertools.permutations(positions, 2):
+        assert p_values[i] > p_values[j] or holm(p_values)[i] <= holm(p_values)[j]
+
+
+def test_corrected_comparisons() -> None:
+    ce = (rng(27).random((3, 100)) < 0.5).astype(float)
+    found = {name: compare(rng(seed).random((3, 100)) < 0.5 + seed / 200, ce) for seed, name in enumerate(("emd", "smmd"), 28)}
+    after = corrected(found)
+    assert {name: comparison.corrected_p for name, comparison in after.items()} == holm(
+        {name: comparison.p_value for name, comparison in found.items()}
+    )
+    assert [comparison.p_value for comparison in after.values()] == [comparison.p_value for comparison in found.values()]
+    assert after["smmd"].summary().endswith(" after correction")
+
+
+# Size and plan
+
+
+def test_effect_sizes_by_hand() -> None:
+    a, b = np.array([[3.0, 5], [5, 5], [8, 4]]), np.array([[1.0, 3], [1, 3], [1, 1]])
+    differences = [2.0, 3.0, 5.0]
+    expected = math.gamma(1) / math.gamma(0.5) * np.mean(differences) / np.std(differences, ddof=1)
+    assert effect_size(a, b) == pytest.approx(expected)
+    assert effect_size(b, a) == pytest.approx(-expected)
+    assert effect_size(a, a) == 0.0
+    assert effect_size(a + 0.1, a) == INF
+    assert effect_size(a, a + 0.1) == -INF
+
+
+def test_seeds_whose_means_are_equal_by_chance_have_a_spread() -> None:
+    a = np.array([[1.0, 0, 0, 1], [0, 1, 0, 1], [0, 0, 1, 1]])
+    found = compare(a, np.zeros((3, 4)))
+    rest = a - a.mean(0)
+    assert found.spread == pytest.approx(math.sqrt((rest**2).sum() / (2 * 3) / 4))
+    assert math.isfinite(effect_size(a, np.zeros((3, 4))))
+    assert found.effect == effect_size(a, np.zeros((3, 4)))
+
+
+@pytest.mark.parametrize("seeds", [3, 5, 10])
+def test_effect_sizes_are_right_on_average(seeds: int) -> None:
+    """E(mean / spread) of normal differences is their true ratio over Hedges' factor, which scipy knows as the mean of nct."""
+    draw = rng(30).normal(0.8, 1, (seeds, 1))
+    factor = effect_size(draw, np.zeros_like(draw)) / (draw.mean() / draw.std(ddof=1))
+    assert factor * scipy_stats.nct.mean(seeds - 1, 0.8 * math.sqrt(seeds)) / math.sqrt(seeds) == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize(("ratio", "seeds"), [(0.2, 199), (0.5, 34), (0.8, 15), (1.0, 10), (2.0, 5), (1e3, 2), (1e300, 2)])
+def test_seeds_needed_by_published_tables(ratio: float, seeds: int) -> None:
+    assert seeds_needed(ratio, 1.0) == seeds_needed(-ratio, 1.0) == seeds
+
+
+@pytest.mark.parametrize(("ratio", "power", "level"), [(0.7, 0.8, 0.95), (1.5, 0.9, 0.95), (2.0, 0.8, 0.99)])
+def test_seeds_needed_by_simulation(ratio: float, power: float, level: float) -> None:
+    def seen(seeds: int) -> float:
+        draws = rng(31).normal(ratio, 1, (20_000, seeds))
+        result = scipy_stats.ttest_1samp(draws, 0, axis=1)
+        return float(np.mean((result.pvalue < 1 - level) & (result.statistic > 0)))
+
+    seeds = seeds_needed(3 * ratio, 3.0, power, level)
+    assert seen(seeds - 1) < power + 0.01
+    assert seen(seeds) > power - 0.01
+    assert seen(seeds) - power < power - seen(seeds - 1) + 0.1
+
+
+@settings(max_examples=40)
+@given(st.integers(2, 60), st.sampled_from([0.5, 0.8, 0.95]), st.sampled_from([0.8, 0.95, 0.999]), st.floats(1e-3, 1e3))
+def test_the_detectable_difference_is_what_the_seeds_are_needed_for(
+    seeds: int, power: float, level: float, spread: float
+) -> None:
+    least = detectable_difference(spread, seeds, power, level)
+    assert seeds_needed(least * 1.0001, spread, power, level) <= seeds
+    assert seeds == 2 or seeds_needed(least * 0.9999, spread, power, level) > seeds
+
+
+def test_plans_without_spread_or_difference() -> None:
+    assert seeds_needed(0.1, 0.0) == 2
+    assert detectable_difference(0.0, 5) == 0.0
+    for difference in (0.0, 1e-9):
+        with pytest.raises(ValueError, match=r"difference=.* is too small for spread=1\.0: .* smallest difference that matters"):
+            seeds_needed(difference, 1.0)
+
+
+def test_a_comparison_holds_its_parts() -> None:
+    a, b = (rng(32).random((2, 4, 50)) < [[[0.7]], [[0.5]]]).astype(float)
+    found = compare(a, b, level=0.9)
+    by_seed = (a - b).mean(1)
+    assert found == Comparison(
+        difference=mean_interval(a - b, 0.9),
+        p_value=paired_t(a, b),
+        test="paired_t",
+        effect=pytest.approx(effect_size(a, b)),
+        spread=pytest.approx(by_seed.std(ddof=1)),
+        seeds=4,
+        examples=50,
+    )
+    larger = compare(100 * a, 100 * b)
+    assert larger.spread == pytest.approx(100 * by_seed.std(ddof=1))
+    assert (larger.effect, larger.p_value) == pytest.approx((found.effect, found.p_value))
+    assert compare(a[:2], b[:2]).effect is None
+    one = compare(100 * a[0] + 0.5, 100 * b[0])
+    assert (one.effect, one.spread, one.seeds, one.test) == (None, None, 1, "paired_permutation")
+    assert one.difference == mean_interval(100 * a[0] + 0.5 - 100 * b[0])
+
+
+def test_signs_compare_errors_that_are_infinite() -> None:
+    a = [[1.0, INF, INF, 2.0], [0.0, 1.0, INF, 0.0]]
+    b = [[2.0, INF, 3.0, 2.0], [1.0, 2.0, INF, 1.0]]
+    found = compare(a, b, "sign")
+    assert found.difference.estimate == pytest.approx((-1 + 0 + 1 + 0 - 1 - 1 + 0 - 1) / 8)
+    assert (found.difference.low, found.difference.high) == (-1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("low", "estimate", "high", "p", "scale", "unit", "sentence"),
+    [
+        (0.004, 0.021, 0.038, 0.0123, 100, "points", "+2.1 points (95 % interval 0.4 to 3.8), p = 0.012"),
+        (-0.5, -0.25, 0.0, 0.05, 1, "", "-0.25 (95 % interval -0.50 to 0.00), p = 0.05"),
+        (-250, 1234, 2718, 1e-9, 1, "min", "+1234 min (95 % interval -250 to 2718), p < 0.001"),
+        (-3.04, -0.01, 3.0, 0.9, 1, "", "+0.0 (95 % interval -3.0 to 3.0), p = 0.9"),
+        (-INF, 1.0, INF, 0.9, 1, "", "+1.0 (95 % interval -inf to inf), p = 0.9"),
+        (0.0, 0.0, 0.0, 1.0, 100, "points", "+0.0 points (95 % interval 0.0 to 0.0), p = 1"),
+    ],
+)
+def test_a_comparison_in_a_sentence(
+    low: float, estimate: float, high: float, p: float, scale: float, unit: str, sentence: str
+) -> None:
+    found = Comparison(Interval(estimate, low, high, 0.95, "both"), p, "paired_t", None, None, seeds=3, examples=9)
+    assert found.summary(scale, unit) == sentence
+    assert corrected({"a": found, "b": found})["a"].corrected_p == min(1.0, 2 * p)
+    one_seed = Comparison(Interval(estimate, low, high, 0.95, "examples"), p, "mcnemar", None, None, seeds=1, examples=9)
+    assert one_seed.summary(scale, unit) == f"{sentence}; one seed each: this compares two models, not two losses"
+
+
+# Broken input
+
+TWO: Any = [[1.0, 0.0, 2.0], [1.0, 1.0, 0.5]]
+TWO_BY_TWO: Any = [[1.0, 3.0], [1.0, 0.0]]
+
+
+@pytest.mark.parametrize(
+    ("values", "error", "message"),
+    [
+        ([], ValueError, r"has shape \(0,\): expected \[examples\] or \[seeds, examples\]"),
+        ([[]], ValueError, r"has shape \(1, 0\)"),
+        (3.0, ValueError, r"has shape \(\)"),
+        (np.zeros((2, 2, 2)), ValueError, r"has shape \(2, 2, 2\)"),
+        ([[1.0, 2.0], [1.0]], TypeError, "is a list that is not an array of numbers: .* the same examples"),
+        (["one", "two"], TypeError, "is a list that is not an array of numbers"),
+        ([1j, 2j], TypeError, "is a list that is not an array of numbers"),
+        ([[1.0, 2.0], [math.nan, 1.0]], ValueError, r"holds nan \(seed 1, example 0\): .* Score a missing answer"),
+        ([1.0, -INF], ValueError, r"holds -inf \(seed 0, example 1\)"),
+        ([1.0, -INF, 2.0, math.nan], ValueError, r"holds -inf \(seed 0, example 1\)"),  # the first of them
+    ],
+)
+def test_broken_measures(values: Any, error: type[Exception], message: str) -> None:
+    for interval in (mean_interval, median_interval):
+        with pytest.raises(error, match="values " + message):
+            interval(values)
+    for test in (compare, paired_test, paired_t, paired_permutation, wilcoxon, mcnemar, effect_size):
+        with pytest.raises(error, match="a " + message):
+            test(values, TWO)
+        with pytest.raises(error, match="b " + message):
+            test(TWO, values)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: mean_interval([1.0, 2.0], over="seeds"), 'values has one seed: over="seeds" needs two .* over="examples"'),
+        (lambda: mean_interval([1.0, 2.0], over="both"), 'values has one seed: over="both" needs two'),
+        (lambda: mean_interval([1.0]), 'values has one example: over="examples" needs two .* over="seeds"'),
+        (lambda: median_interval([[1.0], [2.0]]), 'values has one example: over="both" needs two'),
+        (lambda: mean_interval(TWO, over="example"), "over='example' is not known: .* Did you mean 'examples'"),
+        (lambda: mean_interval(TWO, bounds=(1, 0)), r"bounds=\(1, 0\): expected a lower and a higher value"),
+        (
+            lambda: mean_interval(TWO, bounds=(0, 1)),
+            r"values holds 2, outside bounds=\(0, 1\): .* include every value",
+        ),
+        (lambda: compare(TWO, TWO, bounds=(0, 1)), r"a holds 2, outside bounds=\(0, 1\)"),
+        (lambda: paired_t([[1, 0], [0, 1]], TWO_BY_TWO, bounds=(0, 1)), "b holds 3, outside bounds"),
+        (lambda: mean_interval(TWO, 0.05), "level=0.05: expected a confidence level .* such as 0.95"),
+        (lambda: mean_interval(TWO, 95), "level=95: expected a confidence level"),
+        (lambda: mean_interval(TWO, over="examples", resamples=10), "resamples=10 is out of range: expected .* >= 99"),
+        (lambda: mean_interval(TWO, over="examples", seed=-1), "seed=-1 is out of range"),
+        (lambda: paired_t([1, 2], [3, 4]), 'a has one seed: over="both" needs two'),
+        (lambda: paired_t(TWO, TWO, over="examples"), "over='examples' is not known: expected one of 'seeds', 'both'"),
+        (lambda: paired_permutation(TWO, TWO, over="both"), "over='both' is not known: expected one of 'examples', 'seeds'"),
+        (lambda: paired_permutation(TWO, TWO, resamples=0), "resamples=0 is out of range"),
+        (lambda: compare(TWO, TWO, "median"), "statistic='median' is not known: expected one of 'mean', 'sign'"),
+        (lambda: compare([INF, 1], [1, 2]), 'a holds inf, so it has no mean to compare: .* statistic="sign"'),
+        (lambda: paired_t([[1, 2], [3, 4]], [[1, 2], [3, INF]]), "b holds inf"),
+        (lambda: compare(TWO, TWO[:1]), r"a has shape \(2, 3\) and b \(1, 3\), .* Select those that both have"),
+        (lambda: wilcoxon([1, 2], [1, 2, 3]), r"a has shape \(1, 2\) and b \(1, 3\)"),
+        (lambda: mcnemar([[0, 1], [1, 1]], [[0, 0], [1, 1]]), "a has 2 seeds: expected one. .* paired_t"),
+        (lambda: mcnemar([0, 1, 1], [0, 2, 1]), "b holds 2: expected only 0 and 1. .* paired_permutation"),
+        (lambda: effect_size(TWO, TWO), "a has 2 seeds: an effect size needs three"),
+        (lambda: holm([0.1, math.nan]), r"p_values\[1\]=nan is out of range"),
+        (lambda: holm({"smmd": 1.5}), r"p_values\['smmd'\]=1.5 is out of range: expected a probability"),
+        (lambda: holm([-0.1]), r"p_values\[0\]=-0.1 is out of range"),
+        (lambda: seeds_needed(1, -1), "spread=-1 is out of range"),
+        (lambda: seeds_needed(math.nan, 1), "difference=nan is out of range"),
+        (lambda: seeds_needed(1, 1, power=1.0), "power=1.0: expected a probability from 0.5 to below 1"),
+        (lambda: seeds_needed(1, 1, level=0.05), "level=0.05: expected a confidence level"),
+        (lambda: detectable_difference(1, 1), "seeds=1 is out of range: expected a whole number >= 2"),
+    ],
+)
+def test_broken_calls(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_counts_are_whole_numbers() -> None:
+    with pytest.raises(TypeError, match="resamples=1000.0 is not a whole number"):
+        paired_permutation(TWO, TWO, resamples=1000.0)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="seeds='3' is not a whole number"):
+        detectable_difference(1, "3")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"bounds=1: expected two numbers, such as \(0, 1\)"):
+        mean_interval(TWO, bounds=1)  # type: ignore[arg-type]
+
+
+def test_the_front_door_has_every_name() -> None:
+    assert all(hasattr(stats, name) for name in stats.__all__)

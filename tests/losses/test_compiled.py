@@ -1,0 +1,92 @@
+"""torch.compile with inductor: value and gradient of every loss in the objective are those of eager torch.
+
+A compilation takes ten seconds and more, so the default run compiles all losses together, once; ``-m slow`` has every setting
+that changes the computation, and ``-m gpu`` the same on a CUDA device.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from test_losses import NAMES, NUMBER_LEVEL
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import numerate as nm
+from conftest import BATCHES, VOCABS, grad_of, random_logits, relative
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning"),  # torch's own
+    pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning"),  # not for sums that are to be exact
+    pytest.mark.filterwarnings("ignore:Torchinductor does not support code generation for complex:UserWarning"),
+]
+
+
+def every_case() -> list[Any]:
+    cases = []
+    for name in NAMES:
+        kinds: list[dict[str, Any]] = [{}, {"numbers": "runs"}] if name in ("ntil", "ntl_number") else [{}]
+        places: list[dict[str, Any]] = [{"places": p} for p in ("uniform", "exponential", "linear")]
+        for other in kinds if name in NUMBER_LEVEL else places:
+            for outside in ("ignore", "penalize"):
+                cases.append((name, {"outside": outside, **other}))
+    cases += [("smmd", {"variant": "repaired"}), ("ntil", {"average": "sequence"}), ("ntl_was", {"squash": 5.0})]
+    return [pytest.param(name, settings, id="-".join([name, *map(str, settings.values())])) for name, settings in cases]
+
+
+def check_compiled(name: str, settings: dict[str, Any], device: str, vocab: str = "chunks") -> None:
+    torch._dynamo.reset()
+    labels = BATCHES[vocab].to(device)
+    objective = nm.NumericObjective(nm.LOSSES[name](VOCABS[vocab], **settings)).to(device)
+    logits = random_logits(BATCHES[vocab], VOCABS[vocab], torch.float32).to(device).requires_grad_()
+    compiled, plain = torch.compile(objective, fullgraph=True)(logits, labels), objective(logits, labels)
+    for part in ("loss", "cross_entropy", "numeric"):
+        value, expected = getattr(compiled, part), getattr(plain, part)
+        assert relative(value - expected, expected) < 2e-6
+    grad, expected = grad_of(compiled.loss, logits), grad_of(plain.loss, logits)
+    assert relative(grad - expected, expected) < 1e-5
+
+
+def test_every_loss_compiles_on_a_cpu() -> None:
+    torch._dynamo.reset()
+    labels, vocab = BATCHES["chunks"], VOCABS["chunks"]
+    objectives = [nm.NumericObjective(nm.LOSSES[name](vocab)) for name in NAMES]
+
+    def together(logits: torch.Tensor) -> list[torch.Tensor]:
+        return [objective(logits, labels).loss for objective in objectives]
+
+    logits = random_logits(labels, vocab, torch.float32).requires_grad_()
+    for name, value, expected in zip(NAMES, torch.compile(together, fullgraph=True)(logits), together(logits), strict=True):
+        assert relative(value - expected, expected) < 2e-6, name
+        (grad,) = torch.autograd.grad(value, logits, retain_graph=True)
+        (true,) = torch.autograd.grad(expected, logits)
+        assert relative(grad - true, true) < 1e-5, name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "settings"), every_case())
+def test_every_setting_compiles_on_a_cpu(name: str, settings: dict[str, Any]) -> None:
+    check_compiled(name, settings, "cpu")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("name", "settings"), every_case())
+def test_every_setting_compiles_on_cuda(name: str, settings: dict[str, Any]) -> None:
+    check_compiled(name, settings, "cuda")
+
+
+@pytest.mark.parametrize("outside", ["ignore", "penalize"])
+@pytest.mark.parametrize("name", NAMES)
+def test_no_loss_takes_a_cumulative_sum_of_probabilities(name: str, outside: str) -> None:
+    """Inductor can get the gradient of a cumsum over a softmax wrong on a CPU; from labels to costs no loss has one."""
+    loss, labels = nm.LOSSES[name](VOCABS["chunks"], outside=outside), BATCHES["chunks"]
+    targets = loss.targets(labels, compact=False)
+
+    def total(logits: torch.Tensor) -> torch.Tensor:
+        return loss.per_row(*loss.select(logits, targets), targets).sum()
+
+    graph = make_fx(total)(random_logits(labels, VOCABS["chunks"], torch.float32)).graph
+    called = {str(node.target) for node in graph.nodes if node.op == "call_function"}
+    assert "aten.sum.default" in called
+    assert not [op for op in called if "cum" in op]

@@ -1,0 +1,985 @@
+"""The contract of every loss in the registry: it equals its reference, and behaves at the edges."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import math
+import pickle
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import numerate as nm
+from conftest import (
+    BATCHES,
+    DIGITS,
+    MARKS,
+    TEXTS,
+    TOLERANCE,
+    VOCABS,
+    certain,
+    encode,
+    encode_batch,
+    grad_of,
+    random_logits,
+    refused,
+    relative,
+)
+from numerate.losses.rows import rest_of_rows
+from numerate.reference import REFERENCES, ReferenceCost
+
+NAMES = list(nm.LOSSES)
+REDUCTIONS = ["mean", "sum", "none"]
+NUMBER_LEVEL = [name for name, loss in nm.LOSSES.items() if loss.level == "number"]
+every_loss = pytest.mark.parametrize("name", NAMES)
+outsides = pytest.mark.parametrize("outside", ["ignore", "penalize"])
+
+# What is tried of each loss besides its defaults.
+SETTINGS: dict[str, list[dict[str, Any]]] = {
+    "smmd": [
+        {"sigma": 1.0},
+        {"sigma": (0.5, 2.0, 4.0)},
+        {"alpha": 0.7},
+        {"terms": "mmd", "outside": "penalize"},
+        {"terms": "smooth"},
+        {"kernel": "laplacian"},
+        {"kernel": "energy"},
+        {"squash": None},
+        {"squash": 3.0},
+        {"variant": "repaired"},
+        {"variant": "repaired", "outside": "penalize", "places": "linear"},
+        {"ablation": "random", "seed": 7},
+        {"ablation": "shuffled"},
+    ],
+    "emd": [{"squash": 5.0}],
+    "ntil": [
+        {"sigma": 0.0},
+        {"alpha": 1.0, "beta": 0.0, "emd_weight": 0.0},
+        {"alpha": 0.0, "beta": 1.0, "tau": 2.0},
+        {"numbers": "runs"},
+        {"average": "sequence"},
+        {"average": "sequence", "numbers": "runs", "outside": "penalize"},
+    ],
+    "ntl_was": [
+        {"squash": 5.0},
+        {"reweigh": True},
+        {"numbers": "runs", "places": "exponential"},
+    ],
+    "ntl_mse": [{"numbers": "runs", "places": "linear"}],
+    "ntl_number": [{"numbers": "runs"}, {"numbers": "runs", "reweigh": True}],
+    "gaussian_ce": [{"sigma": 2.5}],
+    "dist2": [{"tau": 4.0, "places": "linear"}],
+    "soft_label": [
+        {"spread": "binomial"},
+        {"spread": "poisson"},
+        {"spread": "uniform", "outside": "ignore"},
+        {"eta": 0.3},
+    ],
+    "number": [{"beta": 0.5}, {"lowest": 0.1, "frequencies": 12}],
+}
+
+
+def every_setting() -> list[Any]:
+    cases = []
+    for name in NAMES:
+        common: list[dict[str, Any]] = [{"outside": "ignore"}, {"outside": "penalize"}]
+        if name not in NUMBER_LEVEL:
+            common += [{"places": "exponential"}, {"places": "linear", "outside": "penalize"}]
+        for settings in [*common, *SETTINGS.get(name, [])]:
+            cases.append(pytest.param(name, settings, id="-".join([name, *(f"{k}={v}" for k, v in settings.items())])))
+    return cases
+
+
+def upstream(shape: torch.Size) -> Tensor:
+    """A gradient from above for reduction="none"."""
+    return torch.linspace(0.5, 1.5, shape.numel(), dtype=torch.float64).reshape(shape)
+
+
+def reduced(cost: ReferenceCost, reduction: str) -> Tensor:
+    """The reference's answer as one scalar; with reduction="none" weighed by :func:`upstream`."""
+    if reduction == "none":
+        return (cost.per_position * upstream(cost.per_position.shape)).sum()
+    return cost.mean if reduction == "mean" else cost.sum
+
+
+@cache
+def reference_of(name: str, vocab: str, logits_dtype: torch.dtype, dtype: torch.dtype) -> tuple[Tensor, ReferenceCost]:
+    """The reference at the logits that a loss of ``logits_dtype`` sees, with arithmetic in ``dtype``."""
+    labels = BATCHES[vocab]
+    logits = random_logits(labels, VOCABS[vocab], logits_dtype).to(dtype).requires_grad_()
+    return logits, REFERENCES[name](logits, labels, VOCABS[vocab], dtype=dtype)
+
+
+# It equals its reference
+
+
+def test_reference_and_loss_have_the_same_names_and_settings() -> None:
+    assert list(REFERENCES) == NAMES
+    for name, reference in REFERENCES.items():
+        theirs = inspect.signature(reference).parameters
+        for setting, default in nm.LOSSES[name].settings().items():
+            if setting not in nm.NumericLoss.settings() and setting != "kind":
+                assert theirs[setting].default == default, (name, setting)
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@every_loss
+def test_equals_its_reference(name: str, dtype: torch.dtype, reduction: str) -> None:
+    """No farther from the truth than the naive computation at that dtype, value and gradient."""
+    tolerance = TOLERANCE[dtype]
+    exact, truth = reference_of(name, "marks", dtype, torch.float64)
+    rough, naive = reference_of(name, "marks", dtype, dtype)
+    labels = BATCHES["marks"]
+    logits = random_logits(labels, VOCABS["marks"], dtype).requires_grad_()
+    loss = nm.LOSSES[name](VOCABS["marks"])
+    value = loss(logits, labels, reduction=reduction)
+    assert value.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    if reduction == "none":
+        assert value.shape == labels.shape
+        assert relative(value - truth.per_position, truth.per_position) <= tolerance.value
+        value = (value * upstream(labels.shape)).sum()
+
+    true_value, rough_value = reduced(truth, reduction), reduced(naive, reduction)
+    value_bound = min(relative(rough_value - true_value, true_value), 1e-5) + tolerance.value
+    assert relative(value - true_value, true_value) <= value_bound
+    grad, true_grad, rough_grad = grad_of(value, logits), grad_of(true_value, exact), grad_of(rough_value, rough)
+    assert grad.dtype == dtype
+    assert relative(grad - true_grad, true_grad) <= relative(rough_grad - true_grad, true_grad) + tolerance.grad
+    # Wherever there is a gradient, rounding is relative to each entry.
+    assert torch.allclose(grad.double(), true_grad, rtol=20 * tolerance.grad, atol=float(true_grad.abs().max()) * tolerance.grad)
+
+
+@pytest.mark.parametrize("vocab", ["marks", "chunks", "signs", "ratings"])
+@pytest.mark.parametrize(("name", "settings"), every_setting())
+def test_every_setting_equals_its_reference(name: str, settings: dict[str, Any], vocab: str) -> None:
+    labels = BATCHES[vocab]
+    logits = random_logits(labels, VOCABS[vocab]).requires_grad_()
+    loss = nm.LOSSES[name](VOCABS[vocab], **settings)
+    truth = REFERENCES[name](logits, labels, VOCABS[vocab], **settings)
+    costs = loss(logits, labels, reduction="none")
+    torch.testing.assert_close(costs, truth.per_position, rtol=1e-9, atol=1e-12)
+    assert float(loss.count(labels)) == truth.num_units
+    true_grad = grad_of(truth.mean, logits)
+    assert relative(grad_of(loss(logits, labels), logits) - true_grad, true_grad) <= TOLERANCE[torch.float64].grad
+
+
+def test_own_gram_equals_its_reference() -> None:
+    vocab, labels = VOCABS["digits"], BATCHES["digits"]
+    features = torch.randn(10, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    logits = random_logits(labels, vocab)
+    truth = REFERENCES["smmd"](logits, labels, vocab, kernel=features @ features.T).mean
+    torch.testing.assert_close(nm.SMMDLoss(vocab, kernel=features @ features.T)(logits, labels), truth)
+
+
+@pytest.mark.parametrize("vocab", ["marks", "chunks"])
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("ntil", {}), ("ntil", {"numbers": "runs"}), ("ntl_number", {}), ("number", {}), ("emd", {"places": "exponential"})],
+    ids=str,
+)
+def test_long_numbers_equal_the_reference(name: str, settings: dict[str, Any], vocab: str) -> None:
+    """Digits so deep that place weights are bounded, and that the number loss leaves out as less than a millionth."""
+    labels = torch.tensor(encode("-123456789123456789.25", TEXTS[vocab]))
+    logits = random_logits(labels, VOCABS[vocab])
+    truth = REFERENCES[name](logits, labels, VOCABS[vocab], **settings).mean
+    rtol = 1e-6 if name == "number" else 1e-12
+    torch.testing.assert_close(nm.LOSSES[name](VOCABS[vocab], **settings)(logits, labels), truth, rtol=rtol, atol=0)
+
+
+@every_loss
+def test_thousands_reach_every_loss(name: str) -> None:
+    """``1,000`` is one number or two: to number-level losses, and to all others through the places of its digits."""
+    vocab, labels = VOCABS["marks"], torch.tensor([encode("-12,345 1,000", MARKS)])
+    logits = random_logits(labels, vocab)
+    places: dict[str, Any] = {} if name in NUMBER_LEVEL else {"places": "exponential"}
+    costs = [nm.LOSSES[name](vocab, thousands=thousands, **places)(logits, labels) for thousands in (False, True)]
+    assert not torch.equal(*costs)
+    torch.testing.assert_close(costs[0], nm.LOSSES[name](vocab, **places)(logits, labels), rtol=0, atol=0)
+    truth = REFERENCES[name](logits, labels, vocab, thousands=True, **places).mean
+    torch.testing.assert_close(costs[1], truth, rtol=1e-9, atol=0)
+    with pytest.raises(ValueError, match="thousands='yes'.*expected one of False, True"):
+        nm.LOSSES[name](vocab, thousands="yes")
+
+
+@outsides
+@every_loss
+def test_weights_and_position_ids_equal_the_reference(name: str, outside: str) -> None:
+    vocab, labels = VOCABS["marks"], encode_batch(["12.55", "-712", "3.456"], MARKS)
+    logits = random_logits(labels, vocab)
+    given = {
+        "position_weights": torch.rand(labels.shape, generator=torch.Generator().manual_seed(1)),
+        "position_ids": torch.tensor([[0, 1, 2, 0, 1], [0, 0, 1, 2, 3], [4, 5, 6, 7, 0]]),
+    }
+    settings = {"outside": outside} | ({"places": "linear"} if name not in NUMBER_LEVEL else {})
+    loss = nm.LOSSES[name](vocab, **settings)
+    truth = REFERENCES[name](logits, labels, vocab, **settings, **given)
+    torch.testing.assert_close(loss(logits, labels, **given), truth.mean, rtol=1e-9, atol=0)
+    torch.testing.assert_close(loss(logits, labels, reduction="none", **given), truth.per_position, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(float(loss.count(labels, **given)), truth.num_units)
+
+
+@pytest.mark.parametrize("settings", [{}, {"outside": "penalize"}], ids=str)
+@every_loss
+def test_gradcheck(name: str, settings: dict[str, Any]) -> None:
+    """The gradient is the derivative; of NTIL only the EMD part, since the rest is straight-through on purpose."""
+    settings = settings | ({"alpha": 0, "beta": 0} if name == "ntil" else {})
+    loss, labels = nm.LOSSES[name](VOCABS["marks"], **settings), torch.tensor(encode("-1.5", MARKS))
+    logits = random_logits(labels, VOCABS["marks"], padding=0).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: loss(x, labels, reduction="none"), (logits,), fast_mode=True)
+
+
+@pytest.mark.parametrize("compact", [True, False])
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("vocab", ["marks", "chunks", "ratings"])
+@pytest.mark.parametrize(("name", "settings"), every_setting())
+def test_a_gradient_written_out_is_that_of_autograd(
+    name: str, settings: dict[str, Any], vocab: str, weighted: bool, compact: bool
+) -> None:
+    loss = nm.LOSSES[name](VOCABS[vocab], **settings)
+    labels = BATCHES[vocab]
+    weights = torch.rand(labels.shape, generator=torch.Generator().manual_seed(1)) if weighted else None
+    targets = loss.targets(labels, position_weights=weights, compact=compact)
+    z, lse = loss.select(random_logits(labels, VOCABS[vocab], torch.float64), targets)
+    expected = nm.NumericLoss.value_and_grad(loss, z, lse, targets)
+    for ours, theirs in zip(loss.value_and_grad(z, lse, targets), expected, strict=True):
+        assert (ours is None) == (theirs is None)
+        if ours is not None and theirs is not None:
+            torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("vocab", ["marks", "chunks"])
+@every_loss
+def test_padding_rows_change_nothing(name: str, vocab: str, weighted: bool) -> None:
+    loss = nm.LOSSES[name](VOCABS[vocab], outside="ignore")
+    labels = BATCHES[vocab]
+    weights = torch.rand(labels.shape, generator=torch.Generator().manual_seed(1)) if weighted else None
+    targets = loss.targets(labels, position_weights=weights, compact=True)
+    z, _ = loss.select(random_logits(labels, VOCABS[vocab], torch.float64), targets)
+    total, dz, _ = loss.value_and_grad(z, None, targets)
+    rows = targets.slots
+    counted = targets if targets.mask is not None else replace(targets, mask=torch.ones(rows, dtype=torch.bool))
+    padded = counted.unpacked(counted.packed(rows + 7))
+    assert padded.slots == rows + 7
+    padded_total, padded_dz, _ = loss.value_and_grad(torch.cat([z, z[:1].expand(7, -1)]), None, padded)
+    torch.testing.assert_close(padded_total, total, rtol=1e-12, atol=0)
+    torch.testing.assert_close(padded_dz[:rows], dz, rtol=1e-12, atol=1e-15)
+    assert not padded_dz[rows:].any()
+
+
+def test_ntil_gradient_is_that_of_the_softmax_at_tau() -> None:
+    """Straight-through: the value does not move with the logits, the gradient does."""
+    labels = torch.tensor(encode("42", MARKS))
+    logits = random_logits(labels, VOCABS["marks"], padding=0).requires_grad_()
+    loss = nm.NTILLoss(VOCABS["marks"], alpha=1.0, beta=0.0, emd_weight=0.0, tau=3.0)
+    value = loss(logits, labels)
+    assert loss(logits + 1e-6 * torch.randn_like(logits), labels) == value
+    p = (logits[:, 1:11] / 3.0).softmax(-1)
+    guess, hard = (p @ torch.arange(10.0).double()) @ torch.tensor([10.0, 1.0]).double(), logits[:, 1:11].argmax(-1)
+    number = float(hard[0] * 10 + hard[1])
+    slope = grad_of(guess, logits)
+    # d/dX of |X - Y| / (max(X, Y) + 1)
+    derivative = -1 / 43 if number < 42 else 43 / (number + 1) ** 2
+    torch.testing.assert_close(grad_of(value, logits), slope * derivative)
+
+
+# Raw labels of a causal model
+
+
+@pytest.mark.parametrize("given", [(), ("position_weights",), ("position_ids",), ("position_weights", "position_ids")], ids=str)
+@every_loss
+def test_shift_equals_the_aligned_call(name: str, given: tuple[str, ...]) -> None:
+    """``shift=True`` takes labels, weights and position ids of the input tokens; the first one is nowhere predicted."""
+    vocab, labels = VOCABS["marks"], encode_batch(["-12.55 7", "3712.5", "3.456 80"], MARKS)
+    positions = torch.tensor([[0, 1, 2, 0, 1, 2, 3, 0], [0, 1, 2, 3, 4, 5, 0, 1], [3, 4, 5, 6, 7, 8, 0, 1]])
+    weights = torch.rand(labels.shape, generator=torch.Generator().manual_seed(1))
+    raw = {key: value for key, value in (("position_weights", weights), ("position_ids", positions)) if key in given}
+    aligned = {key: value[:, 1:] for key, value in raw.items()}
+    logits, loss = random_logits(labels, vocab).requires_grad_(), nm.LOSSES[name](vocab)
+    value, expected = loss(logits, labels, shift=True, **raw), loss(logits[:, :-1], labels[:, 1:], **aligned)
+    torch.testing.assert_close(value, expected, rtol=1e-12, atol=0)
+    torch.testing.assert_close(grad_of(value, logits), grad_of(expected, logits), rtol=1e-12, atol=0)
+    torch.testing.assert_close(loss.count(labels, shift=True, **raw), loss.count(labels[:, 1:], **aligned), rtol=0, atol=0)
+    costs = loss(logits, labels, shift=True, reduction="none", **raw)
+    torch.testing.assert_close(costs[:, :-1], loss(logits[:, :-1], labels[:, 1:], reduction="none", **aligned))
+    assert not costs[:, -1].any()
+    assert not torch.equal(value, loss(logits, labels, **raw))
+    with pytest.raises(TypeError, match="position_weights is a list.*torch.as_tensor"):
+        loss(logits, labels, shift=True, position_weights=weights.tolist())
+    with pytest.raises(ValueError, match="shift='yes'.*expected one of False, True"):
+        loss(logits, labels, shift="yes")
+
+
+# Values that are known
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@every_loss
+def test_a_certain_right_answer(name: str, dtype: torch.dtype) -> None:
+    """It costs nothing exactly where ``zero_when_certain`` says so."""
+    for vocab in ("marks", "chunks"):
+        loss, labels = nm.LOSSES[name](VOCABS[vocab]), BATCHES[vocab]
+        costs = loss(certain(labels, VOCABS[vocab].vocab_size, dtype), labels, reduction="none")
+        if loss.zero_when_certain:
+            assert float(costs.abs().max()) < 1e-6
+        else:
+            assert float(costs[VOCABS[vocab].index_of(labels) >= 0].max()) > 1
+
+
+@outsides
+@pytest.mark.parametrize("vocab", VOCABS)
+@every_loss
+def test_never_negative(name: str, vocab: str, outside: str) -> None:
+    loss, labels = nm.LOSSES[name](VOCABS[vocab], outside=outside), BATCHES[vocab]
+    for seed in range(5):
+        for sharpness in (0.1, 1.0, 10.0):
+            logits = sharpness * random_logits(labels, VOCABS[vocab], seed=seed)
+            assert float(loss(logits, labels, reduction="none").min()) >= -1e-12
+
+
+def test_one_score_under_four_names() -> None:
+    """On a unit grid CRPS, squared EMD and half the energy MMD are one; EMD and NTL-WAS are one everywhere."""
+    vocab, labels = VOCABS["digits"], BATCHES["digits"]
+    logits = random_logits(labels, vocab)
+    crps = nm.CRPSLoss(vocab)(logits, labels)
+    torch.testing.assert_close(nm.SquaredEMDLoss(vocab)(logits, labels), crps)
+    energy = nm.SMMDLoss(vocab, kernel="energy", terms="mmd", squash=None)(logits, labels)
+    torch.testing.assert_close(energy * 9 / 2, crps)
+    torch.testing.assert_close(nm.EMDLoss(vocab)(logits, labels), nm.NTLLoss(vocab, kind="was")(logits, labels))
+
+
+def test_functions_that_no_class_calls() -> None:
+    """Public functions by hand: the classes compute these two in another form."""
+    logits, target, values = torch.tensor([[0.0, 0.0, -40.0]]), torch.tensor([2]), torch.tensor([10.0, 20.0, 40.0])
+    torch.testing.assert_close(nm.losses.crps_loss(logits, target, values), torch.tensor([0.25 * 10 + 20]))
+    emd, guess, value = torch.tensor([2.0, 0.0]), torch.tensor([12.0, 4.0]), torch.tensor([10.0, 5.0])
+    found = nm.losses.ntil_loss(emd, guess, value, torch.zeros(2))
+    torch.testing.assert_close(found, torch.tensor([2 + 0.2 * 2 / 12 + 0.2 * math.log(1.2), 0.2 / 5 + 0.2 * math.log(1.25)]))
+    found = nm.losses.ntil_loss(emd, guess, value, torch.ones(2), alpha=0.5, beta=0.0, emd_weight=3.0)
+    torch.testing.assert_close(found, torch.tensor([6 + 0.5 * 2 / 13, 0.5 / 6]))
+
+
+def test_smmd_terms_add_up() -> None:
+    vocab, labels = VOCABS["chunks"], BATCHES["chunks"]
+    logits = random_logits(labels, vocab)
+    parts = [nm.SMMDLoss(vocab, terms=terms)(logits, labels) for terms in ("smmd", "mmd", "smooth")]
+    torch.testing.assert_close(parts[0], parts[1] + parts[2])
+
+
+# Strictly proper or not
+
+UNTRUE = 1e-9
+
+
+def expected_cost(loss: nm.NumericLoss, logits: Tensor, q: Tensor) -> Tensor:
+    """Cost of one prediction ``[V]`` when single digits are drawn from ``q [10]``."""
+    labels = VOCABS["digits"].token_ids[:, None]  # each digit a number of its own
+    return loss(logits.expand(10, 1, -1), labels, position_weights=q[:, None], reduction="sum")
+
+
+def logits_of(p: Tensor) -> Tensor:
+    return torch.cat([p.new_full((1,), -300.0), p.log(), p.new_full((1,), -300.0)])
+
+
+@every_loss
+def test_strictly_proper_where_it_says_so(name: str) -> None:
+    """Only the truth has the lowest expected cost; for the others, some other prediction does as well or better."""
+    loss = nm.LOSSES[name](VOCABS["digits"])
+    generator = torch.Generator().manual_seed(5)
+    for _ in range(4):
+        q = torch.rand(10, generator=generator, dtype=torch.float64) + 0.05
+        q = q / q.sum()
+        truth = logits_of(q).requires_grad_()
+        cost = expected_cost(loss, truth, q)
+        slope, lowest = grad_of(cost, truth), float(cost.detach())
+        others = [torch.rand(10, generator=generator, dtype=torch.float64) + 0.01 for _ in range(20)]
+        near = [q * torch.exp(0.05 * torch.randn(10, generator=generator, dtype=torch.float64)) for _ in range(20)]
+        if loss.strictly_proper:
+            assert float(slope.abs().max()) < UNTRUE
+            for other in others + near:
+                assert float(expected_cost(loss, logits_of(other / other.sum()), q)) > lowest + UNTRUE
+        else:
+            spread = q.clone()
+            spread[[2, 3, 4]] += torch.tensor([0.01, -0.02, 0.01], dtype=torch.float64)  # the mean stays
+            rivals = [logits_of(spread)]
+            if float(slope.abs().max()) > UNTRUE:
+                rivals.append((truth - 0.01 * slope).detach())
+            assert min(float(expected_cost(loss, rival, q)) for rival in rivals) <= lowest + 1e-12
+
+
+# What does not count, does not count
+
+
+@every_loss
+def test_ignored_positions_change_nothing(name: str) -> None:
+    vocab, labels = VOCABS["marks"], BATCHES["marks"].clone()
+    labels[0, 3] = labels[2, 2] = -100  # one in the midst of a number
+    ignored = labels == -100
+    loss = nm.LOSSES[name](vocab)
+    logits = random_logits(labels, vocab)
+    value = loss(logits, labels)
+    for fill in (7.0, float("inf"), float("nan")):
+        other = torch.where(ignored[..., None], fill, logits).requires_grad_()
+        again = loss(other, labels)
+        assert torch.equal(again, value)
+        grad = grad_of(again, other)
+        assert bool((grad[ignored] == 0).all())
+        assert bool(grad.isfinite().all())
+        assert float(grad.abs().sum()) > 0
+
+
+@every_loss
+def test_another_ignore_index(name: str) -> None:
+    """A token id can be the ignored one; then -100 is an error."""
+    vocab, labels = VOCABS["digits"], BATCHES["digits"]
+    logits, loss = random_logits(labels, vocab), nm.LOSSES[name](vocab)
+    seven = labels == 8
+    expected = loss(logits, torch.where(seven, -100, labels))
+    assert torch.equal(nm.LOSSES[name](vocab, ignore_index=8)(logits, torch.where(labels == -100, 8, labels)), expected)
+    with pytest.raises(ValueError, match=r"labels holds -100"):
+        nm.LOSSES[name](vocab, ignore_index=8)(logits, labels)
+
+
+def uncompacted(loss: nm.NumericLoss, logits: Tensor, labels: Tensor) -> Tensor:
+    """The sum as a GPU and ``torch.compile`` compute it: over all rows, masked."""
+    targets = loss.targets(labels, compact=False)
+    return loss.per_row(*loss.select(logits, targets), targets).sum()
+
+
+@outsides
+@every_loss
+def test_masked_rows_equal_chosen_rows(name: str, outside: str) -> None:
+    """The path of GPUs and of ``torch.compile`` gives what the CPU's gives."""
+    loss, labels = nm.LOSSES[name](VOCABS["chunks"], outside=outside), BATCHES["chunks"]
+    logits = random_logits(labels, VOCABS["chunks"]).requires_grad_()
+    chosen, masked = loss(logits, labels, reduction="sum"), uncompacted(loss, logits, labels)
+    torch.testing.assert_close(masked, chosen)
+    torch.testing.assert_close(grad_of(masked, logits), grad_of(chosen, logits))
+
+
+@outsides
+@every_loss
+def test_masked_rows_may_hold_nan(name: str, outside: str) -> None:
+    loss, labels = nm.LOSSES[name](VOCABS["marks"], outside=outside), BATCHES["marks"]
+    logits = random_logits(labels, VOCABS["marks"])
+    other = torch.where((labels == -100)[..., None], float("nan"), logits).requires_grad_()
+    value = uncompacted(loss, other, labels)
+    torch.testing.assert_close(value, loss(logits, labels, reduction="sum"))
+    grad = grad_of(value, other)
+    assert bool(grad.isfinite().all())
+    assert bool((grad[labels == -100] == 0).all())
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@outsides
+@every_loss
+def test_a_batch_without_numbers(name: str, outside: str, dtype: torch.dtype, reduction: str) -> None:
+    """A zero that autograd knows, whether the labels are text or ignored."""
+    vocab = VOCABS["marks"]
+    for labels in (torch.full((2, 3), -100), encode_batch(["x.-", ")(x"], MARKS)):
+        logits = random_logits(labels, vocab, dtype).requires_grad_()
+        loss = nm.LOSSES[name](vocab, outside=outside)
+        value = loss(logits, labels, reduction=reduction)
+        assert bool((value == 0).all())
+        value.sum().backward()
+        assert logits.grad is not None
+        assert bool((logits.grad == 0).all())
+
+
+@every_loss
+def test_order_of_the_batch(name: str) -> None:
+    vocab, labels = VOCABS["chunks"], BATCHES["chunks"]
+    logits, loss, order = random_logits(labels, vocab), nm.LOSSES[name](vocab), [2, 0, 1]
+    torch.testing.assert_close(loss(logits[order], labels[order]), loss(logits, labels), rtol=1e-12, atol=0)
+    costs = loss(logits, labels, reduction="none")
+    torch.testing.assert_close(loss(logits[order], labels[order], reduction="none"), costs[order], rtol=1e-12, atol=1e-15)
+
+
+@every_loss
+def test_leading_shapes(name: str) -> None:
+    """``[T]``, ``[B, T]`` and ``[A, B, T]`` are one batch in other shapes."""
+    vocab, labels = VOCABS["marks"], BATCHES["marks"]
+    logits, loss = random_logits(labels, vocab), nm.LOSSES[name](vocab)
+    costs = loss(logits, labels, reduction="none")
+    assert torch.equal(loss(logits[:, None], labels[:, None], reduction="none"), costs[:, None])
+    for row in range(3):
+        torch.testing.assert_close(loss(logits[row], labels[row], reduction="none"), costs[row], rtol=1e-12, atol=1e-15)
+
+
+@outsides
+@every_loss
+def test_padded_vocabulary(name: str, outside: str) -> None:
+    """Columns beyond the vocabulary change nothing where mass outside is ignored, or where they are -inf."""
+    vocab, labels = VOCABS["marks"], BATCHES["marks"]
+    loss = nm.LOSSES[name](vocab, outside=outside)
+    narrow = random_logits(labels, vocab, padding=0)
+    padding = (
+        torch.randn(*labels.shape, 45, dtype=torch.float64)
+        if outside == "ignore"
+        else torch.full((*labels.shape, 45), -torch.inf)
+    )
+    padded = torch.cat([narrow, padding], -1).requires_grad_()
+    value = loss(padded, labels)
+    torch.testing.assert_close(value, loss(narrow, labels), rtol=1e-12, atol=0)
+    grad = grad_of(value, padded)
+    assert bool((grad[..., vocab.vocab_size :] == 0).all())
+    beyond = torch.where(labels == encode("x", MARKS)[0], vocab.vocab_size + 3, labels)  # a padded id counts as text
+    torch.testing.assert_close(loss(padded, beyond), value, rtol=1e-12, atol=0)
+
+
+@outsides
+@every_loss
+def test_the_callers_tensors_are_left_alone(name: str, outside: str) -> None:
+    vocab, labels = VOCABS["marks"], BATCHES["marks"].clone()
+    logits = random_logits(labels, vocab, torch.bfloat16).requires_grad_()
+    weights, position_ids = torch.rand(labels.shape), torch.arange(labels.shape[1]).expand_as(labels).clone()
+    given = [logits, labels, weights, position_ids]
+    before = [tensor.detach().clone() for tensor in given]
+    versions = [tensor._version for tensor in given]
+    nm.LOSSES[name](vocab, outside=outside)(logits, labels, position_weights=weights, position_ids=position_ids).backward()
+    assert [tensor._version for tensor in given] == versions
+    assert all(torch.equal(tensor, old) for tensor, old in zip(given, before, strict=True))
+
+
+# Reductions and weights
+
+
+@outsides
+@every_loss
+def test_reductions_agree(name: str, outside: str) -> None:
+    vocab, labels = VOCABS["chunks"], BATCHES["chunks"]
+    logits, loss = random_logits(labels, vocab), nm.LOSSES[name](vocab, outside=outside)
+    costs, total = loss(logits, labels, reduction="none"), loss(logits, labels, reduction="sum")
+    assert costs.shape == labels.shape
+    torch.testing.assert_close(costs.sum(), total)
+    torch.testing.assert_close(loss(logits, labels), total / loss.count(labels))
+    assert bool((costs[VOCABS["chunks"].index_of(labels) < 0] == 0).all())
+
+
+@every_loss
+def test_count(name: str) -> None:
+    """Positions, or numbers: ``-12.5``, ``7``, ``3``, ``5``, ``0.98``, ``41`` have 11 digits."""
+    assert int(nm.LOSSES[name](VOCABS["marks"]).count(BATCHES["marks"])) == (6 if name in NUMBER_LEVEL else 11)
+
+
+@every_loss
+def test_weights(name: str) -> None:
+    vocab, labels = VOCABS["marks"], BATCHES["marks"]
+    logits, loss = random_logits(labels, vocab), nm.LOSSES[name](vocab)
+    torch.testing.assert_close(loss(logits, labels, position_weights=torch.full(labels.shape, 3)), loss(logits, labels))
+    costs = loss(logits, labels, reduction="none")
+    last = torch.tensor([0.0, 0.0, 2.0])[:, None].expand(labels.shape)  # the last sequence alone
+    torch.testing.assert_close(loss(logits, labels, position_weights=last, reduction="none"), costs * last)
+    torch.testing.assert_close(loss(logits, labels, position_weights=last), loss(logits[2:], labels[2:]))
+    nothing = torch.zeros(labels.shape)
+    logits.requires_grad_()
+    value = loss(logits, labels, position_weights=nothing)
+    assert float(value.detach()) == 0
+    assert float(grad_of(value, logits).abs().max()) == 0
+
+
+# Mass outside the numeric tokens
+
+
+@every_loss
+def test_penalize_equals_ignore_where_all_mass_is_on_digits(name: str) -> None:
+    vocab, labels = VOCABS["digits"], BATCHES["digits"]
+    logits = random_logits(labels, vocab)
+    text = torch.ones(logits.shape[-1], dtype=torch.bool).index_fill(0, vocab.token_ids, False)
+    logits[..., text] = -1e4
+    ignore, penalize = (nm.LOSSES[name](vocab, outside=outside)(logits, labels) for outside in ("ignore", "penalize"))
+    torch.testing.assert_close(penalize, ignore)
+
+
+@every_loss
+def test_penalize_charges_mass_on_text(name: str) -> None:
+    """The more mass lies on text, the more it costs; ``ignore`` does not see it."""
+    vocab, labels = VOCABS["digits"], BATCHES["digits"]
+    right = certain(labels, 12, logit=4.0)
+    for outside, rises in (("ignore", False), ("penalize", True)):
+        loss = nm.LOSSES[name](vocab, outside=outside)
+        costs = []
+        for text in (-20.0, -2.0, 0.0, 2.0, 6.0):
+            logits = right.clone()
+            logits[..., [0, 11]] = text
+            costs.append(float(loss(logits, labels)))
+        assert costs == sorted(costs)
+        assert (costs[-1] > costs[0] + 0.1) == rises
+
+
+@every_loss
+def test_text_costs_more_than_the_worst_number(name: str) -> None:
+    """That is what ``outside="penalize"`` promises; with a softmax over the whole vocabulary it costs as much."""
+    vocab, loss = VOCABS["marks"], nm.LOSSES[name](VOCABS["marks"], outside="penalize")
+    for label, guess in [("0", "9"), ("9", "0"), ("999", "000"), ("100", "999"), ("-99.9", "099.9")]:
+        labels = torch.tensor(encode(label, MARKS))
+        digits = torch.tensor(encode(guess, MARKS))
+        text = torch.zeros_like(labels)
+        wrong = float(loss(certain(digits, vocab.vocab_size), labels))
+        less = 1e-9 if loss.costs_outside else 0.0
+        assert float(loss(certain(text, vocab.vocab_size), labels)) > wrong - less, (label, guess)
+
+
+# Places
+
+
+@every_loss
+def test_places_weigh_what_they_say(name: str) -> None:
+    """A setting that is taken has an effect: leading digits weigh more."""
+    if name in NUMBER_LEVEL:
+        refused((TypeError, ValueError), ["places='linear'"], lambda: nm.LOSSES[name](VOCABS["digits"], places="linear"))
+        return
+    vocab, labels = VOCABS["digits"], encode_batch(["x123"], DIGITS)
+    logits = random_logits(labels, vocab)
+    uniform = nm.LOSSES[name](vocab)(logits, labels, reduction="none")[0, 1:]
+    linear = nm.LOSSES[name](vocab, places="linear")(logits, labels, reduction="none")[0, 1:]
+    powers = nm.LOSSES[name](vocab, places="exponential", place_sigma=1.0)(logits, labels, reduction="none")[0, 1:]
+    torch.testing.assert_close(linear, uniform * torch.tensor([1.5, 1.0, 0.5]).double())
+    torch.testing.assert_close(powers, uniform * torch.tensor([4.0, 2.0, 1.0]).double())
+
+
+# As a module
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"), [*((name, {}) for name in NAMES), ("emd", {"outside": "penalize", "places": "linear"})]
+)
+def test_compiles_to_one_graph(name: str, settings: dict[str, Any]) -> None:
+    torch._dynamo.reset()
+    vocab, labels = VOCABS["marks"], BATCHES["marks"]
+    loss = nm.LOSSES[name](vocab, **settings)
+    logits = random_logits(labels, vocab, torch.float32).requires_grad_()
+    value = torch.compile(loss, fullgraph=True, backend="aot_eager")(logits, labels)
+    plain = loss(logits, labels)
+    torch.testing.assert_close(value, plain)
+    torch.testing.assert_close(grad_of(value, logits), grad_of(plain, logits), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "move", [lambda m: m.to(torch.bfloat16), lambda m: m.half(), lambda m: m.double()], ids=["bf16", "half", "double"]
+)
+@every_loss
+def test_moving_does_not_round(name: str, move: Any) -> None:
+    """``.to(torch.bfloat16)`` of a model that holds the loss leaves grams and values wide."""
+    vocab, labels = VOCABS["chunks"], BATCHES["chunks"]
+    logits, loss = random_logits(labels, vocab, torch.float32), nm.LOSSES[name](vocab)
+    dtypes, value = {key: buffer.dtype for key, buffer in loss.named_buffers()}, loss(logits, labels)
+    holder = move(torch.nn.ModuleList([loss]))
+    assert {key: buffer.dtype for key, buffer in holder[0].named_buffers()} == dtypes
+    assert torch.equal(holder[0](logits, labels), value)
+
+
+@every_loss
+def test_absent_labels_are_minus_one_hundred_unless_said(name: str) -> None:
+    vocab = nm.NumericVocab.from_texts({str(d): 96 + d for d in range(10)}, vocab_size=110)  # 100 is the digit 4
+    loss, labels = nm.LOSSES[name](vocab), torch.tensor([[100, -100, 101, 0]])
+    logits = random_logits(labels, vocab)
+    assert int(loss.count(labels)) == 2
+    assert bool(loss(logits, labels, reduction="none")[0, 0] != 0)
+    assert int(nm.NumericObjective(loss).count(labels)[0]) == 3
+
+
+@every_loss
+def test_buffers_can_be_sent_between_processes(name: str) -> None:
+    """DistributedDataParallel broadcasts the buffers of a model that holds the loss; gloo and NCCL know no 16-bit integers."""
+    known = {torch.bool, torch.uint8, torch.int32, torch.int64, torch.float32, torch.float64}
+    assert {buffer.dtype for buffer in nm.LOSSES[name](VOCABS["marks"]).buffers()} <= known
+
+
+@every_loss
+def test_keeps_out_of_checkpoints(name: str) -> None:
+    loss = nm.LOSSES[name](VOCABS["chunks"])
+    assert len(loss.state_dict()) == 0
+    assert list(loss.parameters()) == []
+    assert len(list(loss.buffers())) > 0
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda loss: pickle.loads(pickle.dumps(loss))], ids=["deepcopy", "pickle"])
+@every_loss
+def test_copies(name: str, again: Any) -> None:
+    vocab, labels = VOCABS["chunks"], BATCHES["chunks"]
+    logits, loss = random_logits(labels, vocab), nm.LOSSES[name](vocab, outside="penalize")
+    other = again(loss)
+    assert other is not loss
+    assert torch.equal(other(logits, labels), loss(logits, labels))
+
+
+@every_loss
+def test_remembers_nothing(name: str) -> None:
+    """A batch costs the same after another batch of another shape."""
+    vocab, loss = VOCABS["marks"], nm.LOSSES[name](VOCABS["marks"])
+    logits = random_logits(BATCHES["marks"], vocab)
+    value = loss(logits, BATCHES["marks"])
+    loss(random_logits(torch.tensor([[2, 3]]), vocab), torch.tensor([[2, 3]]))
+    assert torch.equal(loss(logits, BATCHES["marks"]), value)
+
+
+@every_loss
+def test_autocast_does_not_narrow_it(name: str) -> None:
+    vocab, labels = VOCABS["marks"], BATCHES["marks"]
+    logits, loss = random_logits(labels, vocab, torch.float32), nm.LOSSES[name](vocab, outside="penalize")
+    value = loss(logits, labels)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(loss(logits, labels), value)
+
+
+@every_loss
+def test_one_numeric_token(name: str) -> None:
+    """The smallest vocabulary there is: no distance, no spread, and still no NaN."""
+    vocab = nm.NumericVocab.from_values({1: 3.0}, vocab_size=3)
+    for outside in ("ignore", "penalize"):
+        logits = torch.randn(1, 4, 3, dtype=torch.float64).requires_grad_()
+        value = nm.LOSSES[name](vocab, outside=outside)(logits, torch.tensor([[1, 0, 1, -100]]))
+        assert bool(value.isfinite())
+        assert bool(grad_of(value, logits).isfinite().all())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_the_rest_of_long_rows(dtype: torch.dtype) -> None:
+    """Rows so long that they are worked off in pieces, without two of their columns."""
+    rows = torch.randn(3, 1 << 21, generator=torch.Generator().manual_seed(0)).to(dtype).requires_grad_()
+    wide = rows.detach().double().requires_grad_()
+    found, truth = rest_of_rows(rows, torch.tensor([2, 7])), torch.cat([wide[:, :2], wide[:, 3:7], wide[:, 8:]], -1).logsumexp(-1)
+    torch.testing.assert_close(found.double(), truth, rtol=1e-6, atol=0)
+    grad, true_grad = grad_of(found.sum(), rows), grad_of(truth.sum(), wide)
+    assert relative(grad - true_grad, true_grad) < TOLERANCE[dtype].grad
+
+
+# Bad input: an error names the argument, its value, what was expected, and the way out
+
+
+@pytest.mark.parametrize(
+    ("logits", "labels", "error", "parts"),
+    [
+        pytest.param(
+            torch.zeros(2, 3, 19),
+            torch.zeros(2, 4).long(),
+            ValueError,
+            ["(2, 3, 19)", "(2, 4)", "expected", "aligned"],
+            id="length",
+        ),
+        pytest.param(torch.zeros(3, 19), torch.zeros(2, 3).long(), ValueError, ["(3, 19)", "(2, 3)", "expected"], id="dims"),
+        pytest.param(
+            torch.zeros(2, 3, 19),
+            torch.zeros(2, 3),
+            TypeError,
+            ["labels", "float32", "expected", "labels.long()"],
+            id="float labels",
+        ),
+        pytest.param(
+            torch.zeros(2, 3, 19), torch.zeros(2, 3).bool(), TypeError, ["labels", "bool", "expected"], id="bool labels"
+        ),
+        pytest.param(
+            torch.zeros(2, 3, 19), [[1, 2, 3]], TypeError, ["labels", "list", "expected", "torch.tensor"], id="list labels"
+        ),
+        pytest.param(
+            torch.zeros(2, 3, 19).long(),
+            torch.zeros(2, 3).long(),
+            TypeError,
+            ["logits", "int64", "expected", ".logits"],
+            id="int logits",
+        ),
+        pytest.param([[0.0]], torch.zeros(2, 3).long(), TypeError, ["logits", "list", "expected"], id="list logits"),
+        pytest.param(
+            torch.zeros(2, 3, 19),
+            torch.full((2, 3), 19),
+            ValueError,
+            ["labels", "19", "expected", "ignore_index=-100"],
+            id="label beyond V",
+        ),
+        pytest.param(
+            torch.zeros(2, 3, 19),
+            torch.full((2, 3), -1),
+            ValueError,
+            ["labels", "-1", "expected", "ignore_index=-100"],
+            id="label below 0",
+        ),
+        pytest.param(
+            torch.zeros(2, 3, 9),
+            torch.zeros(2, 3).long(),
+            ValueError,
+            ["V=9", "expected", "V >=", "tokenizer"],
+            id="narrow logits",
+        ),
+        pytest.param(torch.zeros(2, 0, 19), torch.zeros(2, 0).long(), ValueError, ["labels", "(2, 0)", "expected"], id="no time"),
+        pytest.param(
+            torch.zeros(0, 3, 19), torch.zeros(0, 3).long(), ValueError, ["labels", "(0, 3)", "expected"], id="no batch"
+        ),
+        pytest.param(torch.zeros(19), torch.tensor(3), ValueError, ["labels", "()", "expected"], id="scalar"),
+    ],
+)
+@every_loss
+def test_bad_tensors(name: str, logits: Any, labels: Any, error: type[Exception], parts: list[str]) -> None:
+    refused(error, parts, lambda: nm.LOSSES[name](VOCABS["marks"])(logits, labels))
+
+
+@every_loss
+def test_bad_calls(name: str) -> None:
+    loss = nm.LOSSES[name](VOCABS["marks"])
+    logits, labels = torch.zeros(2, 3, 19), torch.zeros(2, 3).long()
+    refused(ValueError, ["reduction='avg'", "'mean', 'sum', 'none'"], lambda: loss(logits, labels, reduction="avg"))
+    refused(
+        ValueError,
+        ["position_weights", "(3,)", "(2, 3)", "expected"],
+        lambda: loss(logits, labels, position_weights=torch.ones(3)),
+    )
+    refused(
+        ValueError, ["position_weights", "(3,)", "(2, 3)", "expected"], lambda: loss.count(labels, position_weights=torch.ones(3))
+    )
+
+
+@every_loss
+def test_bad_position_ids(name: str) -> None:
+    loss, labels = nm.LOSSES[name](VOCABS["marks"]), torch.zeros(2, 3).long()
+    call = lambda: loss(torch.zeros(2, 3, 19), labels, position_ids=torch.ones(3).long())  # noqa: E731
+    refused(ValueError, ["position_ids", "(3,)", "(2, 3)", "expected"], call)
+
+
+@pytest.mark.parametrize("dtype", [torch.int16, torch.int32], ids=str)
+@every_loss
+def test_any_integer_dtype_of_labels(name: str, dtype: torch.dtype) -> None:
+    vocab, labels = VOCABS["marks"], BATCHES["marks"]
+    logits, loss = random_logits(labels, vocab), nm.LOSSES[name](vocab)
+    assert torch.equal(loss(logits, labels.to(dtype)), loss(logits, labels))
+
+
+@every_loss
+def test_bad_vocab(name: str) -> None:
+    refused(TypeError, ["vocab", "dict", "expected a NumericVocab", "from_tokenizer"], lambda: nm.LOSSES[name]({"1": 2}))
+
+
+@every_loss
+def test_bad_settings(name: str) -> None:
+    cls, vocab = nm.LOSSES[name], VOCABS["marks"]
+    refused(
+        TypeError,
+        ["outsid='ignore'", cls.__name__, "expected one of", "Did you mean 'outside'?"],
+        lambda: cls(vocab, outsid="ignore"),
+    )
+    refused(ValueError, ["outside='drop'", "'ignore', 'penalize'"], lambda: cls(vocab, outside="drop"))
+    if name not in NUMBER_LEVEL:
+        refused(
+            ValueError,
+            ["places='linar'", "'uniform', 'exponential', 'linear'", "Did you mean 'linear'?"],
+            lambda: cls(vocab, places="linar"),
+        )
+        refused(ValueError, ["place_sigma=-1", "expected", "> -1"], lambda: cls(vocab, place_sigma=-1))
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "error", "parts"),
+    [
+        ("smmd", {"sigma": 0}, ValueError, ["sigma=0", "expected", "> 0"]),
+        ("smmd", {"sigma": (2.0, -1.0)}, ValueError, ["sigma=-1.0", "expected", "> 0"]),
+        ("smmd", {"sigma": ()}, ValueError, ["sigma=()", "expected"]),
+        ("smmd", {"sigma": "wide"}, TypeError, ["sigma=", "not a number", "expected"]),
+        ("smmd", {"sigma": float("nan")}, ValueError, ["sigma=nan", "expected"]),
+        ("smmd", {"sgima": 2.0}, TypeError, ["sgima=2.0", "SMMDLoss", "Did you mean 'sigma'?"]),
+        ("smmd", {"alpha": -0.1}, ValueError, ["alpha=-0.1", "expected", ">= 0"]),
+        ("smmd", {"terms": "mdd"}, ValueError, ["terms='mdd'", "'smmd', 'mmd', 'smooth'", "Did you mean 'mmd'?"]),
+        (
+            "smmd",
+            {"kernel": "gausian"},
+            ValueError,
+            ["kernel='gausian'", "'gaussian', 'laplacian', 'energy'", "Did you mean 'gaussian'?"],
+        ),
+        ("smmd", {"variant": "fixed"}, ValueError, ["variant='fixed'", "'paper', 'released', 'repaired'"]),
+        ("ntil", {"variant": "repaired"}, ValueError, ["variant='repaired'", "'paper', 'released'"]),
+        ("ntl_was", {"variant": "ntloss"}, ValueError, ["variant='ntloss'", "'paper', 'released'"]),
+        ("smmd", {"ablation": "none"}, ValueError, ["ablation='none'", "None, 'random', 'shuffled'"]),
+        *(
+            (name, {"squash": squash}, ValueError, [f"squash={squash}", "expected", "> 1", "None turns it off"])
+            for name in ("smmd", "emd", "ntl_was")
+            for squash in (1, 1.0, 0.5, 0)
+        ),
+        ("smmd", {"squash": "none"}, ValueError, ["squash='none'", "expected", "'auto'"]),
+        ("smmd", {"kernel": torch.eye(4)}, ValueError, ["kernel", "(4, 4)", "[10, 10]"]),
+        ("smmd", {"kernel": torch.eye(10).roll(1, 0)}, ValueError, ["kernel", "not symmetric", "expected", "(K + K.T) / 2"]),
+        ("smmd", {"kernel": -torch.eye(10)}, ValueError, ["kernel", "not positive semi-definite", "-1", "expected"]),
+        ("smmd", {"kernel": torch.full((10, 10), torch.nan)}, ValueError, ["kernel", "NaN", "expected"]),
+        ("emd", {"sigma": 2.0}, TypeError, ["sigma=2.0", "EMDLoss", "squash"]),
+        ("ntil", {"tau": 0}, ValueError, ["tau=0", "expected", ">= 1e-30"]),
+        ("ntil", {"sigma": -1}, ValueError, ["sigma=-1", "expected", "> -1"]),
+        ("ntil", {"noise": -1}, ValueError, ["noise=-1", "expected", ">= 0"]),
+        ("ntil", {"numbers": "ints"}, ValueError, ["numbers='ints'", "'values', 'runs'"]),
+        ("ntil", {"average": "batch"}, ValueError, ["average='batch'", "'number', 'sequence'"]),
+        (
+            "ntl_was",
+            {"kind": "wass"},
+            ValueError,
+            ["kind='wass'", "'was', 'mse', 'mae', 'huber', 'number'", "Did you mean 'was'?"],
+        ),
+        ("ntl_mse", {"kind": "mae"}, ValueError, ["kind='mae'", "NTLMSELoss", "expected", "NTLLoss(vocab, kind='mae')"]),
+        ("ntl_number", {"kind": "was"}, ValueError, ["kind='was'", "NTLNumberLoss", "expected", "NTLLoss(vocab, kind='was')"]),
+        ("ntl_number", {"digit_level": "yes"}, ValueError, ["digit_level='yes'", "expected", "True, False"]),
+        ("smmd", {"max_value": "all"}, TypeError, ["max_value='all'", "expected"]),
+        ("ntl_mse", {"squash": 9.0}, ValueError, ["squash=9.0", "kind='mse'", "expected"]),
+        ("ntl_was", {"reweigh": True, "outside": "ignore"}, ValueError, ["reweigh=True", "outside='ignore'", "expected"]),
+        ("ntl_number", {"numbers": "all"}, ValueError, ["numbers='all'", "'values', 'runs'"]),
+        ("gaussian_ce", {"sigma": -1.0}, ValueError, ["sigma=-1.0", "expected", "> 0"]),
+        ("dist2", {"tau": 0.0}, ValueError, ["tau=0.0", "expected", "> 0"]),
+        ("soft_label", {"eta": 1.5}, ValueError, ["eta=1.5", "expected", "[0, 1]"]),
+        ("soft_label", {"spread": "gauss"}, ValueError, ["spread='gauss'", "'triangular', 'binomial', 'poisson', 'uniform'"]),
+        ("number", {"frequencies": 0}, ValueError, ["frequencies=0", "expected", ">= 1"]),
+        ("number", {"frequencies": 4.5}, ValueError, ["frequencies=4.5", "expected", ">= 1"]),
+        ("number", {"lowest": 0}, ValueError, ["lowest=0", "expected", "> 0"]),
+        ("number", {"beta": -1}, ValueError, ["beta=-1", "expected", ">= 0"]),
+    ],
+)
+def test_bad_setting(name: str, settings: dict[str, Any], error: type[Exception], parts: list[str]) -> None:
+    refused(error, parts, lambda: nm.LOSSES[name](VOCABS["marks"], **settings))
+
+
+def test_ntil_refuses_values_below_zero() -> None:
+    vocab = nm.NumericVocab.from_values({1: -1.0, 2: 0.0}, vocab_size=3)
+    refused(ValueError, ["vocab", "below 0", "expected"], lambda: nm.NTILLoss(vocab))
+
+
+def test_the_name_of_ntl_follows_its_kind() -> None:
+    for kind in ("was", "mse", "mae", "huber", "number"):
+        loss = nm.NTLLoss(VOCABS["marks"], kind=kind)
+        assert loss.name == f"ntl_{kind}" == nm.NTLLoss(VOCABS["marks"], kind).name
+        assert type(loss) is nm.LOSSES[loss.name] is type(loss)(VOCABS["marks"], kind=kind).__class__
+        assert loss.level == ("number" if kind == "number" else "token")
+        assert copy.deepcopy(loss).name == loss.name
+
+
+@pytest.mark.parametrize(
+    "released", [nm.SMMDLoss.released, nm.NTILLoss.released, nm.NTLLoss.released], ids=["smmd", "ntil", "ntl"]
+)
+def test_released_names_an_unknown_setting(released: Any) -> None:
+    refused(TypeError, ["outsid=", "Did you mean 'outside'?"], lambda: released(VOCABS["marks"], outsid="ignore"))
+
+
+@outsides
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")], ids=str)
+@every_loss
+def test_bad_logits_are_not_hidden(name: str, bad: float, outside: str) -> None:
+    """A NaN or an infinite score at a digit that counts makes the loss NaN."""
+    vocab, labels = VOCABS["marks"], BATCHES["marks"]
+    logits, loss = random_logits(labels, vocab), nm.LOSSES[name](vocab, outside=outside)
+    logits[0, 2, 4] = bad
+    for reduction in ("mean", "sum"):
+        assert bool(loss(logits, labels, reduction=reduction).isnan())
+    assert bool(loss(logits, labels, reduction="none").isnan().any())
+
+
+@every_loss
+def test_forbidden_tokens_keep_the_gradient_finite(name: str) -> None:
+    """Scores of -inf, as a mask of forbidden tokens sets them, are no error."""
+    vocab, labels = VOCABS["marks"], encode_batch(["12.5", "x7", "40"], MARKS)
+    logits = random_logits(labels, vocab)
+    logits[..., encode("-)", MARKS)] = -torch.inf
+    logits[..., vocab.minus_ids] = -torch.inf
+    for outside in ("ignore", "penalize"):
+        given = logits.clone().requires_grad_()
+        value = nm.LOSSES[name](vocab, outside=outside)(given, labels)
+        assert bool(value.isfinite())
+        assert bool(grad_of(value, given).isfinite().all())

@@ -1,0 +1,147 @@
+"""CONTRIBUTING's "A new loss", followed: a token-level and a number-level loss that pass the contract of the registry."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, Unpack
+
+import pytest
+import test_losses as contract
+import torch
+from torch import Tensor
+
+import numerate as nm
+from numerate.losses import NumberLevelLoss, NumericLoss
+from numerate.losses.base import SharedSettings, TokenSettings
+from numerate.losses.number_level import mean_amount, token_amounts, token_scale
+from numerate.losses.targets import NumberTargets
+from numerate.reference import REFERENCES, ReferenceCost
+from numerate.reference.batch import Batch, charged
+from numerate.reference.token_level import by_distribution
+
+
+def toy_token_reference(
+    logits: Tensor, labels: Tensor, vocab: nm.NumericVocab, scale: float = 2.0, **shared: Any
+) -> ReferenceCost:
+    """scale · (ŷ - y)²."""
+    values = vocab.values
+    return by_distribution(
+        logits, labels, vocab, lambda p, t: scale * ((p * values.to(p.dtype)).sum() - float(values[t])) ** 2, **shared
+    )
+
+
+class ToyTokenLoss(NumericLoss):
+    name = "toy_token"
+
+    def __init__(self, vocab: nm.NumericVocab, scale: float = 2.0, **shared: Unpack[TokenSettings]) -> None:
+        super().__init__(vocab, **shared)
+        self.scale = scale
+        self.keep_matrix("token_values", vocab.values)
+        self.worst.copy_(scale * (vocab.values[-1] - vocab.values[0]) ** 2)
+
+    def cost(self, z: Tensor, rest: Tensor | None, target: Tensor) -> Tensor:
+        values = self.matrix("token_values", z.dtype)
+        return self.scale * (z.softmax(-1) @ values - values[target]).square()
+
+
+def toy_number_reference(
+    logits: Tensor, labels: Tensor, vocab: nm.NumericVocab, scale: float = 2.0, *, outside: str = "ignore", **shared: Any
+) -> ReferenceCost:
+    """scale · (Ŷ - Y)², in units of the leading place."""
+    batch = Batch(logits, labels, vocab, **shared)
+    for row, number in batch.numbers():
+        gap = batch.logits.new_zeros(())
+        for j, position in enumerate(number.positions):
+            p = batch.p(row, position)
+            gap = gap + (p * p.new_tensor([number.amount(j, token) for token in vocab.tokens])).sum()
+            gap = gap - number.amount(j, number.tokens[j])
+        cost = scale * gap * gap
+        if outside == "penalize":
+            cost = charged(cost, batch.mean_mass(row, number.positions), 100 * scale)
+        batch.charge(row, number.positions[0], cost)
+    return batch.result()
+
+
+class ToyNumberLoss(NumberLevelLoss):
+    name = "toy_number"
+
+    def __init__(self, vocab: nm.NumericVocab, scale: float = 2.0, **shared: Unpack[SharedSettings]) -> None:
+        super().__init__(vocab, **shared)
+        self.scale = scale
+        self.keep_matrix("amounts", token_amounts(vocab))
+        self.worst.fill_(100 * scale)
+
+    def number_cost(self, z: Tensor, targets: NumberTargets) -> Tensor:
+        spans = targets.spans
+        mean = mean_amount(z.softmax(-1), self.matrix("amounts", z.dtype), spans)
+        guess = targets.sum(mean * targets.blank(token_scale(spans, self.widths[targets.index])))
+        return (self.scale * (guess - targets.sum(spans.relative_values)).square()).to(z.dtype)
+
+
+TOYS: dict[str, tuple[type[NumericLoss], Callable[..., ReferenceCost]]] = {
+    "toy_token": (ToyTokenLoss, toy_token_reference),
+    "toy_number": (ToyNumberLoss, toy_number_reference),
+}
+
+
+@pytest.fixture(params=TOYS, autouse=True)
+def name(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A toy that is in the registry for one test."""
+    loss, reference = TOYS[request.param]
+    monkeypatch.setitem(nm.LOSSES, request.param, loss)
+    monkeypatch.setitem(REFERENCES, request.param, reference)
+    monkeypatch.setattr(contract, "NUMBER_LEVEL", [*contract.NUMBER_LEVEL, "toy_number"])
+    return request.param
+
+
+def contracts(*parameters: str) -> Any:
+    """All tests of the contract with exactly these parameters."""
+    tests = [test for key, test in vars(contract).items() if key.startswith("test_")]
+    tests = [test for test in tests if set(inspect.signature(test).parameters) == set(parameters)]
+    return pytest.mark.parametrize("check", tests, ids=[test.__name__ for test in tests])
+
+
+@contracts("name")
+def test_contract(check: Any, name: str) -> None:
+    check(name)
+
+
+@contract.outsides
+@contracts("name", "outside")
+def test_contract_with_mass_outside(check: Any, name: str, outside: str) -> None:
+    check(name, outside)
+
+
+@pytest.mark.parametrize("reduction", contract.REDUCTIONS)
+@pytest.mark.parametrize("dtype", contract.TOLERANCE, ids=str)
+def test_equals_its_reference(name: str, dtype: torch.dtype, reduction: str) -> None:
+    contract.test_equals_its_reference(name, dtype, reduction)
+
+
+@pytest.mark.parametrize("vocab", ["marks", "chunks", "signs", "ratings"])
+def test_settings_equal_the_reference(name: str, vocab: str) -> None:
+    for settings in ({"scale": 0.5}, {"outside": "penalize"}):
+        contract.test_every_setting_equals_its_reference(name, settings, vocab)
+
+
+def test_gradient(name: str) -> None:
+    contract.test_gradcheck(name, {"outside": "penalize"})
+    contract.test_compiles_to_one_graph(name, {})
+
+
+def test_an_unknown_setting_is_named(name: str) -> None:
+    contract.refused(TypeError, ["scael=1", "Did you mean 'scale'?"], lambda: nm.LOSSES[name](contract.VOCABS["marks"], scael=1))
+
+
+def test_unwritten_methods_and_foreign_targets(name: str) -> None:
+    """Without its one method a loss raises; a number-level loss names the way out for targets that hold no numbers."""
+    vocab, labels = contract.VOCABS["marks"], contract.BATCHES["marks"]
+    logits = contract.random_logits(labels, vocab)
+    for base in (NumericLoss, NumberLevelLoss):
+        with pytest.raises(NotImplementedError):
+            base(vocab)(logits, labels)
+    targets = ToyTokenLoss(vocab).targets(labels)
+    z, rest = ToyTokenLoss(vocab).select(logits, targets)
+    with pytest.raises(TypeError, match=r"targets hold no numbers: expected .* loss.targets"):
+        ToyNumberLoss(vocab).per_row(z, rest, targets)

@@ -1,0 +1,106 @@
+"""SMMD has the paper's known weaknesses; ``variant="repaired"`` has none of them."""
+
+import pytest
+import torch
+
+from numerate import NumericVocab, SMMDLoss
+from numerate.losses.kernels import distances, gram_matrix, squashed
+from numerate.reference import emd_reference, smmd_reference
+
+DIGITS = NumericVocab.from_texts({str(i): i for i in range(10)}, vocab_size=10)
+THOUSAND = NumericVocab.from_texts({str(i): i for i in range(1000)}, vocab_size=1000)
+
+
+def certain_costs(loss: SMMDLoss, label: int) -> torch.Tensor:
+    """Cost of each certain answer, where ``label`` is right."""
+    size = loss.vocab.size
+    return loss(torch.eye(size, dtype=torch.float64) * 1000, torch.full((size,), label), reduction="none")
+
+
+def test_published_costs_of_digits() -> None:
+    costs = certain_costs(SMMDLoss(DIGITS), 0)
+    assert costs[6].item() == pytest.approx(2.669, abs=1e-3)
+    assert costs[9].item() == pytest.approx(2.474, abs=1e-3)
+    assert SMMDLoss(DIGITS).alpha == pytest.approx(0.118, abs=1e-3)
+
+
+def test_published_form_is_not_monotone_and_the_repaired_one_is() -> None:
+    assert bool((certain_costs(SMMDLoss(DIGITS), 0).diff() < 0).any())
+    for vocab, labels in ((DIGITS, range(10)), (THOUSAND, (0, 1, 250, 998, 999))):
+        loss = SMMDLoss(vocab, variant="repaired")
+        for label in labels:
+            costs = certain_costs(loss, label)
+            assert bool((costs[label:].diff() >= 0).all())
+            assert bool((costs[: label + 1].diff() <= 0).all())
+
+
+def test_published_form_is_flat_near_the_target_and_the_repaired_one_is_not() -> None:
+    published, repaired = (certain_costs(SMMDLoss(THOUSAND, variant=variant), 500) for variant in ("paper", "repaired"))
+    assert published[510] / published[501] < 1.03
+    assert repaired[510] / repaired[501] > 1.5
+    assert repaired[510] / repaired[505] > 1.04
+    assert repaired[999] / repaired[600] > 1.2
+
+
+def test_without_squash_a_thousand_tokens_have_no_far_field() -> None:
+    costs = certain_costs(SMMDLoss(THOUSAND, squash=None), 500)
+    assert (costs[520:900].max() - costs[520:900].min()).item() < 1e-3
+
+
+def test_the_reference_refuses_a_squash_of_one_as_well() -> None:
+    for reference in (smmd_reference, emd_reference):
+        with pytest.raises(ValueError, match="squash=1 .*expected a number > 1; None turns it off"):
+            reference(torch.zeros(1, 10), torch.tensor([3]), DIGITS, squash=1)
+
+
+def test_terms_add_up() -> None:
+    logits, labels = (
+        torch.randn(6, 10, dtype=torch.float64, generator=torch.Generator().manual_seed(0)),
+        torch.arange(6),
+    )
+    whole, mmd, smooth = (SMMDLoss(DIGITS, terms=terms)(logits, labels) for terms in ("smmd", "mmd", "smooth"))
+    assert torch.allclose(whole, mmd + smooth)
+
+
+def test_energy_gram_gives_the_crps() -> None:
+    from numerate import CRPSLoss
+
+    logits, labels = (
+        torch.randn(6, 10, dtype=torch.float64, generator=torch.Generator().manual_seed(0)),
+        torch.arange(6),
+    )
+    energy = SMMDLoss(DIGITS, kernel="energy", terms="mmd")(logits, labels)
+    assert torch.allclose(energy, 2 * CRPSLoss(DIGITS)(logits, labels) / 9)
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "laplacian", "energy"])
+@pytest.mark.parametrize("vocab", [DIGITS, THOUSAND], ids=["digits", "thousand"])
+def test_grams_are_positive_semi_definite(kernel: str, vocab: NumericVocab) -> None:
+    plain = distances(vocab.values)
+    for distance in (plain, squashed(plain, 9.0)):
+        assert torch.linalg.eigvalsh(gram_matrix(distance, kernel, 2.0))[0] > -1e-9
+
+
+def test_a_gram_of_ones_own() -> None:
+    features = torch.randn(10, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    own = SMMDLoss(DIGITS, kernel=features @ features.T, terms="mmd")
+    logits, label = torch.randn(1, 10, dtype=torch.float64), torch.tensor([3])
+    residual = logits.softmax(-1)[0] - torch.eye(10, dtype=torch.float64)[3]
+    assert torch.allclose(own(logits, label), (features.T @ residual).square().sum())
+
+
+def test_ablations_are_seeded() -> None:
+    for ablation in ("random", "shuffled"):
+        one, same, other = (SMMDLoss(THOUSAND, ablation=ablation, seed=seed).gram for seed in (1, 1, 2))
+        assert torch.equal(one, same)
+        assert not torch.equal(one, other)
+        assert not torch.equal(one, SMMDLoss(THOUSAND).gram)
+
+
+def test_second_derivatives():
+    """The gradient reuses a product of the forward pass; a derivative of it must not."""
+    loss = SMMDLoss(DIGITS).double()
+    z = torch.randn(3, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    labels = torch.tensor([2, 9, 0])
+    assert torch.autograd.gradcheck(lambda logits: loss(logits, labels), z)
+    assert torch.autograd.gradgradcheck(lambda logits: loss(logits, labels), z)

@@ -1,0 +1,44 @@
+"""The public names of the package, imported on first use."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import numerate
+
+INTERNAL = {"bench", "checks", "cli", "labels", "marks", "messages"}
+
+
+def test_every_public_name_resolves() -> None:
+    assert set(numerate.__all__) <= set(dir(numerate))
+    for name in numerate.__all__:
+        assert getattr(numerate, name) is not None
+    assert numerate.NumericVocab is numerate.vocab.NumericVocab
+    with pytest.raises(AttributeError, match="no attribute 'SMDLoss'"):
+        _ = numerate.SMDLoss
+
+
+def test_every_public_submodule_resolves() -> None:
+    folder = Path(numerate.__file__).parent
+    found = {path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
+    public = {name for name in found if not name.startswith("_")} - INTERNAL
+    assert {"answers", "inspection", "lab", "plotting", "reference", "rewards", "tokenizers"} <= public
+    assert public <= set(dir(numerate))
+    script = "import sys, numerate; print([getattr(numerate, name).__name__ for name in sys.argv[1:]])"
+    names = sorted(public)
+    out = subprocess.run([sys.executable, "-c", script, *names], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == str([f"numerate.{name}" for name in names])
+    assert all(isinstance(getattr(numerate, name), ModuleType) for name in public)
+
+
+def test_import_is_light() -> None:
+    """``import numerate`` loads no other package and none of its submodules."""
+    script = "import sys; before = set(sys.modules); import numerate; print(sorted(set(sys.modules) - before))"
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    loaded = set(eval(out))
+    assert {name for name in loaded if name.partition(".")[0] not in sys.stdlib_module_names} == {"numerate"}
