@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.samples import BATCHES, TOLERANCE, VOCABS, grad_of, random_logits, refused
 
 import numerate as nm
-from conftest import BATCHES, TOLERANCE, VOCABS, grad_of, random_logits, refused
 
 VOCAB, LABELS = VOCABS["marks"], BATCHES["marks"]
 LOGITS = random_logits(LABELS, VOCAB, torch.float32)

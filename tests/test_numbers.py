@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 from mistral_common.tokens.tokenizers.tekken import Tekkenizer
+from tests.samples import shared_tokenizers
 from torch.nn.utils.rnn import pad_sequence
 
-from conftest import shared_tokenizers
 from numerate import NumberSpans, NumericVocab
 from numerate.lab.models import tiny_tokenizer
 from numerate.reference.numbers import numbers_reference

@@ -11,10 +11,10 @@ from pathlib import Path
 import gguf
 import pytest
 import sentencepiece
+from tests.samples import shared_tokenizers
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from conftest import shared_tokenizers
 from numerate import NumericVocab, tokenizers
 from numerate.lab.models import load_model, load_reader
 from numerate.tokenizers import PACKAGED, load_tokenizer, packaged_file

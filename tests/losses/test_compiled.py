@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 from test_losses import NAMES, NUMBER_LEVEL
+from tests.samples import BATCHES, VOCABS, grad_of, random_logits, relative
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import numerate as nm
-from conftest import BATCHES, VOCABS, grad_of, random_logits, relative
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning"),  # torch's own

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 from test_losses import NAMES, NUMBER_LEVEL
+from tests.samples import MARKS, TOLERANCE, VOCABS, encode_batch, grad_of, relative
 from torch import Tensor
 
 import numerate as nm
-from conftest import MARKS, TOLERANCE, VOCABS, encode_batch, grad_of, relative
 from numerate.losses.soft_target import SoftTargetLoss
 
 VOCAB = VOCABS["marks"]

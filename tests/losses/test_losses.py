@@ -12,10 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
-
-import numerate as nm
-from conftest import (
+from tests.samples import (
     BATCHES,
     DIGITS,
     MARKS,
@@ -30,6 +27,9 @@ from conftest import (
     refused,
     relative,
 )
+from torch import Tensor
+
+import numerate as nm
 from numerate.losses.rows import rest_of_rows
 from numerate.reference import REFERENCES, ReferenceCost
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.samples import MARKS, VOCABS, encode_batch
 from torch import Tensor
 
-from conftest import MARKS, VOCABS, encode_batch
 from numerate import LOSSES, NumericObjective, SMMDLoss
 from numerate.objective import rows_torch
 from numerate.objective.chunks import ChunkedHead, split_rows

@@ -281,7 +281,7 @@ class TestShift:
         return None if x is None else torch.cat([x[:, 1:], torch.full_like(x[:, :1], fill)], 1)
 
     @pytest.mark.parametrize(
-        "extra", [set(), {"position_weights"}, {"position_ids"}, {"position_weights", "position_ids"}], ids=str
+        "extra", [(), ("position_weights",), ("position_ids",), ("position_weights", "position_ids")], ids="-".join
     )
     @pytest.mark.parametrize("name", ["smmd", "ntil", "number"])
     def test_equals_the_aligned_call(self, name: str, extra: tuple[str, ...]) -> None:
