@@ -38,6 +38,7 @@ def train(
     from rich.text import Text
 
     from numerate.lab.config import RunConfig, checked, read_yaml
+    from numerate.lab.progress import RunProgress
     from numerate.lab.records import claim, is_first_process
     from numerate.lab.train import run
 
@@ -56,7 +57,7 @@ def train(
         console.print("This run is already finished.")
         _show(console, folder)
         return
-    with Bars(console) as bars:
+    with RunProgress(console) as bars:
         result = run(chosen, folder, resume=resume, progress=bars)
     if result:
         _show(console, folder)
@@ -76,45 +77,15 @@ def evaluate_command(
     """Evaluate a trained model, and write one JSON line per example. Call again to continue after an interruption."""
     from rich.console import Console
 
+    from numerate.lab.progress import RunProgress
     from numerate.lab.train import evaluate_again, plan_evaluation, trained_config
 
     console = Console(highlight=False)
     settings = parse_settings(setting or [], run_types(trained_config(folder).task))
     where = plan_evaluation(folder, settings, out)[1]
-    with Bars(console) as bars:
+    with RunProgress(console) as bars:
         evaluate_again(folder, settings, where, progress=bars)
     _show(console, where)
-
-
-class Bars:
-    """Progress bars of training and evaluation, with the parts of the loss and the time left."""
-
-    def __init__(self, console: Console) -> None:
-        from rich import progress as rich
-
-        columns = (
-            rich.TextColumn("{task.description:>8}"),
-            rich.BarColumn(),
-            rich.MofNCompleteColumn(),
-            rich.TimeRemainingColumn(),
-        )
-        self.bar = rich.Progress(*columns, rich.TextColumn("{task.fields[parts]}"), console=console)
-        self.tasks: dict[str, Any] = {}
-
-    def __enter__(self) -> Bars:
-        self.bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.bar.stop()
-
-    def __call__(self, what: str, done: int, total: int, figures: dict[str, float]) -> None:
-        """Update the bar of a stage."""
-        if what not in self.tasks:
-            self.tasks[what] = self.bar.add_task(what, total=total, parts="")
-        shown = {"loss": "loss", "loss/cross_entropy": "CE", "loss/numeric": "numeric"}
-        parts = "  ".join(f"{name} {figures[key]:.3f}" for key, name in shown.items() if key in figures)
-        self.bar.update(self.tasks[what], completed=done, total=total, parts=parts)
 
 
 def _show(console: Console, folder: Path) -> None:

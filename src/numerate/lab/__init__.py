@@ -1,9 +1,4 @@
-"""The lab: find out whether a numeric loss helps. Tasks, runs, statistics and a report. The library never imports the lab.
-
-``compare`` is imported when it is first used, so that ``numerate --help`` does not wait for torch.
-"""
-
-from __future__ import annotations
+"""The lab: find out whether a numeric loss helps. Tasks, runs, statistics and a report. The library never imports the lab."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +8,7 @@ if TYPE_CHECKING:
 __all__ = ["ComparisonResult", "compare"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> Any:  # on first use, so that `numerate --help` does not import torch
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from numerate.lab import comparison

@@ -1,17 +1,11 @@
-"""Compare losses: run a grid of losses and seeds, and write the report.
-
-from numerate.lab import compare
-
-result = compare(task="arithmetic", losses=["ce", "smmd"], seeds=3)
-print(result.answer)
-"""
+"""Compare losses: run a grid of losses and seeds, and write the report."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -104,15 +98,17 @@ def compare(
     tasks = _check_cells(cells) if executor == "local" else []
     processes = processes or (1 if torch.cuda.is_available() else os.cpu_count() or 1)
     with GridProgress(Console(highlight=False, quiet=not progress)) as display:
+        run_cells: Callable[..., None] = partial(run_ray, address=address)
+        if executor == "local":
+            run_cells = partial(run_local, processes=processes, progress=display)
         others = dict.fromkeys(cell.name for cell in cells if cell.name != experiment.baseline)
         display.write(f"Comparing {', '.join(others) or 'nothing'} with the baseline {experiment.baseline}.")
-        execute = partial(_execute, folder=folder, display=display, processes=processes, executor=executor, address=address)
         if tune:
             trials = tuning_trials(experiment, tune)
-            execute([trial for mine in trials.values() for trial in mine], "trials")
+            _execute([trial for mine in trials.values() for trial in mine], "trials", folder, display, run_cells)
             cells = tuned_cells(experiment, folder, trials)
         write_plan(experiment, cells, folder)
-        execute(cells, "runs")
+        _execute(cells, "runs", folder, display, run_cells)
     return _result(write_report(folder), tasks)
 
 
@@ -160,16 +156,7 @@ def _check_cells(cells: Sequence[RunConfig]) -> list[Task]:
     return list(tasks.values())
 
 
-def _execute(
-    cells: Sequence[RunConfig],
-    name: str,
-    *,
-    folder: Path,
-    display: GridProgress,
-    processes: int,
-    executor: str,
-    address: str | None,
-) -> None:
+def _execute(cells: Sequence[RunConfig], name: str, folder: Path, display: GridProgress, run_cells: Callable[..., None]) -> None:
     """Run the cells that are not finished; raise at the end if one failed."""
     failures: list[tuple[RunConfig, Exception]] = []
 
@@ -183,10 +170,7 @@ def _execute(
         display.finish(title, f"{measure} {value:.3g}, {seconds:.0f} s")
 
     display.begin(name, len(cells), sum(is_finished(folder, cell) for cell in cells))
-    if executor == "ray":
-        run_ray(cells, folder, address=address, on_done=on_done)
-    else:
-        run_local(cells, folder, processes=processes, on_done=on_done, progress=display.step)
+    run_cells(cells, folder, on_done=on_done)
     if failures:
         cell, error = failures[0]
         raise RuntimeError(

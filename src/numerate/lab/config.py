@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from numerate.lab.models import Adapter, suitable_rate
 from numerate.lab.tasks import TASKS
@@ -78,20 +78,10 @@ class RunConfig(BaseModel):
         model, adapter = (values.get(name, cls.model_fields[name].default) for name in ("model", "adapter"))
         return {**values, "learning_rate": suitable_rate(model, adapter)}
 
-    @field_validator("task")
-    @classmethod
-    def _known_task(cls, name: str) -> str:
-        check_choice("task", name, tuple(TASKS))
-        return name
-
-    @field_validator("loss")
-    @classmethod
-    def _known_loss(cls, name: str) -> str:
-        check_choice("loss", name, (PLAIN, *LOSSES))
-        return name
-
     @model_validator(mode="after")
-    def _check_task_and_loss_settings(self) -> Self:
+    def _check_task_and_loss(self) -> Self:
+        check_choice("task", self.task, tuple(TASKS))
+        check_choice("loss", self.loss, (PLAIN, *LOSSES))
         if self.data is None:
             TASKS[self.task](**self.task_settings)
         if self.loss == PLAIN and self.loss_settings:
@@ -118,13 +108,9 @@ Config = TypeVar("Config", bound=BaseModel)
 
 
 def checked(kind: type[Config], values: dict[str, Any], source: str = "", *, also: Iterable[str] = ()) -> Config:
-    """Return a configuration of these values, or raise one error that names each wrong one.
+    """Return a configuration, or raise one error that names the file ``source`` and each wrong value.
 
-    Args:
-        kind: of the configuration.
-        values: the settings.
-        source: the file they come from, for the error.
-        also: names of settings that are known beside the fields.
+    ``also`` are names of settings that are accepted beside the fields.
 
     Example:
         >>> checked(RunConfig, {"loss": "smd"})

@@ -45,21 +45,10 @@ def evaluate(
     keep: Callable[[Record], object] = lambda record: None,
     progress: Progress = lambda *_: None,
 ) -> list[Record]:
-    """Return a record of each example, in order.
+    """Return a record of each example, in order; ``examples`` are by split.
 
-    Args:
-        loaded: the model.
-        task: reads and scores the answers.
-        examples: by split.
-        batch_size: examples per batch.
-        max_new_tokens: of an answer. None: half as many again as the longest gold answer of the batch needs, plus 4.
-        samples: answers to sample per example.
-        seed: of the samples.
-        bf16: generate in bfloat16.
-        images: folder in which to save pictures; None saves none.
-        done: records of an earlier call, which are kept as they are.
-        keep: called with each new record.
-        progress: called after each batch.
+    Pictures are saved under ``images``. ``done`` are records of an earlier call; their examples are not evaluated again.
+    ``keep`` is called with each new record. ``seed`` decides the ``samples``.
     """
     loaded.model.eval()
     vocab = NumericVocab.from_tokenizer(loaded.tokenizer)
@@ -79,7 +68,8 @@ def evaluate(
             texts = generate(batch, do_sample=True, temperature=1.0, top_k=0, top_p=1.0, num_return_sequences=samples)
             drawn = [texts[first : first + samples] for first in range(0, len(texts), samples)]
         for (split, index, example), output, reading, sampled in zip(rows, outputs, readings, drawn, strict=True):
-            record = {"split": split, "index": index, **_score(task, example, output), **reading}
+            record = {"split": split, "index": index, "prompt": example.prompt, "gold": example.answer, "output": output}
+            record |= {"answer": _shown(task.read(output)), "measures": task.score(example, output), **reading}
             if sampled is not None:
                 record["samples"] = sampled
                 record["measures"] |= _spread(task, example, sampled)
@@ -106,16 +96,6 @@ def summarize(records: Sequence[Record]) -> dict[str, dict[str, float]]:
             scores = [missing if row[name] is None else row[name] for row in rows]
             figures[split][name] = float(np.mean(scores)) if metric is None else metric.summarize(scores)
     return figures
-
-
-def _score(task: Task, example: Example, output: str) -> Record:
-    return {
-        "prompt": example.prompt,
-        "gold": example.answer,
-        "output": output,
-        "answer": _shown(task.read(output)),
-        "measures": task.score(example, output),
-    }
 
 
 def _spread(task: Task, example: Example, samples: list[str]) -> dict[str, float]:

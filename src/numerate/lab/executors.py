@@ -6,7 +6,7 @@ import os
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from multiprocessing import get_context, parent_process
 from pathlib import Path
@@ -40,7 +40,11 @@ def run_local(
     if processes == 1 or len(todo) <= 1:
         for cell in todo:
             torch.set_num_threads(threads_for(cell, 1))
-            error = _attempt(cell, folder, progress)
+            error = None
+            try:
+                run_cell(cell, folder, progress=progress)
+            except Exception as caught:  # reported via on_done; other cells continue
+                error = caught
             on_done(cell, error)
             if isinstance(error, OSError):
                 return
@@ -55,10 +59,12 @@ def run_local(
             while running:
                 done, _ = wait(running, return_when=FIRST_COMPLETED)
                 for future in done:
-                    cell = running.pop(future)
-                    if not _finish(future, cell, on_done):
+                    cell, error = running.pop(future), future.exception()
+                    if error is None and not future.result():
                         todo.append(cell)
-                    elif isinstance(future.exception(), OSError):
+                        continue
+                    on_done(cell, error if isinstance(error, Exception | None) else RuntimeError(repr(error)))
+                    if isinstance(error, OSError):
                         running = {other: its for other, its in running.items() if not other.cancel()}
                         stopped = True
             if stopped:
@@ -93,23 +99,6 @@ def _end_with_parent() -> None:
 def _in_worker(cell: RunConfig, folder: Path, processes: int, patient: bool) -> bool:
     torch.set_num_threads(threads_for(cell, processes))
     return run_cell(cell, folder, wait=patient)
-
-
-def _finish(future: Future[bool], cell: RunConfig, on_done: OnDone) -> bool:
-    """Report a cell via ``on_done``; return False if another process holds it."""
-    error = future.exception()
-    if error is None and not future.result():
-        return False
-    on_done(cell, error if isinstance(error, Exception) or error is None else RuntimeError(repr(error)))
-    return True
-
-
-def _attempt(cell: RunConfig, folder: Path, progress: Progress) -> Exception | None:
-    try:
-        run_cell(cell, folder, progress=progress)
-    except Exception as error:  # reported via on_done; other cells continue
-        return error
-    return None
 
 
 def run_ray(cells: Sequence[RunConfig], folder: Path, *, address: str | None = None, on_done: OnDone, cpus: float = 1) -> None:

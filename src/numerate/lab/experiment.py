@@ -32,7 +32,7 @@ from numerate.lab.train import run
 from numerate.losses import LOSSES
 from numerate.messages import check_choice
 
-TUNING_SEED = 1000  # the first to try: see tuning_seed
+TUNING_SEED = 1000  # of all trials, or the next that is not a seed of the comparison
 _SINGULAR = {"losses": "loss", "tasks": "task", "models": "model", "seeds": "seed"}
 
 
@@ -42,13 +42,11 @@ class Experiment(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, title="a comparison")
 
     name: str = "demo"
-    losses: tuple[dict[str, Any], ...] = Field(
-        DEFAULT_LOSSES, description="Names, or settings of runs with a label.", validate_default=True
-    )
-    tasks: tuple[dict[str, Any], ...] = Field(("arithmetic",), description="Names, or settings of runs.", validate_default=True)
+    losses: tuple[dict[str, Any], ...] = Field(description="Names, or settings of runs with a label.")
+    tasks: tuple[dict[str, Any], ...] = Field(description="Names, or settings of runs.")
     models: tuple[str, ...] = ("tiny",)
     seeds: tuple[int, ...] = Field((0, 1, 2), description="How many seeds, or which ones.")
-    baseline: str = Field(PLAIN, description="The label that the others are compared with.")
+    baseline: str = Field(description="The label that the others are compared with.")
     settings: dict[str, Any] = Field(default_factory=dict, description="Settings of all runs.")
 
     @model_validator(mode="before")
@@ -127,6 +125,8 @@ def run_cell(config: RunConfig, folder: Path, *, wait: bool = True, progress: Pr
     mine.mkdir(parents=True, exist_ok=True)
     with _lock(mine / ".lock", wait=wait) as locked:
         if locked and not is_finished(folder, config):
+            for part in mine.glob(".*.json*.part"):  # left by a process that was killed
+                part.unlink()
             run(config, mine, progress=progress)
     return locked
 
@@ -170,14 +170,9 @@ def read_headline(folder: Path, config: RunConfig) -> tuple[str, float, float]:
 # Tuning
 
 
-def tuning_seed(experiment: Experiment) -> int:
-    """Return a seed for all trials that is not a seed of the comparison."""
-    return next(seed for seed in count(TUNING_SEED) if seed not in experiment.seeds)
-
-
 def tuning_trials(experiment: Experiment, budget: int) -> dict[str, list[RunConfig]]:
     """Return ``budget`` trials per loss: learning rates for plain cross-entropy, learning rates and weights for the others."""
-    seed = tuning_seed(experiment)
+    seed = next(seed for seed in count(TUNING_SEED) if seed not in experiment.seeds)
     trials: dict[str, list[RunConfig]] = {}
     for cell in experiment.cells():
         if cell.seed != experiment.seeds[0]:

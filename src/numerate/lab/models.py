@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -124,9 +125,11 @@ def load_model(
     name = str(name)
     encoder = load_encoder(name, trust_remote_code=trust_remote_code) if encoder is None else encoder
     torch.manual_seed(seed)
-    pretrained = name not in NAMED
-    model = _pretrained(encoder, dtype, adapter, trust_remote_code) if pretrained else _named(name, encoder.tokenizer)
-    if not (adapter == "qlora" and pretrained):
+    if name not in NAMED:
+        model = _pretrained(encoder, dtype, adapter, trust_remote_code)
+    else:
+        model = _smollm2() if name == "smollm2" else (_tiny_vlm if name == "tiny-vlm" else _tiny)(encoder.tokenizer)
+    if adapter != "qlora" or name in NAMED:
         model.to(dtype)
     return LoadedModel(**vars(encoder), model=model if adapter == "none" else _adapted(model, rank))
 
@@ -157,17 +160,7 @@ def _padding(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
 
 def suitable_rate(name: str, adapter: Adapter) -> float:
     """Return a learning rate to start with: large for small models, small for pre-trained ones, which would forget."""
-    if name in ("tiny", "tiny-3"):
-        return 4e-3
-    if name == "tiny-vlm":
-        return 1e-3
-    return 5e-5 if adapter == "none" else 2e-4
-
-
-def _named(name: str, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    if name == "smollm2":
-        return _smollm2()
-    return _tiny_vlm(tokenizer) if name == "tiny-vlm" else _tiny(tokenizer)
+    return {"tiny": 4e-3, "tiny-3": 4e-3, "tiny-vlm": 1e-3}.get(name, 5e-5 if adapter == "none" else 2e-4)
 
 
 def tiny_tokenizer(digits: Literal[1, 3] = 1) -> PreTrainedTokenizerBase:
@@ -242,8 +235,6 @@ def _tiny_vlm(tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
 
 def _pixels(image: Image) -> Tensor:
     """Return ``[1, 3, 112, 112]`` between -1 and 1."""
-    import numpy as np
-
     small = image.convert("RGB").resize((_PICTURE, _PICTURE))
     return torch.from_numpy(np.asarray(small, dtype=np.float32) / 127.5 - 1).permute(2, 0, 1)[None]
 

@@ -6,8 +6,6 @@ from collections.abc import Iterable
 
 from numerate.lab.tasks.base import Examples, Split, Task
 
-_LEAST_ROWS = 5
-
 
 def training_examples(task: Task, n: int, seed: int, *, reserved: int = 0) -> Examples:
     """Return up to ``n`` examples to train on; of data read from files, the last ``reserved`` rows are kept for validation."""
@@ -43,6 +41,6 @@ def reserved_rows(task: Task, n: int) -> int:
     rows = task.count("train")
     if rows is None:
         return 0
-    if rows < _LEAST_ROWS:
-        raise ValueError(f"{rows} training rows are too few to reserve some for validation: expected {_LEAST_ROWS} or more.")
+    if rows < 5:
+        raise ValueError(f"{rows} training rows are too few to reserve some for validation: expected 5 or more.")
     return min(n, rows // 5)

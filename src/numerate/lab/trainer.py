@@ -34,22 +34,15 @@ def fit(
     checkpoint: str | None = None,
     progress: Progress = lambda *_: None,
 ) -> dict[str, Any]:
-    """Train the model in place and return the cost.
+    """Train the model in place on rows in training order, and return the cost.
 
-    Args:
-        loaded: the model.
-        data: rows in training order.
-        objective: added to the trainer; None trains with cross-entropy alone.
-        arguments: of ``TrainingArguments``.
-        folder: receives ``curve.jsonl`` and ``tensorboard/``.
-        tensorboard: also write the curve for TensorBoard.
-        checkpoint: folder to resume from.
-        progress: called after each step.
+    ``arguments`` are those of ``TrainingArguments``. ``objective=None`` trains with cross-entropy alone. ``folder`` receives
+    ``curve.jsonl`` and ``tensorboard/``. ``checkpoint`` is the folder to resume from.
     """
     trainer = make_trainer(loaded, data, arguments)
     if tensorboard and is_first_process():
         trainer.add_callback(_board(folder / "tensorboard", checkpoint))
-    recorder = CurveRecorder(folder / "curve.jsonl", progress)
+    recorder = _CurveRecorder(folder / "curve.jsonl", progress)
     trainer.add_callback(recorder)
     detach: Callable[[], object] = attach(trainer, objective).detach if objective is not None else lambda: None
     begin = time.perf_counter()
@@ -99,7 +92,7 @@ def _board(folder: Path, checkpoint: str | None) -> TrainerCallback:
     return TensorBoardCallback(SummaryWriter(str(folder), purge_step=first_step))
 
 
-class CurveRecorder(TrainerCallback):  # type: ignore[misc]
+class _CurveRecorder(TrainerCallback):  # type: ignore[misc]
     """Callback that writes the learning curve and measures each step."""
 
     def __init__(self, curve: Path, progress: Progress) -> None:
@@ -125,11 +118,9 @@ class CurveRecorder(TrainerCallback):  # type: ignore[misc]
         self.begin = time.perf_counter() - (json.loads(valid[-1])["seconds"] if valid else 0.0)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Start the clock."""
         self.step_begin = time.perf_counter()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Record the time of the step, and the peak memory at steps that are logged."""
         if torch.cuda.is_available() and state.global_step % args.logging_steps == 0:
             torch.cuda.synchronize()
             self.peak_mib = torch.cuda.max_memory_allocated() / 2**20
@@ -138,7 +129,6 @@ class CurveRecorder(TrainerCallback):  # type: ignore[misc]
         self.progress("train", state.global_step, state.max_steps, self.figures)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        """Append a point to the curve."""
         if logs is None or "loss" not in logs or not state.is_world_process_zero:
             return
         names = ("loss", "numeric/", "learning_rate", "grad_norm")
