@@ -48,8 +48,8 @@ def compare(
     settings: dict[str, Any] = {name: value for name, value in named.items() if value}
     tasks = comparison_settings(config, preset, data, target, settings).get("tasks", ("arithmetic",))
     settings |= parse_settings(setting or [], experiment_types(tasks))
-    where = {"config": config, "preset": preset, "data": data, "target": target, "out": out}
-    result = compare(**where, processes=processes, executor=executor, address=address, tune=tune, **settings)
+    settings |= {"processes": processes, "executor": executor, "address": address, "tune": tune}
+    result = compare(config, preset=preset, data=data, target=target, out=out, **settings)
     console = Console(highlight=False)
     _show(console, result.table)
     console.print(Text(result.answer))

@@ -68,8 +68,8 @@ def evaluate(
             texts = generate(batch, do_sample=True, temperature=1.0, top_k=0, top_p=1.0, num_return_sequences=samples)
             drawn = [texts[first : first + samples] for first in range(0, len(texts), samples)]
         for (split, index, example), output, reading, sampled in zip(rows, outputs, readings, drawn, strict=True):
-            record = {"split": split, "index": index, "prompt": example.prompt, "gold": example.answer, "output": output}
-            record |= {"answer": _shown(task.read(output)), "measures": task.score(example, output), **reading}
+            record: Record = {"split": split, "index": index, "prompt": example.prompt, "gold": example.answer}
+            record |= {"output": output, "answer": _shown(task.read(output)), "measures": task.score(example, output), **reading}
             if sampled is not None:
                 record["samples"] = sampled
                 record["measures"] |= _spread(task, example, sampled)

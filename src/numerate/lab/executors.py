@@ -40,14 +40,14 @@ def run_local(
     if processes == 1 or len(todo) <= 1:
         for cell in todo:
             torch.set_num_threads(threads_for(cell, 1))
-            error = None
             try:
                 run_cell(cell, folder, progress=progress)
-            except Exception as caught:  # reported via on_done; other cells continue
-                error = caught
-            on_done(cell, error)
-            if isinstance(error, OSError):
-                return
+            except Exception as error:  # reported via on_done; other cells continue
+                on_done(cell, error)
+                if isinstance(error, OSError):
+                    return
+            else:
+                on_done(cell, None)
         return
     workers = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_end_with_parent)
     with _library_threads(todo, processes), workers as pool:

@@ -48,7 +48,7 @@ class PromptEncoder:
     @property
     def pad(self) -> int:
         """Return the padding token."""
-        return int(self.tokenizer.pad_token_id or 0)  # type: ignore[arg-type]
+        return int(self.tokenizer.pad_token_id or 0)
 
     def prompt(self, question: str, *, picture: bool = False) -> str:
         """Return the text before the answer."""
