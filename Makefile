@@ -22,7 +22,7 @@ test: $(READY)  ## ruff, mypy, and the tests with coverage
 	@echo "pytest: tests, docstring examples, documentation"
 	@$(BIN)/pytest -n auto --quiet --cov --cov-report=term
 
-demo: $(READY)  ## does a numeric loss help? six losses, three seeds, a report in runs/demo
+demo: $(READY)  ## does a numeric loss help? five losses, three seeds, a report in runs/demo
 	@$(BIN)/numerate compare
 
 bounds:  ## the tests with the lowest versions that pyproject.toml allows, in .venv-bounds

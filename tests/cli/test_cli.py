@@ -116,10 +116,11 @@ class TestErrors:
         assert "pip install 'numerate[report]'" in result.stderr
 
     @pytest.mark.launch
-    def test_a_missing_package_comes_with_its_remedy(self):
+    def test_a_missing_package_comes_with_its_remedy(self, tmp_path):
         script = "import sys; sys.modules['tokenizers'] = None; from numerate.cli import app; app(['compare'])"
-        environment = {**os.environ, "PYTHONPATH": f"src:{os.environ.get('PYTHONPATH', '')}", "COLUMNS": "200"}
-        done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=600)
+        environment = {**os.environ, "PYTHONPATH": str(Path(numerate.__file__).parents[1]), "COLUMNS": "200"}
+        how = {"env": environment, "cwd": tmp_path, "capture_output": True, "text": True, "timeout": 600}
+        done = subprocess.run([sys.executable, "-c", script], **how)
         assert done.returncode == 1
         assert "this needs the package tokenizers: run pip install 'numerate[train,tasks,report]'." in done.stderr
         assert "Traceback" not in done.stderr

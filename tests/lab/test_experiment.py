@@ -65,7 +65,7 @@ def records(folder):
 
 
 def compare_quick(folder, **changes):
-    return compare(preset="demo", out=folder, progress=False, processes=1, **{**QUICK, **changes})
+    return compare(task="arithmetic", out=folder, progress=False, processes=1, **{**QUICK, **changes})
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +141,7 @@ def test_progress_of_a_grid(terminal, tmp_path, monkeypatch):
 
     monkeypatch.setattr("numerate.lab.experiment.run", quickly)
     with pytest.raises(RuntimeError, match="1 of 4 runs failed"):
-        compare(preset="demo", out=tmp_path, processes=1, **QUICK)
+        compare(task="arithmetic", out=tmp_path, processes=1, **QUICK)
     printed = screen.getvalue()
     assert "Comparing smmd with the baseline ce." in printed
     assert "failed: smmd, arithmetic, tiny, seed 1: out of memory" in re.sub(r"\x1b\[[0-9;]*m", "", printed)
@@ -165,7 +165,8 @@ import sys
 from numerate.lab import compare
 from tests.lab.test_experiment import QUICK
 if __name__ == "__main__":
-    compare(preset="demo", out=sys.argv[1], progress=False, processes=int(sys.argv[2]), **{**QUICK, "steps": int(sys.argv[3])})
+    settings = {**QUICK, "steps": int(sys.argv[3]), "processes": int(sys.argv[2])}
+    compare(task="arithmetic", out=sys.argv[1], progress=False, **settings)
 """
 
 
