@@ -59,12 +59,12 @@ def run_local(
             while running:
                 done, _ = wait(running, return_when=FIRST_COMPLETED)
                 for future in done:
-                    cell, error = running.pop(future), future.exception()
-                    if error is None and not future.result():
+                    cell, failure = running.pop(future), future.exception()
+                    if failure is None and not future.result():
                         todo.append(cell)
                         continue
-                    on_done(cell, error if isinstance(error, Exception | None) else RuntimeError(repr(error)))
-                    if isinstance(error, OSError):
+                    on_done(cell, failure if isinstance(failure, Exception | None) else RuntimeError(repr(failure)))
+                    if isinstance(failure, OSError):
                         running = {other: its for other, its in running.items() if not other.cancel()}
                         stopped = True
             if stopped:
