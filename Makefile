@@ -28,7 +28,7 @@ lint: $(READY)
 	@echo "mypy: types"
 	@$(BIN)/mypy
 
-demo: $(READY)  ## does a numeric loss help? five objectives, three seeds, a report in runs/demo
+demo: $(READY)  ## does a numeric loss help? five losses, three seeds, a report in runs/demo
 	@$(BIN)/numerate compare
 
 bounds:  ## the tests with the lowest versions that pyproject.toml allows, in .venv-bounds

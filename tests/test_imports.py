@@ -13,8 +13,21 @@ PACKAGE = Path(numerate.__file__).parent
 # A room imports only rooms above it: first the library, then the lab, then the command line.
 LIBRARY = ["messages", "checks", "labels", "marks", "vocab", "spans", "losses", "objective", "answers", "rewards"]
 LIBRARY += ["integrations", "tokenizers", "inspection", "plotting", "reference", "bench"]
-LAB = ["records", "environment", "tasks", "stats", "models", "config", "data", "evaluate", "train", "experiment", "executors"]
-LAB += ["report", "compare", "presets"]
+LAB = [
+    "records",
+    "environment",
+    "progress",
+    "tasks",
+    "stats",
+    "models",
+    "config",
+    "splits",
+    "data",
+    "evaluate",
+    "trainer",
+    "model_card",
+]
+LAB += ["train", "presets", "experiment", "executors", "report", "comparison"]
 ROOMS = ["", *LIBRARY, *(f"lab.{room}" for room in LAB), "lab", "cli", "__main__"]  # "": the package itself
 
 

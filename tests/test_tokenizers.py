@@ -16,7 +16,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from numerate import NumericVocab, tokenizers
-from numerate.lab.models import load_model, load_reader
+from numerate.lab.models import load_encoder, load_model
 from numerate.tokenizers import PACKAGED, load_tokenizer, packaged_file
 
 SENTENCE = "It is 12345.678, -7 and 1,000"
@@ -201,7 +201,7 @@ class TestNamedFile:
         assert type(load_tokenizer(file.parent, trust_remote_code=True)).__name__ == "Mine"
         assert (file.parent / "marker").read_text() == "ran"
 
-    @pytest.mark.parametrize("load", [load_reader, load_model])
+    @pytest.mark.parametrize("load", [load_encoder, load_model])
     def test_a_model_with_remote_code_needs_the_flag(self, file: Path, no_prompt, load):
         (file.parent / "config.json").write_text('{"model_type": "mine", "auto_map": {"AutoConfig": "mine.Config"}}')
         with pytest.raises(ValueError, match=r"model=.* comes with Python code.*--set trust_remote_code=true"):

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -16,11 +17,15 @@ from typer.testing import CliRunner
 import numerate
 from numerate import LOSSES
 from numerate.cli import app
+from numerate.tokenizers import load_tokenizer
+
+load = cache(load_tokenizer)  # most of the time of `numerate inspect`
 
 
 @pytest.fixture
 def run(monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setattr("numerate.cli.inspect.load_tokenizer", load)
     return lambda *arguments: CliRunner().invoke(app, arguments)
 
 
@@ -110,10 +115,12 @@ class TestErrors:
         assert result.exit_code == 1
         assert "pip install 'numerate[report]'" in result.stderr
 
-    def test_a_missing_package_comes_with_its_remedy(self):
+    @pytest.mark.launch
+    def test_a_missing_package_comes_with_its_remedy(self, tmp_path):
         script = "import sys; sys.modules['tokenizers'] = None; from numerate.cli import app; app(['compare'])"
-        environment = {**os.environ, "PYTHONPATH": f"src:{os.environ.get('PYTHONPATH', '')}", "COLUMNS": "200"}
-        done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=60)
+        environment = {**os.environ, "PYTHONPATH": str(Path(numerate.__file__).parents[1]), "COLUMNS": "200"}
+        how = {"env": environment, "cwd": tmp_path, "capture_output": True, "text": True, "timeout": 600}
+        done = subprocess.run([sys.executable, "-c", script], **how)
         assert done.returncode == 1
         assert "this needs the package tokenizers: run pip install 'numerate[train,tasks,report]'." in done.stderr
         assert "Traceback" not in done.stderr

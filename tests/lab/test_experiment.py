@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -21,7 +23,8 @@ import pytest
 from typer.testing import CliRunner
 
 from numerate.cli import app
-from numerate.lab.compare import compare_losses
+from numerate.lab import compare
+from numerate.lab.comparison import comparison_settings
 from numerate.lab.config import RunConfig
 from numerate.lab.executors import _store, run_local, run_ray
 from numerate.lab.experiment import (
@@ -35,8 +38,8 @@ from numerate.lab.experiment import (
     validation_score,
 )
 from numerate.lab.presets import PRESETS
-from numerate.lab.records import read_jsonl, write_json, write_jsonl
-from numerate.lab.train import RESULT, run
+from numerate.lab.records import RESULT, read_jsonl, write_json, write_jsonl
+from numerate.lab.train import run
 
 QUICK = {
     "name": "quick",
@@ -50,28 +53,9 @@ QUICK = {
     "log_every": 1,
 }
 
-EIGHT = {**QUICK, "seeds": 4}
-
-
-class Watch:
-    """Remembers what it was told."""
-
-    def __init__(self):
-        self.begun, self.names, self.errors, self.steps = [], [], [], []
-
-    def begin(self, what, total, done):
-        self.begun.append((what, total, done))
-
-    def step(self, what, done, total, figures):
-        self.steps.append((what, done, total))
-
-    def done(self, name, error):
-        self.names.append(name)
-        self.errors += [error] if error is not None else []
-
 
 def records(folder):
-    """Everything that is a result, and no times."""
+    """Return every result, without times."""
     found = {}
     for cell in sorted((folder / "cells").iterdir()):
         if (cell / "result.json").is_file():
@@ -80,116 +64,171 @@ def records(folder):
     return found
 
 
+def compare_quick(folder, **changes):
+    return compare(task="arithmetic", out=folder, progress=False, processes=1, **{**QUICK, **changes})
+
+
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("grid") / "whole"
-    watch = Watch()
-    report = compare_losses(QUICK, folder, watch=watch)
-    assert watch.begun == [("runs", 4, 0)]
-    assert len(watch.names) == 4
-    assert [step for step in watch.steps if step[0] == "train"] == [("train", at, 3) for at in (1, 2, 3)] * 4
-    assert report.path.is_file()
-    assert report.sentences[0].startswith("Two seeds cannot tell a loss from luck")
-    return folder
+    return compare_quick(tmp_path_factory.mktemp("grid") / "whole")
 
 
 def test_a_comparison_leaves_report_and_records(undisturbed):
-    assert {"report.html", "report.json", "report.csv", "experiment.json"} <= {path.name for path in undisturbed.iterdir()}
-    found = records(undisturbed)
+    folder = undisturbed.path.parent
+    assert {"report.html", "report.json", "report.csv", "experiment.json"} <= {path.name for path in folder.iterdir()}
+    found = records(folder)
     assert len(found) == 4
-    described = json.loads((undisturbed / "experiment.json").read_text())
+    described = json.loads((folder / "experiment.json").read_text())
     assert set(described["cells"]) == set(found)
     assert described["baseline"] == "ce"
     prompts = {tuple(record["prompt"] for record in predictions) for predictions, _, _ in found.values()}
     assert len(prompts) == 1  # the same examples for all
 
 
+def test_the_result_of_a_comparison(undisturbed):
+    assert undisturbed.data == json.loads(undisturbed.path.with_suffix(".json").read_text())
+    assert undisturbed.answer.startswith(undisturbed.data["answer"])
+    losses = [(row["loss"], row["split"]) for row in undisturbed.table]
+    assert sorted(losses) == [(loss, split) for loss in ("ce", "smmd") for split in ("extrapolate", "interpolate")]
+    for row in undisturbed.table:
+        assert row["low"] <= row["score"] <= row["high"]
+        assert (row["p"] is None) == (row["difference"] is None) == (row["loss"] == "ce")
+    assert undisturbed.notes == []
+
+
 def test_finished_cells_are_not_run_again(undisturbed, monkeypatch):
-    before = {path: path.stat().st_mtime_ns for path in undisturbed.glob("cells/*/*.json*")}
+    folder = undisturbed.path.parent
+    before = {path: path.stat().st_mtime_ns for path in folder.glob("cells/*/*.json*")}
     monkeypatch.setattr("numerate.lab.experiment.run", lambda *_, **__: pytest.fail("a finished cell was run"))
-    watch = Watch()
-    compare_losses(QUICK, undisturbed, watch=watch)
-    assert watch.begun == [("runs", 4, 4)]
-    assert {path: path.stat().st_mtime_ns for path in undisturbed.glob("cells/*/*.json*")} == before
+    monkeypatch.setattr("numerate.lab.comparison.write_report", lambda folder: folder / "report.html")
+    assert compare_quick(folder).table == undisturbed.table
+    assert {path: path.stat().st_mtime_ns for path in folder.glob("cells/*/*.json*")} == before
 
 
+@pytest.mark.launch
 def test_two_processes_give_the_same_records(undisturbed, tmp_path):
     cells = read_experiment(QUICK).cells()
-    told = []
-    run_local(cells, tmp_path, processes=2, on_done=lambda cell, error: told.append((cell.hash, error)))
-    assert sorted(name for name, _ in told) == sorted(cell.hash for cell in cells)
-    assert all(error is None for _, error in told)
-    assert records(tmp_path) == records(undisturbed)
+    reported = []
+    run_local(cells, tmp_path, processes=2, on_done=lambda cell, error: reported.append((cell.hash, error)))
+    assert sorted(name for name, _ in reported) == sorted(cell.hash for cell in cells)
+    assert all(error is None for _, error in reported)
+    assert records(tmp_path) == records(undisturbed.path.parent)
 
+
+# Progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress_of_a_grid(terminal, tmp_path, monkeypatch):
+    """Bars on a terminal; without one, a line per finished run with its headline figure and its seconds."""
+    screen = Terminal() if terminal else io.StringIO()
+    monkeypatch.setattr("sys.stdout", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+
+    def quickly(config, folder, *, progress):
+        if config.name == "smmd" and config.seed == 1:
+            raise RuntimeError("out of memory")
+        progress("train", 1, 3, {"loss": 2.0})
+        write_json(folder / "result.json", {"headline": "exact", "cost": {"train_seconds": 40, "eval_seconds": 2.2}})
+        write_jsonl(folder / "predictions.jsonl", [{"split": "interpolate", "measures": {"exact": x}} for x in (0.0, 1.0)])
+
+    monkeypatch.setattr("numerate.lab.experiment.run", quickly)
+    with pytest.raises(RuntimeError, match="1 of 4 runs failed"):
+        compare(task="arithmetic", out=tmp_path, processes=1, **QUICK)
+    printed = screen.getvalue()
+    assert "Comparing smmd with the baseline ce." in printed
+    assert "failed: smmd, arithmetic, tiny, seed 1: out of memory" in re.sub(r"\x1b\[[0-9;]*m", "", printed)
+    assert "3/4" in printed
+    assert ("━" in printed) == terminal
+    lines = ["1/4 runs: ce, arithmetic, tiny, seed 0: exact 0.5, 42 s", "4 runs, 0 of them already finished"]
+    assert [line in printed.splitlines() for line in lines] == [not terminal] * 2
+
+
+def test_progress_can_be_turned_off(undisturbed, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("numerate.lab.comparison.run_local", lambda *_, **__: None)
+    monkeypatch.setattr("numerate.lab.comparison.write_report", lambda folder: undisturbed.path)
+    assert compare_quick(tmp_path).table == undisturbed.table
+    assert capsys.readouterr().out == ""
+
+
+# Interruptions
 
 SCRIPT = """
-import json, sys
-from pathlib import Path
-from numerate.lab.compare import compare_losses
-from tests.lab.test_experiment import EIGHT, Watch
-compare_losses(EIGHT, Path(sys.argv[1]), watch=Watch())
+import sys
+from numerate.lab import compare
+from tests.lab.test_experiment import QUICK
+if __name__ == "__main__":
+    settings = {**QUICK, "steps": int(sys.argv[3]), "processes": int(sys.argv[2])}
+    compare(task="arithmetic", out=sys.argv[1], progress=False, **settings)
 """
 
 
-def test_killed_at_any_moment_it_goes_on(tmp_path):
-    """kill -9 leaves nothing that a later call would take for finished, and nothing finished is lost."""
+@pytest.fixture
+def start(tmp_path):
+    """Start a comparison in another process: folder, processes, steps."""
+    (tmp_path / "script.py").write_text(SCRIPT)
     environment = {**os.environ, "PYTHONPATH": f"src:.:{os.environ.get('PYTHONPATH', '')}", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(tmp_path / "script.py")]
+    return lambda *arguments: subprocess.Popen([*command, *map(str, arguments)], env=environment, start_new_session=True)
+
+
+def wait_until(condition, process=None):
+    """Poll; the limit is for hangs alone."""
+    for _ in range(30_000):
+        if condition():
+            return
+        assert process is None or process.poll() is None
+        time.sleep(0.01)
+    pytest.fail("hangs")
+
+
+@pytest.mark.launch
+def test_killed_at_any_moment_it_goes_on(undisturbed, start, tmp_path):
+    """kill -9 leaves nothing that a later call would take for finished, and nothing finished is lost."""
     rng = random.Random(0)
     grid, finished = tmp_path / "grid", 0
-    for _ in range(5):
-        begun = time.time()
-        process = subprocess.Popen([sys.executable, "-c", SCRIPT, str(grid)], env=environment, start_new_session=True)
-        deadline = time.monotonic() + 120
-        while time.monotonic() < deadline and not any(at_work(file, begun) for file in grid.glob("cells/*/curve.jsonl")):
-            assert process.poll() is None
-            time.sleep(0.01)
+    for _ in range(3):
+        before = {path: path.stat().st_mtime_ns for path in grid.glob("cells/*/curve.jsonl")}
+        process = start(grid, 1, 3)
+        wait_until(lambda before=before: any(changed(path, before) for path in grid.glob("cells/*/curve.jsonl")), process)
         time.sleep(rng.random() * 0.5)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         now = len(list(grid.glob("cells/*/result.json")))
         assert now >= finished
         finished = now
-    compare_losses(EIGHT, grid, watch=Watch())
-    compare_losses(EIGHT, tmp_path / "whole", watch=Watch())
-    assert len(records(grid)) == 8
-    assert records(grid) == records(tmp_path / "whole")
+    for cell in grid.glob("cells/*"):
+        if not (cell / "result.json").exists():
+            (cell / ".config.json.1.part").write_text("{")  # as if killed while it was written
+    compare_quick(grid)
+    assert records(grid) == records(undisturbed.path.parent)
     assert not list(grid.rglob("*.part"))
 
 
-def at_work(file, since):
+def changed(path, before):
     try:
-        return file.stat().st_mtime > since
+        return path.stat().st_mtime_ns != before.get(path)
     except FileNotFoundError:
         return False
 
 
-LONG_SCRIPT = """
-import sys
-from pathlib import Path
-from numerate.lab.compare import compare_losses
-from tests.lab.test_experiment import QUICK, Watch
-if __name__ == "__main__":
-    compare_losses({**QUICK, "steps": 10_000}, Path(sys.argv[1]), watch=Watch(), processes=2)
-"""
-
-
-def test_workers_end_with_their_parent(tmp_path):
-    """Whoever kills the parent alone does not want its children to go on unseen, and then to wait forever."""
-    (tmp_path / "script.py").write_text(LONG_SCRIPT)
-    environment = {**os.environ, "PYTHONPATH": f"src:.:{os.environ.get('PYTHONPATH', '')}"}
-    process = subprocess.Popen([sys.executable, str(tmp_path / "script.py"), str(tmp_path / "grid")], env=environment)
-    deadline = time.monotonic() + 120
-    while len(list(tmp_path.glob("grid/cells/*/curve.jsonl"))) < 2 and time.monotonic() < deadline:
-        assert process.poll() is None
-        time.sleep(0.05)
+@pytest.mark.launch
+def test_workers_end_with_their_parent(start, tmp_path):
+    """If the parent alone is killed, its workers end too."""
+    process = start(tmp_path / "grid", 2, 10_000)
+    wait_until(lambda: len(list(tmp_path.glob("grid/cells/*/curve.jsonl"))) == 2, process)
     children = [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
     assert len(children) >= 2
     process.kill()
     process.wait()
-    deadline = time.monotonic() + 30
-    while any(alive(pid) for pid in children) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not any(alive(pid) for pid in children)
+    wait_until(lambda: not any(alive(pid) for pid in children))
 
 
 def alive(pid):
@@ -229,11 +268,9 @@ def test_a_failing_cell_does_not_stop_the_others(tmp_path, monkeypatch):
         return run(config, folder, **settings)
 
     monkeypatch.setattr("numerate.lab.experiment.run", breaking)
-    values = {**QUICK, "losses": ["ce", {"loss": "smmd", "label": "broken"}], "seeds": 1}
-    watch = Watch()
+    broken = ["ce", {"loss": "smmd", "label": "broken"}]
     with pytest.raises(RuntimeError, match=r"1 of 2 runs failed, the first 'broken' with seed 0: out of memory.*call again"):
-        compare_losses(values, tmp_path, watch=watch)
-    assert len(watch.errors) == 1
+        compare_quick(tmp_path, losses=broken, seeds=1)
     assert len(list(tmp_path.glob("cells/*/result.json"))) == 1
 
 
@@ -241,21 +278,23 @@ def test_what_does_not_fit_is_said_before_anything_is_run(tmp_path, monkeypatch)
     monkeypatch.setattr("numerate.lab.experiment.run", lambda *_, **__: pytest.fail("a run began"))
     broken = {"loss": "smmd", "label": "broken", "loss_settings": {"sigma": -1}}
     with pytest.raises(ValueError, match="sigma=-1"):
-        compare_losses({**QUICK, "losses": ["ce", broken]}, tmp_path, watch=Watch())
-    with pytest.raises(ValueError, match="sees no pictures"):
-        compare_losses({**QUICK, "tasks": ["arithmetic", {"task": "clock", "task_settings": {}}]}, tmp_path, watch=Watch())
+        compare_quick(tmp_path, losses=["ce", broken])
+    with pytest.raises(ValueError, match="does not accept pictures"):
+        compare_quick(tmp_path, task=["arithmetic", {"task": "clock", "task_settings": {}}])
     assert not (tmp_path / "cells").exists()
 
 
 def test_a_full_disk_stops_the_grid(tmp_path, monkeypatch):
+    started = []
+
     def full(config, folder, **_):
+        started.append(config)
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("numerate.lab.experiment.run", full)
-    watch = Watch()
-    with pytest.raises(RuntimeError, match=r"1 of 4 runs failed.*No space left on device\. What is finished is kept"):
-        compare_losses(QUICK, tmp_path, watch=watch)
-    assert len(watch.errors) == 1
+    with pytest.raises(RuntimeError, match=r"1 of 4 runs failed.*No space left on device\. Finished runs are kept"):
+        compare_quick(tmp_path)
+    assert len(started) == 1
 
 
 class FakeRay(ModuleType):
@@ -296,7 +335,7 @@ class FakeRay(ModuleType):
 
 
 def test_ray_replaces_workers_that_die(tmp_path, monkeypatch):
-    """Three times for each cell. An exception would be raised again, and is told at once; neither stops the other cells."""
+    """Three times per cell. An exception would be raised again, and is reported at once; neither stops the other cells."""
     ray = FakeRay()
     monkeypatch.setitem(sys.modules, "ray", ray)
     cells = read_experiment({**QUICK, "losses": ["ce", "smmd", "emd"]}).cells()
@@ -315,10 +354,10 @@ def test_ray_replaces_workers_that_die(tmp_path, monkeypatch):
 
     monkeypatch.setattr("numerate.lab.executors._on_cluster", work)
     write_json(cell_folder(tmp_path, finished) / "result.json", {})
-    told = {}
-    run_ray(cells, tmp_path, on_done=lambda cell, error: told.update({cell.hash: type(error)}))
+    reported = {}
+    run_ray(cells, tmp_path, on_done=lambda cell, error: reported.update({cell.hash: type(error)}))
     none = type(None)
-    assert told == {
+    assert reported == {
         dies_thrice.hash: none, dies.hash: ray.WorkerDiedError, raises.hash: ValueError, **{cell.hash: none for cell in well},
     }  # fmt: skip
     assert attempts == {dies_thrice.hash: 4, dies.hash: 4, raises.hash: 1, **{cell.hash: 1 for cell in well}}
@@ -352,13 +391,13 @@ def test_ray_replaces_a_worker_that_is_killed(tmp_path, monkeypatch):
 
     monkeypatch.setattr("numerate.lab.executors._on_cluster", killed_twice)
     (cell,) = read_experiment({**QUICK, "losses": ["ce"], "seeds": 1}).cells()
-    told = []
+    reported = []
     ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
     try:
-        run_ray([cell], tmp_path, on_done=lambda _, error: told.append(error))
+        run_ray([cell], tmp_path, on_done=lambda _, error: reported.append(error))
     finally:
         ray.shutdown()
-    assert told == [None]
+    assert reported == [None]
     assert trace.read_text() == "xxx"
     assert is_finished(tmp_path, cell)
 
@@ -368,12 +407,12 @@ def test_ray_gives_the_same_records(undisturbed, tmp_path):
     ray = pytest.importorskip("ray")
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     try:
-        told = []
-        run_ray(read_experiment(QUICK).cells(), tmp_path, on_done=lambda cell, error: told.append(error))
+        reported = []
+        run_ray(read_experiment(QUICK).cells(), tmp_path, on_done=lambda cell, error: reported.append(error))
     finally:
         ray.shutdown()
-    assert told == [None] * 4
-    assert records(tmp_path) == records(undisturbed)
+    assert reported == [None] * 4
+    assert records(tmp_path) == records(undisturbed.path.parent)
 
 
 # Plans
@@ -387,21 +426,60 @@ def test_plans():
     assert [(cell.name, cell.seed) for cell in cells] == [("ce", 3), ("wide", 3), ("ce", 5), ("wide", 5)]
     assert len({cell.hash for cell in cells}) == 4
     assert read_experiment({"steps": 7, "seeds": 1}).cells()[0].steps == 7
+    single = read_experiment({"task": "clock", "loss": "emd", "model": "tiny-vlm", "seed": 4}).cells()
+    assert [(cell.task, cell.name, cell.model, cell.seed) for cell in single] == [
+        ("clock", "ce", "tiny-vlm", 4), ("clock", "emd", "tiny-vlm", 4),
+    ]  # fmt: skip
+
+
+def test_the_same_loss_is_compared_once_by_default():
+    assert [cell.name for cell in read_experiment({"seeds": 1}).cells()] == ["ce", "emd", "ntil", "smmd", "number"]
+    assert PRESETS["demo"]["losses"] == ["ce", "emd", "ntil", "smmd", "number"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "labels"),
+    [
+        ({"losses": "smmd"}, ["ce", "smmd"]),
+        ({"losses": ["smmd", "ce"]}, ["smmd", "ce"]),
+        ({"losses": ["smmd"], "baseline": "emd"}, ["emd", "smmd"]),
+        ({"losses": [{"loss": "smmd", "label": "mine"}], "baseline": "mine"}, ["mine"]),
+    ],
+)
+def test_the_baseline_is_added(settings, labels):
+    assert [cell.name for cell in read_experiment({**settings, "seeds": 1}).cells()] == labels
+
+
+def test_settings_of_a_comparison(tmp_path):
+    """Arguments override the file, which overrides the preset; settings of the preset's task go with the task."""
+    (tmp_path / "my.yaml").write_text("task: word_problems\nlearning_rate: null\nsave_every: 3\ntask_settings: {a: 1, b: 2}\n")
+    plain = comparison_settings(tmp_path / "my.yaml", None, settings={"save_every": None, "task_settings": {"b": 3}})
+    assert plain == {
+        "name": "my", "tasks": ["word_problems"], "learning_rate": None, "save_every": None, "task_settings": {"a": 1, "b": 3},
+    }  # fmt: skip
+    assert comparison_settings(None, None) == PRESETS["demo"]
+    assert comparison_settings(None, "ranges", settings={"steps": 3}) == PRESETS["ranges"] | {"steps": 3}
+    clock = comparison_settings(None, None, settings={"task": "clock"})
+    assert (clock["name"], clock["tasks"], "task_settings" in clock) == ("clock", ["clock"], False)
+    table = comparison_settings(None, None, "flats.csv", "price")
+    assert (table["name"], table["tasks"], table["task_settings"]) == ("flats", ["regression"], {"target": "price"})
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"losse": ["ce"]}, "losse=.* is not a setting: .*Did you mean 'losses'"),
+        ({"losse": ["ce"]}, "losse=.* is not a setting of a comparison in my.yaml: .*Did you mean 'losses'"),
         ({"stepz": 3}, "Did you mean 'steps'"),
         ({"losses": ["smdd"]}, "Did you mean 'smmd'"),
         ({"losses": []}, "nothing is compared"),
         ({"losses": ["smmd", {"loss": "smmd", "weight": 1.0}]}, "label 'smmd' names two different runs"),
-        ({"losses": [{"loss": "ce", "los": 1}]}, "los=1 is not a setting"),
+        ({"losses": [{"loss": "ce", "los": 1}]}, "los=1 is not a setting of a run"),
+        ({"baseline": "sm"}, "baseline='sm' is not known"),
+        ({"task": "clock", "tasks": ["clock"]}, "are both set"),
     ],
 )
 def test_bad_plans(values, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         read_experiment(values, "my.yaml")
 
 
@@ -433,7 +511,7 @@ def test_tuning_gives_every_loss_the_same_budget(tmp_path):
         for at, trial in enumerate(found):
             folder = cell_folder(tmp_path, trial)
             write_json(folder / "result.json", {"headline": "exact"})
-            write_jsonl(folder / "predictions.jsonl", [{"measures": {"exact": float(at == 2)}}])
+            write_jsonl(folder / "predictions.jsonl", [{"split": "interpolate", "measures": {"exact": float(at == 2)}}])
     cells = tuned_cells(experiment, tmp_path, trials)
     assert [(cell.name, cell.seed) for cell in cells] == [(cell.name, cell.seed) for cell in experiment.cells()]
     for cell in cells:
@@ -451,15 +529,15 @@ def test_the_seeds_that_count_take_no_part_in_tuning(seeds, tmp_path, monkeypatc
         grids.append(cells)
         for cell in cells:
             write_json(cell_folder(folder, cell) / "result.json", {"headline": "exact"})
-            write_jsonl(cell_folder(folder, cell) / "predictions.jsonl", [{"measures": {"exact": 1.0}}])
+            write_jsonl(cell_folder(folder, cell) / "predictions.jsonl", [{"split": "interpolate", "measures": {"exact": 1.0}}])
 
     def stop(folder):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("numerate.lab.compare.run_local", record)
-    monkeypatch.setattr("numerate.lab.report.write_report", stop)
+    monkeypatch.setattr("numerate.lab.comparison.run_local", record)
+    monkeypatch.setattr("numerate.lab.comparison.write_report", stop)
     with pytest.raises(KeyboardInterrupt):
-        compare_losses({**QUICK, "seeds": seeds}, tmp_path, tune=2, watch=Watch())
+        compare_quick(tmp_path, seeds=seeds, tune=2)
     trials, counting = grids
     assert {cell.seed for cell in counting} == set(range(seeds) if isinstance(seeds, int) else seeds)
     assert not {trial.seed for trial in trials} & {cell.seed for cell in counting}
@@ -481,7 +559,10 @@ def test_the_seeds_that_count_take_no_part_in_tuning(seeds, tmp_path, monkeypatc
 def test_the_score_that_is_tuned(tmp_path, headline, values, score):
     trial = RunConfig(task="regression")
     write_json(cell_folder(tmp_path, trial) / "result.json", {"headline": headline})
-    write_jsonl(cell_folder(tmp_path, trial) / "predictions.jsonl", [{"measures": {headline: value}} for value in values])
+    write_jsonl(
+        cell_folder(tmp_path, trial) / "predictions.jsonl",
+        [{"split": "interpolate", "measures": {headline: value}} for value in values],
+    )
     assert validation_score(tmp_path, trial) == score
 
 
@@ -502,7 +583,7 @@ def test_your_own_table(tmp_path):
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     assert "report in" in done.output
-    assert "2 rows of the data have no answer" in " ".join(done.output.split())
+    assert "Skipped 2 rows of the data" in " ".join(done.output.split())
     record = json.loads(next((tmp_path / "out").glob("cells/*/predictions.jsonl")).read_text().splitlines()[0])
     assert record["prompt"].endswith("price?")
 
@@ -510,17 +591,20 @@ def test_your_own_table(tmp_path):
 FULL_DISK = """
 import resource, signal, sys
 from numerate.cli import app
+from numerate.lab import compare
+from numerate.lab.comparison import comparison_settings
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write beyond the limit is an error, as on a full disk
 resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
 app(["compare", "--processes", "1", "--seeds", "1", "--loss", "ce", "--out", sys.argv[1], *sys.argv[2:]])
 """
 
 
+@pytest.mark.launch
 def test_a_full_disk_leaves_nothing_that_looks_finished(tmp_path):
     quick = [f"--set={name}={QUICK[name]}" for name in ("steps", "batch_size", "train_examples", "eval_examples")]
     environment = {**os.environ, "PYTHONPATH": f"src:{os.environ.get('PYTHONPATH', '')}"}
     done = subprocess.run(
-        [sys.executable, "-c", FULL_DISK, str(tmp_path), *quick], env=environment, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", FULL_DISK, str(tmp_path), *quick], env=environment, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 1
     assert "File too large" in done.stderr
@@ -552,7 +636,7 @@ def test_a_trained_model_on_a_cpu(tmp_path):
     [
         (["nothing.yaml"], "there is no such file"),
         (["--preset", "demmo"], "Did you mean 'demo'"),
-        (["--task", "clock", "--seeds", "1", "--processes", "1", "--set", "steps=1"], "sees no pictures"),
+        (["--task", "clock", "--seeds", "1", "--processes", "1", "--set", "steps=1"], "does not accept pictures"),
         (["--set", "stepz=1"], "Did you mean 'steps'"),
         (["--out", "/proc/nowhere"], "cannot be written to"),
         (["--executor", "slurm"], "expected one of 'local', 'ray'"),

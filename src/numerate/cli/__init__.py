@@ -1,6 +1,6 @@
-"""The command line: parses, calls, prints; what it prints is worked out elsewhere. One file a command.
+"""The command line: parse, call, print. One file per command.
 
-Everything heavy is imported inside the commands, so that ``--help`` and a wrong flag are answered at once.
+Heavy packages are imported inside the commands, so that ``--help`` and a wrong option are answered at once.
 """
 
 from numerate.cli import bench, compare, inspect, task, train

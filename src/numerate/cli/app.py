@@ -1,4 +1,4 @@
-"""The command itself, and how its errors look."""
+"""The command-line app, and how it shows errors."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from numerate.messages import one_line
 
 
 class PlainErrors(TyperGroup):
-    """Shows an error of ours as one line and exits with 1; ``--traceback`` lets it through."""
+    """Show an error as one line and exit with 1; ``--traceback`` raises it."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
         try:
             return super().invoke(ctx)
-        except (typer.Exit, typer.Abort, BrokenPipeError):  # the end of --help, of a question, of `numerate .. | head`
+        except (typer.Exit, typer.Abort, BrokenPipeError):  # --help, Ctrl-C at a prompt, `numerate .. | head`
             raise
         except (ValueError, TypeError, OSError, ImportError, ArithmeticError, RuntimeError) as error:
             if ctx.params.get("traceback"):
@@ -25,14 +25,14 @@ class PlainErrors(TyperGroup):
             from rich.console import Console
             from rich.text import Text
 
-            said = one_line(error)
-            if isinstance(error, ModuleNotFoundError) and error.name:  # one that nobody foresaw, and so without a remedy
-                said = f"this needs the package {error.name}: run pip install 'numerate[train,tasks,report]'."
-            Console(stderr=True).print(Text.assemble(("error: ", "bold red"), said), soft_wrap=True)
+            message = one_line(error)
+            if isinstance(error, ModuleNotFoundError) and error.name:  # raised by Python, without a remedy
+                message = f"this needs the package {error.name}: run pip install 'numerate[train,tasks,report]'."
+            Console(stderr=True).print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True)
             raise typer.Exit(1) from error
 
 
-# Panels for help and errors would take longer to import than everything else.
+# Rich panels for help and errors would take longer to import than everything else.
 app = typer.Typer(
     cls=PlainErrors, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
 )
@@ -51,6 +51,6 @@ def root(
     version: Annotated[
         bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
     ] = False,
-    traceback: Annotated[bool, typer.Option("--traceback", help="Show where an error came from.")] = False,
+    traceback: Annotated[bool, typer.Option("--traceback", help="Show the traceback of an error.")] = False,
 ) -> None:
     """Training losses for language models that know that 5.1 is nearer to 5.0 than to 100."""

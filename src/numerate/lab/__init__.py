@@ -1,1 +1,16 @@
-"""Find out whether a numeric loss helps: tasks, runs, statistics, a report. The library never imports the lab."""
+"""The lab: find out whether a numeric loss helps. Tasks, runs, statistics and a report. The library never imports the lab."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from numerate.lab.comparison import ComparisonResult, compare
+
+__all__ = ["ComparisonResult", "compare"]
+
+
+def __getattr__(name: str) -> Any:  # on first use, so that `numerate --help` does not import torch
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from numerate.lab import comparison
+
+    return getattr(comparison, name)

@@ -1,145 +1,141 @@
-"""What a run is: a model, a task, a loss, a seed, and how long; checked before anything is loaded."""
+"""The configuration of a run: model, task, loss, seed and training settings, checked before anything is loaded."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from numerate.lab.models import Adapter, suitable_rate
 from numerate.lab.tasks import TASKS
 from numerate.lab.tasks.base import Split
 from numerate.losses import LOSSES
-from numerate.messages import check_choice, nearest
+from numerate.messages import check_choice, check_settings
 from numerate.objective import Normalize, Scale
 
 PLAIN = "ce"  # cross-entropy alone, the baseline
 
-
-NO_EFFECT = frozenset({"label", "log_every", "save_every", "keep_model", "tensorboard", "trust_remote_code"})  # on the result
+NO_EFFECT = {"label", "log_every", "save_every", "keep_model", "tensorboard", "trust_remote_code"}
+"""Settings that do not change the result of a run."""
 
 
 class RunConfig(BaseModel):
-    """One training run and its evaluation. Everything that decides the result is here, and nothing else."""
+    """Settings of one training run and its evaluation."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, title="a run")
 
     model: str = Field("tiny", description="tiny, tiny-3, tiny-vlm, smollm2, a folder, or a Hub id.")
     adapter: Adapter = Field("none", description="lora or qlora train an adapter instead of all weights.")
-    rank: int = Field(16, ge=1, description="Of the adapter.")
+    rank: int = Field(16, ge=1, description="Rank of the adapter.")
     trust_remote_code: bool = Field(False, description="Run Python code that comes with the model.")
 
-    task: str = Field("arithmetic", description="A task by name.")
-    task_settings: dict[str, Any] = Field(default_factory=dict, description="Its settings.")
-    data: str | None = Field(None, description="Real data: a file or folder. None: generated.")
-    skip_bad: bool = Field(False, description="Leave out rows of the data that cannot be read.")
+    task: str = Field("arithmetic", description="Name of the task.")
+    task_settings: dict[str, Any] = Field(default_factory=dict, description="Settings of the task.")
+    data: str | None = Field(None, description="File or folder with real data. None: examples are generated.")
+    skip_bad: bool = Field(False, description="Skip rows of the data that cannot be read.")
 
-    loss: str = Field(PLAIN, description="ce, or a numeric loss that is added to it.")
-    loss_settings: dict[str, Any] = Field(default_factory=dict, description="Its settings.")
-    weight: float = Field(0.3, ge=0, description="Of the numeric term.")
-    normalize: Normalize = "numeric"
-    scale: Scale = "fixed"
-    label: str = Field("", description="What the run is called in tables; the loss unless given.")
+    loss: str = Field(PLAIN, description="ce, or a numeric loss that is added to cross-entropy.")
+    loss_settings: dict[str, Any] = Field(default_factory=dict, description="Settings of the numeric loss.")
+    weight: float = Field(0.3, ge=0, description="Weight of the numeric term.")
+    normalize: Normalize = Field("numeric", description="What the numeric term is divided by: see NumericObjective.")
+    scale: Scale = Field("fixed", description="match_ce rescales the numeric term to weight * cross-entropy.")
+    label: str = Field("", description="Name of the run in tables. Default: the loss.")
 
-    seed: int = Field(0, ge=0, description="Of weights and data.")
+    seed: int = Field(0, ge=0, description="Seed of weights and data.")
     steps: int = Field(600, ge=1, description="Optimizer steps.")
-    batch_size: int = Field(64, ge=1, description="Examples of a micro-batch, on each process.")
-    accumulation: int = Field(1, ge=1, description="Micro-batches of a step.")
-    learning_rate: float = Field(0.0, gt=0, description="What suits the model unless given.")
+    batch_size: int = Field(64, ge=1, description="Examples per micro-batch and process.")
+    accumulation: int = Field(1, ge=1, description="Micro-batches per step.")
+    learning_rate: float | None = Field(None, gt=0, description="None: a rate suitable for the model.")
     warmup: float = Field(0.05, ge=0, lt=1, description="Share of the steps in which the learning rate rises.")
-    weight_decay: float = Field(0.1, ge=0)
-    max_grad_norm: float = Field(1.0, gt=0)
-    train_examples: int = Field(20_000, ge=1, description="Different examples to train on, at most.")
-    max_length: int = Field(1024, ge=8, description="Tokens of an example, at most; longer ones are left out and counted.")
+    weight_decay: float = Field(0.1, ge=0, description="Weight decay.")
+    max_grad_norm: float = Field(1.0, gt=0, description="Norm to which gradients are clipped.")
+    train_examples: int = Field(20_000, ge=1, description="Maximum number of different training examples.")
+    max_length: int = Field(1024, ge=8, description="Maximum tokens per example; longer ones are skipped and counted.")
     bf16: bool = Field(False, description="Compute in bfloat16.")
-    log_every: int = Field(20, ge=1, description="Steps between two points of the learning curve.")
-    save_every: int | None = Field(None, ge=1, description="Steps between two checkpoints to resume from. None: no checkpoints.")
+    log_every: int = Field(20, ge=1, description="Steps between points of the learning curve.")
+    save_every: int | None = Field(None, ge=1, description="Steps between checkpoints to resume from. None: no checkpoints.")
     keep_model: bool = Field(False, description="Keep the trained weights.")
-    tensorboard: bool = Field(False, description="Write the learning curve for TensorBoard, too.")
+    tensorboard: bool = Field(False, description="Also write the learning curve for TensorBoard.")
 
-    eval_splits: tuple[Split, ...] = Field(("interpolate", "extrapolate"), description="Those that the data has are evaluated.")
-    eval_examples: int = Field(200, ge=1, description="Test examples of each split, at most.")
-    eval_batch_size: int = Field(128, ge=1)
-    max_new_tokens: int | None = Field(None, ge=1, description="Of an answer. None: what the gold answers need, and some more.")
-    samples: int = Field(0, ge=0, description="Answers to sample of each test example, for measures of the distribution.")
-    validation: bool = Field(False, description="Evaluate on a validation split in place of the test: for tuning.")
+    eval_splits: tuple[Split, ...] = Field(
+        ("interpolate", "extrapolate"), description="Splits to evaluate on, as far as the data have them."
+    )
+    eval_examples: int = Field(200, ge=1, description="Maximum number of test examples per split.")
+    eval_batch_size: int = Field(128, ge=1, description="Test examples per batch.")
+    max_new_tokens: int | None = Field(None, ge=1, description="Maximum tokens per answer. None: 1.5 x the gold answer, plus 4.")
+    samples: int = Field(0, ge=0, description="Answers to sample per test example, for measures of the distribution.")
+    validation: bool = Field(False, description="Evaluate on a validation split instead of the test splits, for tuning.")
 
     @model_validator(mode="before")
     @classmethod
-    def _rate_that_suits(cls, values: dict[str, Any]) -> dict[str, Any]:
+    def _set_learning_rate(cls, values: dict[str, Any]) -> dict[str, Any]:
         if values.get("learning_rate") is not None:
             return values
-        fields = cls.model_fields
-        rate = suitable_rate(values.get("model", fields["model"].default), values.get("adapter", fields["adapter"].default))
-        return {**values, "learning_rate": rate}
-
-    @field_validator("task")
-    @classmethod
-    def _known_task(cls, name: str) -> str:
-        check_choice("task", name, tuple(TASKS))
-        return name
-
-    @field_validator("loss")
-    @classmethod
-    def _known_loss(cls, name: str) -> str:
-        check_choice("loss", name, (PLAIN, *LOSSES))
-        return name
+        model, adapter = (values.get(name, cls.model_fields[name].default) for name in ("model", "adapter"))
+        return {**values, "learning_rate": suitable_rate(model, adapter)}
 
     @model_validator(mode="after")
-    def _settings_fit(self) -> Self:
+    def _check_task_and_loss(self) -> Self:
+        check_choice("task", self.task, tuple(TASKS))
+        check_choice("loss", self.loss, (PLAIN, *LOSSES))
         if self.data is None:
             TASKS[self.task](**self.task_settings)
         if self.loss == PLAIN and self.loss_settings:
-            raise ValueError(f"loss_settings={self.loss_settings!r} has no meaning for loss='ce': expected none.")
+            raise ValueError(f"loss_settings={self.loss_settings!r} is not supported for loss='ce': expected none.")
         return self
 
     @property
     def name(self) -> str:
-        """In tables."""
+        """Return the name in tables."""
         return self.label or self.loss
 
     @property
+    def deciding(self) -> dict[str, Any]:
+        """Return the settings that decide the result."""
+        return self.model_dump(mode="json", exclude=NO_EFFECT)
+
+    @property
     def hash(self) -> str:
-        """Of what decides the result: the name of the run's folder."""
-        text = json.dumps(self.model_dump(mode="json", exclude=set(NO_EFFECT)), sort_keys=True)
-        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+        """Return a hash of the settings that decide the result: the name of the run's folder."""
+        return hashlib.blake2b(json.dumps(self.deciding, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 Config = TypeVar("Config", bound=BaseModel)
 
 
-def checked(kind: type[Config], values: dict[str, Any], source: str = "") -> Config:
-    """A configuration of these values, or one plain error that names each wrong key, and the nearest valid one.
+def checked(kind: type[Config], values: dict[str, Any], source: str = "", *, also: Iterable[str] = ()) -> Config:
+    """Return a configuration, or raise one error that names the file ``source`` and each wrong value.
+
+    ``also`` are names of settings that are accepted beside the fields.
 
     Example:
-        >>> checked(RunConfig, {"los": "smmd"})
+        >>> checked(RunConfig, {"loss": "smd"})
         Traceback (most recent call last):
         ...
-        ValueError: los='smmd' is not a setting: expected one of model, adapter, rank, ... Did you mean 'loss'?
+        ValueError: loss='smd' is not known: expected one of 'ce', 'smmd', ... Did you mean 'smmd'?
     """
+    title = kind.model_config.get("title")
+    check_settings(f"{title} in {source}" if source else f"{title}", values, dict.fromkeys([*kind.model_fields, *also]))
     try:
         return kind(**values)
     except ValidationError as error:
-        said = " ".join(_explained(kind, one) for one in error.errors())
-        raise ValueError(f"{source}: {said}" if source else said) from None
+        text = " ".join(map(_explained, error.errors()))
+        raise ValueError(f"{source}: {text}" if source else text) from None
 
 
-def _explained(kind: type[BaseModel], error: Any) -> str:
-    path = ".".join(map(str, error["loc"]))
-    if error["type"] == "extra_forbidden":
-        known = list(kind.model_fields)
-        shown = ", ".join(known) if len(known) <= 3 else f"{', '.join(known[:3])}, ..."
-        return f"{path}={error['input']!r} is not a setting: expected one of {shown}.{nearest(path, known)}"
-    if error["type"] == "value_error":  # one of ours, which says all there is to say
+def _explained(error: Any) -> str:
+    if error["type"] == "value_error":  # raised by a validator above
         return str(error["ctx"]["error"])
+    path = ".".join(map(str, error["loc"]))
     return f"{path}={error['input']!r}: {error['msg'][:1].lower()}{error['msg'][1:]}."
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """A YAML file of settings."""
+    """Read a YAML file of settings."""
     import yaml
 
     try:
@@ -147,7 +143,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise ValueError(f"{path}: there is no such file; expected a YAML file of settings.") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is no YAML: {' '.join(str(error).split())}") from None
+        raise ValueError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict):
         raise ValueError(f"{path} holds a {type(values).__name__}: expected settings, such as `task: arithmetic`.")
     return values

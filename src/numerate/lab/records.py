@@ -1,22 +1,25 @@
-"""Files of a run: written whole or not at all, so that what is there can be trusted after any interruption."""
+"""Files of a run. Each is written whole or not at all, so that files on disk can be trusted after an interruption."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-from collections.abc import Iterable
+import shutil
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+RESULT = "result.json"  # written last: a run without it is not finished
+
 
 def write_text(path: Path, text: str) -> None:
-    """See :func:`write_bytes`."""
+    """Write a text; see :func:`write_bytes`."""
     write_bytes(path, text.encode())
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """The whole content, or the file as it was: under another name first, then renamed."""
+    """Write the whole content or leave the file unchanged: write to a temporary file, then rename it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -31,24 +34,92 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """As JSON that every reader understands: what is infinite or not a number becomes null."""
+    """Write strict JSON: infinite values and NaN become null."""
     write_text(path, json.dumps(plain(value), indent=2, allow_nan=False) + "\n")
 
 
 def write_jsonl(path: Path, rows: Iterable[Any]) -> None:
-    """One JSON object a line."""
+    """Write one JSON object per line."""
     write_text(path, "".join(json.dumps(plain(row), allow_nan=False) + "\n" for row in rows))
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """What :func:`write_jsonl` wrote."""
+    """Read a file that :func:`write_jsonl` wrote."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
+def recover_jsonl(path: Path) -> list[dict[str, Any]]:
+    """Return the complete lines of a file that was being appended to, and remove the others; no file gives an empty list."""
+    rows = []
+    for line in path.read_text(encoding="utf-8").split("\n")[:-1] if path.is_file() else ():
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    if path.is_file():
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return rows
+
+
 def plain(value: Any) -> Any:
-    """Lists, dicts, texts and finite numbers."""
+    """Return lists, dicts, strings and finite numbers; other floats become None."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+# The folder of a run
+
+
+def is_first_process() -> bool:
+    """Return whether this process writes and prints: the only process, or rank 0 of a launcher."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def check_writable(folder: Path) -> None:
+    """Create the folder; raise if it cannot be written to."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".probe.{os.getpid()}"
+        probe.write_text("", encoding="utf-8")
+        probe.unlink()
+    except OSError as error:
+        raise OSError(f"{folder} cannot be written to ({error.strerror}): name another folder with --out.") from None
+
+
+def claim(folder: Path, settings: Mapping[str, Any], *, resume: bool = False, overwrite: bool = False) -> bool:
+    """Check that a run may write to ``folder``; return False if the same run is already finished there.
+
+    ``settings`` are those that decide the result. ``overwrite`` deletes the files of a run that is there. Results of a run with
+    other settings are never overwritten.
+    """
+    if overwrite and resume:
+        raise ValueError("overwrite=True starts over and resume=True continues: expected only one of them.")
+    check_writable(folder)
+    if overwrite:
+        if is_first_process():
+            _delete_run(folder)
+        return True
+    finished, begun = (folder / RESULT).is_file(), (folder / "checkpoints").is_dir()
+    if not finished and not begun:
+        return True
+    state = "a finished run" if finished else "an interrupted run"
+    ways = "name another folder with --out, or start over there with --overwrite"
+    if not resume:
+        raise ValueError(f"{folder} holds {state}: {ways if finished else f'continue it with --resume, {ways}'}.")
+    saved = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    changed = {name: value for name, value in settings.items() if saved.get(name) != value}
+    if changed:
+        listed = ", ".join(f"{name} is {saved.get(name)!r} there and {value!r} here" for name, value in changed.items())
+        raise ValueError(f"{folder} holds {state} with other settings ({listed}): {ways}.")
+    return not finished
+
+
+def _delete_run(folder: Path) -> None:
+    """Delete the files that a run and its evaluations wrote, the result first, so that the rest does not look finished."""
+    for name in (RESULT, "predictions.jsonl", "curve.jsonl", "environment.json", "config.json"):
+        (folder / name).unlink(missing_ok=True)
+    for path in [*(folder / name for name in ("checkpoints", "model", "images", "tensorboard")), *folder.glob("eval-*")]:
+        shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,78 @@
+"""Show progress: bars of a run, and of a grid of runs. A grid without a terminal (a pipe, CI) prints a line per finished run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self
+
+from numerate.messages import one_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Progress = Callable[[str, int, int, dict[str, float]], object]  # "train" or "evaluate", done, total, latest figures
+_FIGURES = {"loss": "loss", "loss/cross_entropy": "CE", "loss/numeric": "numeric"}
+
+
+class RunProgress:
+    """A bar per stage of a run, with the parts of the loss and the time left."""
+
+    def __init__(self, console: Console, *, disable: bool = False) -> None:
+        from rich import progress as rich
+
+        texts = [rich.TextColumn(text) for text in ("{task.description:>8}", "{task.fields[figures]}")]
+        columns = (rich.BarColumn(), rich.MofNCompleteColumn(), rich.TimeElapsedColumn(), rich.TimeRemainingColumn())
+        self.console, self.bars = console, rich.Progress(texts[0], *columns, texts[1], console=console, disable=disable)
+        self.stages: dict[str, Any] = {}
+
+    def __enter__(self) -> Self:
+        self.bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bars.stop()
+
+    def __call__(self, stage: str, done: int, total: int, figures: dict[str, float]) -> None:
+        """Update the bar of a stage."""
+        if stage not in self.stages:
+            self.stages[stage] = self.bars.add_task(stage, total=total, figures="")
+        shown = "  ".join(f"{name} {figures[key]:.3f}" for key, name in _FIGURES.items() if key in figures)
+        self.bars.update(self.stages[stage], completed=done, figures=shown)
+
+
+class GridProgress(RunProgress):
+    """A bar for the grid and, if runs are executed one at a time, the bars of the current run."""
+
+    def __init__(self, console: Console) -> None:
+        self.lines = not (console.is_terminal or console.is_jupyter)
+        super().__init__(console, disable=self.lines)
+
+    def begin(self, name: str, total: int, finished: int) -> None:
+        """Start a grid of ``total`` runs, ``finished`` of which are done."""
+        self.name, self.total, self.finished = name, total, finished
+        self.grid = self.bars.add_task(name, total=total, completed=finished, figures="")
+        if self.lines:
+            self.write(f"{total} {name}, {finished} of them already finished")
+
+    def finish(self, run: str, summary: str) -> None:
+        """Count a finished run; without a terminal, print it."""
+        self._remove_stages()
+        self.finished += 1
+        self.bars.update(self.grid, completed=self.finished)
+        if self.lines:
+            self.write(f"{self.finished}/{self.total} {self.name}: {run}: {summary}")
+
+    def fail(self, run: str, error: Exception) -> None:
+        """Print a failed run."""
+        self._remove_stages()
+        self.write(f"{run}: {one_line(error)}", ("failed: ", "bold red"))
+
+    def write(self, text: str, *prefix: Any) -> None:
+        """Print a line, above the bars."""
+        from rich.text import Text
+
+        self.console.print(Text.assemble(*prefix, text), soft_wrap=True)
+
+    def _remove_stages(self) -> None:
+        while self.stages:
+            self.bars.remove_task(self.stages.popitem()[1])
