@@ -40,6 +40,14 @@ def test_python_blocks_run(page: Path, at_hand, monkeypatch, tmp_path, capsys):
 
 
 @every_page
+def test_blocks_that_do_not_run_say_why(page: Path):
+    lines = page.read_text(encoding="utf-8").splitlines()
+    for number, line in enumerate(lines):
+        if line.strip() == "```py":
+            assert lines[number + 1].strip().startswith("# Not run here: "), f"line {number + 1}"
+
+
+@every_page
 def test_links_lead_to_files(page: Path):
     prose = BLOCK.sub("", page.read_text(encoding="utf-8"))
     for target in re.findall(r"\]\(([^)#]+)", prose):

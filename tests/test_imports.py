@@ -1,6 +1,7 @@
 """The plan of the package as a test: imports point upwards in this list, and never in a circle."""
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -80,3 +81,9 @@ def test_imports_point_upwards(module: str) -> None:
 def test_no_import_circle() -> None:
     graph = {module: names - {"", module} for module, names in IMPORTS.items() if module}
     assert len([*TopologicalSorter(graph).static_order()]) >= len(graph)
+
+
+def test_no_class_name_twice() -> None:
+    trees = (ast.parse(file.read_text(encoding="utf-8")) for file in MODULES.values())
+    names = Counter(node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    assert [name for name, count in names.items() if count > 1] == []

@@ -251,6 +251,18 @@ def test_a_routers_loss_is_a_mean_over_micro_batches(name, accumulation, tmp_pat
     assert logs["loss"] > logs["loss/cross_entropy"] + 0.7 * logs["loss/numeric"] + 0.1  # the router's
 
 
+def test_a_routers_loss_in_an_evaluation_is_a_mean_over_batches(tmp_path):
+    model = built(ROUTED["mixtral"], torch.float32)
+    args = arguments(str(tmp_path), per_device_eval_batch_size=ROWS // 3)
+    trainer = trainer_for(model, [], args, eval_dataset=rows())
+    attach(trainer, objective())
+    data = rows()
+    batches = [collate(data[start : start + ROWS // 3]) for start in range(0, ROWS, ROWS // 3)]
+    assert len(batches) == 3
+    _, loss = expected(built(ROUTED["mixtral"], torch.float32).eval(), batches, shift=True)
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(loss, rel=1e-5)
+
+
 @pytest.mark.filterwarnings("ignore:logits of the whole batch")
 def test_a_routers_loss_beside_a_head_that_is_not_fused(tmp_path):
     """For a model that computes the cross-entropy of real logits itself and adds the router's loss."""

@@ -65,7 +65,7 @@ def records(folder):
 
 
 def compare_quick(folder, **changes):
-    return compare(task="arithmetic", out=folder, progress=False, processes=1, **{**QUICK, **changes})
+    return compare(**{"task": "arithmetic", "out": folder, "progress": False, "processes": 1, **QUICK, **changes})
 
 
 @pytest.fixture(scope="module")
@@ -505,6 +505,8 @@ def test_tuning_gives_every_loss_the_same_budget(tmp_path):
     for found in trials.values():
         assert all(trial.validation and trial.seed == TUNING_SEED for trial in found)
         assert len({trial.hash for trial in found}) == 4
+    for most in tuning_trials(experiment, 9).values():
+        assert len({(trial.learning_rate, trial.weight) for trial in most}) == 9
     plain = next(found for found in trials.values() if found[0].loss == "ce")
     assert len({trial.learning_rate for trial in plain}) == 4
     for found in trials.values():

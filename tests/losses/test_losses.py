@@ -677,6 +677,12 @@ def test_moving_does_not_round(name: str, move: Any) -> None:
 
 
 @every_loss
+def test_all_buffers_move(name: str) -> None:
+    loss = nm.LOSSES[name](VOCABS["chunks"]).to("meta")
+    assert {buffer.device.type for buffer in loss.buffers()} == {"meta"}
+
+
+@every_loss
 def test_absent_labels_are_minus_one_hundred_unless_said(name: str) -> None:
     vocab = nm.NumericVocab.from_texts({str(d): 96 + d for d in range(10)}, vocab_size=110)  # 100 is the digit 4
     loss, labels = nm.LOSSES[name](vocab), torch.tensor([[100, -100, 101, 0]])

@@ -55,7 +55,7 @@ def gradients(loss: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
 @pytest.mark.parametrize("name", LOSSES)
 def test_equals_the_objective_on_logits(name, outside, settings, budget):
     objective = NumericObjective(LOSSES[name](VOCAB, outside=outside), weight=0.7, **settings)
-    for options in ({}, {"softcap": 3.0, "logit_scale": 0.5}):
+    for options in ({}, {"softcap": 0.9, "logit_scale": 0.5}):
         tensors = inputs()
         out = objective.fused(tensors[0], tensors[1], LABELS, tensors[2], max_logits_mib=budget, **options)
         expected = by_logits(objective, *tensors, options.get("logit_scale", 1), options.get("softcap"))
@@ -63,6 +63,18 @@ def test_equals_the_objective_on_logits(name, outside, settings, budget):
             assert torch.allclose(getattr(out, part), getattr(expected, part), rtol=1e-10)
         for ours, theirs in zip(gradients(out.loss, *tensors), gradients(expected.loss, *tensors), strict=True):
             assert torch.allclose(ours, theirs, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("chunks", [2, 3])
+def test_the_factor_of_match_ce_is_that_of_all_chunks(chunks):
+    """It has to be known before the gradient of the first chunk is written."""
+    objective = NumericObjective(SMMDLoss(VOCAB), scale="match_ce")
+    hidden, weight, _ = inputs()
+    rows = -(-int((LABELS != -100).sum()) // chunks)
+    out = objective.fused(hidden, weight, LABELS, max_logits_mib=rows * V * 8 / 2**20)
+    expected = by_logits(objective, hidden, weight, None)
+    for ours, theirs in zip(gradients(out.loss, hidden, weight), gradients(expected.loss, hidden, weight), strict=True):
+        assert torch.allclose(ours, theirs, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # torch's own, on CPUs without bfloat16
