@@ -19,7 +19,7 @@ test: lint  ## ruff, mypy, and all tests with coverage
 
 check: lint  ## ruff, mypy, and the fast tests
 	@echo "pytest: each test with its first parameters"
-	@$(BIN)/pytest -n auto --quiet --first-case -m 'not gpu and not slow and not launch'
+	@$(BIN)/pytest -n auto --quiet --first-case -m 'not gpu and not slow and not launch and not compile'
 
 lint: $(READY)
 	@echo "ruff: rules and format"

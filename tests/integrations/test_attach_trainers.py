@@ -94,6 +94,7 @@ def test_a_model_of_another_kind_put_in_place(tmp_path):
         trainer.train()
 
 
+@pytest.mark.compile
 @pytest.mark.filterwarnings("ignore:logits of the whole batch will be built. the model is compiled")
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 @pytest.mark.parametrize("name", ["llama", "t5"])

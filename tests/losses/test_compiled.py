@@ -48,6 +48,7 @@ def check_compiled(name: str, settings: dict[str, Any], device: str, vocab: str 
     assert relative(grad - expected, expected) < 1e-5
 
 
+@pytest.mark.compile
 def test_every_loss_compiles_on_a_cpu() -> None:
     torch._dynamo.reset()
     labels, vocab = BATCHES["chunks"], VOCABS["chunks"]

@@ -361,6 +361,7 @@ print("done")
 """
 
 
+@pytest.mark.launch
 def test_kernels_in_triton_s_interpreter():
     pytest.importorskip("triton")
     environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
