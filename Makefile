@@ -6,6 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 READY := $(VENV)/.installed
+LIBRARY_TESTS := tests/losses tests/objective tests/answers $(wildcard tests/test_*.py)
 
 .DEFAULT_GOAL := help
 .PHONY: help test check demo bounds format clean
@@ -17,9 +18,9 @@ test: lint  ## ruff, mypy, and all tests with coverage
 	@echo "pytest: tests, docstring examples, documentation"
 	@$(BIN)/pytest -n auto --quiet --cov --cov-report=term
 
-check: lint  ## ruff, mypy, and the fast tests
-	@echo "pytest: each test with its first parameters"
-	@$(BIN)/pytest -n auto --quiet --first-case -m 'not gpu and not slow and not launch and not compile'
+check: lint  ## ruff, mypy, and the fast tests of the library
+	@echo "pytest: tests of the library, each with its first parameters"
+	@$(BIN)/pytest -n auto --quiet --first-case $(LIBRARY_TESTS) -m 'not gpu and not slow and not launch and not compile'
 
 lint: $(READY)
 	@echo "ruff: rules and format"
