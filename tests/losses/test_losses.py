@@ -747,14 +747,22 @@ def test_one_numeric_token(name: str) -> None:
         assert bool(grad_of(value, logits).isfinite().all())
 
 
+@pytest.mark.parametrize("rows", [None, [3, 0, 1], []], ids=str)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-def test_the_rest_of_long_rows(dtype: torch.dtype) -> None:
-    """Rows so long that they are worked off in pieces, without two of their columns."""
-    rows = torch.randn(3, 1 << 21, generator=torch.Generator().manual_seed(0)).to(dtype).requires_grad_()
-    wide = rows.detach().double().requires_grad_()
-    found, truth = rest_of_rows(rows, torch.tensor([2, 7])), torch.cat([wide[:, :2], wide[:, 3:7], wide[:, 8:]], -1).logsumexp(-1)
-    torch.testing.assert_close(found.double(), truth, rtol=1e-6, atol=0)
-    grad, true_grad = grad_of(found.sum(), rows), grad_of(truth.sum(), wide)
+def test_the_rest_of_long_rows(dtype: torch.dtype, rows: list[int] | None) -> None:
+    """Rows so long that they are processed in chunks, without two of their columns."""
+    flat = torch.randn(4, 1 << 21, generator=torch.Generator().manual_seed(0)).to(dtype).requires_grad_()
+    wide = flat.detach().double().requires_grad_()
+    index = None if rows is None else torch.tensor(rows, dtype=torch.long)
+    value = rest_of_rows(flat, index, torch.tensor([2, 7]))
+    truth = torch.cat([wide[:, :2], wide[:, 3:7], wide[:, 8:]], -1).logsumexp(-1)
+    truth = truth if index is None else truth[index]
+    torch.testing.assert_close(value.double(), truth, rtol=1e-6, atol=0)
+    factor = torch.arange(1.0, 1.0 + len(value))
+    grad, true_grad = grad_of((value * factor).sum(), flat), grad_of((truth * factor).sum(), wide)
+    if rows == []:
+        assert not bool(grad.any())
+        return
     assert relative(grad - true_grad, true_grad) < TOLERANCE[dtype].grad
 
 

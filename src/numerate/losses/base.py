@@ -281,7 +281,7 @@ class NumericLoss(nn.Module):
     def select(self, logits: Tensor, targets: Targets) -> tuple[Tensor, Tensor | None]:
         """Return ``z [P, N]`` and, where the loss asks for it, ``rest [P]``."""
         flat = logits.reshape(-1, logits.shape[-1])
-        rest = rest_of_rows(take(flat, targets.rows), self.columns, targets.mask) if self.uses_rest else None
+        rest = rest_of_rows(flat, targets.rows, self.columns, targets.mask) if self.uses_rest else None
         return self.select_columns(flat, targets), rest
 
     def select_columns(self, flat: Tensor, targets: Targets) -> Tensor:

@@ -74,25 +74,24 @@ def log_sum_exp(x: Tensor) -> Tensor:
 
 
 class _Rest(torch.autograd.Function):
-    """:func:`rest_of_rows` without a wide copy of the rows, forward or backward."""
+    """:func:`rest_of_rows`, a chunk of rows at a time, forward and backward."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, columns: Tensor) -> Tensor:
-        ctx.save_for_backward(rows, columns)
-        return torch.cat([log_sum_exp(_without(chunk, columns)) for chunk in row_chunks(rows)])
+    def forward(ctx: Any, flat: Tensor, rows: Tensor | None, columns: Tensor) -> Tensor:
+        ctx.save_for_backward(flat, rows, columns)
+        return torch.cat([log_sum_exp(_without(flat[chunk], columns)) for chunk in row_chunks(flat, rows)])
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         refuse_second_derivative()
-        rows, columns = ctx.saved_tensors
-        out = torch.empty_like(rows)
-        step = chunk_rows(rows)
-        for chunk, part, upstream in zip(*(torch.split(x, step) for x in (rows, out, grad)), strict=True):
-            others = _without(chunk, columns)
+        flat, rows, columns = ctx.saved_tensors
+        out = torch.empty_like(flat) if rows is None else torch.zeros_like(flat)
+        for chunk, upstream in zip(row_chunks(flat, rows), grad.split(chunk_rows(flat)), strict=True):
+            others = _without(flat[chunk], columns)
             by_row = upstream[:, None].to(others.dtype)
             # Rows without a gradient may hold NaN.
-            part.copy_(torch.where(by_row == 0, 0.0, others.softmax(-1).mul_(by_row)))
-        return out, None
+            out[chunk] = torch.where(by_row == 0, 0.0, others.softmax(-1).mul_(by_row)).to(out.dtype)
+        return out, None, None
 
 
 def _without(rows: Tensor, columns: Tensor) -> Tensor:
@@ -102,12 +101,15 @@ def _without(rows: Tensor, columns: Tensor) -> Tensor:
     return torch.where(taken, torch.finfo(wider.dtype).min, wider)
 
 
-def rest_of_rows(rows: Tensor, columns: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Return the log-sum-exp ``[P]``, float64, of the rows ``[P, V]`` without ``columns``; masked rows may hold anything."""
+def rest_of_rows(flat: Tensor, rows: Tensor | None, columns: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Return the log-sum-exp ``[P]``, float64, of the given rows of ``flat [R, V]`` without ``columns``.
+
+    Rows that are masked may hold anything.
+    """
     if torch.compiler.is_compiling():
-        others = _without(rows, columns)
+        others = _without(take(flat, rows), columns)
         return log_sum_exp(others if mask is None else torch.where(mask[:, None], others, 0.0))
-    return _Rest.apply(rows, columns)  # type: ignore[no-any-return, no-untyped-call]
+    return _Rest.apply(flat, rows, columns)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def rest_of(z: Tensor, lse: Tensor) -> Tensor:
@@ -121,11 +123,14 @@ def rest_of(z: Tensor, lse: Tensor) -> Tensor:
     return torch.where(there, lse + torch.where(there, share, 1.0).log(), torch.finfo(z.dtype).min)
 
 
-def chunk_rows(rows: Tensor, elements: int = 1 << 22) -> int:
-    """Return how many rows of ``[P, V]`` have about four million entries."""
-    return max(1, elements // max(1, rows.shape[-1]))
+def chunk_rows(flat: Tensor, elements: int = 1 << 22) -> int:
+    """Return how many rows of ``[R, V]`` have about four million entries."""
+    return max(1, elements // max(1, flat.shape[-1]))
 
 
-def row_chunks(rows: Tensor) -> tuple[Tensor, ...]:
-    """Split ``rows [P, V]`` into views of :func:`chunk_rows` rows."""
-    return torch.split(rows, chunk_rows(rows))
+def row_chunks(flat: Tensor, rows: Tensor | None) -> list[Any]:
+    """Return indices of :func:`chunk_rows` rows of ``flat [R, V]`` at a time: of the given rows, or of all."""
+    step = chunk_rows(flat)
+    if rows is not None:
+        return list(rows.split(step))
+    return [slice(start, start + step) for start in range(0, flat.shape[0], step)]

@@ -69,7 +69,7 @@ def _by_autograd(flat: Tensor, labels: Tensor, inputs: _TermInputs) -> LossParts
     term = divide(loss.per_row(z, rest, targets).sum(), weighting.denominator(num_items, num_units))
     mass = None
     if with_mass:
-        rest = rest_of_rows(take(flat.detach(), targets.rows), loss.columns, targets.mask) if rest is None else rest.detach()
+        rest = rest_of_rows(flat.detach(), targets.rows, loss.columns, targets.mask) if rest is None else rest.detach()
         mass = mean_mass_from_rest(loss, z.detach(), rest, targets)
     return ce + weighting.factor(ce, term) * term, ce, term, mass
 
