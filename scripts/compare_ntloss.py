@@ -43,7 +43,7 @@ CAUSES = {
     "tokens": "tokens such as 1e3, 0.5, 1_0 or a full-width digit: numbers to ntloss, text to numerate",
     "long": "a number of more than 20 digits: ntloss has no powers of ten for it",
     "epsilon": "kind number: ntloss adds the dtype's epsilon to |Y| + |Ŷ|, numerate 1.2e-7 in units of the leading place",
-    "huber": "kind huber: ntloss cannot differentiate it in half precision, because its targets are float32",
+    "half": "kinds huber and, before torch 2.13, mse: ntloss cannot differentiate them in half precision, with float32 targets",
 }
 
 
@@ -211,7 +211,7 @@ def explain(case: dict[str, Any], mine: tuple[Tensor, Tensor], truth: tuple[Tens
     if off(mine, truth) < rounded:
         return "cancellation" if case["reweigh"] else "rounding"
     if case["kind"] == "number":
-        runs = ["".join(word if len(word) == 1 and word.isdecimal() else " " for word in row).split() for row in words]
+        runs = ["".join(word if len(word) == 1 and word in "0123456789" else " " for word in row).split() for row in words]
         if any(len(run) > 20 for row in runs for run in row):
             return "long"
         if case["float_level"] and any("." in row for row in words):
@@ -264,7 +264,7 @@ class CaseCounts:
         try:
             error_theirs = apart(theirs(case, case["dtype"]), truth)
         except RuntimeError as error:
-            cause = "huber" if case["kind"] == "huber" and "Found dtype Float" in str(error) else None
+            cause = "half" if case["kind"] in ("huber", "mse") and "Found dtype Float" in str(error) else None
             self.count(f"ntloss fails: {cause or error}", cause, described | {"error": str(error)})
             return
         group = f"{str(case['dtype'])[6:]}, {'reweigh' if case['reweigh'] else 'plain'}"
