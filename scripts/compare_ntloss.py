@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import re
 import sys
 import time
 from collections import Counter
@@ -40,6 +41,7 @@ CAUSES = {
     "rounding": "answers so certain that cost and gradient are rounding errors of float64, in both",
     "padded": "logits wider than the vocabulary: ntloss raises, numerate reads the columns of its vocabulary",
     "point": "float_level=True: ntloss reads 12.34 as 1234, numerate as 12.34",
+    "power": "float_level=True: 7e3 is one number to numerate, and two to ntloss",
     "tokens": "tokens such as 1e3, 0.5, 1_0 or a full-width digit: numbers to ntloss, text to numerate",
     "long": "a number of more than 20 digits: ntloss has no powers of ten for it",
     "epsilon": "kind number: ntloss adds the dtype's epsilon to |Y| + |Ŷ|, numerate 1.2e-7 in units of the leading place",
@@ -216,6 +218,8 @@ def explain(case: dict[str, Any], mine: tuple[Tensor, Tensor], truth: tuple[Tens
             return "long"
         if case["float_level"] and any("." in row for row in words):
             return "point"
+        if case["float_level"] and any(re.search(r"[0-9] [eE] ([-+] )?[0-9]( |$)", " ".join(row)) for row in words):
+            return "power"
         zero = any(int(run) == 0 for row in runs for run in row)
         parts = [((x,), (y,)) for x, y in zip(mine, truth, strict=True)]  # value, gradient
         if zero or all(apart(x, y) < 1e-5 or off(x, y) < rounded for x, y in parts):
