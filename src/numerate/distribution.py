@@ -130,7 +130,7 @@ class NumberDistribution:
                 parts[name] = check_number(name, part, least=0, most=1)
         total = math.fsum(parts.values())
         if total > 1 + _SLACK:
-            listed = ", ".join(f"{name}={part:g}" for name, part in parts.items())
+            listed = ", ".join(f"{name}={part:g}" for name, part in parts.items() if part)
             raise ValueError(f"{listed} add up to {total:g}: expected at most 1. Pass shares of the model's whole mass.")
         rest = 1 - total
         parts.setdefault("not_searched", rest if rest > _TIE else 0.0)
@@ -289,7 +289,8 @@ class NumberDistribution:
                 return cls((Decimal(k).scaleb(-places) for k in steps), np.exp(heights - heights.max()))
             half = Decimal("0.5")
             start, stop = (_bell_cdf(shape, deviation(edge)) for edge in (first - half, last + half))
-            shares = start + (stop - start) * (np.arange(at_most) + 0.5) / at_most
+            # Rounded, so that the middle one of an odd number is the center.
+            shares = (start + (stop - start) * (np.arange(at_most) + 0.5) / at_most).round(15)
             drawn = (middle + Decimal(_bell_quantile(shape, share)) * spread for share in shares.tolist())
             rounded = (int(value.scaleb(places).to_integral_value(ROUND_HALF_EVEN)) for value in drawn)
             return cls((Decimal(min(max(k, first), last)).scaleb(-places) for k in rounded), np.ones(at_most))
@@ -448,14 +449,16 @@ class NumberDistribution:
             >>> answer.decide("within", tolerance=1, candidates=[2, 10.5]), answer.decide(lambda x, y: max(y - x, 0))
             (Decimal('2'), Decimal('100'))
         """
-        rule = "cost" if callable(metric) else "within" if metric in _SHARES else _ALIASES.get(metric, metric)
-        if rule != "cost":
-            known = (*choices(Rule), *_ALIASES, *_SHARES)
-            check_choice("metric", metric, known)
-        if metric in _SHARES and not callable(metric):
-            if tolerance is not None or relative_tolerance is not None:
-                raise ValueError(f"metric={metric!r} has its own tolerance: expected none; use metric='within' to choose one.")
-            relative_tolerance = _SHARES[metric]
+        rule = "cost"
+        if not callable(metric):
+            check_choice("metric", metric, (*choices(Rule), *_ALIASES, *_SHARES))
+            rule = "within" if metric in _SHARES else _ALIASES.get(metric, metric)
+            if metric in _SHARES:
+                if tolerance is not None or relative_tolerance is not None:
+                    raise ValueError(
+                        f"metric={metric!r} has its own tolerance: expected none; use metric='within' to choose one."
+                    )
+                relative_tolerance = _SHARES[metric]
         for name, value, rules in (
             ("tolerance", tolerance, ("within",)),
             ("relative_tolerance", relative_tolerance, ("within",)),
