@@ -12,8 +12,8 @@ import numerate
 
 PACKAGE = Path(numerate.__file__).parent
 # A room imports only rooms above it: first the library, then the lab, then the command line.
-LIBRARY = ["messages", "checks", "labels", "marks", "vocab", "spans", "losses", "objective", "answers", "rewards"]
-LIBRARY += ["integrations", "tokenizers", "inspection", "plotting", "reference", "bench"]
+LIBRARY = ["messages", "checks", "labels", "marks", "vocab", "spans", "distribution", "losses", "objective", "answers"]
+LIBRARY += ["rewards", "integrations", "tokenizers", "inspection", "plotting", "reference", "bench"]
 LAB = [
     "records",
     "environment",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from numerate import answers, inspection, integrations, plotting, reference, rewards, tokenizers
+    from numerate.distribution import NumberDistribution
     from numerate.losses import *
     from numerate.objective import NumericObjective, ObjectiveOutput
     from numerate.spans import NumberSpans
@@ -28,6 +29,7 @@ __all__ = [
     "NTLMAELoss",
     "NTLMSELoss",
     "NTLNumberLoss",
+    "NumberDistribution",
     "NumberLoss",
     "NumberSpans",
     "NumericLoss",
@@ -47,7 +49,13 @@ __all__ = [
     "tokenizers",
 ]
 
-_HOMES = {"NumberSpans": "spans", "NumericObjective": "objective", "NumericVocab": "vocab", "ObjectiveOutput": "objective"}
+_HOMES = {
+    "NumberDistribution": "distribution",
+    "NumberSpans": "spans",
+    "NumericObjective": "objective",
+    "NumericVocab": "vocab",
+    "ObjectiveOutput": "objective",
+}
 _SUBMODULES = {"answers", "inspection", "integrations", "lab", "losses", "plotting", "reference", "rewards", "tokenizers"}
 _SUBMODULES.update(_HOMES.values())
 

@@ -16,17 +16,21 @@ from p independently:
 
 The log-likelihood of the target among all tokens is ``-nll + log(numeric_mass)``. Sizes: P positions, N numeric tokens,
 V all tokens, E examples, K samples of each. Functions return one float64 value per position or example;
-``DISTRIBUTION_METRICS`` has them by name.
+``DISTRIBUTION_METRICS`` has them by name. :func:`number_distribution` makes a distribution of sampled texts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from numerate.answers.extract import EXTRACTORS
+from numerate.distribution import NumberDistribution
+from numerate.messages import check_choice
 
 Floats = npt.NDArray[np.float64]
 MetricInputs = Literal["probabilities", "logits", "samples"]
@@ -196,6 +200,25 @@ def interval_coverage(samples: npt.ArrayLike, golds: npt.ArrayLike, *, level: fl
     with np.errstate(invalid="ignore"):
         low, high = np.quantile(x, [(1 - level) / 2, (1 + level) / 2], axis=-1, method="weibull")  # [E] each, NaN for NaN
     return np.where((low <= y) & (y <= high), 1.0, 0.0)
+
+
+def number_distribution(texts: Iterable[str], *, extractor: str | Callable[[str], Any] = "last_number") -> NumberDistribution:
+    """Return the distribution of the numbers in sampled answers; a text without a number counts as ``no_number``.
+
+    Args:
+        texts: answers of any model or server to the same prompt.
+        extractor: a name in ``EXTRACTORS`` whose answers are numbers, or a function from a text to a number or None.
+
+    Example:
+        >>> number_distribution(["It is 12.", "About 12.5", "12", "no idea"])
+        NumberDistribution(2 values 12..12.5: median 12, 90 % in 12..12.5, covered 0.75)
+    """
+    if isinstance(texts, str):
+        raise TypeError(f"texts={texts!r:.80} is one text: expected a list of sampled answers; use [text].")
+    if not callable(extractor):
+        check_choice("extractor", extractor, [*EXTRACTORS])
+        extractor = EXTRACTORS[extractor]
+    return NumberDistribution.from_samples([extractor(text) for text in texts])
 
 
 @dataclass(frozen=True)

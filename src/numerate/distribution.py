@@ -1,0 +1,722 @@
+r"""NumberDistribution: a distribution over numbers, and the one number to answer with under a given metric.
+
+X is drawn from the distribution, F(x) = P(X <= x), x is an answer and y the truth. ``decide`` returns the x of least expected
+cost:
+
+    rule        cost of x when y is true         answer
+    absolute    |x - y|                          the median
+    squared     (x - y)^2                        the mean
+    relative    |x - y| / |y|                    the median under the weights p / |y|
+    log         |l(x) - l(y)|                    the median, as l(x) = sign(x) log10(|x| + 1) increases with x
+    within      0 if |x - y| <= tolerance        the value whose neighbourhood holds most probability
+                else 1
+    exact       0 if x = y else 1                the mode
+
+    crps        E|X - y| - E|X - X'| / 2 = integral of (F(x) - 1[x >= y])^2 dx,  X' an independent copy of X
+
+The costs are those of ``absolute_error``, ``relative_error``, ``log10_error``, ``within_5`` and ``exact`` in
+``numerate.answers.METRICS``, and ``decide`` takes these names too. The mean of logarithms would minimise a squared log error.
+
+Values are Decimals, so that 0.1 + 0.2 is 0.3 and a number of 400 digits keeps every digit. Differences between values are
+computed exactly; probabilities and scores are floats.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal, localcontext
+from fractions import Fraction
+from functools import cached_property
+from itertools import pairwise
+from numbers import Integral, Rational, Real
+from statistics import NormalDist
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from numerate.messages import check_choice, check_number, choices
+
+Floats = npt.NDArray[np.float64]
+Number = int | float | Decimal | Fraction | str
+Cost = Callable[[float, float], float]
+Rule = Literal["absolute", "squared", "relative", "log", "within", "exact"]
+Shape = Literal["gaussian", "laplace", "uniform"]
+
+MAX_DIGITS = 10_000
+"""A value with more digits, or with a larger power of ten, is refused."""
+
+_ALIASES: dict[str, Rule] = {
+    "median": "absolute",
+    "mean": "squared",
+    "mode": "exact",
+    "absolute_error": "absolute",
+    "relative_error": "relative",
+    "log10_error": "log",
+}
+_SHARES = {"within_0": "0", "within_1": "0.01", "within_5": "0.05", "within_10": "0.1"}
+_REACH = {"gaussian": 6, "laplace": 20, "uniform": 1}  # in widths: less than 3e-9 of a bell lies beyond
+_NUMERAL = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,9})?", re.ASCII)
+_NORMAL = NormalDist()
+# Sums and products of two permitted values are exact in the first context; the second is for results that become floats.
+_EXACT = Context(prec=5 * MAX_DIGITS, Emax=MAX_EMAX, Emin=MIN_EMIN, rounding=ROUND_HALF_EVEN)
+_SHORT = Context(prec=50, Emax=MAX_EMAX, Emin=MIN_EMIN, rounding=ROUND_HALF_EVEN)
+_SLACK = 1e-6  # masses that come from float32 may add up to a little more than 1
+_TIE = 1e-11  # rounding error allowed in sums of probabilities
+
+
+@dataclass(frozen=True, init=False, repr=False, eq=False)
+class NumberDistribution:
+    """A distribution over numbers: exact values, their probabilities, and the share of a model's mass that they cover.
+
+    Build one from values and probabilities, or with :meth:`from_pairs`, :meth:`from_samples`, :meth:`point`, :meth:`bell` or
+    :meth:`mixed`. Values are sorted, equal ones merged, and those of probability 0 left out. All methods describe the
+    distribution given that the number is one of the values; ``covered`` says how much that leaves out.
+
+    Args:
+        values: numbers, or texts such as ``"84.50"``; floats have the value of their repr.
+        probabilities: one finite number >= 0 per value; they are normalised to the sum 1.
+        covered: the share of the model's mass that the values hold, above 0.
+        more_digits: the mass of numbers that were begun and would go on.
+        no_number: the mass of answers that are no number.
+        not_searched: the mass that was not looked at; by default what remains of 1.
+
+    Example:
+        >>> answer = NumberDistribution(["0.1", "0.2", "0.7"], [0.3, 0.3, 0.4], covered=0.9, no_number=0.1)
+        >>> answer
+        NumberDistribution(3 values 0.1..0.7: median 0.2, 90 % in 0.1..0.7, covered 0.9)
+        >>> answer.mode, answer.median, answer.mean
+        (Decimal('0.7'), Decimal('0.2'), Decimal('0.37'))
+        >>> answer.decide("relative"), answer.decide("within", tolerance=0.1), round(answer.crps(0.2), 6)
+        (Decimal('0.1'), Decimal('0.2'), 0.089)
+    """
+
+    values: tuple[Decimal, ...]
+    """Sorted and distinct; N of them."""
+
+    probabilities: Floats
+    """``[N]``, above 0, with the sum 1; read-only."""
+
+    covered: float
+    more_digits: float
+    no_number: float
+    not_searched: float
+
+    def __init__(
+        self,
+        values: Iterable[Number],
+        probabilities: npt.ArrayLike,
+        *,
+        covered: float = 1.0,
+        more_digits: float = 0.0,
+        no_number: float = 0.0,
+        not_searched: float | None = None,
+    ) -> None:
+        numbers = [_decimal("values", value) for value in values]
+        masses = _check_masses("probabilities", probabilities, len(numbers), "value")
+        merged: dict[Decimal, float] = {}
+        for number, mass in zip(numbers, (masses / masses.sum()).tolist(), strict=True):
+            merged[number] = merged.get(number, 0.0) + mass
+        support = sorted(number for number, mass in merged.items() if mass > 0)
+        kept = np.array([merged[number] for number in support])
+        kept.flags.writeable = False
+        parts = {"covered": check_number("covered", covered, above=0, most=1 + _SLACK)}
+        for name, part in (("more_digits", more_digits), ("no_number", no_number), ("not_searched", not_searched)):
+            if part is not None:
+                parts[name] = check_number(name, part, least=0, most=1)
+        total = math.fsum(parts.values())
+        if total > 1 + _SLACK:
+            listed = ", ".join(f"{name}={part:g}" for name, part in parts.items() if part)
+            raise ValueError(f"{listed} add up to {total:g}: expected at most 1. Pass shares of the model's whole mass.")
+        rest = 1 - total
+        parts.setdefault("not_searched", rest if rest > _TIE else 0.0)
+        parts["covered"] = min(parts["covered"], 1.0)
+        for name, field in {"values": tuple(support), "probabilities": kept, **parts}.items():
+            object.__setattr__(self, name, field)
+
+    @classmethod
+    def from_pairs(cls, pairs: Iterable[tuple[Number, float]], **shares: float) -> NumberDistribution:
+        """Return the distribution of ``(value, probability)`` pairs; ``shares`` are ``covered`` and the other masses.
+
+        Example:
+            >>> NumberDistribution.from_pairs([(12, 0.2), (15, 0.6), ("12.0", 0.1)], covered=0.9, no_number=0.1).mode
+            Decimal('15')
+        """
+        listed = [*pairs]
+        for pair in listed:
+            if isinstance(pair, str) or not isinstance(pair, Sequence) or len(pair) != 2:
+                raise ValueError(f"pairs holds {pair!r:.80}: expected (value, probability); for numbers alone, use from_samples.")
+        return cls([value for value, _ in listed], [mass for _, mass in listed], **shares)
+
+    @classmethod
+    def from_samples(cls, samples: Iterable[Number | None]) -> NumberDistribution:
+        """Return the shares of drawn or rated numbers. None and NaN, a sample without a number, count as ``no_number``.
+
+        For texts with a number somewhere in them, use :func:`numerate.answers.number_distribution`.
+
+        Example:
+            >>> raters = NumberDistribution.from_samples([4, 5, 5, None])
+            >>> raters.values, raters.probabilities.round(3).tolist(), raters.covered, raters.no_number
+            ((Decimal('4'), Decimal('5')), [0.333, 0.667], 0.75, 0.25)
+        """
+        drawn = [*samples]
+        numbers = [value for value in drawn if value is not None and not _is_nan(value)]
+        if not numbers:
+            raise ValueError(
+                f"samples holds {len(drawn)} entries and no number: expected at least one number. Draw more samples."
+            )
+        covered = len(numbers) / len(drawn)
+        return cls(numbers, np.ones(len(numbers)), covered=covered, no_number=(len(drawn) - len(numbers)) / len(drawn))
+
+    @classmethod
+    def point(cls, value: Number) -> NumberDistribution:
+        """Return the distribution that is certain of one value.
+
+        Example:
+            >>> NumberDistribution.point("0.30")
+            NumberDistribution(1 value 0.3)
+        """
+        return cls([_decimal("value", value)], [1.0])
+
+    @classmethod
+    def mixed(cls, distributions: Sequence[NumberDistribution], weights: npt.ArrayLike | None = None) -> NumberDistribution:
+        """Return the mixture: draw one of the distributions by its weight, then a number from it.
+
+        ``covered`` and the other masses are mixed too, and a distribution that covers less counts for less.
+
+        Args:
+            distributions: at least one.
+            weights: a finite number >= 0 for each; by default all are equal.
+
+        Example:
+            >>> models = [NumberDistribution.point(10), NumberDistribution([10, 20], [0.5, 0.5])]
+            >>> NumberDistribution.mixed(models, [1, 3]).probabilities.tolist()
+            [0.625, 0.375]
+        """
+        masses = _check_masses(
+            "weights", np.ones(len(distributions)) if weights is None else weights, len(distributions), "distribution"
+        )
+        shares = masses / masses.sum()
+        values = [value for part in distributions for value in part.values]
+        mixture = np.concatenate([w * part.covered * part.probabilities for w, part in zip(shares, distributions, strict=True)])
+        total = {
+            name: math.fsum(w * getattr(part, name) for w, part in zip(shares, distributions, strict=True))
+            for name in ("covered", "more_digits", "no_number", "not_searched")
+        }
+        return cls(values, mixture, **total)
+
+    @classmethod
+    def bell(
+        cls,
+        center: Number,
+        *,
+        width: Number | None = None,
+        relative: Number | None = None,
+        shape: Shape = "gaussian",
+        decimals: int | None = None,
+        lowest: Number | None = None,
+        highest: Number | None = None,
+        at_most: int = 501,
+    ) -> NumberDistribution:
+        r"""Return a bell around a label, on the numbers with as many decimals as the label.
+
+        The probability of a value v is proportional to f((v - center) / width):
+
+            gaussian    exp(-z^2 / 2)       |z| <= 6;  the width is the standard deviation
+            laplace     exp(-|z|)           |z| <= 20; the width is the mean distance from the center
+            uniform     1                   |z| <= 1;  the values are center - width to center + width
+
+        If more than ``at_most`` values lie in the bell, that many equally likely ones stand for it: the middle of each of as many
+        strata of equal probability. If there is none, or with a width of 0, the result is the value nearest to the center.
+
+        Args:
+            center: the label. A text or Decimal keeps its zeros: ``"84.50"`` has two decimals, 84.5 one, and 84.0 none.
+            width: the width in the unit of the label.
+            relative: the width as a share of the center, 0.05 for 5 %, instead of ``width``.
+            shape: the form of the bell.
+            decimals: the number of decimals of the values; -2 for multiples of 100. By default that of the center.
+            lowest: the smallest value allowed, such as 0 for a price.
+            highest: the largest value allowed.
+            at_most: the largest number of values; an odd one keeps the center among them.
+
+        Example:
+            >>> [str(value) for value in NumberDistribution.bell("84.5", width=0.05).values]
+            ['84.2', '84.3', '84.4', '84.5', '84.6', '84.7', '84.8']
+            >>> NumberDistribution.bell(3, width=1, shape="uniform", highest=3).probabilities.tolist()
+            [0.5, 0.5]
+            >>> NumberDistribution.bell(99_900, relative=0.05)
+            NumberDistribution(501 values 84461..115339: median 99900, 90 % in 91727..108073)
+        """
+        middle = _decimal("center", center)
+        check_choice("shape", shape, choices(Shape))
+        if (width is None) == (relative is None):
+            raise ValueError(
+                f"width={width!r} and relative={relative!r}: expected exactly one of them, such as relative=0.05 for 5 %."
+            )
+        if isinstance(at_most, bool) or not isinstance(at_most, int) or at_most < 1:
+            raise ValueError(f"at_most={at_most!r} is out of range: expected a whole number >= 1, such as 501.")
+        places = _places(center, middle) if decimals is None else decimals
+        if isinstance(places, bool) or not isinstance(places, int) or abs(places) > MAX_DIGITS:
+            raise ValueError(f"decimals={decimals!r} is out of range: expected a whole number such as 2, or -2 for hundreds.")
+        least = Decimal("-Infinity") if lowest is None else _decimal("lowest", lowest)
+        most = Decimal("Infinity") if highest is None else _decimal("highest", highest)
+        with localcontext(_EXACT):
+            spread = _size("width", width) if width is not None else _size("relative", relative) * abs(middle)
+            low, high = max(middle - _REACH[shape] * spread, least), min(middle + _REACH[shape] * spread, most)
+            # Values are counted in steps of 10^-decimals.
+            first = int(low.scaleb(places).to_integral_value(ROUND_CEILING))
+            last = int(high.scaleb(places).to_integral_value(ROUND_FLOOR))
+            nearest = middle.scaleb(places).to_integral_value(ROUND_HALF_EVEN).scaleb(-places)
+            if low > high or (first > last and not least <= nearest <= most):
+                raise ValueError(
+                    f"lowest={lowest!r:.40} and highest={highest!r:.40} leave no value of the bell around center={center!r:.40}: "
+                    "expected bounds with a value of the bell between them. Widen the bell or the bounds."
+                )
+            if first > last or spread == 0:
+                return cls.point(nearest)
+
+            def deviation(steps: Decimal | int) -> float:
+                return float(_SHORT.divide(Decimal(steps).scaleb(-places) - middle, spread))
+
+            if last - first < at_most:
+                steps = [*range(first, last + 1)]
+                z = np.array([deviation(k) for k in steps])  # [N]
+                heights = {"gaussian": -np.square(z) / 2, "laplace": -np.abs(z), "uniform": np.zeros(len(z))}[shape]
+                return cls((Decimal(k).scaleb(-places) for k in steps), np.exp(heights - heights.max()))
+            half = Decimal("0.5")
+            start, stop = (_bell_cdf(shape, deviation(edge)) for edge in (first - half, last + half))
+            # Rounded, so that the middle one of an odd number is the center.
+            shares = (start + (stop - start) * (np.arange(at_most) + 0.5) / at_most).round(15)
+            drawn = (middle + Decimal(_bell_quantile(shape, share)) * spread for share in shares.tolist())
+            rounded = (int(value.scaleb(places).to_integral_value(ROUND_HALF_EVEN)) for value in drawn)
+            return cls((Decimal(min(max(k, first), last)).scaleb(-places) for k in rounded), np.ones(at_most))
+
+    @cached_property
+    def floats(self) -> Floats:
+        """The values as floats ``[N]``, for plots; infinite beyond the range of a float. Read-only."""
+        values = np.array([float(value) for value in self.values])
+        values.flags.writeable = False
+        return values
+
+    @cached_property
+    def mode(self) -> Decimal:
+        """The likeliest value; of equally likely ones the nearest to the median, then the lower one."""
+        return self._best(self.values, self.probabilities)
+
+    @property
+    def median(self) -> Decimal:
+        """The lowest value v with P(X <= v) >= 1/2, the lower one of the middle two."""
+        return self.quantile(0.5)
+
+    @cached_property
+    def mean(self) -> Decimal:
+        """The mean, rounded to 15 digits below the first digit of the range, as probabilities are floats.
+
+        Between two values that differ in the last of 400 digits, the first 399 are kept.
+        """
+        low, high = self.values[0], self.values[-1]
+        if low == high:
+            return low
+        with localcontext(_EXACT):
+            weights = [Decimal(p) for p in self.probabilities.tolist()]
+            moment = sum((weight * (value - low) for weight, value in zip(weights, self.values, strict=True)), Decimal(0))
+            exact = low + _SHORT.divide(moment, sum(weights, Decimal(0)))
+            mean = exact.quantize(Decimal((0, (1,), (high - low).adjusted() - 15)))
+        return _canonical(min(max(mean, low), high))
+
+    @property
+    def variance(self) -> float:
+        """The mean squared distance from the mean; infinite beyond the range of a float."""
+        share, scale = self._deviation
+        return float(_EXACT.multiply(Decimal(share), _EXACT.multiply(scale, scale)))
+
+    @property
+    def std(self) -> float:
+        """The standard deviation; infinite beyond the range of a float."""
+        share, scale = self._deviation
+        return float(_EXACT.multiply(Decimal(math.sqrt(share)), scale))
+
+    def cdf(self, x: Number) -> float:
+        """Return P(X <= x).
+
+        Example:
+            >>> [NumberDistribution([1, 2], [0.25, 0.75]).cdf(x) for x in (0, 1, 1.5, 2)]
+            [0.0, 0.25, 0.25, 1.0]
+        """
+        if isinstance(x, float) and math.isinf(x):
+            return float(x > 0)
+        below = bisect_right(self.values, _decimal("x", x))
+        return float(self._cumulative[below - 1]) if below else 0.0
+
+    def quantile(self, q: float) -> Decimal:
+        """Return the lowest value v with P(X <= v) >= q; the smallest value for q = 0.
+
+        A sum of probabilities that misses q by a rounding error (1e-11, relative to q and to 1 - q) has reached it.
+
+        Example:
+            >>> uniform = NumberDistribution(range(1, 11), [0.1] * 10)
+            >>> uniform.quantile(0.3), uniform.quantile(0.31)
+            (Decimal('3'), Decimal('4'))
+        """
+        q = check_number("q", q, least=0, most=1)
+        return self.values[_first_reached(self._cumulative, q)]
+
+    def interval(self, level: float) -> tuple[Decimal, Decimal]:
+        """Return the central interval: the lowest and the highest value that is not in a tail of (1 - level) / 2.
+
+        The upper end is ``quantile((1 + level) / 2)``, and the lower one is the same, counted from above. Both ends are values
+        and belong to the interval, which holds at least ``level`` of the probability; at most (1 - level) / 2 lies on either
+        side. Mass that is not covered is not counted.
+
+        Example:
+            >>> NumberDistribution(range(1, 21), [1] * 20).interval(0.9)
+            (Decimal('2'), Decimal('19'))
+        """
+        share = (1 + check_number("level", level, above=0, most=1)) / 2
+        above = self.probabilities[::-1].cumsum()
+        return self.values[len(self.values) - 1 - _first_reached(above, share)], self.values[
+            _first_reached(self._cumulative, share)
+        ]
+
+    def sample(self, n: int, seed: int | np.random.Generator) -> list[Decimal]:
+        """Draw ``n`` values independently; the same ``seed`` draws the same ones, a generator goes on.
+
+        Example:
+            >>> NumberDistribution([1, 2], [0.25, 0.75]).sample(5, seed=0)
+            [Decimal('2'), Decimal('2'), Decimal('1'), Decimal('1'), Decimal('2')]
+        """
+        if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0:
+            raise ValueError(f"n={n!r} is out of range: expected a whole number >= 0 of values to draw.")
+        drawn = np.random.default_rng(seed).random(n)
+        index = np.minimum(np.searchsorted(self._cumulative, drawn, side="right"), len(self.values) - 1)
+        return [self.values[i] for i in index.tolist()]
+
+    def crps(self, truth: Number) -> float:
+        """Return the continuous ranked probability score, in the unit of the values; lower is better.
+
+        For a point it is the absolute error. Beyond the range of a float it is infinite.
+
+        Example:
+            >>> NumberDistribution([0, 2], [0.5, 0.5]).crps(0), NumberDistribution.point(3).crps("0.5")
+            (0.5, 2.5)
+        """
+        y = _decimal("truth", truth)
+        below = bisect_left(self.values, y)
+        knots = (*self.values[:below], y, *self.values[below:])
+        # Left of the truth F^2, right of it (1 - F)^2, on each of the N gaps between knots.
+        tails = self.probabilities[::-1].cumsum()[::-1]
+        heights = np.concatenate([self._cumulative[:below], tails[below:]])
+        gaps = [_EXACT.subtract(b, a) for a, b in pairwise(knots)]
+        scale = max(gaps)
+        score = float(np.square(heights) @ _ratios(gaps, scale))
+        return float(_SHORT.multiply(Decimal(score), scale))
+
+    def decide(
+        self,
+        metric: str | Cost,
+        *,
+        tolerance: Number | None = None,
+        relative_tolerance: Number | None = None,
+        floor: Number | None = None,
+        candidates: Iterable[Number] | None = None,
+    ) -> Decimal:
+        """Return the number of least expected cost; the module's table has the cost and the answer of each rule.
+
+        All answers but the mean are values of the distribution. Ties go to the value nearest to the median, then to the
+        lower one; the median itself is the lower one of two.
+
+        Where the truth may be 0, its relative error is 0 or infinite. If P(X = 0) >= 1/2, ``"relative"`` answers 0. Otherwise it
+        leaves the value 0 out, so that a little mass there does not decide. With ``floor`` the cost is
+        |x - y| / max(|y|, floor), and 0 is a value like any other.
+
+        Args:
+            metric: a rule ("absolute", "squared", "relative", "log", "within", "exact"), its metric's name in
+                ``numerate.answers.METRICS``, "median", "mean" or "mode", or a function ``cost(prediction, truth)`` of two floats.
+            tolerance: for "within": the largest |x - y| that is right.
+            relative_tolerance: for "within", instead: the largest |x - y| / |y| that is right, 0.05 for 5 %.
+            floor: for "relative": the smallest size to divide by.
+            candidates: for "within" and functions: the answers to choose from, by default the values. A function is
+                called once for each pair of a candidate and a value.
+
+        Example:
+            >>> answer = NumberDistribution([1, 10, 11, 100], [0.4, 0.15, 0.2, 0.25])
+            >>> [str(answer.decide(metric)) for metric in ("absolute", "squared", "relative", "log", "exact")]
+            ['10', '29.1', '1', '10', '1']
+            >>> answer.decide("within", tolerance=1, candidates=[2, 10.5]), answer.decide(lambda x, y: max(y - x, 0))
+            (Decimal('2'), Decimal('100'))
+        """
+        rule = "cost"
+        if not callable(metric):
+            check_choice("metric", metric, (*choices(Rule), *_ALIASES, *_SHARES))
+            rule = "within" if metric in _SHARES else _ALIASES.get(metric, metric)
+            if metric in _SHARES:
+                if tolerance is not None or relative_tolerance is not None:
+                    raise ValueError(
+                        f"metric={metric!r} has its own tolerance: expected none; use metric='within' to choose one."
+                    )
+                relative_tolerance = _SHARES[metric]
+        for name, value, rules in (
+            ("tolerance", tolerance, ("within",)),
+            ("relative_tolerance", relative_tolerance, ("within",)),
+            ("floor", floor, ("relative",)),
+            ("candidates", candidates, ("within", "cost")),
+        ):
+            if value is not None and rule not in rules:
+                raise ValueError(
+                    f"{name}={value!r:.80} does not belong to metric={metric!r}: expected it only with {rules[0]!r}."
+                )
+        answers = self.values if candidates is None else tuple(sorted({_decimal("candidates", x) for x in candidates}))
+        if not answers:
+            raise ValueError("candidates is empty: expected at least one number to choose from; None takes the values.")
+        if callable(metric):
+            return self._cheapest(metric, answers)
+        match rule:
+            case "absolute" | "log":
+                return self.median
+            case "squared":
+                return self.mean
+            case "exact":
+                return self.mode
+            case "relative":
+                return self._relative(floor)
+        return self._within(tolerance, relative_tolerance, answers)
+
+    def to_text(self, rows: int = 10, width: int = 40) -> str:
+        """Return bars for the terminal: one per value, or per range of values where there are more than ``rows``.
+
+        The longest bar has ``width`` characters. Ranges cover the central 98 %; what lies outside has rows of its own.
+        The last line tells where the mass is that the values do not cover.
+
+        Example:
+            >>> print(NumberDistribution([12, 15, 150], [0.25, 0.5, 0.25], covered=0.9, no_number=0.1).to_text(width=8))
+             12  25.0 %  ████
+             15  50.0 %  ████████
+            150  25.0 %  ████
+            covered 90.0 %, no number 10.0 %
+        """
+        for name, count in (("rows", rows), ("width", width)):
+            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+                raise ValueError(f"{name}={count!r} is out of range: expected a whole number >= 1.")
+        if len(self.values) <= rows:
+            bars = [(_label(value), p) for value, p in zip(self.values, self.probabilities.tolist(), strict=True)]
+        else:
+            bars = self._ranges(rows)
+        most, longest = max(p for _, p in bars), max(len(label) for label, _ in bars)
+        lines = [f"{label:>{longest}}  {100 * p:4.1f} %  {'█' * round(width * p / most)}".rstrip() for label, p in bars]
+        if self.covered < 1:
+            rest = (("more digits", self.more_digits), ("no number", self.no_number), ("not searched", self.not_searched))
+            shares = [f"{name} {100 * share:.1f} %" for name, share in (("covered", self.covered), *rest) if share > 0]
+            lines.append(", ".join(shares))
+        return "\n".join(lines)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __eq__(self, other: object) -> bool:
+        return self._key == other._key if isinstance(other, NumberDistribution) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __repr__(self) -> str:
+        covered = f"covered {self.covered:.3g}" if self.covered < 1 else ""
+        if len(self.values) == 1:
+            return f"NumberDistribution(1 value {_label(self.values[0])}{', ' * bool(covered)}{covered})"
+        low, high = map(_label, self.interval(0.9))
+        facts = [f"median {_label(self.median)}", f"90 % in {low}..{high}", *([covered] if covered else [])]
+        ends = f"{_label(self.values[0])}..{_label(self.values[-1])}"
+        return f"NumberDistribution({len(self.values)} values {ends}: {', '.join(facts)})"
+
+    @property
+    def _key(self) -> tuple[Any, ...]:
+        shares = (self.covered, self.more_digits, self.no_number, self.not_searched)
+        return self.values, self.probabilities.tobytes(), shares
+
+    @cached_property
+    def _cumulative(self) -> Floats:
+        """P(X <= v) for each value; the last is 1."""
+        sums: Floats = np.minimum(self.probabilities.cumsum(), 1.0)
+        sums[-1] = 1.0
+        return sums
+
+    @cached_property
+    def _deviation(self) -> tuple[float, Decimal]:
+        """The variance in units of the squared range, and the range."""
+        scale = _EXACT.subtract(self.values[-1], self.values[0])
+        away = _ratios([_EXACT.subtract(value, self.mean) for value in self.values], scale)
+        return float(np.square(away) @ self.probabilities), scale
+
+    def _best(self, answers: Sequence[Decimal], scores: Floats) -> Decimal:
+        """Return the answer of the highest score; of equal ones the nearest to the median, then the lower one."""
+        tied = np.flatnonzero(scores >= scores.max() * (1 - _TIE)).tolist()
+        best: Decimal = min((answers[i] for i in tied), key=lambda x: (abs(_EXACT.subtract(x, self.median)), x))
+        return best
+
+    def _relative(self, floor: Number | None) -> Decimal:
+        least = Decimal(0) if floor is None else _size("floor", floor)
+        sizes = [max(_EXACT.abs(value), least) for value in self.values]
+        nonzero = [size for size in sizes if size]
+        zero = bisect_left(self.values, 0)
+        if len(nonzero) < len(sizes) and (not nonzero or self.probabilities[zero] >= 0.5 * (1 - _TIE)):
+            return Decimal(0)
+        # In units of the smallest size, so that no weight overflows; weights too small for a float are 0.
+        unit = min(nonzero)
+        weights = self.probabilities * np.array([float(_SHORT.divide(unit, size)) if size else 0.0 for size in sizes])
+        return self.values[_first_reached(weights.cumsum() / weights.sum(), 0.5)]
+
+    def _within(self, tolerance: Number | None, relative_tolerance: Number | None, answers: Sequence[Decimal]) -> Decimal:
+        if (tolerance is None) == (relative_tolerance is None):
+            raise ValueError(
+                f"tolerance={tolerance!r} and relative_tolerance={relative_tolerance!r}: expected exactly one of them with "
+                "metric='within', such as tolerance=0.5 or relative_tolerance=0.05 for 5 %."
+            )
+        name, given = ("tolerance", tolerance) if relative_tolerance is None else ("relative_tolerance", relative_tolerance)
+        allowed = _size(name, given)
+        changes: Floats = np.zeros(len(answers) + 1)
+        with localcontext(_EXACT):
+            for y, p in zip(self.values, self.probabilities.tolist(), strict=True):
+                reach = allowed if relative_tolerance is None else allowed * abs(y)
+                changes[bisect_left(answers, y - reach)] += p
+                changes[bisect_right(answers, y + reach)] -= p
+        return self._best(answers, changes.cumsum()[:-1])
+
+    def _cheapest(self, cost: Cost, answers: Sequence[Decimal]) -> Decimal:
+        truths = self.floats.tolist()
+        totals = np.empty(len(answers))
+        for i, x in enumerate(map(float, answers)):
+            costs = np.array([float(cost(x, y)) for y in truths])
+            if np.isnan(costs).any():
+                wrong = truths[int(np.isnan(costs).argmax())]
+                raise ValueError(f"metric({x:g}, {wrong:g}) is NaN: expected the cost of a prediction for a truth, a number.")
+            totals[i] = costs @ self.probabilities
+        lowest = totals.min()
+        tied = totals <= lowest + abs(lowest) * _TIE if np.isfinite(lowest) else totals == lowest
+        return self._best(answers, tied.astype(np.float64))
+
+    def _ranges(self, rows: int) -> list[tuple[str, float]]:
+        """Return labels and probabilities of at most ``rows`` + 3 ranges of a round width."""
+        low, high = self.interval(0.98)
+        if low == high:
+            low, high = self.values[0], self.values[-1]
+        with localcontext(_EXACT):
+            finest = min(int(value.as_tuple().exponent) for value in self.values)
+            least = max(_SHORT.divide(high - low, Decimal(rows)), Decimal((0, (1,), finest)))
+            power = Decimal((0, (1,), least.adjusted()))
+            step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least)
+            start = int((_SHORT.divide(low, step)).to_integral_value(ROUND_FLOOR)) * step
+            edges = [start]
+            while edges[-1] <= high:
+                edges.append(edges[-1] + step)
+        sums = [0.0, *self._cumulative.tolist()]
+        below = [sums[bisect_left(self.values, edge)] for edge in edges]
+        names = [_label(_canonical(edge)) for edge in edges]
+        bars = [(f"below {names[0]}", below[0])] if below[0] > 0 else []
+        bars += [(f"{a} to {b}", q - p) for a, b, p, q in zip(names, names[1:], below, below[1:], strict=False)]
+        return bars + ([(f"from {names[-1]}", 1 - below[-1])] if self.values[-1] >= edges[-1] else [])
+
+
+def _decimal(name: str, value: Any) -> Decimal:
+    """Return the exact value of a number, in one spelling; a fraction such as 1/3 to 28 digits. Raise for anything else."""
+    number: Decimal | None = None
+    if isinstance(value, bool):
+        pass
+    elif isinstance(value, Decimal):
+        number = value if value.is_finite() else None
+    elif isinstance(value, str):
+        number = Decimal(value.strip()) if _NUMERAL.fullmatch(value.strip()) else None
+    elif isinstance(value, Integral):
+        number = Decimal(int(value))
+    elif isinstance(value, Rational):
+        top, bottom = Decimal(int(value.numerator)), int(value.denominator)
+        ends = pow(10, bottom.bit_length(), bottom) == 0
+        number = (_EXACT if ends else Context(prec=28, Emax=MAX_EMAX, Emin=MIN_EMIN)).divide(top, Decimal(bottom))
+    elif isinstance(value, Real):
+        number = Decimal(str(value)) if math.isfinite(value) else None
+    if number is None:
+        kind = ValueError if isinstance(value, float | np.floating | Decimal | str) else TypeError
+        raise kind(
+            f"{name}={value!r:.80} is not a finite number: expected int, float, Decimal, Fraction, or text such as '84.50'; use "
+            ".tolist() for a tensor, and numerate.answers to read numbers from sentences."
+        )
+    if number and (abs(number.adjusted()) > MAX_DIGITS or len(number.as_tuple().digits) > MAX_DIGITS):
+        raise ValueError(
+            f"{name}={_label(number)} has too many digits: expected at most {MAX_DIGITS:,} digits, and powers of ten up to that."
+        )
+    return _canonical(number)
+
+
+def _canonical(number: Decimal) -> Decimal:
+    """Return the number without trailing zeros after the point, without a positive exponent, and without a minus before 0."""
+    short = _EXACT.normalize(number) if number else Decimal(0)
+    return short.quantize(Decimal(1), context=_EXACT) if short.as_tuple().exponent > 0 else short  # type: ignore[operator]
+
+
+def _places(given: Any, value: Decimal) -> int:
+    """Return the number of decimals that a label is written with; those of its value if it is no text or Decimal."""
+    written = Decimal(given.strip()) if isinstance(given, str) else given if isinstance(given, Decimal) else value
+    return max(-int(written.as_tuple().exponent), 0)
+
+
+def _size(name: str, value: Any) -> Decimal:
+    size = _decimal(name, value)
+    if size < 0:
+        raise ValueError(f"{name}={value!r:.80} is out of range: expected a number >= 0.")
+    return size
+
+
+def _is_nan(value: Any) -> bool:
+    return value.is_nan() if isinstance(value, Decimal) else isinstance(value, Real) and value != value
+
+
+def _check_masses(name: str, masses: npt.ArrayLike, count: int, unit: str) -> Floats:
+    """Return the masses in units of the largest one; raise unless there is one for each unit, finite and not all 0."""
+    try:
+        array = np.array(masses, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name}={masses!r:.80} holds no plain numbers: expected one number >= 0 per {unit}.") from None
+    if array.shape != (count,) or count == 0:
+        raise ValueError(f"{name} has shape {array.shape} for {count} {unit}s: expected one for each, and at least one {unit}.")
+    wrong = ~((array >= 0) & (array < np.inf))
+    if wrong.any():
+        raise ValueError(f"{name} holds {array[wrong][0]:g}: expected finite numbers >= 0; leave out each {unit} without one.")
+    if not array.any():
+        raise ValueError(f"{name} holds only 0: expected at least one number above 0.")
+    scaled: Floats = array / array.max()
+    return scaled
+
+
+def _first_reached(cumulative: Floats, share: float) -> int:
+    """Return the first index whose sum is at least ``share``, up to rounding; the last one if none is."""
+    index = np.searchsorted(cumulative, share - _TIE * min(share, 1 - share), side="left")
+    return min(int(index), len(cumulative) - 1)
+
+
+def _ratios(numbers: Sequence[Decimal], scale: Decimal) -> Floats:
+    """Return ``numbers / scale`` as floats; 0 if the scale is 0."""
+    return np.array([float(_SHORT.divide(number, scale)) if scale else 0.0 for number in numbers])
+
+
+def _bell_cdf(shape: Shape, z: float) -> float:
+    if shape == "gaussian":
+        return _NORMAL.cdf(z)
+    if shape == "laplace":
+        return math.exp(z) / 2 if z < 0 else 1 - math.exp(-z) / 2
+    return min(max((z + 1) / 2, 0.0), 1.0)
+
+
+def _bell_quantile(shape: Shape, share: float) -> float:
+    if shape == "gaussian":
+        return _NORMAL.inv_cdf(share)
+    if shape == "laplace":
+        return math.log(2 * share) if share < 0.5 else -math.log(2 * (1 - share))
+    return 2 * share - 1
+
+
+def _label(value: Decimal) -> str:
+    """Return the value as a short text: beyond 20 characters its first and last digits, and how many there are."""
+    text = str(value)
+    return text if len(text) <= 20 else f"{text[:7]}…{text[-6:]} ({len(value.as_tuple().digits)} digits)"

@@ -1,0 +1,654 @@
+"""NumberDistribution: hand-worked cases, laws, and every decision against brute force in fractions."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+import time
+from collections import Counter
+from dataclasses import FrozenInstanceError
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.samples import refused
+
+import numerate as nm
+from numerate.answers import METRICS, number_distribution
+from numerate.answers.numerals import MAX_DIGITS as MAX_DIGITS_OF_ANSWERS
+from numerate.distribution import MAX_DIGITS
+
+ND = nm.NumberDistribution
+HUGE = 10**400
+decimals = st.one_of(
+    st.integers(-30, 30).map(Decimal),
+    st.decimals(-1000, 1000, places=2),
+    st.builds(lambda n, e: Decimal(n).scaleb(e), st.integers(-999, 999), st.integers(-320, 320)),
+)
+
+
+@st.composite
+def distributions(draw: st.DrawFn, values: st.SearchStrategy[Any] = decimals) -> ND:
+    support = draw(st.lists(values, min_size=1, max_size=8, unique=True))
+    masses = st.one_of(st.integers(1, 5).map(float), st.floats(1e-9, 1.0))
+    return ND(support, [draw(masses) for _ in support])
+
+
+def exact(distribution: ND) -> list[tuple[Fraction, Fraction]]:
+    """Values and probabilities as fractions; the probabilities have the sum 1."""
+    masses = [Fraction(p) for p in distribution.probabilities.tolist()]
+    return [(Fraction(v), p / sum(masses)) for v, p in zip(distribution.values, masses, strict=True)]
+
+
+def strings(*values: Decimal) -> list[str]:
+    return [str(value) for value in values]
+
+
+# Construction
+
+
+def test_values_are_sorted_merged_and_exact() -> None:
+    d = ND([3, "0.30", 0.1 + 0.2, Decimal("3.00"), 7], [0.1, 0.2, 0.3, 0.4, 0.0])
+    assert strings(*d.values) == ["0.3", "0.30000000000000004", "3"]
+    assert d.probabilities.tolist() == pytest.approx([0.2, 0.3, 0.5], abs=1e-15)
+    assert len(d) == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "value"),
+    [
+        (0.1, "0.1"),
+        (np.float32(0.1), "0.1"),
+        (np.float64(2.50), "2.5"),
+        (np.int64(-7), "-7"),
+        (-0.0, "0"),
+        (1e22, "1" + 22 * "0"),
+        (" +1.50e2 ", "150"),
+        (".5", "0.5"),
+        (Fraction(1, 8), "0.125"),
+        (Fraction(1, 3), "0." + 28 * "3"),
+        (Fraction(HUGE, 4), "25" + 398 * "0"),
+        (HUGE + 1, str(HUGE + 1)),
+        ("1e-400", "1E-400"),
+        (Decimal("1E+3"), "1000"),
+    ],
+)
+def test_one_spelling_per_value(given: Any, value: str) -> None:
+    assert str(ND.point(given).values[0]) == value
+    assert ND.point(given) == ND.point(value)
+
+
+def test_limits_are_those_of_the_answers() -> None:
+    assert MAX_DIGITS == MAX_DIGITS_OF_ANSWERS
+    assert ND.point(10**MAX_DIGITS - 1).values[0] + 0 > 1
+    for many in (10 ** (MAX_DIGITS + 1), "1e999999999", "1e-999999999", "0." + "1" * (MAX_DIGITS + 1)):
+        refused(ValueError, ["value=", "too many digits", "expected at most 10,000"], lambda: ND.point(many))  # noqa: B023
+
+
+@pytest.mark.parametrize(
+    "wrong", ["", "12 apples", "1_000", "1,000", "nan", "inf", "٣", float("nan"), -math.inf, Decimal("sNaN")]
+)
+def test_values_that_are_no_numbers(wrong: Any) -> None:
+    refused(ValueError, ["values=", "expected int, float, Decimal, Fraction"], lambda: ND([1, wrong], [0.5, 0.5]))
+
+
+@pytest.mark.parametrize("wrong", [None, True, np.True_, 1j, [1], torch.tensor(1.0), np.array([1.0])], ids=repr)
+def test_values_of_wrong_types(wrong: Any) -> None:
+    refused(TypeError, ["values=", "expected int", ".tolist()"], lambda: ND([1, wrong], [0.5, 0.5]))
+
+
+@pytest.mark.parametrize(
+    ("values", "masses", "parts"),
+    [
+        ([], [], ["probabilities has shape (0,)", "at least one value"]),
+        ([1, 2], [1.0], ["probabilities has shape (1,) for 2 values"]),
+        ([1], 1.0, ["probabilities has shape ()"]),
+        ([1, 2], [0.5, math.nan], ["probabilities holds nan", "expected finite numbers >= 0"]),
+        ([1, 2], [0.5, -0.1], ["probabilities holds -0.1"]),
+        ([1, 2], [0.5, math.inf], ["probabilities holds inf"]),
+        ([1, 2], [0.0, 0.0], ["probabilities holds only 0", "above 0"]),
+    ],
+)
+def test_probabilities_that_cannot_be(values: Any, masses: Any, parts: list[str]) -> None:
+    refused(ValueError, parts, lambda: ND(values, masses))
+
+
+def test_probabilities_of_wrong_types() -> None:
+    refused(TypeError, ["probabilities=", "expected one number >= 0 per value"], lambda: ND([1, 2], ["a", "b"]))
+    refused(TypeError, ["probabilities="], lambda: ND([1, 2], [[1], [2, 3]]))
+
+
+@pytest.mark.parametrize("scale", [5e-324, 1e-300, 1.0, 1.7e308])
+def test_probabilities_of_any_scale(scale: float) -> None:
+    assert ND([1, 2, 3], [scale, scale, 0]).probabilities.tolist() == [0.5, 0.5]
+
+
+def test_shares_of_the_mass() -> None:
+    d = ND([1], [0.3], covered=0.5, more_digits=0.2, no_number=0.1)
+    assert d.not_searched == pytest.approx(0.2, abs=1e-15)
+    assert ND([1], [1.0]).not_searched == 0
+    assert ND([1], [1.0], covered=0.9, no_number=0.1).not_searched == 0
+    assert ND([1], [1.0], covered=0.5, not_searched=0.1).not_searched == 0.1
+    assert ND([1], [1.0], covered=1 + 5e-7).covered == 1
+    refused(
+        ValueError,
+        ["covered=0.9, more_digits=0.2 add up to 1.1", "expected at most 1"],
+        lambda: ND([1], [1.0], covered=0.9, more_digits=0.2),
+    )
+
+
+@pytest.mark.parametrize("name", ["covered", "more_digits", "no_number", "not_searched"])
+@pytest.mark.parametrize("wrong", [-0.1, 1.1, math.nan, math.inf, "x"])
+def test_shares_that_cannot_be(name: str, wrong: Any) -> None:
+    refused((TypeError, ValueError), [f"{name}={wrong!r}", "expected"], lambda: ND([1], [1.0], **{name: wrong}))
+
+
+def test_nothing_is_covered() -> None:
+    refused(ValueError, ["covered=0"], lambda: ND([1], [1.0], covered=0))
+
+
+def test_immutable_equal_hashable_and_picklable() -> None:
+    masses = np.array([0.25, 0.75])
+    d = ND([1, 2], masses, covered=0.5)
+    masses[0] = 9
+    assert d.probabilities.tolist() == [0.25, 0.75]
+    with pytest.raises(FrozenInstanceError):
+        d.covered = 1.0  # type: ignore[misc]
+    for array in (d.probabilities, d.floats):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
+    for same in (ND([2, 1], [3, 1], covered=0.5), copy.deepcopy(d), pickle.loads(pickle.dumps(d))):
+        assert same == d
+        assert hash(same) == hash(d)
+    for other in (ND([1, 2], [0.25, 0.75]), ND([1, 2], [0.5, 0.5], covered=0.5), ND([1, 3], [0.25, 0.75], covered=0.5), "d"):
+        assert other != d
+
+
+def test_from_pairs() -> None:
+    d = ND.from_pairs([(12, 0.2), (15, 0.6), ("12.0", 0.1)], covered=0.9, no_number=0.1)
+    assert strings(*d.values) == ["12", "15"]
+    assert d.probabilities.tolist() == pytest.approx([1 / 3, 2 / 3], abs=1e-15)
+    assert (d.covered, d.no_number, d.not_searched) == (0.9, 0.1, 0)
+    for wrong in ([3, 4], ["12"], [(1, 2, 3)]):
+        refused(ValueError, ["pairs holds", "expected (value, probability)", "from_samples"], lambda: ND.from_pairs(wrong))  # type: ignore[arg-type] # noqa: B023
+
+
+def test_from_samples() -> None:
+    d = ND.from_samples(np.array([1.0, 2.0, 2.0, math.nan]))
+    assert (strings(*d.values), d.covered, d.no_number, d.not_searched) == (["1", "2"], 0.75, 0.25, 0)
+    assert d.probabilities.tolist() == pytest.approx([1 / 3, 2 / 3])
+    assert ND.from_samples([None, Decimal("NaN"), "7"]).no_number == 2 / 3
+    for none in ([], [None, math.nan]):
+        refused(ValueError, [f"samples holds {len(none)} entries and no number", "expected"], lambda: ND.from_samples(none))  # noqa: B023
+    refused(ValueError, ["inf"], lambda: ND.from_samples([1.0, math.inf]))
+
+
+def test_from_sampled_texts() -> None:
+    d = number_distribution(["It is 1,200.", "1200.0", "no idea", "x = 1/3"])
+    assert strings(*d.values) == ["0." + 28 * "3", "1200"]
+    assert (d.median, d.covered, d.no_number) == (1200, 0.75, 0.25)
+    assert number_distribution(["10 of 30"], extractor=lambda text: int(text[:2])) == ND.point(10)
+    assert number_distribution(["5% of 30"], extractor="percent") == ND.point("0.05")
+    refused(ValueError, ["extractor='lst_number'", "'last_number'"], lambda: number_distribution(["1"], extractor="lst_number"))
+    refused(TypeError, ["texts='12' is one text"], lambda: number_distribution("12"))
+
+
+def test_mixed() -> None:
+    d = ND.mixed([ND.point(1), ND([1, 2], [0.5, 0.5], covered=0.5, no_number=0.25)], [1, 3])
+    assert d.probabilities.tolist() == pytest.approx([0.7, 0.3])  # masses 1/4 + 3/16 and 3/16
+    assert (d.covered, d.no_number, d.not_searched) == (0.625, 0.1875, 0.1875)
+    assert ND.mixed([ND.point(1), ND.point(2)]) == ND([1, 2], [0.5, 0.5])
+    refused(ValueError, ["weights has shape (1,) for 2 distributions"], lambda: ND.mixed([ND.point(1), ND.point(2)], [1]))
+    refused(ValueError, ["weights", "at least one distribution"], lambda: ND.mixed([]))
+    refused(ValueError, ["weights holds -1"], lambda: ND.mixed([ND.point(1), ND.point(2)], [1, -1]))
+
+
+# Summaries
+
+
+def test_a_point() -> None:
+    d = ND.point("0.3")
+    assert {d.mode, d.median, d.mean, d.quantile(0), d.quantile(1), *d.interval(0.5)} == {Decimal("0.3")}
+    assert (d.variance, d.std, d.crps("0.3"), d.crps(0.1)) == (0, 0, 0, 0.2)
+    for metric in ("absolute", "squared", "relative", "log", "exact", "within_0", lambda x, y: (x - y) ** 2):
+        assert d.decide(metric) == Decimal("0.3")
+
+
+def test_a_case_by_hand() -> None:
+    d = ND([1, 2, 4, 8], [0.4, 0.1, 0.2, 0.3])
+    assert strings(d.mode, d.median, d.mean) == ["1", "2", "3.8"]
+    assert d.variance == pytest.approx(0.4 * 1 + 0.1 * 4 + 0.2 * 16 + 0.3 * 64 - 3.8**2)
+    assert d.std == pytest.approx(math.sqrt(d.variance))
+    assert [d.cdf(x) for x in (0.99, 1, 3, 8, math.inf, -math.inf)] == pytest.approx([0, 0.4, 0.5, 1, 1, 0])
+    assert d.crps(2) == pytest.approx(0.4**2 * 1 + 0.5**2 * 2 + 0.3**2 * 4)
+    assert d.crps(10) == pytest.approx(0.4**2 * 1 + 0.5**2 * 2 + 0.7**2 * 4 + 2)
+    assert d.floats.tolist() == [1, 2, 4, 8]
+
+
+def test_ties() -> None:
+    assert ND([1, 2, 3, 4], [1, 1, 1, 1]).median == 2  # the lower of the middle two
+    assert ND([1, 2, 3, 4], [1, 1, 1, 1]).mode == 2  # nearest to the median
+    assert ND([1, 5, 9], [0.4, 0.2, 0.4]).mode == 1  # equally near: the lower
+    assert ND(range(10), [0.1] * 10).median == 4  # although five times 0.1 need not add up to 0.5
+
+
+@pytest.mark.parametrize("count", [2, 3, 6, 7, 10, 49, 100, 1000])
+def test_quantiles_of_equal_masses_are_not_moved_by_rounding(count: int) -> None:
+    d = ND(range(1, count + 1), [0.1] * count)
+    assert [d.quantile(k / count) for k in range(1, count + 1)] == [*range(1, count + 1)]
+
+
+def test_mean_is_exact_in_decimals() -> None:
+    assert str(ND(["0.1", "0.2"], [0.5, 0.5]).mean) == "0.15"
+    assert str(ND(["0.1", "0.2"], [0.3, 0.7]).mean) == "0.17"
+    assert str(ND([1, 2, 3], [1, 1, 1]).mean) == "2"
+    assert str(ND(["0.1", "0.2", "0.3"], [1, 1, 1]).mean) == "0.2"
+    assert ND([HUGE, HUGE + 1], [0.5, 0.5]).mean == Decimal(str(HUGE) + ".5")
+    assert ND([-HUGE, HUGE], [0.5, 0.5]).mean == 0
+    assert str(ND(["1e-400", "3e-400"], [0.5, 0.5]).mean) == "2E-400"
+
+
+@given(distributions())
+def test_mean_against_fractions(d: ND) -> None:
+    truth = sum((v * p for v, p in exact(d)), Fraction(0))
+    span = Fraction(d.values[-1]) - Fraction(d.values[0])
+    assert abs(Fraction(d.mean) - truth) <= span * Fraction(1, 10**15)
+    assert d.values[0] <= d.mean <= d.values[-1]
+    mirrored = ND([v.copy_negate() for v in d.values], d.probabilities)
+    assert abs(Fraction(mirrored.mean) + Fraction(d.mean)) <= span * Fraction(2, 10**15)
+
+
+@given(distributions(st.integers(-50, 50)))
+def test_variance_against_fractions(d: ND) -> None:
+    mean = sum((v * p for v, p in exact(d)), Fraction(0))
+    assert d.variance == pytest.approx(float(sum((v - mean) ** 2 * p for v, p in exact(d))), rel=1e-9, abs=1e-12)
+
+
+def test_spread_of_huge_and_tiny_values() -> None:
+    far = ND([0, 10**200], [0.5, 0.5])
+    assert far.std == pytest.approx(0.5e200)
+    assert far.variance == math.inf
+    assert ND([0, HUGE], [0.5, 0.5]).std == math.inf
+    assert ND([HUGE, HUGE + 2], [0.5, 0.5]).std == 1
+    assert ND(["0", "2e-100"], [0.5, 0.5]).variance == pytest.approx(1e-200)
+
+
+@given(distributions(), st.floats(0, 1))
+def test_quantile_and_cdf(d: ND, q: float) -> None:
+    """The quantile is the lowest value whose cumulative probability reaches q."""
+    value = d.quantile(q)
+    assert value in d.values
+    assert d.cdf(value) >= q - 1e-11
+    lower = [v for v in d.values if v < value]
+    assert not lower or d.cdf(lower[-1]) < q
+
+
+@given(distributions())
+def test_cdf_is_the_running_sum(d: ND) -> None:
+    sums = np.cumsum([float(p) for _, p in exact(d)])
+    assert [d.cdf(v) for v in d.values] == pytest.approx(sums.tolist(), abs=1e-12)
+    assert d.cdf(d.values[-1]) == 1
+    assert d.cdf(d.values[0] - 1) == 0 or d.values[0] - 1 == d.values[0]
+    assert [d.quantile(d.cdf(v)) for v in d.values] == [*d.values]
+
+
+@given(distributions(), st.floats(0.01, 1.0))
+def test_interval_holds_its_level(d: ND, level: float) -> None:
+    low, high = d.interval(level)
+    assert low in d.values
+    assert high in d.values
+    inside, below, above = (
+        sum(p for v, p in zip(d.values, d.probabilities, strict=True) if test(v))
+        for test in (lambda v: low <= v <= high, lambda v: v < low, lambda v: v > high)
+    )
+    assert inside >= level - 1e-10
+    assert max(below, above) <= (1 - level) / 2 + 1e-10
+    mirrored = ND([v.copy_negate() for v in d.values], d.probabilities)
+    assert mirrored.interval(level) == (high.copy_negate(), low.copy_negate())
+
+
+def test_interval_by_hand() -> None:
+    d = ND(range(1, 21), [1] * 20)
+    assert [d.interval(level) for level in (0.9, 0.91, 0.1, 1)] == [(2, 19), (1, 20), (10, 11), (1, 20)]
+
+
+@pytest.mark.parametrize(
+    ("call", "parts"),
+    [
+        (lambda d: d.quantile(1.1), ["q=1.1", "<= 1"]),
+        (lambda d: d.quantile(math.nan), ["q=nan"]),
+        (lambda d: d.interval(0), ["level=0", "> 0"]),
+        (lambda d: d.interval(90), ["level=90"]),
+        (lambda d: d.cdf(math.nan), ["x=nan"]),
+        (lambda d: d.crps(math.inf), ["truth=inf"]),
+        (lambda d: d.sample(-1, seed=0), ["n=-1", "whole number >= 0"]),
+        (lambda d: d.sample(1.5, seed=0), ["n=1.5"]),
+        (lambda d: d.to_text(rows=0), ["rows=0"]),
+        (lambda d: d.to_text(width=0), ["width=0"]),
+    ],
+)
+def test_arguments_that_cannot_be(call: Any, parts: list[str]) -> None:
+    refused(ValueError, [*parts, "expected"], lambda: call(ND([1, 2], [0.5, 0.5])))
+
+
+def test_sampling_frequencies() -> None:
+    d = ND([1, 2, "2.5", HUGE], [0.1, 0.2, 0.3, 0.4])
+    drawn = d.sample(20_000, seed=0)
+    counts = Counter(drawn)
+    observed = [counts[value] for value in d.values]
+    assert scipy.stats.chisquare(observed, 20_000 * d.probabilities).pvalue > 0.001
+    assert drawn == d.sample(20_000, seed=0) != d.sample(20_000, seed=1)
+    rng = np.random.default_rng(0)
+    assert d.sample(5, rng) + d.sample(5, rng) == drawn[:10]
+    assert d.sample(0, seed=0) == []
+
+
+def crps_by_definition(d: ND, y: Fraction) -> Fraction:
+    pairs = exact(d)
+    spread = sum((p * q * abs(v - w) for v, p in pairs for w, q in pairs), Fraction(0))
+    return sum((p * abs(v - y) for v, p in pairs), Fraction(0)) - spread / 2
+
+
+@given(distributions(), decimals)
+def test_crps_is_its_double_sum(d: ND, truth: Decimal) -> None:
+    expected = crps_by_definition(d, Fraction(truth))
+    if expected > 10**300:
+        assert d.crps(truth) == math.inf or math.isclose(d.crps(truth), expected, rel_tol=1e-9)
+    else:
+        assert d.crps(truth) == pytest.approx(float(expected), rel=1e-9, abs=1e-300)
+
+
+def test_crps_of_huge_values() -> None:
+    assert ND([HUGE, HUGE + 2], [0.5, 0.5]).crps(HUGE) == 0.5
+    assert ND.point(HUGE).crps(0) == math.inf
+    assert ND(["1e-200", "3e-200"], [0.5, 0.5]).crps("1e-200") == pytest.approx(0.5e-200)
+
+
+@given(st.lists(st.integers(-20, 20), min_size=1, max_size=10), st.integers(-20, 20))
+def test_crps_of_samples_is_that_of_the_answers(samples: list[int], truth: int) -> None:
+    expected = nm.answers.sample_crps([samples], [truth])[0]
+    assert ND.from_samples(samples).crps(truth) == pytest.approx(expected, abs=1e-9)
+
+
+# Decisions
+
+
+def expected_cost(d: ND, cost: Any, x: Decimal) -> Fraction | float:
+    return sum(p * cost(Fraction(x), y) for y, p in exact(d))
+
+
+def is_best(d: ND, decision: Decimal, cost: Any, candidates: Any = ()) -> bool:
+    """Whether no value, no candidate and nothing between neighbouring values costs less than the decision."""
+    between = [(Fraction(a) + Fraction(b)) / 2 for a, b in zip(d.values, d.values[1:], strict=False)]
+    mine = expected_cost(d, cost, decision)
+    return all(float(mine - expected_cost(d, cost, x)) <= 1e-9 * float(mine) for x in (*d.values, *between, *candidates))
+
+
+moderate = st.one_of(
+    st.integers(-30, 30).map(Decimal), st.decimals("-99", "99", places=2), st.sampled_from([Decimal("1e-9"), Decimal("1e12")])
+)
+
+
+@given(distributions(moderate))
+def test_each_rule_is_the_best_of_all_values(d: ND) -> None:
+    assert is_best(d, d.decide("absolute"), lambda x, y: abs(x - y))
+    assert is_best(d, d.decide("squared"), lambda x, y: (x - y) ** 2)
+    assert is_best(d, d.decide("log"), lambda x, y: METRICS["log10_error"](y, x))
+    assert min(d.probabilities[d.values.index(d.decide("exact"))] - d.probabilities) >= -1e-9
+
+
+@given(distributions(moderate.filter(bool)))
+def test_relative_is_the_best_of_all_values(d: ND) -> None:
+    assert is_best(d, d.decide("relative"), lambda x, y: abs(x - y) / abs(y))
+
+
+@given(distributions(moderate), st.decimals("0.01", 10, places=2))
+def test_relative_with_a_floor_is_the_best_of_all_values(d: ND, floor: Decimal) -> None:
+    assert is_best(d, d.decide("relative", floor=floor), lambda x, y: abs(x - y) / max(abs(y), Fraction(floor)))
+
+
+@given(distributions(moderate), st.sampled_from(["0", "0.5", "1", "7", "30"]))
+def test_within_is_the_best_of_all_values(d: ND, tolerance: str) -> None:
+    for keyword, reach in (
+        ("tolerance", lambda y: Fraction(tolerance)),
+        ("relative_tolerance", lambda y: Fraction(tolerance) * abs(y)),
+    ):
+        decision = d.decide("within", **{keyword: tolerance})
+        held = {x: sum(p for y, p in exact(d) if abs(Fraction(x) - y) <= reach(y)) for x in d.values}
+        assert float(max(held.values()) - held[decision]) <= 1e-9
+
+
+@given(distributions(moderate))
+def test_metrics_of_the_answers_agree(d: ND) -> None:
+    """The decision for a metric of ``METRICS`` has the best mean score of all values."""
+    for name in ("exact", "absolute_error", "log10_error", "within_0", "within_1", "within_5", "within_10"):
+        metric = METRICS[name]
+        sign = -1 if metric.higher_is_better else 1
+        mean = {x: sign * sum(float(p) * metric(y, x) for y, p in exact(d)) for x in d.values}
+        assert mean[d.decide(name)] <= min(mean.values()) + 1e-9 * abs(min(mean.values())), name
+
+
+@given(distributions(moderate))
+def test_a_cost_of_your_own(d: ND) -> None:
+    def pinball(x: float, y: float) -> float:
+        return max(0.9 * (y - x), 0.1 * (x - y))
+
+    decision = d.decide(pinball)
+    costs = {x: sum(float(p) * pinball(float(x), float(y)) for y, p in exact(d)) for x in d.values}
+    assert costs[decision] <= min(costs.values()) * (1 + 1e-9) + 1e-12
+    assert d.decide(lambda x, y: abs(x - y)) == d.median or abs(d.cdf(d.median) - 0.5) < 1e-9
+
+
+def test_decisions_by_hand() -> None:
+    d = ND([1, 10, 11, 100], [0.4, 0.15, 0.2, 0.25])
+    assert strings(*map(d.decide, ("absolute", "squared", "relative", "log", "exact"))) == ["10", "29.1", "1", "10", "1"]
+    assert strings(*map(d.decide, ("median", "mean", "relative_error", "log10_error", "mode"))) == ["10", "29.1", "1", "10", "1"]
+    assert d.decide("within", tolerance=0) == 1
+    assert d.decide("within", tolerance="0.999") == 1
+    assert d.decide("within", tolerance=9) == 10  # 1, 10 and 11 lie within 9 of it
+    assert d.decide("within", relative_tolerance=0.1) == 1
+    assert d.decide("within", relative_tolerance=0.9) == 10  # nine tenths of 100, of 11 and of itself, but not of 1
+    assert d.decide("within", tolerance=1, candidates=[10.5, 50]) == Decimal("10.5")
+    assert d.decide(lambda x, y: abs(x - y), candidates=[7, 50]) == 7
+    assert d.decide(lambda x, y: math.inf) == 10  # all alike: the median
+    assert d.decide(lambda x, y: -x * y) == 100
+
+
+def test_within_compares_decimals() -> None:
+    """In floats, 0.3 - 0.2 is less than 0.1, and 0.4 - 0.3 is more."""
+    d = ND(["0.2", "0.3", "0.4", "5"], [0.2, 0.2, 0.2, 0.4])
+    assert d.decide("within", tolerance=0.1) == Decimal("0.3")
+    huge = ND([HUGE, HUGE + 1, HUGE + 2, 5], [0.2, 0.2, 0.2, 0.4])
+    assert huge.decide("within", tolerance=1) == HUGE + 1
+
+
+def test_relative_error_of_zero() -> None:
+    assert ND([0, 10, 20], [0.01, 0.59, 0.4]).decide("relative") == 10  # a little mass at 0 does not decide
+    assert ND([0, 10, 20], [0.49, 0.3, 0.21]).decide("relative") == 10
+    assert ND([0, 10, 20], [0.5, 0.3, 0.2]).decide("relative") == 0  # any other answer has an infinite median error
+    assert ND.point(0).decide("relative") == 0
+    d = ND([0, 10, 20], [0.05, 0.55, 0.4])
+    assert (d.decide("relative", floor=1), d.decide("relative", floor="0.1")) == (10, 0)
+    assert ND([-1, 0, 1], [0.3, 0.4, 0.3]).decide("relative", floor=0) == -1
+
+
+def test_relative_error_of_huge_and_tiny_values() -> None:
+    assert ND(["1e-300", "1e300"], [0.001, 0.999]).decide("relative") == Decimal("1e-300")
+    assert ND([HUGE, 3 * HUGE], [0.3, 0.7]).decide("relative") == HUGE  # 0.3 / 1 > 0.7 / 3
+    assert ND([HUGE, 3 * HUGE], [0.2, 0.8]).decide("relative") == 3 * HUGE
+
+
+@pytest.mark.parametrize(
+    ("metric", "settings", "parts"),
+    [
+        ("absolut", {}, ["metric='absolut'", "Did you mean 'absolute'?"]),
+        (None, {}, ["metric=None", "'squared'"]),
+        (["a"], {}, ["metric=['a']", "expected one of"]),
+        ("within", {}, ["tolerance=None and relative_tolerance=None", "exactly one"]),
+        ("within", {"tolerance": 1, "relative_tolerance": 1}, ["exactly one"]),
+        ("within", {"tolerance": -1}, ["tolerance=-1", ">= 0"]),
+        ("within_5", {"tolerance": 1}, ["metric='within_5'", "metric='within'"]),
+        ("absolute", {"tolerance": 1}, ["tolerance=1 does not belong to metric='absolute'", "'within'"]),
+        ("absolute", {"candidates": [1]}, ["candidates=[1]"]),
+        ("exact", {"floor": 1}, ["floor=1"]),
+        ("relative", {"floor": -1}, ["floor=-1"]),
+        ("within", {"tolerance": 1, "candidates": []}, ["candidates is empty"]),
+        (lambda x, y: math.nan, {}, ["metric(1, 1) is NaN"]),
+    ],
+)
+def test_decisions_that_cannot_be(metric: Any, settings: Any, parts: list[str]) -> None:
+    refused(ValueError, [*parts, "expected"], lambda: ND([1, 2], [0.5, 0.5]).decide(metric, **settings))
+
+
+# Bells
+
+
+@pytest.mark.parametrize(
+    ("shape", "density"),
+    [("gaussian", scipy.stats.norm.pdf), ("laplace", scipy.stats.laplace.pdf), ("uniform", scipy.stats.uniform(-1, 2).pdf)],
+)
+@pytest.mark.parametrize(("center", "decimals"), [("84.50", None), (84.5, 2), ("84.503", 2), (-7, 1), (0, 1)])
+def test_bells_have_the_density_of_their_shape(shape: Any, density: Any, center: Any, decimals: Any) -> None:
+    d = ND.bell(center, width=0.3, shape=shape, decimals=decimals, at_most=10**4)
+    expected = density((d.floats - float(center)) / 0.3)
+    edge = np.isclose(np.abs(d.floats - float(center)), 0.3)  # rounding decides which side of the edge a float is on
+    keep = ~edge if shape == "uniform" else np.full(len(d), True)
+    assert d.probabilities[keep] / d.probabilities[keep].sum() == pytest.approx(expected[keep] / expected[keep].sum(), abs=1e-12)
+
+
+@pytest.mark.parametrize(("shape", "std"), [("gaussian", 1), ("laplace", math.sqrt(2)), ("uniform", 1 / math.sqrt(3))])
+@pytest.mark.parametrize("at_most", [501, 10**5])
+def test_bells_have_the_moments_and_quantiles_of_their_shape(shape: Any, std: float, at_most: int) -> None:
+    d = ND.bell(5000, width=100, shape=shape, at_most=at_most)
+    curve = {"gaussian": scipy.stats.norm, "laplace": scipy.stats.laplace, "uniform": scipy.stats.uniform(-1, 2)}[shape]
+    assert len(d) <= at_most
+    assert d.mean == d.median == 5000
+    assert d.std == pytest.approx(100 * std, rel=0.02)
+    for q in (0.01, 0.05, 0.3, 0.8, 0.95):
+        assert float(d.quantile(q)) == pytest.approx(5000 + 100 * curve.ppf(q), abs=12 if at_most == 501 else 1)
+
+
+def test_bells_by_hand() -> None:
+    d = ND.bell("84.50", width="0.02", shape="uniform")
+    assert strings(*d.values) == ["84.48", "84.49", "84.5", "84.51", "84.52"]
+    assert d.probabilities.tolist() == pytest.approx([0.2] * 5)
+    assert strings(*ND.bell(84.0, width=1, shape="uniform").values) == ["83", "84", "85"]
+    assert strings(*ND.bell(1200, width=100, shape="uniform", decimals=-2).values) == ["1100", "1200", "1300"]
+    assert strings(*ND.bell("1.2e3", width=1, shape="uniform").values) == ["1199", "1200", "1201"]
+    assert strings(*ND.bell(3, width=2, shape="uniform", lowest="1.5", highest=4).values) == ["2", "3", "4"]
+    assert ND.bell(-200, relative=0.01, shape="uniform").interval(1) == (-202, -198)
+    ratio = ND.bell(10, width=2).probabilities
+    assert ratio[len(ratio) // 2 + 1] / ratio[len(ratio) // 2] == pytest.approx(math.exp(-1 / 8))
+
+
+def test_bells_of_no_width_are_points() -> None:
+    for shape in ("gaussian", "laplace", "uniform"):
+        assert ND.bell("84.5", width=0, shape=shape) == ND.point("84.5")
+        assert ND.bell(0, relative=0.05, shape=shape) == ND.point(0)
+        assert ND.bell(84, width=1e-9, shape=shape) == ND.point(84)
+        assert ND.bell("84.4", width=0.01, decimals=0, shape=shape) == ND.point(84)  # no value in the bell: the nearest
+    assert ND.bell("84.5", width=0, decimals=0) == ND.point(84)  # half to even
+
+
+def test_bells_of_huge_and_tiny_labels() -> None:
+    d = ND.bell(HUGE + 7, width=1, shape="uniform")
+    assert d.values == (HUGE + 6, HUGE + 7, HUGE + 8)
+    d = ND.bell(HUGE, relative=0.05)
+    assert d.median == HUGE
+    assert len(d) == 501
+    assert ND.bell("1e-300", width="1e-300", shape="uniform").values == (0, Decimal("1e-300"), Decimal("2e-300"))
+
+
+def test_truncated_strata() -> None:
+    d = ND.bell(1000, relative=0.5, lowest=900, highest=1200, at_most=101)
+    assert (d.values[0] >= 900, d.values[-1] <= 1200, len(d)) == (True, True, 101)
+    curve = scipy.stats.truncnorm(-0.2, 0.4, 1000, 500)
+    assert [float(d.quantile(q)) for q in (0.1, 0.5, 0.9)] == pytest.approx(curve.ppf([0.1, 0.5, 0.9]), abs=3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "parts"),
+    [
+        ({}, ["width=None and relative=None", "exactly one"]),
+        ({"width": 1, "relative": 1}, ["exactly one"]),
+        ({"width": -1}, ["width=-1", ">= 0"]),
+        ({"relative": math.nan}, ["relative=nan"]),
+        ({"width": 1, "shape": "gausian"}, ["shape='gausian'", "Did you mean 'gaussian'?"]),
+        ({"width": 1, "decimals": 1.5}, ["decimals=1.5"]),
+        ({"width": 1, "at_most": 0}, ["at_most=0"]),
+        ({"width": 1, "lowest": 200}, ["lowest=200", "leave no value", "center=84"]),
+        ({"width": 1, "lowest": 85, "highest": 83}, ["lowest=85 and highest=83"]),
+        ({"width": 0, "highest": 83}, ["highest=83"]),
+        ({"width": "0.1", "decimals": -2, "highest": 99}, ["highest=99"]),
+    ],
+)
+def test_bells_that_cannot_be(settings: Any, parts: list[str]) -> None:
+    refused(ValueError, [*parts, "expected"], lambda: ND.bell(84, **settings))
+
+
+# Text
+
+
+def test_repr_is_short() -> None:
+    assert repr(ND.point("0.30")) == "NumberDistribution(1 value 0.3)"
+    assert repr(ND([1, 2], [0.25, 0.75], covered=0.5)) == (
+        "NumberDistribution(2 values 1..2: median 2, 90 % in 1..2, covered 0.5)"
+    )
+    assert repr(ND([1], [1], covered=0.5)) == "NumberDistribution(1 value 1, covered 0.5)"
+    assert len(repr(ND([HUGE + 1, -HUGE], [0.5, 0.5]))) < 250
+    assert "1000000…000001 (401 digits)" in repr(ND([HUGE + 1, -HUGE], [0.5, 0.5]))
+
+
+def test_bars_of_few_values() -> None:
+    text = ND([12, 15, 150], [0.25, 0.5, 0.25], covered=0.9, more_digits=0.04, no_number=0.01).to_text(width=8)
+    assert text.splitlines() == [
+        " 12  25.0 %  ████",
+        " 15  50.0 %  ████████",
+        "150  25.0 %  ████",
+        "covered 90.0 %, more digits 4.0 %, no number 1.0 %, not searched 5.0 %",
+    ]
+
+
+def test_bars_of_many_values() -> None:
+    lines = ND(range(100), [1] * 100).to_text(rows=5, width=10).splitlines()
+    assert lines == [f"{low:>2} to {low + 20:<2}".rjust(9) + "  20.0 %  ██████████" for low in range(0, 100, 20)]
+    far = ND.mixed([ND.bell("0.50", width=0.1), ND.point(-(10**9)), ND.point(HUGE)], [0.99, 0.005, 0.005]).to_text()
+    assert far.splitlines()[0].lstrip().startswith("below")
+    assert far.splitlines()[-1].lstrip().startswith("from")
+    assert len(far.splitlines()) <= 13
+
+
+@given(distributions(), st.integers(1, 12))
+def test_bars_hold_all_mass(d: ND, rows: int) -> None:
+    lines = d.to_text(rows=rows, width=10).splitlines()
+    shares = [float(line.partition(" %")[0].split()[-1]) for line in lines]
+    assert sum(shares) == pytest.approx(100, abs=0.06 * len(lines))
+    assert len(lines) <= rows + 3
+    assert sum("█" * 10 in line for line in lines) >= 1
+
+
+# Cost
+
+
+def test_time_grows_with_the_number_of_values() -> None:
+    """Ten times the values take far less than a hundred times as long."""
+
+    def seconds(count: int) -> float:
+        start = time.perf_counter()
+        d = ND([Decimal(k).scaleb(-2) for k in range(count, 0, -1)], np.arange(1, count + 1))
+        assert d.mode == d.values[0]
+        assert d.mean < d.decide("within", tolerance=1) * 100
+        assert d.crps(3) + d.std + float(d.decide("relative")) > 0
+        assert len(d.to_text()) > 0
+        return time.perf_counter() - start
+
+    seconds(100)
+    small, large = min(seconds(1000) for _ in range(3)), min(seconds(10_000) for _ in range(2))
+    assert large / small < 40
