@@ -16,11 +16,11 @@ help:  ## show the targets
 
 test: lint  ## ruff, mypy, and all tests with coverage
 	@echo "pytest: tests, docstring examples, documentation"
-	@$(BIN)/pytest -n auto --quiet --cov --cov-report=term
+	@$(BIN)/pytest -n auto --dist worksteal --quiet --cov --cov-report=term
 
 check: lint  ## ruff, mypy, and the fast tests of the library
 	@echo "pytest: tests of the library, each with its first parameters"
-	@$(BIN)/pytest -n auto --quiet --first-case $(LIBRARY_TESTS) -m 'not gpu and not slow and not launch and not compile'
+	@$(BIN)/pytest -n auto --dist worksteal --quiet --first-case $(LIBRARY_TESTS) -m 'not gpu and not slow and not launch and not compile'
 
 lint: $(READY)
 	@echo "ruff: rules and format"
