@@ -589,6 +589,8 @@ def test_bells_of_huge_and_tiny_labels() -> None:
 
 
 def test_truncated_strata() -> None:
+    assert ND.bell(10, width=5, shape="uniform", at_most=11).probabilities.tolist() == pytest.approx([1 / 11] * 11)
+    assert len(ND.bell(10, width=5, shape="uniform", at_most=10)) <= 10
     d = ND.bell(1000, relative=0.5, lowest=900, highest=1200, at_most=101)
     assert (d.values[0] >= 900, d.values[-1] <= 1200, len(d)) == (True, True, 101)
     curve = scipy.stats.truncnorm(-0.2, 0.4, 1000, 500)
@@ -645,6 +647,9 @@ def test_bars_of_many_values() -> None:
     assert far.splitlines()[0].lstrip().startswith("below")
     assert far.splitlines()[-1].lstrip().startswith("from")
     assert len(far.splitlines()) <= 13
+    sure = ND([5, 95], [0.995, 0.005]).to_text(rows=1, width=4)  # the central 98 % are one value
+    assert sure.splitlines() == ["5 to 6  99.5 %  ████", "from 6   0.5 %"]
+    assert ND([5, 6], [1, 1e-9]).to_text(width=4).splitlines() == ["5  100.0 %  ████", "6    0.0 %"]
 
 
 @given(distributions(), st.integers(1, 12))
@@ -654,6 +659,20 @@ def test_bars_hold_all_mass(d: ND, rows: int) -> None:
     assert sum(shares) == pytest.approx(100, abs=0.06 * len(lines))
     assert len(lines) <= rows + 3
     assert sum("█" * 10 in line for line in lines) >= 1
+
+
+def test_bars_of_long_numbers() -> None:
+    long = int("7" * 400)
+    lines = ND(range(long, long + 100), [1] * 100).to_text(rows=5).splitlines()
+    assert len(lines) in (5, 6)
+    assert "…777780 (400 digits) to 7777777…777800 (400 digits)  20.0 %" in lines[1]
+
+
+def test_ties_of_long_numbers() -> None:
+    """The nearest to the median is found where distances have more digits than Python's Decimals keep."""
+    d = ND([-HUGE - 1, 0, HUGE], [0.4, 0.2, 0.4])
+    assert (d.median, d.mode, d.cdf(HUGE), d.cdf(HUGE - 1)) == (0, HUGE, 1, pytest.approx(0.6))
+    assert d.decide("within", tolerance=HUGE, candidates=[-HUGE - 1, HUGE]) == HUGE
 
 
 # Cost

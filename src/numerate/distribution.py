@@ -352,7 +352,7 @@ class NumberDistribution:
             >>> [NumberDistribution([1, 2], [0.25, 0.75]).cdf(x) for x in (0, 1, 1.5, 2)]
             [0.0, 0.25, 0.25, 1.0]
         """
-        if isinstance(x, Real | Decimal) and abs(x) == math.inf:
+        if isinstance(x, Real | Decimal) and x in (math.inf, -math.inf):
             return float(x > 0)
         below = bisect_right(self.values, _decimal("x", x))
         return float(self._cumulative[below - 1]) if below else 0.0
@@ -516,12 +516,17 @@ class NumberDistribution:
             bars = [(_label(value), p) for value, p in zip(self.values, self.probabilities.tolist(), strict=True)]
         else:
             bars = self._ranges(rows)
-        most, longest = max(p for _, p in bars), max(len(label) for label, _ in bars)
-        lines = [f"{label:>{longest}}  {100 * p:4.1f} %  {'█' * round(width * p / most)}".rstrip() for label, p in bars]
+        most = max(p for _, p in bars)
+        labels, shares = [label for label, _ in bars], [f"{100 * p:.1f} %" for _, p in bars]
+        columns = max(map(len, labels)), max(map(len, shares))
+        lines = [
+            f"{label:>{columns[0]}}  {share:>{columns[1]}}  {'█' * round(width * p / most)}".rstrip()
+            for label, share, (_, p) in zip(labels, shares, bars, strict=True)
+        ]
         if self.covered < 1:
             rest = (("more digits", self.more_digits), ("no number", self.no_number), ("not searched", self.not_searched))
-            shares = [f"{name} {100 * share:.1f} %" for name, share in (("covered", self.covered), *rest) if share > 0]
-            lines.append(", ".join(shares))
+            masses = [f"{name} {100 * share:.1f} %" for name, share in (("covered", self.covered), *rest) if share > 0]
+            lines.append(", ".join(masses))
         return "\n".join(lines)
 
     def __len__(self) -> int:
@@ -570,7 +575,7 @@ class NumberDistribution:
     def _best(self, answers: Sequence[Decimal], scores: Floats) -> Decimal:
         """Return the answer of the highest score; of equal ones the nearest to the median, then the lower one."""
         tied = np.flatnonzero(scores >= scores.max() * (1 - _TIE)).tolist()
-        best: Decimal = min((answers[i] for i in tied), key=lambda x: (abs(_EXACT.subtract(x, self.median)), x))
+        best: Decimal = min((answers[i] for i in tied), key=lambda x: (_EXACT.subtract(x, self.median).copy_abs(), x))
         return best
 
     def _relative(self, floor: Number | None) -> Decimal:
@@ -619,14 +624,12 @@ class NumberDistribution:
     def _ranges(self, rows: int) -> list[tuple[str, float]]:
         """Return labels and probabilities of at most ``rows`` + 3 ranges of a round width."""
         low, high = self.interval(0.98)
-        if low == high:
-            low, high = self.values[0], self.values[-1]
         with localcontext(_EXACT):
             finest = min(int(value.as_tuple().exponent) for value in self.values)
             least = max(_SHORT.divide(high - low, Decimal(rows)), Decimal((0, (1,), finest)))
             power = Decimal((0, (1,), least.adjusted()))
             step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least)
-            start = int((_SHORT.divide(low, step)).to_integral_value(ROUND_FLOOR)) * step
+            start = (low / step).to_integral_value(ROUND_FLOOR) * step
             edges = [start]
             while edges[-1] <= high:
                 edges.append(edges[-1] + step)
