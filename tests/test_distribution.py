@@ -333,6 +333,14 @@ def test_interval_holds_its_level(d: ND, level: float) -> None:
     assert mirrored.interval(level) == (high.copy_negate(), low.copy_negate())
 
 
+def test_the_whole_interval() -> None:
+    """Quantiles of 0 and 1 are the ends, however the sum of the probabilities is rounded."""
+    for count in range(1, 200):
+        assert ND(range(count), [0.1] * count).interval(1) == (0, count - 1)
+    d = ND([1, 2, 3], [1e-30, 1, 1e-30])
+    assert (d.quantile(0), d.quantile(1), d.interval(1), d.interval(0.999)) == (1, 3, (1, 3), (2, 2))
+
+
 def test_interval_by_hand() -> None:
     d = ND(range(1, 21), [1] * 20)
     assert [d.interval(level) for level in (0.9, 0.91, 0.1, 1)] == [(2, 19), (1, 20), (10, 11), (1, 20)]
@@ -649,6 +657,8 @@ def test_bars_of_many_values() -> None:
     assert len(far.splitlines()) <= 13
     sure = ND([5, 95], [0.995, 0.005]).to_text(rows=1, width=4)  # the central 98 % are one value
     assert sure.splitlines() == ["5 to 6  99.5 %  ████", "from 6   0.5 %"]
+    lattice = ND.bell("0.5", relative=0.2).to_text(rows=10).splitlines()  # 13 values, 0.1 apart: no range is finer
+    assert [line.split()[0] for line in lattice[1:-1]] == ["0.3", "0.4", "0.5", "0.6", "0.7"]
     assert ND([5, 6], [1, 1e-9]).to_text(width=4).splitlines() == ["5  100.0 %  ████", "6    0.0 %"]
 
 

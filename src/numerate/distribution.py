@@ -721,8 +721,9 @@ def _check_masses(name: str, masses: npt.ArrayLike, count: int, unit: str) -> Fl
 
 def _first_reached(cumulative: Floats, share: float) -> int:
     """Return the first index whose sum is at least ``share``, up to rounding; the last one if none is."""
-    index = np.searchsorted(cumulative, share - _TIE * min(share, 1 - share), side="left")
-    return min(int(index), len(cumulative) - 1)
+    if share == 1:
+        return len(cumulative) - 1
+    return int(np.searchsorted(cumulative[:-1], share - _TIE * min(share, 1 - share), side="left"))
 
 
 def _ratios(numbers: Sequence[Decimal], scale: Decimal) -> Floats:
