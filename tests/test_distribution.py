@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.samples import refused
 
@@ -161,7 +161,7 @@ def test_immutable_equal_hashable_and_picklable() -> None:
     assert d.probabilities.tolist() == [0.25, 0.75]
     with pytest.raises(FrozenInstanceError):
         d.covered = 1.0  # type: ignore[misc]
-    for array in (d.probabilities, d.floats):
+    for array in (d.probabilities, d.floats, copy.deepcopy(d).probabilities, pickle.loads(pickle.dumps(d)).probabilities):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1
     for same in (ND([2, 1], [3, 1], covered=0.5), copy.deepcopy(d), pickle.loads(pickle.dumps(d))):
@@ -176,6 +176,7 @@ def test_from_pairs() -> None:
     assert strings(*d.values) == ["12", "15"]
     assert d.probabilities.tolist() == pytest.approx([1 / 3, 2 / 3], abs=1e-15)
     assert (d.covered, d.no_number, d.not_searched) == (0.9, 0.1, 0)
+    assert ND.from_pairs(np.array([[1, 0.25], [2, 0.75]])) == ND.from_pairs({1: 0.25, 2: 0.75}.items()) == ND([1, 2], [1, 3])
     for wrong in ([3, 4], ["12"], [(1, 2, 3)]):
         refused(ValueError, ["pairs holds", "expected (value, probability)", "from_samples"], lambda: ND.from_pairs(wrong))  # type: ignore[arg-type] # noqa: B023
 
@@ -210,6 +211,24 @@ def test_mixed() -> None:
     refused(ValueError, ["weights holds -1"], lambda: ND.mixed([ND.point(1), ND.point(2)], [1, -1]))
 
 
+@pytest.mark.parametrize(
+    ("call", "parts"),
+    [
+        (lambda: ND("12", [1, 1]), ["values='12' is a str", "[values]"]),
+        (lambda: ND(12, [1]), ["values=12 is a int"]),
+        (lambda: ND.from_samples("12"), ["samples='12' is a str"]),
+        (lambda: ND.from_pairs(5), ["pairs=5"]),
+        (lambda: ND.mixed([ND.point(1), 2]), ["distributions holds 2", "point"]),
+        (lambda: ND.mixed(ND.point(1)), ["distributions=NumberDistribution(1 value 1)", "a list"]),
+        (lambda: ND.point(1).sample(1, "a"), ["seed='a'", "Generator"]),
+        (lambda: ND.point(1).sample(1, None), ["seed=None"]),
+        (lambda: ND.point(1).decide("within", tolerance=1, candidates=5), ["candidates=5"]),
+    ],
+)
+def test_arguments_of_wrong_types(call: Any, parts: list[str]) -> None:
+    refused(TypeError, [*parts, "expected"], call)
+
+
 # Summaries
 
 
@@ -226,7 +245,7 @@ def test_a_case_by_hand() -> None:
     assert strings(d.mode, d.median, d.mean) == ["1", "2", "3.8"]
     assert d.variance == pytest.approx(0.4 * 1 + 0.1 * 4 + 0.2 * 16 + 0.3 * 64 - 3.8**2)
     assert d.std == pytest.approx(math.sqrt(d.variance))
-    assert [d.cdf(x) for x in (0.99, 1, 3, 8, math.inf, -math.inf)] == pytest.approx([0, 0.4, 0.5, 1, 1, 0])
+    assert [d.cdf(x) for x in (0.99, 1, 3, 8, np.float32(np.inf), -math.inf)] == pytest.approx([0, 0.4, 0.5, 1, 1, 0])
     assert d.crps(2) == pytest.approx(0.4**2 * 1 + 0.5**2 * 2 + 0.3**2 * 4)
     assert d.crps(10) == pytest.approx(0.4**2 * 1 + 0.5**2 * 2 + 0.7**2 * 4 + 2)
     assert d.floats.tolist() == [1, 2, 4, 8]
@@ -314,6 +333,14 @@ def test_interval_holds_its_level(d: ND, level: float) -> None:
     assert mirrored.interval(level) == (high.copy_negate(), low.copy_negate())
 
 
+def test_the_whole_interval() -> None:
+    """Quantiles of 0 and 1 are the ends, however the sum of the probabilities is rounded."""
+    for count in range(1, 200):
+        assert ND(range(count), [0.1] * count).interval(1) == (0, count - 1)
+    d = ND([1, 2, 3], [1e-30, 1, 1e-30])
+    assert (d.quantile(0), d.quantile(1), d.interval(1), d.interval(0.999)) == (1, 3, (1, 3), (2, 2))
+
+
 def test_interval_by_hand() -> None:
     d = ND(range(1, 21), [1] * 20)
     assert [d.interval(level) for level in (0.9, 0.91, 0.1, 1)] == [(2, 19), (1, 20), (10, 11), (1, 20)]
@@ -396,6 +423,7 @@ moderate = st.one_of(
 )
 
 
+@settings(max_examples=60)
 @given(distributions(moderate))
 def test_each_rule_is_the_best_of_all_values(d: ND) -> None:
     assert is_best(d, d.decide("absolute"), lambda x, y: abs(x - y))
@@ -425,6 +453,7 @@ def test_within_is_the_best_of_all_values(d: ND, tolerance: str) -> None:
         assert float(max(held.values()) - held[decision]) <= 1e-9
 
 
+@settings(max_examples=40)
 @given(distributions(moderate))
 def test_metrics_of_the_answers_agree(d: ND) -> None:
     """The decision for a metric of ``METRICS`` has the best mean score of all values."""
@@ -486,7 +515,7 @@ def test_relative_error_of_huge_and_tiny_values() -> None:
 
 
 @pytest.mark.parametrize(
-    ("metric", "settings", "parts"),
+    ("metric", "chosen", "parts"),
     [
         ("absolut", {}, ["metric='absolut'", "Did you mean 'absolute'?"]),
         (None, {}, ["metric=None", "'squared'"]),
@@ -500,11 +529,12 @@ def test_relative_error_of_huge_and_tiny_values() -> None:
         ("exact", {"floor": 1}, ["floor=1"]),
         ("relative", {"floor": -1}, ["floor=-1"]),
         ("within", {"tolerance": 1, "candidates": []}, ["candidates is empty"]),
-        (lambda x, y: math.nan, {}, ["metric(1, 1) is NaN"]),
+        (lambda x, y: math.nan, {}, ["metric(1, 1) is nan"]),
+        (lambda x, y: None, {}, ["metric(1, 1) is None"]),
     ],
 )
-def test_decisions_that_cannot_be(metric: Any, settings: Any, parts: list[str]) -> None:
-    refused(ValueError, [*parts, "expected"], lambda: ND([1, 2], [0.5, 0.5]).decide(metric, **settings))
+def test_decisions_that_cannot_be(metric: Any, chosen: Any, parts: list[str]) -> None:
+    refused(ValueError, [*parts, "expected"], lambda: ND([1, 2], [0.5, 0.5]).decide(metric, **chosen))
 
 
 # Bells
@@ -567,6 +597,8 @@ def test_bells_of_huge_and_tiny_labels() -> None:
 
 
 def test_truncated_strata() -> None:
+    assert ND.bell(10, width=5, shape="uniform", at_most=11).probabilities.tolist() == pytest.approx([1 / 11] * 11)
+    assert len(ND.bell(10, width=5, shape="uniform", at_most=10)) <= 10
     d = ND.bell(1000, relative=0.5, lowest=900, highest=1200, at_most=101)
     assert (d.values[0] >= 900, d.values[-1] <= 1200, len(d)) == (True, True, 101)
     curve = scipy.stats.truncnorm(-0.2, 0.4, 1000, 500)
@@ -574,7 +606,7 @@ def test_truncated_strata() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "parts"),
+    ("chosen", "parts"),
     [
         ({}, ["width=None and relative=None", "exactly one"]),
         ({"width": 1, "relative": 1}, ["exactly one"]),
@@ -589,8 +621,8 @@ def test_truncated_strata() -> None:
         ({"width": "0.1", "decimals": -2, "highest": 99}, ["highest=99"]),
     ],
 )
-def test_bells_that_cannot_be(settings: Any, parts: list[str]) -> None:
-    refused(ValueError, [*parts, "expected"], lambda: ND.bell(84, **settings))
+def test_bells_that_cannot_be(chosen: Any, parts: list[str]) -> None:
+    refused(ValueError, [*parts, "expected"], lambda: ND.bell(84, **chosen))
 
 
 # Text
@@ -623,6 +655,11 @@ def test_bars_of_many_values() -> None:
     assert far.splitlines()[0].lstrip().startswith("below")
     assert far.splitlines()[-1].lstrip().startswith("from")
     assert len(far.splitlines()) <= 13
+    sure = ND([5, 95], [0.995, 0.005]).to_text(rows=1, width=4)  # the central 98 % are one value
+    assert sure.splitlines() == ["5 to 6  99.5 %  ████", "from 6   0.5 %"]
+    lattice = ND.bell("0.5", relative=0.2).to_text(rows=10).splitlines()  # 13 values, 0.1 apart: no range is finer
+    assert [line.split()[0] for line in lattice[1:-1]] == ["0.3", "0.4", "0.5", "0.6", "0.7"]
+    assert ND([5, 6], [1, 1e-9]).to_text(width=4).splitlines() == ["5  100.0 %  ████", "6    0.0 %"]
 
 
 @given(distributions(), st.integers(1, 12))
@@ -632,6 +669,20 @@ def test_bars_hold_all_mass(d: ND, rows: int) -> None:
     assert sum(shares) == pytest.approx(100, abs=0.06 * len(lines))
     assert len(lines) <= rows + 3
     assert sum("█" * 10 in line for line in lines) >= 1
+
+
+def test_bars_of_long_numbers() -> None:
+    long = int("7" * 400)
+    lines = ND(range(long, long + 100), [1] * 100).to_text(rows=5).splitlines()
+    assert len(lines) in (5, 6)
+    assert "…777780 (400 digits) to 7777777…777800 (400 digits)  20.0 %" in lines[1]
+
+
+def test_ties_of_long_numbers() -> None:
+    """The nearest to the median is found where distances have more digits than Python's Decimals keep."""
+    d = ND([-HUGE - 1, 0, HUGE], [0.4, 0.2, 0.4])
+    assert (d.median, d.mode, d.cdf(HUGE), d.cdf(HUGE - 1)) == (0, HUGE, 1, pytest.approx(0.6))
+    assert d.decide("within", tolerance=HUGE, candidates=[-HUGE - 1, HUGE]) == HUGE
 
 
 # Cost

@@ -116,7 +116,7 @@ class NumberDistribution:
         no_number: float = 0.0,
         not_searched: float | None = None,
     ) -> None:
-        numbers = [_decimal("values", value) for value in values]
+        numbers = [_decimal("values", value) for value in _listed("values", values)]
         masses = _check_masses("probabilities", probabilities, len(numbers), "value")
         merged: dict[Decimal, float] = {}
         for number, mass in zip(numbers, (masses / masses.sum()).tolist(), strict=True):
@@ -146,9 +146,9 @@ class NumberDistribution:
             >>> NumberDistribution.from_pairs([(12, 0.2), (15, 0.6), ("12.0", 0.1)], covered=0.9, no_number=0.1).mode
             Decimal('15')
         """
-        listed = [*pairs]
+        listed = _listed("pairs", pairs)
         for pair in listed:
-            if isinstance(pair, str) or not isinstance(pair, Sequence) or len(pair) != 2:
+            if isinstance(pair, str) or not hasattr(pair, "__len__") or len(pair) != 2:
                 raise ValueError(f"pairs holds {pair!r:.80}: expected (value, probability); for numbers alone, use from_samples.")
         return cls([value for value, _ in listed], [mass for _, mass in listed], **shares)
 
@@ -163,7 +163,7 @@ class NumberDistribution:
             >>> raters.values, raters.probabilities.round(3).tolist(), raters.covered, raters.no_number
             ((Decimal('4'), Decimal('5')), [0.333, 0.667], 0.75, 0.25)
         """
-        drawn = [*samples]
+        drawn = _listed("samples", samples)
         numbers = [value for value in drawn if value is not None and not _is_nan(value)]
         if not numbers:
             raise ValueError(
@@ -197,6 +197,11 @@ class NumberDistribution:
             >>> NumberDistribution.mixed(models, [1, 3]).probabilities.tolist()
             [0.625, 0.375]
         """
+        for part in _listed("distributions", distributions):
+            if not isinstance(part, NumberDistribution):
+                raise TypeError(
+                    f"distributions holds {part!r:.80}: expected a list of NumberDistribution; use point for a number."
+                )
         masses = _check_masses(
             "weights", np.ones(len(distributions)) if weights is None else weights, len(distributions), "distribution"
         )
@@ -347,7 +352,7 @@ class NumberDistribution:
             >>> [NumberDistribution([1, 2], [0.25, 0.75]).cdf(x) for x in (0, 1, 1.5, 2)]
             [0.0, 0.25, 0.25, 1.0]
         """
-        if isinstance(x, float) and math.isinf(x):
+        if isinstance(x, Real | Decimal) and x in (math.inf, -math.inf):
             return float(x > 0)
         below = bisect_right(self.values, _decimal("x", x))
         return float(self._cumulative[below - 1]) if below else 0.0
@@ -391,6 +396,8 @@ class NumberDistribution:
         """
         if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0:
             raise ValueError(f"n={n!r} is out of range: expected a whole number >= 0 of values to draw.")
+        if isinstance(seed, bool) or not isinstance(seed, int | np.integer | np.random.Generator):
+            raise TypeError(f"seed={seed!r} is not a whole number: expected one, such as 0, or a numpy Generator.")
         drawn = np.random.default_rng(seed).random(n)
         index = np.minimum(np.searchsorted(self._cumulative, drawn, side="right"), len(self.values) - 1)
         return [self.values[i] for i in index.tolist()]
@@ -469,7 +476,11 @@ class NumberDistribution:
                 raise ValueError(
                     f"{name}={value!r:.80} does not belong to metric={metric!r}: expected it only with {rules[0]!r}."
                 )
-        answers = self.values if candidates is None else tuple(sorted({_decimal("candidates", x) for x in candidates}))
+        answers = (
+            self.values
+            if candidates is None
+            else tuple(sorted({_decimal("candidates", x) for x in _listed("candidates", candidates)}))
+        )
         if not answers:
             raise ValueError("candidates is empty: expected at least one number to choose from; None takes the values.")
         if callable(metric):
@@ -505,12 +516,17 @@ class NumberDistribution:
             bars = [(_label(value), p) for value, p in zip(self.values, self.probabilities.tolist(), strict=True)]
         else:
             bars = self._ranges(rows)
-        most, longest = max(p for _, p in bars), max(len(label) for label, _ in bars)
-        lines = [f"{label:>{longest}}  {100 * p:4.1f} %  {'█' * round(width * p / most)}".rstrip() for label, p in bars]
+        most = max(p for _, p in bars)
+        labels, shares = [label for label, _ in bars], [f"{100 * p:.1f} %" for _, p in bars]
+        columns = max(map(len, labels)), max(map(len, shares))
+        lines = [
+            f"{label:>{columns[0]}}  {share:>{columns[1]}}  {'█' * round(width * p / most)}".rstrip()
+            for label, share, (_, p) in zip(labels, shares, bars, strict=True)
+        ]
         if self.covered < 1:
             rest = (("more digits", self.more_digits), ("no number", self.no_number), ("not searched", self.not_searched))
-            shares = [f"{name} {100 * share:.1f} %" for name, share in (("covered", self.covered), *rest) if share > 0]
-            lines.append(", ".join(shares))
+            masses = [f"{name} {100 * share:.1f} %" for name, share in (("covered", self.covered), *rest) if share > 0]
+            lines.append(", ".join(masses))
         return "\n".join(lines)
 
     def __len__(self) -> int:
@@ -521,6 +537,12 @@ class NumberDistribution:
 
     def __hash__(self) -> int:
         return hash(self._key)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        for field in state.values():
+            if isinstance(field, np.ndarray):  # copied and unpickled arrays are writeable
+                field.flags.writeable = False
 
     def __repr__(self) -> str:
         covered = f"covered {self.covered:.3g}" if self.covered < 1 else ""
@@ -553,7 +575,7 @@ class NumberDistribution:
     def _best(self, answers: Sequence[Decimal], scores: Floats) -> Decimal:
         """Return the answer of the highest score; of equal ones the nearest to the median, then the lower one."""
         tied = np.flatnonzero(scores >= scores.max() * (1 - _TIE)).tolist()
-        best: Decimal = min((answers[i] for i in tied), key=lambda x: (abs(_EXACT.subtract(x, self.median)), x))
+        best: Decimal = min((answers[i] for i in tied), key=lambda x: (_EXACT.subtract(x, self.median).copy_abs(), x))
         return best
 
     def _relative(self, floor: Number | None) -> Decimal:
@@ -588,11 +610,13 @@ class NumberDistribution:
         truths = self.floats.tolist()
         totals = np.empty(len(answers))
         for i, x in enumerate(map(float, answers)):
-            costs = np.array([float(cost(x, y)) for y in truths])
-            if np.isnan(costs).any():
-                wrong = truths[int(np.isnan(costs).argmax())]
-                raise ValueError(f"metric({x:g}, {wrong:g}) is NaN: expected the cost of a prediction for a truth, a number.")
-            totals[i] = costs @ self.probabilities
+            costs: list[Any] = [cost(x, y) for y in truths]
+            for y, value in zip(truths, costs, strict=True):
+                if not isinstance(value, Real | Decimal) or math.isnan(value):
+                    raise ValueError(
+                        f"metric({x:g}, {y:g}) is {value!r:.80}: expected the cost of a prediction for a truth, a number."
+                    )
+            totals[i] = np.array(costs, dtype=np.float64) @ self.probabilities
         lowest = totals.min()
         tied = totals <= lowest + abs(lowest) * _TIE if np.isfinite(lowest) else totals == lowest
         return self._best(answers, tied.astype(np.float64))
@@ -600,14 +624,12 @@ class NumberDistribution:
     def _ranges(self, rows: int) -> list[tuple[str, float]]:
         """Return labels and probabilities of at most ``rows`` + 3 ranges of a round width."""
         low, high = self.interval(0.98)
-        if low == high:
-            low, high = self.values[0], self.values[-1]
         with localcontext(_EXACT):
             finest = min(int(value.as_tuple().exponent) for value in self.values)
             least = max(_SHORT.divide(high - low, Decimal(rows)), Decimal((0, (1,), finest)))
             power = Decimal((0, (1,), least.adjusted()))
             step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least)
-            start = int((_SHORT.divide(low, step)).to_integral_value(ROUND_FLOOR)) * step
+            start = (low / step).to_integral_value(ROUND_FLOOR) * step
             edges = [start]
             while edges[-1] <= high:
                 edges.append(edges[-1] + step)
@@ -617,6 +639,14 @@ class NumberDistribution:
         bars = [(f"below {names[0]}", below[0])] if below[0] > 0 else []
         bars += [(f"{a} to {b}", q - p) for a, b, p, q in zip(names, names[1:], below, below[1:], strict=False)]
         return bars + ([(f"from {names[-1]}", 1 - below[-1])] if self.values[-1] >= edges[-1] else [])
+
+
+def _listed(name: str, entries: Iterable[Any]) -> list[Any]:
+    if isinstance(entries, str) or not isinstance(entries, Iterable):
+        raise TypeError(
+            f"{name}={entries!r:.80} is a {type(entries).__name__}: expected a list; use [{name}] for a single entry."
+        )
+    return [*entries]
 
 
 def _decimal(name: str, value: Any) -> Decimal:
@@ -691,8 +721,9 @@ def _check_masses(name: str, masses: npt.ArrayLike, count: int, unit: str) -> Fl
 
 def _first_reached(cumulative: Floats, share: float) -> int:
     """Return the first index whose sum is at least ``share``, up to rounding; the last one if none is."""
-    index = np.searchsorted(cumulative, share - _TIE * min(share, 1 - share), side="left")
-    return min(int(index), len(cumulative) - 1)
+    if share == 1:
+        return len(cumulative) - 1
+    return int(np.searchsorted(cumulative[:-1], share - _TIE * min(share, 1 - share), side="left"))
 
 
 def _ratios(numbers: Sequence[Decimal], scale: Decimal) -> Floats:
