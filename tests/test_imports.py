@@ -12,7 +12,7 @@ import numerate
 
 PACKAGE = Path(numerate.__file__).parent
 # A room imports only rooms above it: first the library, then the lab, then the command line.
-LIBRARY = ["messages", "checks", "labels", "marks", "vocab", "spans", "losses", "objective", "answers", "rewards"]
+LIBRARY = ["messages", "checks", "labels", "marks", "vocab", "spans", "losses", "objective", "decode", "answers", "rewards"]
 LIBRARY += ["integrations", "tokenizers", "inspection", "plotting", "reference", "bench"]
 LAB = [
     "records",

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from numerate import answers, inspection, integrations, plotting, reference, rewards, tokenizers
+    from numerate import answers, decode, inspection, integrations, plotting, reference, rewards, tokenizers
     from numerate.losses import *
     from numerate.objective import NumericObjective, ObjectiveOutput
     from numerate.spans import NumberSpans
@@ -39,6 +39,7 @@ __all__ = [
     "SquaredEMDLoss",
     "__version__",
     "answers",
+    "decode",
     "inspection",
     "integrations",
     "plotting",
@@ -48,7 +49,18 @@ __all__ = [
 ]
 
 _HOMES = {"NumberSpans": "spans", "NumericObjective": "objective", "NumericVocab": "vocab", "ObjectiveOutput": "objective"}
-_SUBMODULES = {"answers", "inspection", "integrations", "lab", "losses", "plotting", "reference", "rewards", "tokenizers"}
+_SUBMODULES = {
+    "answers",
+    "decode",
+    "inspection",
+    "integrations",
+    "lab",
+    "losses",
+    "plotting",
+    "reference",
+    "rewards",
+    "tokenizers",
+}
 _SUBMODULES.update(_HOMES.values())
 
 
