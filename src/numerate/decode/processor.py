@@ -18,6 +18,8 @@ from numerate.vocab import NumericVocab, read_texts
 __all__ = ["NumbersOnly", "numbers_only"]
 
 _START, _OVER, _BROKEN = "start", "over", "broken"  # no text yet; after an end token; not a number of the grammar
+_PART = re.compile(r"-?[0-9,]*\.?[0-9]*")
+_PART_SPACED = re.compile(f" ?{_PART.pattern}")
 _MOST_TEXTS = 100_000  # remembered
 
 
@@ -102,15 +104,15 @@ class NumbersOnly(LogitsProcessor):  # type: ignore[misc]
         ended = torch.tensor(self.end_token_ids)
         self._allowed: dict[Hashable, Tensor] = {_OVER: ended, _BROKEN: ended}
         self._prompt: Tensor | None = None  # of the current generation
-        self._last_length = -1
+        self._last_length, self._last_rows = -1, set[tuple[int, ...]]()
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Return ``scores [B, V]`` with -inf for the tokens that the grammar forbids after ``input_ids [B, T]``."""
         self._check(input_ids, scores)
         first = input_ids.shape[1] != self._last_length + 1
         start = self._start(input_ids) if self.prompt_length is None else self.prompt_length
-        self._last_length = input_ids.shape[1]
         rows = input_ids[:, start:].tolist()
+        self._last_length, self._last_rows = input_ids.shape[1], {tuple(row) for row in rows}
         states = [self._state_of(row) for row in rows]
         # Beam search fills up its beams with forbidden tokens, at a score of -inf, but not where a generation begins.
         if first and states and all(state is _BROKEN for state in states):
@@ -143,9 +145,12 @@ class NumbersOnly(LogitsProcessor):  # type: ignore[misc]
     def _usable(self, tokens: Any, leading_space: bool) -> dict[int, str]:
         """Return the texts of the tokens that can be part of a number of the grammar."""
         alphabet = self.grammar.alphabet
-        space = " ?" if leading_space else ""
-        pattern = re.compile(f"{space}[{re.escape(alphabet)}]*")
-        usable = {int(token_id): text for text, token_id in _pairs(tokens) if text and pattern.fullmatch(text)}
+        part = _PART_SPACED if leading_space else _PART
+        usable = {
+            int(token_id): text
+            for text, token_id in _pairs(tokens)
+            if text and part.fullmatch(text) and set(text) <= {" ", *alphabet}
+        }
         for token_id in self.end_token_ids:
             if (text := usable.get(token_id)) == " ":
                 del usable[token_id]
@@ -164,18 +169,21 @@ class NumbersOnly(LogitsProcessor):  # type: ignore[misc]
         return usable
 
     def _start(self, input_ids: Tensor) -> int:
-        """Return the length of the prompt; an input that does not continue the last prompt by one token is a new prompt."""
+        """Return the length of the prompt; an input that does not continue a row of the last step by one token is a new prompt."""
         prompt, length = self._prompt, input_ids.shape[1]
         if prompt is not None and prompt.shape[0] == input_ids.shape[0] and prompt.shape[1] <= length <= self._last_length + 1:
             size = prompt.shape[1]
             if torch.equal(prompt, input_ids[:, :size].to(prompt.device)):
-                if length in (size, self._last_length + 1):
+                if length == size:
                     return size
-                raise ValueError(
-                    f"prompt_length=None, and {length} columns of input_ids after {self._last_length} may be a step back or a "
-                    f"new, longer prompt that begins with the last one of {size} columns: expected one more column per step; pass "
-                    "prompt_length=input_ids.shape[1] to numbers_only."
-                )
+                if length <= self._last_length:
+                    raise ValueError(
+                        f"prompt_length=None, and {length} columns of input_ids after {self._last_length} may be a step back or a "
+                        f"new, longer prompt that begins with the last one of {size} columns: expected one more column per step; "
+                        "pass prompt_length=input_ids.shape[1] to numbers_only."
+                    )
+                if all(tuple(row) in self._last_rows for row in input_ids[:, size:-1].tolist()):
+                    return size
         self._prompt = input_ids.clone()
         return length
 
