@@ -81,7 +81,7 @@ SETTINGS: list[dict[str, Any]] = [
     {"digits": (1, 3), "decimals": (0, 1), "lowest": -100, "highest": -99.9},
     {"digits": (1, 2), "decimals": (0, 2), "lowest": "0.3333", "highest": 0.341},
     {"digits": (1, 4), "decimals": (0, 0), "thousands": True, "lowest": -12, "highest": 1045},
-    {"digits": (3, 5), "decimals": (0, 0), "thousands": True, "lowest": 980, "highest": 1203},
+    {"digits": (3, 4), "decimals": (0, 0), "thousands": True, "lowest": 980, "highest": 1203},
     {"digits": (3, 4), "decimals": (0, 0), "thousands": True, "leading_zeros": True, "highest": 20, "sign": False},
     {"digits": (2, 3), "decimals": (0, 0), "lowest": 5, "highest": 5.5, "leading_zeros": True},
 ]

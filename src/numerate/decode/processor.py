@@ -169,7 +169,7 @@ class NumbersOnly(LogitsProcessor):  # type: ignore[misc]
         return usable
 
     def _start(self, input_ids: Tensor) -> int:
-        """Return the length of the prompt; an input that does not continue a row of the last step by one token is a new prompt."""
+        """Return the length of the prompt. Rows that do not continue those of the last step by one token are a new prompt."""
         prompt, length = self._prompt, input_ids.shape[1]
         if prompt is not None and prompt.shape[0] == input_ids.shape[0] and prompt.shape[1] <= length <= self._last_length + 1:
             size = prompt.shape[1]
@@ -178,9 +178,9 @@ class NumbersOnly(LogitsProcessor):  # type: ignore[misc]
                     return size
                 if length <= self._last_length:
                     raise ValueError(
-                        f"prompt_length=None, and {length} columns of input_ids after {self._last_length} may be a step back or a "
-                        f"new, longer prompt that begins with the last one of {size} columns: expected one more column per step; "
-                        "pass prompt_length=input_ids.shape[1] to numbers_only."
+                        f"prompt_length=None, and {length} columns of input_ids after {self._last_length} may be a step back or "
+                        f"a new, longer prompt that begins with the last one of {size} columns: expected one more column per "
+                        "step; pass prompt_length=input_ids.shape[1] to numbers_only."
                     )
                 if all(tuple(row) in self._last_rows for row in input_ids[:, size:-1].tolist()):
                     return size
