@@ -257,12 +257,13 @@ def test_real_tokenizers(name: str) -> None:
     generator = torch.Generator().manual_seed(0)
 
     def gumbel(ids: Tensor, scores: Tensor) -> Tensor:  # the best of noisy scores is a sample, and faster than torch.multinomial
-        return scores - torch.empty_like(scores).exponential_(generator=generator).log_()
+        noise = torch.empty(int((allowed := scores > -torch.inf).sum())).exponential_(generator=generator).log_()
+        return scores.masked_scatter(allowed, scores[allowed] - noise)
 
     out = model.generate(
         prompt,
         attention_mask=torch.ones_like(prompt),
-        logits_processor=[gumbel, processor],
+        logits_processor=[processor, gumbel],
         do_sample=False,
         max_new_tokens=grammar.max_length + 2,
     )
@@ -279,6 +280,16 @@ def test_real_tokenizers(name: str) -> None:
         scores = processor(ids[:, :step], torch.zeros(1, size))
         assert scores[0, number[step]] == 0
     assert scores[0, end] == -torch.inf  # before the last token, after the point
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_same_mask_on_a_gpu(dtype: torch.dtype) -> None:
+    grammar, end = GRAMMARS["range"], len(CHUNKS)
+    here, there = (numbers_only(CHUNKS, grammar, end_token_ids=end) for _ in range(2))
+    for ids in (torch.tensor([[0, 1], [3, 4]]), torch.tensor([[0, 1, CHUNKS["12"]], [3, 4, CHUNKS["10"]]])):
+        scores = torch.randn(2, end + 1).to(dtype)
+        assert torch.equal(there(ids.cuda(), scores.cuda()).cpu(), here(ids, scores))
 
 
 def test_vocab_instead_of_tokenizer() -> None:
