@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from numerate import answers, inspection, integrations, plotting, reference, rewards, tokenizers
+    from numerate import answers, decode, inspection, integrations, plotting, reference, rewards, tokenizers
     from numerate.distribution import NumberDistribution
     from numerate.losses import *
     from numerate.objective import NumericObjective, ObjectiveOutput
@@ -41,6 +41,7 @@ __all__ = [
     "SquaredEMDLoss",
     "__version__",
     "answers",
+    "decode",
     "inspection",
     "integrations",
     "plotting",
@@ -56,7 +57,18 @@ _HOMES = {
     "NumericVocab": "vocab",
     "ObjectiveOutput": "objective",
 }
-_SUBMODULES = {"answers", "inspection", "integrations", "lab", "losses", "plotting", "reference", "rewards", "tokenizers"}
+_SUBMODULES = {
+    "answers",
+    "decode",
+    "inspection",
+    "integrations",
+    "lab",
+    "losses",
+    "plotting",
+    "reference",
+    "rewards",
+    "tokenizers",
+}
 _SUBMODULES.update(_HOMES.values())
 
 

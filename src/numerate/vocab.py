@@ -128,7 +128,7 @@ class NumericVocab:
         The tokenizer is not changed. ``vocab_size`` defaults to the tokenizer's; logits may have more columns. The other
         options are those of :meth:`from_texts`.
         """
-        pairs, size = _read_texts(tokenizer, skip_special=True)
+        pairs, size = read_texts(tokenizer, skip_special=True)
         try:
             vocab = cls._from_pairs(pairs, size if vocab_size is None else vocab_size)
             return vocab.restrict(canonical_only=canonical_only, digits_only=digits_only, max_value=max_value)
@@ -152,7 +152,7 @@ class NumericVocab:
         compiled = re.compile(pattern)
         if compiled.groups < 1:
             raise ValueError(f"pattern={pattern!r} has no group: expected one group around the value, as in r'<loc(\\d+)>'.")
-        pairs, size = _read_texts(tokenizer, skip_special=False)
+        pairs, size = read_texts(tokenizer, skip_special=False)
         values: dict[int, float] = {}
         for text, token_id in pairs:
             if match := compiled.fullmatch(text):
@@ -335,7 +335,7 @@ def _ordered(tokens: Iterable[NumericToken]) -> tuple[NumericToken, ...]:
     return tuple(sorted(tokens, key=lambda token: (token.value, token.width, token.text.startswith(" "), token.token_id)))
 
 
-def _read_texts(tokenizer: Any, *, skip_special: bool) -> tuple[list[tuple[str, int]], int]:
+def read_texts(tokenizer: Any, *, skip_special: bool) -> tuple[list[tuple[str, int]], int]:
     """Return the text and id of every token, leading-space marks written as spaces, and the size of the vocabulary."""
     if not hasattr(tokenizer, "get_vocab"):
         raise TypeError(

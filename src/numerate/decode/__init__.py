@@ -1,0 +1,21 @@
+"""Numbers out of a model: what its answer may look like. Names that need ``transformers`` are imported on first use."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from numerate.decode.grammar import NumberGrammar
+
+if TYPE_CHECKING:
+    from numerate.decode.processor import NumbersOnly, numbers_only
+
+__all__ = ["NumberGrammar", "NumbersOnly", "numbers_only"]
+
+_HOMES = {"NumbersOnly": "processor", "numbers_only": "processor"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"numerate.decode has no {name!r}: expected one of {', '.join(__all__)}.")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
