@@ -84,6 +84,7 @@ SETTINGS: list[dict[str, Any]] = [
     {"digits": (3, 4), "decimals": (0, 0), "thousands": True, "lowest": 980, "highest": 1203},
     {"digits": (3, 4), "decimals": (0, 0), "thousands": True, "leading_zeros": True, "highest": 20, "sign": False},
     {"digits": (2, 3), "decimals": (0, 0), "lowest": 5, "highest": 5.5, "leading_zeros": True},
+    {"digits": (2, 3), "decimals": (0, 0), "lowest": -9, "highest": 11},  # no negative number of two digits
 ]
 
 
@@ -212,6 +213,7 @@ def test_one_number_for_both() -> None:
         ({"lowest": 3.1, "highest": 3.9, "decimals": 0}, ["holds no number", "lowest=3.1", "decimals=(0, 0)"]),
         ({"lowest": 2, "highest": 1}, ["holds no number", "highest=1"]),
         ({"highest": -1, "sign": False}, ["holds no number", "sign=True"]),
+        ({"lowest": 1, "highest": 9, "digits": (2, 3)}, ["holds no number", "digits=(2, 3)"]),
         ({"lowest": 100, "digits": (1, 2)}, ["holds no number", "digits=(1, 2)"]),
     ],
     ids=str,
