@@ -79,7 +79,7 @@ LIBRARY: dict[str, Rounds] = {
     "spans.py": [READING, _tests("spans", "numbers", k="random or numbers")],
     "lexer.py": [READING, _tests("spans", "numbers", "vocab", k="random or numbers or From")],
     "marks.py": [READING, _tests("vocab", "numbers", "number")],
-    "distribution.py": [_tests("distribution", k="not each_rule and not time_grows"), _tests("distribution")],
+    "distribution/*.py": [_tests("distribution", k="not each_rule and not time_grows"), _tests("distribution")],
     "vocab.py": [_tests("vocab"), _tests("tokenizers", "spans", "arguments", k="not real_tok")],
     "integrations/loop.py": [_tests("loop")],
     "integrations/lightning.py": [_tests("lightning")],

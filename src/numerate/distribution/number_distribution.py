@@ -24,31 +24,40 @@ computed exactly; probabilities and scores are floats.
 from __future__ import annotations
 
 import math
-import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal, localcontext
-from fractions import Fraction
+from decimal import Decimal, localcontext
 from functools import cached_property
 from itertools import pairwise
-from numbers import Integral, Rational, Real
-from statistics import NormalDist
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from numerate.distribution.bars import bar_lines
+from numerate.distribution.bell import Shape, bell_values
+from numerate.distribution.exact import (
+    EXACT,
+    SHORT,
+    TIE,
+    Floats,
+    Number,
+    as_list,
+    canonical,
+    check_masses,
+    exact_number,
+    first_reached,
+    is_nan,
+    label,
+    ratios,
+    size,
+)
 from numerate.messages import check_choice, check_number, choices
 
-Floats = npt.NDArray[np.float64]
-Number = int | float | Decimal | Fraction | str
 Cost = Callable[[float, float], float]
 Rule = Literal["absolute", "squared", "relative", "log", "within", "exact"]
-Shape = Literal["gaussian", "laplace", "uniform"]
-
-MAX_DIGITS = 10_000
-"""A value with more digits, or with a larger power of ten, is refused."""
 
 _ALIASES: dict[str, Rule] = {
     "median": "absolute",
@@ -59,14 +68,7 @@ _ALIASES: dict[str, Rule] = {
     "log10_error": "log",
 }
 _SHARES = {"within_0": "0", "within_1": "0.01", "within_5": "0.05", "within_10": "0.1"}
-_REACH = {"gaussian": 6, "laplace": 20, "uniform": 1}  # in widths: less than 3e-9 of a bell lies beyond
-_NUMERAL = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,9})?", re.ASCII)
-_NORMAL = NormalDist()
-# Sums and products of two permitted values are exact in the first context; the second is for results that become floats.
-_EXACT = Context(prec=5 * MAX_DIGITS, Emax=MAX_EMAX, Emin=MIN_EMIN, rounding=ROUND_HALF_EVEN)
-_SHORT = Context(prec=50, Emax=MAX_EMAX, Emin=MIN_EMIN, rounding=ROUND_HALF_EVEN)
 _SLACK = 1e-6  # masses that come from float32 may add up to a little more than 1
-_TIE = 1e-11  # rounding error allowed in sums of probabilities
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
@@ -116,8 +118,8 @@ class NumberDistribution:
         no_number: float = 0.0,
         not_searched: float | None = None,
     ) -> None:
-        numbers = [_decimal("values", value) for value in _listed("values", values)]
-        masses = _check_masses("probabilities", probabilities, len(numbers), "value")
+        numbers = [exact_number("values", value) for value in as_list("values", values)]
+        masses = check_masses("probabilities", probabilities, len(numbers), "value")
         merged: dict[Decimal, float] = {}
         for number, mass in zip(numbers, (masses / masses.sum()).tolist(), strict=True):
             merged[number] = merged.get(number, 0.0) + mass
@@ -133,7 +135,7 @@ class NumberDistribution:
             listed = ", ".join(f"{name}={part:g}" for name, part in parts.items() if part)
             raise ValueError(f"{listed} add up to {total:g}: expected at most 1. Pass shares of the model's whole mass.")
         rest = 1 - total
-        parts.setdefault("not_searched", rest if rest > _TIE else 0.0)
+        parts.setdefault("not_searched", rest if rest > TIE else 0.0)
         parts["covered"] = min(parts["covered"], 1.0)
         for name, field in {"values": tuple(support), "probabilities": kept, **parts}.items():
             object.__setattr__(self, name, field)
@@ -146,7 +148,7 @@ class NumberDistribution:
             >>> NumberDistribution.from_pairs([(12, 0.2), (15, 0.6), ("12.0", 0.1)], covered=0.9, no_number=0.1).mode
             Decimal('15')
         """
-        listed = _listed("pairs", pairs)
+        listed = as_list("pairs", pairs)
         for pair in listed:
             if isinstance(pair, str) or not hasattr(pair, "__len__") or len(pair) != 2:
                 raise ValueError(f"pairs holds {pair!r:.80}: expected (value, probability); for numbers alone, use from_samples.")
@@ -163,8 +165,8 @@ class NumberDistribution:
             >>> raters.values, raters.probabilities.round(3).tolist(), raters.covered, raters.no_number
             ((Decimal('4'), Decimal('5')), [0.333, 0.667], 0.75, 0.25)
         """
-        drawn = _listed("samples", samples)
-        numbers = [value for value in drawn if value is not None and not _is_nan(value)]
+        drawn = as_list("samples", samples)
+        numbers = [value for value in drawn if value is not None and not is_nan(value)]
         if not numbers:
             raise ValueError(
                 f"samples holds {len(drawn)} entries and no number: expected at least one number. Draw more samples."
@@ -180,7 +182,7 @@ class NumberDistribution:
             >>> NumberDistribution.point("0.30")
             NumberDistribution(1 value 0.3)
         """
-        return cls([_decimal("value", value)], [1.0])
+        return cls([exact_number("value", value)], [1.0])
 
     @classmethod
     def mixed(cls, distributions: Sequence[NumberDistribution], weights: npt.ArrayLike | None = None) -> NumberDistribution:
@@ -197,12 +199,12 @@ class NumberDistribution:
             >>> NumberDistribution.mixed(models, [1, 3]).probabilities.tolist()
             [0.625, 0.375]
         """
-        for part in _listed("distributions", distributions):
+        for part in as_list("distributions", distributions):
             if not isinstance(part, NumberDistribution):
                 raise TypeError(
                     f"distributions holds {part!r:.80}: expected a list of NumberDistribution; use point for a number."
                 )
-        masses = _check_masses(
+        masses = check_masses(
             "weights", np.ones(len(distributions)) if weights is None else weights, len(distributions), "distribution"
         )
         shares = masses / masses.sum()
@@ -256,49 +258,7 @@ class NumberDistribution:
             >>> NumberDistribution.bell(99_900, relative=0.05)
             NumberDistribution(501 values 84461..115339: median 99900, 90 % in 91727..108073)
         """
-        middle = _decimal("center", center)
-        check_choice("shape", shape, choices(Shape))
-        if (width is None) == (relative is None):
-            raise ValueError(
-                f"width={width!r} and relative={relative!r}: expected exactly one of them, such as relative=0.05 for 5 %."
-            )
-        if isinstance(at_most, bool) or not isinstance(at_most, int) or at_most < 1:
-            raise ValueError(f"at_most={at_most!r} is out of range: expected a whole number >= 1, such as 501.")
-        places = _places(center, middle) if decimals is None else decimals
-        if isinstance(places, bool) or not isinstance(places, int) or abs(places) > MAX_DIGITS:
-            raise ValueError(f"decimals={decimals!r} is out of range: expected a whole number such as 2, or -2 for hundreds.")
-        least = Decimal("-Infinity") if lowest is None else _decimal("lowest", lowest)
-        most = Decimal("Infinity") if highest is None else _decimal("highest", highest)
-        with localcontext(_EXACT):
-            spread = _size("width", width) if width is not None else _size("relative", relative) * abs(middle)
-            low, high = max(middle - _REACH[shape] * spread, least), min(middle + _REACH[shape] * spread, most)
-            # Values are counted in steps of 10^-decimals.
-            first = int(low.scaleb(places).to_integral_value(ROUND_CEILING))
-            last = int(high.scaleb(places).to_integral_value(ROUND_FLOOR))
-            nearest = middle.scaleb(places).to_integral_value(ROUND_HALF_EVEN).scaleb(-places)
-            if low > high or (first > last and not least <= nearest <= most):
-                raise ValueError(
-                    f"lowest={lowest!r:.40} and highest={highest!r:.40} leave no value of the bell around center={center!r:.40}: "
-                    "expected bounds with a value of the bell between them. Widen the bell or the bounds."
-                )
-            if first > last or spread == 0:
-                return cls.point(nearest)
-
-            def deviation(steps: Decimal | int) -> float:
-                return float(_SHORT.divide(Decimal(steps).scaleb(-places) - middle, spread))
-
-            if last - first < at_most:
-                steps = [*range(first, last + 1)]
-                z = np.array([deviation(k) for k in steps])  # [N]
-                heights = {"gaussian": -np.square(z) / 2, "laplace": -np.abs(z), "uniform": np.zeros(len(z))}[shape]
-                return cls((Decimal(k).scaleb(-places) for k in steps), np.exp(heights - heights.max()))
-            half = Decimal("0.5")
-            start, stop = (_bell_cdf(shape, deviation(edge)) for edge in (first - half, last + half))
-            # Rounded, so that the middle one of an odd number is the center.
-            shares = (start + (stop - start) * (np.arange(at_most) + 0.5) / at_most).round(15)
-            drawn = (middle + Decimal(_bell_quantile(shape, share)) * spread for share in shares.tolist())
-            rounded = (int(value.scaleb(places).to_integral_value(ROUND_HALF_EVEN)) for value in drawn)
-            return cls((Decimal(min(max(k, first), last)).scaleb(-places) for k in rounded), np.ones(at_most))
+        return cls(*bell_values(center, width, relative, shape, decimals, lowest, highest, at_most))
 
     @cached_property
     def floats(self) -> Floats:
@@ -326,24 +286,24 @@ class NumberDistribution:
         low, high = self.values[0], self.values[-1]
         if low == high:
             return low
-        with localcontext(_EXACT):
+        with localcontext(EXACT):
             weights = [Decimal(p) for p in self.probabilities.tolist()]
             moment = sum((weight * (value - low) for weight, value in zip(weights, self.values, strict=True)), Decimal(0))
-            exact = low + _SHORT.divide(moment, sum(weights, Decimal(0)))
+            exact = low + SHORT.divide(moment, sum(weights, Decimal(0)))
             mean = exact.quantize(Decimal((0, (1,), (high - low).adjusted() - 15)))
-        return _canonical(min(max(mean, low), high))
+        return canonical(min(max(mean, low), high))
 
     @property
     def variance(self) -> float:
         """The mean squared distance from the mean; infinite beyond the range of a float."""
         share, scale = self._deviation
-        return float(_EXACT.multiply(Decimal(share), _EXACT.multiply(scale, scale)))
+        return float(EXACT.multiply(Decimal(share), EXACT.multiply(scale, scale)))
 
     @property
     def std(self) -> float:
         """The standard deviation; infinite beyond the range of a float."""
         share, scale = self._deviation
-        return float(_EXACT.multiply(Decimal(math.sqrt(share)), scale))
+        return float(EXACT.multiply(Decimal(math.sqrt(share)), scale))
 
     def cdf(self, x: Number) -> float:
         """Return P(X <= x).
@@ -354,7 +314,7 @@ class NumberDistribution:
         """
         if isinstance(x, Real | Decimal) and x in (math.inf, -math.inf):
             return float(x > 0)
-        below = bisect_right(self.values, _decimal("x", x))
+        below = bisect_right(self.values, exact_number("x", x))
         return float(self._cumulative[below - 1]) if below else 0.0
 
     def quantile(self, q: float) -> Decimal:
@@ -368,7 +328,7 @@ class NumberDistribution:
             (Decimal('3'), Decimal('4'))
         """
         q = check_number("q", q, least=0, most=1)
-        return self.values[_first_reached(self._cumulative, q)]
+        return self.values[first_reached(self._cumulative, q)]
 
     def interval(self, level: float) -> tuple[Decimal, Decimal]:
         """Return the central interval: the lowest and the highest value that is not in a tail of (1 - level) / 2.
@@ -383,8 +343,8 @@ class NumberDistribution:
         """
         share = (1 + check_number("level", level, above=0, most=1)) / 2
         above = self.probabilities[::-1].cumsum()
-        return self.values[len(self.values) - 1 - _first_reached(above, share)], self.values[
-            _first_reached(self._cumulative, share)
+        return self.values[len(self.values) - 1 - first_reached(above, share)], self.values[
+            first_reached(self._cumulative, share)
         ]
 
     def sample(self, n: int, seed: int | np.random.Generator) -> list[Decimal]:
@@ -411,16 +371,16 @@ class NumberDistribution:
             >>> NumberDistribution([0, 2], [0.5, 0.5]).crps(0), NumberDistribution.point(3).crps("0.5")
             (0.5, 2.5)
         """
-        y = _decimal("truth", truth)
+        y = exact_number("truth", truth)
         below = bisect_left(self.values, y)
         knots = (*self.values[:below], y, *self.values[below:])
         # Left of the truth F^2, right of it (1 - F)^2, on each of the N gaps between knots.
         tails = self.probabilities[::-1].cumsum()[::-1]
         heights = np.concatenate([self._cumulative[:below], tails[below:]])
-        gaps = [_EXACT.subtract(b, a) for a, b in pairwise(knots)]
+        gaps = [EXACT.subtract(b, a) for a, b in pairwise(knots)]
         scale = max(gaps)
-        score = float(np.square(heights) @ _ratios(gaps, scale))
-        return float(_SHORT.multiply(Decimal(score), scale))
+        score = float(np.square(heights) @ ratios(gaps, scale))
+        return float(SHORT.multiply(Decimal(score), scale))
 
     def decide(
         self,
@@ -479,7 +439,7 @@ class NumberDistribution:
         answers = (
             self.values
             if candidates is None
-            else tuple(sorted({_decimal("candidates", x) for x in _listed("candidates", candidates)}))
+            else tuple(sorted({exact_number("candidates", x) for x in as_list("candidates", candidates)}))
         )
         if not answers:
             raise ValueError("candidates is empty: expected at least one number to choose from; None takes the values.")
@@ -512,17 +472,7 @@ class NumberDistribution:
         for name, count in (("rows", rows), ("width", width)):
             if isinstance(count, bool) or not isinstance(count, int) or count < 1:
                 raise ValueError(f"{name}={count!r} is out of range: expected a whole number >= 1.")
-        if len(self.values) <= rows:
-            bars = [(_label(value), p) for value, p in zip(self.values, self.probabilities.tolist(), strict=True)]
-        else:
-            bars = self._ranges(rows)
-        most = max(p for _, p in bars)
-        labels, shares = [label for label, _ in bars], [f"{100 * p:.1f} %" for _, p in bars]
-        columns = max(map(len, labels)), max(map(len, shares))
-        lines = [
-            f"{label:>{columns[0]}}  {share:>{columns[1]}}  {'█' * round(width * p / most)}".rstrip()
-            for label, share, (_, p) in zip(labels, shares, bars, strict=True)
-        ]
+        lines = bar_lines(self.values, self.probabilities, self._cumulative, self.interval(0.98), rows, width)
         if self.covered < 1:
             rest = (("more digits", self.more_digits), ("no number", self.no_number), ("not searched", self.not_searched))
             masses = [f"{name} {100 * share:.1f} %" for name, share in (("covered", self.covered), *rest) if share > 0]
@@ -547,10 +497,10 @@ class NumberDistribution:
     def __repr__(self) -> str:
         covered = f"covered {self.covered:.3g}" if self.covered < 1 else ""
         if len(self.values) == 1:
-            return f"NumberDistribution(1 value {_label(self.values[0])}{', ' * bool(covered)}{covered})"
-        low, high = map(_label, self.interval(0.9))
-        facts = [f"median {_label(self.median)}", f"90 % in {low}..{high}", *([covered] if covered else [])]
-        ends = f"{_label(self.values[0])}..{_label(self.values[-1])}"
+            return f"NumberDistribution(1 value {label(self.values[0])}{', ' * bool(covered)}{covered})"
+        low, high = map(label, self.interval(0.9))
+        facts = [f"median {label(self.median)}", f"90 % in {low}..{high}", *([covered] if covered else [])]
+        ends = f"{label(self.values[0])}..{label(self.values[-1])}"
         return f"NumberDistribution({len(self.values)} values {ends}: {', '.join(facts)})"
 
     @property
@@ -568,27 +518,27 @@ class NumberDistribution:
     @cached_property
     def _deviation(self) -> tuple[float, Decimal]:
         """The variance in units of the squared range, and the range."""
-        scale = _EXACT.subtract(self.values[-1], self.values[0])
-        away = _ratios([_EXACT.subtract(value, self.mean) for value in self.values], scale)
+        scale = EXACT.subtract(self.values[-1], self.values[0])
+        away = ratios([EXACT.subtract(value, self.mean) for value in self.values], scale)
         return float(np.square(away) @ self.probabilities), scale
 
     def _best(self, answers: Sequence[Decimal], scores: Floats) -> Decimal:
         """Return the answer of the highest score; of equal ones the nearest to the median, then the lower one."""
-        tied = np.flatnonzero(scores >= scores.max() * (1 - _TIE)).tolist()
-        best: Decimal = min((answers[i] for i in tied), key=lambda x: (_EXACT.subtract(x, self.median).copy_abs(), x))
+        tied = np.flatnonzero(scores >= scores.max() * (1 - TIE)).tolist()
+        best: Decimal = min((answers[i] for i in tied), key=lambda x: (EXACT.subtract(x, self.median).copy_abs(), x))
         return best
 
     def _relative(self, floor: Number | None) -> Decimal:
-        least = Decimal(0) if floor is None else _size("floor", floor)
-        sizes = [max(_EXACT.abs(value), least) for value in self.values]
+        least = Decimal(0) if floor is None else size("floor", floor)
+        sizes = [max(EXACT.abs(value), least) for value in self.values]
         nonzero = [size for size in sizes if size]
         zero = bisect_left(self.values, 0)
-        if len(nonzero) < len(sizes) and (not nonzero or self.probabilities[zero] >= 0.5 * (1 - _TIE)):
+        if len(nonzero) < len(sizes) and (not nonzero or self.probabilities[zero] >= 0.5 * (1 - TIE)):
             return Decimal(0)
         # In units of the smallest size, so that no weight overflows; weights too small for a float are 0.
         unit = min(nonzero)
-        weights = self.probabilities * np.array([float(_SHORT.divide(unit, size)) if size else 0.0 for size in sizes])
-        return self.values[_first_reached(weights.cumsum() / weights.sum(), 0.5)]
+        weights = self.probabilities * np.array([float(SHORT.divide(unit, size)) if size else 0.0 for size in sizes])
+        return self.values[first_reached(weights.cumsum() / weights.sum(), 0.5)]
 
     def _within(self, tolerance: Number | None, relative_tolerance: Number | None, answers: Sequence[Decimal]) -> Decimal:
         if (tolerance is None) == (relative_tolerance is None):
@@ -597,9 +547,9 @@ class NumberDistribution:
                 "metric='within', such as tolerance=0.5 or relative_tolerance=0.05 for 5 %."
             )
         name, given = ("tolerance", tolerance) if relative_tolerance is None else ("relative_tolerance", relative_tolerance)
-        allowed = _size(name, given)
+        allowed = size(name, given)
         changes: Floats = np.zeros(len(answers) + 1)
-        with localcontext(_EXACT):
+        with localcontext(EXACT):
             for y, p in zip(self.values, self.probabilities.tolist(), strict=True):
                 reach = allowed if relative_tolerance is None else allowed * abs(y)
                 changes[bisect_left(answers, y - reach)] += p
@@ -618,136 +568,5 @@ class NumberDistribution:
                     )
             totals[i] = np.array(costs, dtype=np.float64) @ self.probabilities
         lowest = totals.min()
-        tied = totals <= lowest + abs(lowest) * _TIE if np.isfinite(lowest) else totals == lowest
+        tied = totals <= lowest + abs(lowest) * TIE if np.isfinite(lowest) else totals == lowest
         return self._best(answers, tied.astype(np.float64))
-
-    def _ranges(self, rows: int) -> list[tuple[str, float]]:
-        """Return labels and probabilities of at most ``rows`` + 3 ranges of a round width."""
-        low, high = self.interval(0.98)
-        with localcontext(_EXACT):
-            finest = min(int(value.as_tuple().exponent) for value in self.values)
-            least = max(_SHORT.divide(high - low, Decimal(rows)), Decimal((0, (1,), finest)))
-            power = Decimal((0, (1,), least.adjusted()))
-            step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least)
-            start = (low / step).to_integral_value(ROUND_FLOOR) * step
-            edges = [start]
-            while edges[-1] <= high:
-                edges.append(edges[-1] + step)
-        sums = [0.0, *self._cumulative.tolist()]
-        below = [sums[bisect_left(self.values, edge)] for edge in edges]
-        names = [_label(_canonical(edge)) for edge in edges]
-        bars = [(f"below {names[0]}", below[0])] if below[0] > 0 else []
-        bars += [(f"{a} to {b}", q - p) for a, b, p, q in zip(names, names[1:], below, below[1:], strict=False)]
-        return bars + ([(f"from {names[-1]}", 1 - below[-1])] if self.values[-1] >= edges[-1] else [])
-
-
-def _listed(name: str, entries: Iterable[Any]) -> list[Any]:
-    if isinstance(entries, str) or not isinstance(entries, Iterable):
-        raise TypeError(
-            f"{name}={entries!r:.80} is a {type(entries).__name__}: expected a list; use [{name}] for a single entry."
-        )
-    return [*entries]
-
-
-def _decimal(name: str, value: Any) -> Decimal:
-    """Return the exact value of a number, in one spelling; a fraction such as 1/3 to 28 digits. Raise for anything else."""
-    number: Decimal | None = None
-    if isinstance(value, bool):
-        pass
-    elif isinstance(value, Decimal):
-        number = value if value.is_finite() else None
-    elif isinstance(value, str):
-        number = Decimal(value.strip()) if _NUMERAL.fullmatch(value.strip()) else None
-    elif isinstance(value, Integral):
-        number = Decimal(int(value))
-    elif isinstance(value, Rational):
-        top, bottom = Decimal(int(value.numerator)), int(value.denominator)
-        ends = pow(10, bottom.bit_length(), bottom) == 0
-        number = (_EXACT if ends else Context(prec=28, Emax=MAX_EMAX, Emin=MIN_EMIN)).divide(top, Decimal(bottom))
-    elif isinstance(value, Real):
-        number = Decimal(str(value)) if math.isfinite(value) else None
-    if number is None:
-        kind = ValueError if isinstance(value, float | np.floating | Decimal | str) else TypeError
-        raise kind(
-            f"{name}={value!r:.80} is not a finite number: expected int, float, Decimal, Fraction, or text such as '84.50'; use "
-            ".tolist() for a tensor, and numerate.answers to read numbers from sentences."
-        )
-    if number and (abs(number.adjusted()) > MAX_DIGITS or len(number.as_tuple().digits) > MAX_DIGITS):
-        raise ValueError(
-            f"{name}={_label(number)} has too many digits: expected at most {MAX_DIGITS:,} digits, and powers of ten up to that."
-        )
-    return _canonical(number)
-
-
-def _canonical(number: Decimal) -> Decimal:
-    """Return the number without trailing zeros after the point, without a positive exponent, and without a minus before 0."""
-    short = _EXACT.normalize(number) if number else Decimal(0)
-    return short.quantize(Decimal(1), context=_EXACT) if short.as_tuple().exponent > 0 else short  # type: ignore[operator]
-
-
-def _places(given: Any, value: Decimal) -> int:
-    """Return the number of decimals that a label is written with; those of its value if it is no text or Decimal."""
-    written = Decimal(given.strip()) if isinstance(given, str) else given if isinstance(given, Decimal) else value
-    return max(-int(written.as_tuple().exponent), 0)
-
-
-def _size(name: str, value: Any) -> Decimal:
-    size = _decimal(name, value)
-    if size < 0:
-        raise ValueError(f"{name}={value!r:.80} is out of range: expected a number >= 0.")
-    return size
-
-
-def _is_nan(value: Any) -> bool:
-    return value.is_nan() if isinstance(value, Decimal) else isinstance(value, Real) and value != value
-
-
-def _check_masses(name: str, masses: npt.ArrayLike, count: int, unit: str) -> Floats:
-    """Return the masses in units of the largest one; raise unless there is one for each unit, finite and not all 0."""
-    try:
-        array = np.array(masses, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name}={masses!r:.80} holds no plain numbers: expected one number >= 0 per {unit}.") from None
-    if array.shape != (count,) or count == 0:
-        raise ValueError(f"{name} has shape {array.shape} for {count} {unit}s: expected one for each, and at least one {unit}.")
-    wrong = ~((array >= 0) & (array < np.inf))
-    if wrong.any():
-        raise ValueError(f"{name} holds {array[wrong][0]:g}: expected finite numbers >= 0; leave out each {unit} without one.")
-    if not array.any():
-        raise ValueError(f"{name} holds only 0: expected at least one number above 0.")
-    scaled: Floats = array / array.max()
-    return scaled
-
-
-def _first_reached(cumulative: Floats, share: float) -> int:
-    """Return the first index whose sum is at least ``share``, up to rounding; the last one if none is."""
-    if share == 1:
-        return len(cumulative) - 1
-    return int(np.searchsorted(cumulative[:-1], share - _TIE * min(share, 1 - share), side="left"))
-
-
-def _ratios(numbers: Sequence[Decimal], scale: Decimal) -> Floats:
-    """Return ``numbers / scale`` as floats; 0 if the scale is 0."""
-    return np.array([float(_SHORT.divide(number, scale)) if scale else 0.0 for number in numbers])
-
-
-def _bell_cdf(shape: Shape, z: float) -> float:
-    if shape == "gaussian":
-        return _NORMAL.cdf(z)
-    if shape == "laplace":
-        return math.exp(z) / 2 if z < 0 else 1 - math.exp(-z) / 2
-    return min(max((z + 1) / 2, 0.0), 1.0)
-
-
-def _bell_quantile(shape: Shape, share: float) -> float:
-    if shape == "gaussian":
-        return _NORMAL.inv_cdf(share)
-    if shape == "laplace":
-        return math.log(2 * share) if share < 0.5 else -math.log(2 * (1 - share))
-    return 2 * share - 1
-
-
-def _label(value: Decimal) -> str:
-    """Return the value as a short text: beyond 20 characters its first and last digits, and how many there are."""
-    text = str(value)
-    return text if len(text) <= 20 else f"{text[:7]}…{text[-6:]} ({len(value.as_tuple().digits)} digits)"

@@ -1,0 +1,6 @@
+"""Distributions over numbers."""
+
+from numerate.distribution.exact import MAX_DIGITS
+from numerate.distribution.number_distribution import NumberDistribution
+
+__all__ = ["MAX_DIGITS", "NumberDistribution"]

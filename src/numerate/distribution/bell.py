@@ -1,0 +1,91 @@
+"""A bell around a label: its values at the label's own decimals, and their probabilities."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal, localcontext
+from statistics import NormalDist
+from typing import Literal
+
+import numpy as np
+
+from numerate.distribution.exact import EXACT, MAX_DIGITS, SHORT, Floats, Number, exact_number, size, written_decimals
+from numerate.messages import check_choice, choices
+
+Shape = Literal["gaussian", "laplace", "uniform"]
+
+_REACH = {"gaussian": 6, "laplace": 20, "uniform": 1}  # in widths: less than 3e-9 of a bell lies beyond
+_NORMAL = NormalDist()
+
+
+def bell_values(
+    center: Number,
+    width: Number | None,
+    relative: Number | None,
+    shape: Shape,
+    decimals: int | None,
+    lowest: Number | None,
+    highest: Number | None,
+    at_most: int,
+) -> tuple[Iterable[Decimal], Floats]:
+    """Return values and their weights; :meth:`numerate.NumberDistribution.bell` describes the arguments."""
+    middle = exact_number("center", center)
+    check_choice("shape", shape, choices(Shape))
+    if (width is None) == (relative is None):
+        raise ValueError(
+            f"width={width!r} and relative={relative!r}: expected exactly one of them, such as relative=0.05 for 5 %."
+        )
+    if isinstance(at_most, bool) or not isinstance(at_most, int) or at_most < 1:
+        raise ValueError(f"at_most={at_most!r} is out of range: expected a whole number >= 1, such as 501.")
+    places = written_decimals(center, middle) if decimals is None else decimals
+    if isinstance(places, bool) or not isinstance(places, int) or abs(places) > MAX_DIGITS:
+        raise ValueError(f"decimals={decimals!r} is out of range: expected a whole number such as 2, or -2 for hundreds.")
+    least = Decimal("-Infinity") if lowest is None else exact_number("lowest", lowest)
+    most = Decimal("Infinity") if highest is None else exact_number("highest", highest)
+    with localcontext(EXACT):
+        spread = size("width", width) if width is not None else size("relative", relative) * abs(middle)
+        low, high = max(middle - _REACH[shape] * spread, least), min(middle + _REACH[shape] * spread, most)
+        # Values are counted in steps of 10^-decimals.
+        first = int(low.scaleb(places).to_integral_value(ROUND_CEILING))
+        last = int(high.scaleb(places).to_integral_value(ROUND_FLOOR))
+        nearest = middle.scaleb(places).to_integral_value(ROUND_HALF_EVEN).scaleb(-places)
+        if low > high or (first > last and not least <= nearest <= most):
+            raise ValueError(
+                f"lowest={lowest!r:.40} and highest={highest!r:.40} leave no value of the bell around center={center!r:.40}: "
+                "expected bounds with a value of the bell between them. Widen the bell or the bounds."
+            )
+        if first > last or spread == 0:
+            return [nearest], np.ones(1)
+
+        def deviation(steps: Decimal | int) -> float:
+            return float(SHORT.divide(Decimal(steps).scaleb(-places) - middle, spread))
+
+        if last - first < at_most:
+            steps = [*range(first, last + 1)]
+            z = np.array([deviation(k) for k in steps])  # [N]
+            heights = {"gaussian": -np.square(z) / 2, "laplace": -np.abs(z), "uniform": np.zeros(len(z))}[shape]
+            return [Decimal(k).scaleb(-places) for k in steps], np.exp(heights - heights.max())
+        half = Decimal("0.5")
+        start, stop = (_cdf(shape, deviation(edge)) for edge in (first - half, last + half))
+        # Rounded, so that the middle one of an odd number is the center.
+        shares = (start + (stop - start) * (np.arange(at_most) + 0.5) / at_most).round(15)
+        drawn = (middle + Decimal(_quantile(shape, share)) * spread for share in shares.tolist())
+        rounded = (int(value.scaleb(places).to_integral_value(ROUND_HALF_EVEN)) for value in drawn)
+        return [Decimal(min(max(k, first), last)).scaleb(-places) for k in rounded], np.ones(at_most)
+
+
+def _cdf(shape: Shape, z: float) -> float:
+    if shape == "gaussian":
+        return _NORMAL.cdf(z)
+    if shape == "laplace":
+        return math.exp(z) / 2 if z < 0 else 1 - math.exp(-z) / 2
+    return min(max((z + 1) / 2, 0.0), 1.0)
+
+
+def _quantile(shape: Shape, share: float) -> float:
+    if shape == "gaussian":
+        return _NORMAL.inv_cdf(share)
+    if shape == "laplace":
+        return math.log(2 * share) if share < 0.5 else -math.log(2 * (1 - share))
+    return 2 * share - 1
