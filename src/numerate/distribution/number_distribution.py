@@ -83,6 +83,7 @@ class NumberDistribution:
         values: numbers, or texts such as ``"84.50"``; floats have the value of their repr.
         probabilities: one finite number >= 0 per value; they are normalised to the sum 1.
         covered: the share of the model's mass that the values hold, above 0.
+        drawn: the part of ``covered`` that stands on draws instead of exact probabilities.
         more_digits: the mass of numbers that were begun and would go on.
         no_number: the mass of answers that are no number.
         not_searched: the mass that was not looked at; by default what remains of 1.
@@ -104,6 +105,7 @@ class NumberDistribution:
     """``[N]``, above 0, with the sum 1; read-only."""
 
     covered: float
+    drawn: float
     more_digits: float
     no_number: float
     not_searched: float
@@ -114,6 +116,7 @@ class NumberDistribution:
         probabilities: npt.ArrayLike,
         *,
         covered: float = 1.0,
+        drawn: float = 0.0,
         more_digits: float = 0.0,
         no_number: float = 0.0,
         not_searched: float | None = None,
@@ -137,6 +140,12 @@ class NumberDistribution:
         rest = 1 - total
         parts.setdefault("not_searched", rest if rest > TIE else 0.0)
         parts["covered"] = min(parts["covered"], 1.0)
+        sampled = check_number("drawn", drawn, least=0, most=1 + _SLACK)
+        if sampled > parts["covered"] + _SLACK:
+            raise ValueError(
+                f"drawn={sampled:g} is more than covered={parts['covered']:g}: expected the part of it that is drawn."
+            )
+        parts["drawn"] = min(sampled, parts["covered"])
         for name, field in {"values": tuple(support), "probabilities": kept, **parts}.items():
             object.__setattr__(self, name, field)
 
@@ -158,7 +167,7 @@ class NumberDistribution:
     def from_samples(cls, samples: Iterable[Number | None]) -> NumberDistribution:
         """Return the shares of drawn or rated numbers. None and NaN, a sample without a number, count as ``no_number``.
 
-        For texts with a number somewhere in them, use :func:`numerate.answers.number_distribution`.
+        All that is covered is ``drawn``. For texts with a number in them, use :func:`numerate.answers.number_distribution`.
 
         Example:
             >>> raters = NumberDistribution.from_samples([4, 5, 5, None])
@@ -171,8 +180,8 @@ class NumberDistribution:
             raise ValueError(
                 f"samples holds {len(drawn)} entries and no number: expected at least one number. Draw more samples."
             )
-        covered = len(numbers) / len(drawn)
-        return cls(numbers, np.ones(len(numbers)), covered=covered, no_number=(len(drawn) - len(numbers)) / len(drawn))
+        covered, no_number = len(numbers) / len(drawn), (len(drawn) - len(numbers)) / len(drawn)
+        return cls(numbers, np.ones(len(numbers)), covered=covered, drawn=covered, no_number=no_number)
 
     @classmethod
     def point(cls, value: Number) -> NumberDistribution:
@@ -212,7 +221,7 @@ class NumberDistribution:
         mixture = np.concatenate([w * part.covered * part.probabilities for w, part in zip(shares, distributions, strict=True)])
         total = {
             name: math.fsum(w * getattr(part, name) for w, part in zip(shares, distributions, strict=True))
-            for name in ("covered", "more_digits", "no_number", "not_searched")
+            for name in ("covered", "drawn", "more_digits", "no_number", "not_searched")
         }
         return cls(values, mixture, **total)
 
@@ -460,7 +469,7 @@ class NumberDistribution:
         """Return bars for the terminal: one per value, or per range of values where there are more than ``rows``.
 
         The longest bar has ``width`` characters. Ranges cover the central 98 %; what lies outside has rows of its own.
-        The last line tells where the mass is that the values do not cover.
+        The last line tells where the mass is that the values do not cover, and how much of the covered mass is drawn.
 
         Example:
             >>> print(NumberDistribution([12, 15, 150], [0.25, 0.5, 0.25], covered=0.9, no_number=0.1).to_text(width=8))
@@ -473,10 +482,11 @@ class NumberDistribution:
             if isinstance(count, bool) or not isinstance(count, int) or count < 1:
                 raise ValueError(f"{name}={count!r} is out of range: expected a whole number >= 1.")
         lines = bar_lines(self.values, self.probabilities, self._cumulative, self.interval(0.98), rows, width)
-        if self.covered < 1:
+        if self.covered < 1 or self.drawn > 0:
             rest = (("more digits", self.more_digits), ("no number", self.no_number), ("not searched", self.not_searched))
-            masses = [f"{name} {100 * share:.1f} %" for name, share in (("covered", self.covered), *rest) if share > 0]
-            lines.append(", ".join(masses))
+            drawn = f" (drawn {100 * self.drawn:.1f} %)" if self.drawn > 0 else ""
+            masses = [f"{name} {100 * share:.1f} %" for name, share in rest if share > 0]
+            lines.append(", ".join([f"covered {100 * self.covered:.1f} %{drawn}", *masses]))
         return "\n".join(lines)
 
     def __len__(self) -> int:
@@ -505,7 +515,7 @@ class NumberDistribution:
 
     @property
     def _key(self) -> tuple[Any, ...]:
-        shares = (self.covered, self.more_digits, self.no_number, self.not_searched)
+        shares = (self.covered, self.drawn, self.more_digits, self.no_number, self.not_searched)
         return self.values, self.probabilities.tobytes(), shares
 
     @cached_property
