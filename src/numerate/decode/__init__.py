@@ -1,6 +1,6 @@
 """Numbers out of a model: what its answer may look like, and how likely each number is.
 
-Names that need ``transformers`` are imported on first use.
+Names other than the grammars are imported on first use: some need ``transformers``.
 """
 
 from __future__ import annotations
@@ -13,10 +13,26 @@ from numerate.decode.grammar import NumberGrammar, TextGrammar
 if TYPE_CHECKING:
     from numerate.decode.model import distribution
     from numerate.decode.processor import NumbersOnly, numbers_only
+    from numerate.decode.served import served_distribution
+    from numerate.decode.server import CompletionServer
 
-__all__ = ["NumberGrammar", "NumbersOnly", "TextGrammar", "distribution", "numbers_only"]
+__all__ = [
+    "CompletionServer",
+    "NumberGrammar",
+    "NumbersOnly",
+    "TextGrammar",
+    "distribution",
+    "numbers_only",
+    "served_distribution",
+]
 
-_HOMES = {"NumbersOnly": "processor", "numbers_only": "processor", "distribution": "model"}
+_HOMES = {
+    "CompletionServer": "server",
+    "NumbersOnly": "processor",
+    "distribution": "model",
+    "numbers_only": "processor",
+    "served_distribution": "served",
+}
 
 
 def __getattr__(name: str) -> Any:

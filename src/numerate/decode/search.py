@@ -25,6 +25,7 @@ import numpy as np
 
 from numerate.distribution import NumberDistribution
 from numerate.distribution.exact import Floats
+from numerate.messages import check_choice, check_number, choices
 
 Rest = Literal["draw", "drop"]
 
@@ -104,6 +105,14 @@ class Answers:
             no_number=min(no_number, 1.0),
             not_searched=min(self.not_searched, 1.0),
         )
+
+
+def check_limits(width: Any, covered: Any, rest: Any) -> None:
+    """Raise unless these are limits of a :func:`search`."""
+    if width is not None and (isinstance(width, bool) or not isinstance(width, int) or width < 1):
+        raise ValueError(f"width={width!r}: expected a whole number of beginnings >= 1, or None for no limit.")
+    check_number("covered", covered, above=0, most=1)
+    check_choice("rest", rest, choices(Rest))
 
 
 def search(
