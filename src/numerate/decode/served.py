@@ -104,8 +104,8 @@ def served_distribution(
             if (one := answer.distribution(grammar.value)) is None:
                 raise ValueError(
                     f"prompts[{index}]: no number was found (no number {answer.no_number:.3g}, more digits "
-                    f"{answer.more_digits:.3g}, not searched or not listed {answer.not_searched:.3g}): expected a number; end the "
-                    f"prompt right before it, ask for more tokens (top=), or widen grammar={grammar!r}."
+                    f"{answer.more_digits:.3g}, not searched or not listed {answer.not_searched:.3g}): expected a number; end "
+                    f"the prompt right before it, ask for more tokens (top=), or widen grammar={grammar!r}."
                 )
             found.append(one)
         progress(len(found), len(contexts))
@@ -172,7 +172,7 @@ class _ServedExpansion:
 
 def _shares(tokens: Iterable[Any], where: str, kind: type) -> dict[Token, float]:
     """Return the probabilities of the tokens that a server or a function lists."""
-    found: dict[Token, float] = {}
+    found: dict[Any, float] = {}
     for pair in tokens:
         token, logprob = pair if isinstance(pair, tuple | list) and len(pair) == 2 else (None, None)
         if not isinstance(token, kind) or not isinstance(logprob, Real) or not float(logprob) <= ROUNDING:

@@ -13,11 +13,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import KW_ONLY, dataclass, field
+from functools import cache
 from http.client import HTTPException, HTTPResponse, IncompleteRead
 from typing import Any, TypeVar
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.request import HTTPRedirectHandler, OpenerDirector, Request, build_opener
 
 from numerate.messages import check_number, one_line
 
@@ -27,7 +28,6 @@ Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
 Token = str | int
 """The text of a token, or its id."""
 
-RETRIED = (408, 429, 500, 502, 503, 504)
 LONGEST_PAUSE = 60.0  # seconds before a request is sent again
 
 _In = TypeVar("_In")
@@ -48,8 +48,8 @@ class CompletionServer:
         api_key: sent as ``Authorization: Bearer``; never shown in messages.
         api_key_variable: the environment variable that holds the key, instead of ``api_key``.
         timeout: seconds for the server to answer a request.
-        retries: how often a request is sent again after status 408, 429 or 5xx, or a lost connection. The pause doubles from half
-            a second, or is the server's ``Retry-After``.
+        retries: how often a request is sent again after status 408, 429 or 5xx, or a lost connection. The pause doubles from
+            half a second, or is the server's ``Retry-After``.
         concurrency: requests at a time.
         per_request: texts in one request. More than 1 saves time where the server takes a list of prompts (vLLM and SGLang do).
         options: fields that are added to each request, or replace its own; None removes a field.
@@ -103,23 +103,25 @@ class CompletionServer:
         self, prompts: Sequence[Prompt], n: int = 32, *, max_tokens: int = 32, temperature: float = 1.0
     ) -> list[list[str]]:
         """Return ``n`` sampled answers to each prompt; ``answers.number_distribution`` makes a distribution of them."""
-        settings = {"max_tokens": max_tokens, "temperature": temperature, "top_p": 1}
 
         def draw(prompt: Prompt, stop: threading.Event) -> list[str]:
-            asked = {"messages": _messages(prompt, "")[0]} if self.chat else {"prompt": prompt}
+            body: dict[str, Any] = _chat_body(prompt, "") if self.chat else {"prompt": prompt}
+            body |= {"max_tokens": max_tokens, "temperature": temperature, "top_p": 1}
             texts: list[str] = []
             while len(texts) < n:  # some servers return one text, however many are asked for
-                choices = self._post({**asked, **settings, "n": n - len(texts)}, stop)
-                texts += [self._text_of(choice) for choice in choices]
+                texts += [self._text_of(choice) for choice in self._post({**body, "n": n - len(texts)}, stop)]
             return texts[:n]
 
         return self._each(draw, prompts)
 
     def _text_of(self, choice: Mapping[str, Any]) -> str:
-        text = choice.get("message", {}).get("content") if self.chat else choice.get("text")
+        try:
+            text = choice["message"]["content"] if self.chat else choice["text"]
+        except (KeyError, TypeError):
+            text = choice
         if not isinstance(text, str | None):
-            raise ValueError(f"{self._url} answered a text that is a {type(text).__name__}: expected a string.")
-        return text or ""
+            raise ValueError(f"{self._url} answered the choice {self._shown(json.dumps(choice))}: expected one with a text.")
+        return text or ""  # a chat may answer null
 
     def _text_tokens(self, texts: Sequence[Any], stop: threading.Event) -> list[list[tuple[Token, float]]]:
         as_ids = not isinstance(texts[0], str)
@@ -135,14 +137,11 @@ class CompletionServer:
         return [self._tokens_of(choice, as_ids) for choice in choices]
 
     def _chat_tokens(self, asked: tuple[Prompt, str], stop: threading.Event) -> list[tuple[Token, float]]:
-        messages, continued = _messages(*asked)
-        if asked[1] and not continued:
+        body = _chat_body(*asked)
+        if asked[1] and "continue_final_message" not in body:
             return []  # white space alone, which chat templates remove: what follows is unknown
-        body: dict[str, Any] = {"messages": messages, "max_tokens": 1, "logprobs": True, "top_logprobs": self.top}
-        if continued:
-            body |= {"continue_final_message": True, "add_generation_prompt": False}
-        choices = self._post({**body, "temperature": 1, "top_p": 1}, stop)
-        return self._tokens_of(choices[0], as_ids=False)
+        body |= {"max_tokens": 1, "logprobs": True, "top_logprobs": self.top, "temperature": 1, "top_p": 1}
+        return self._tokens_of(self._post(body, stop)[0], as_ids=False)
 
     def _tokens_of(self, choice: Mapping[str, Any], as_ids: bool) -> list[tuple[Token, float]]:
         """Return the tokens that a choice lists for its first position, in the format of completions or of chats."""
@@ -157,7 +156,7 @@ class CompletionServer:
             found = []
         if not found:
             raise ValueError(
-                f"{self._url} answered without log-probabilities ({self._hidden(json.dumps(choice))[:200]}): expected "
+                f"{self._url} answered without log-probabilities ({self._shown(json.dumps(choice))}): expected "
                 "choices[].logprobs with top_logprobs; the server or model may not offer them, or not where the answer ends at "
                 "once. server.samples() works without."
             )
@@ -206,7 +205,7 @@ class CompletionServer:
                 return self._choices(self._send(data))
             except HTTPError as error:
                 problem: Exception = self._refusal(error, tries)
-                if error.code not in RETRIED:
+                if not _passing(error.code):
                     raise problem from None
                 pause = _retry_after(error) or pause
             except (OSError, HTTPException) as error:
@@ -219,7 +218,7 @@ class CompletionServer:
                 lost = isinstance(reason, ConnectionResetError | ConnectionAbortedError | BrokenPipeError | IncompleteRead)
                 why = one_line(reason) if isinstance(reason, Exception) else str(reason)
                 problem = ConnectionError(
-                    f"{self._url} cannot be reached ({self._hidden(why)}) after {tries} tries: expected a server at "
+                    f"{self._url} was not reached in {tries} attempt(s) ({self._shown(why)}): expected a server at "
                     f"base_url={self.base_url!r}; check that it runs."
                 )
                 if not lost:
@@ -233,7 +232,7 @@ class CompletionServer:
             headers["Authorization"] = f"Bearer {key}"
         request = Request(self._url, data, headers, method="POST")
         deadline = time.monotonic() + self.timeout
-        with build_opener(_NoRedirect).open(request, timeout=self.timeout) as response:
+        with _opener().open(request, timeout=self.timeout) as response:
             return _read(response, deadline)
 
     def _choices(self, answer: bytes) -> list[dict[str, Any]]:
@@ -247,10 +246,9 @@ class CompletionServer:
             own = part.get("choices") if isinstance(part, dict) else None
             choices += own if isinstance(own, list) else [None]
         if not choices or not all(isinstance(choice, dict) for choice in choices):
-            shown = self._hidden(answer[:200].decode(errors="replace"))
             raise ValueError(
-                f"{self._url} answered {shown!r}: expected JSON with choices; check that base_url={self.base_url!r} is that "
-                "of an API in the format of OpenAI."
+                f"{self._url} answered {self._shown(answer.decode(errors='replace'))!r}: expected JSON with choices; check that "
+                f"base_url={self.base_url!r} is that of an API in the format of OpenAI."
             )
         indices = [choice.get("index") for choice in choices]
         if sorted(map(str, indices)) == sorted(map(str, range(len(choices)))):
@@ -263,20 +261,21 @@ class CompletionServer:
             said = error.fp.read1(2000).decode(errors="replace")  # type: ignore[attr-defined]
         except (OSError, HTTPException):
             said = ""
-        said = " ".join(self._hidden(said).split())[:500]
+        said = self._shown(said or error.reason, most=500)
         if error.code in (401, 403):
             hint = "expected a key that may use this model; pass api_key= or api_key_variable="
         elif error.code in (404, 405) or error.code < 400:
             hint = f"expected an address that ends before /completions, and a model that is served; check model={self.model!r}"
-        elif error.code in RETRIED:
-            hint = f"expected an answer after {tries} tries; lower concurrency={self.concurrency}, or raise retries="
+        elif _passing(error.code):
+            hint = f"expected an answer in {tries} attempt(s); lower concurrency={self.concurrency}, or raise retries="
         else:
             hint = f"expected a request that it accepts; top={self.top} may be above its limit, and options= changes fields"
-        return ConnectionError(f"{self._url} answered status {error.code} ({said or error.reason}): {hint}.")
+        return ConnectionError(f"{self._url} answered status {error.code} ({said}): {hint}.")
 
-    def _hidden(self, text: str) -> str:
+    def _shown(self, text: str, most: int = 200) -> str:
+        """Return the beginning of a text, in one line and without the key."""
         key = self._key()
-        return text.replace(key, "***") if key else text
+        return " ".join((text.replace(key, "***") if key else text).split())[:most]
 
 
 class _NoRedirect(HTTPRedirectHandler):
@@ -286,14 +285,25 @@ class _NoRedirect(HTTPRedirectHandler):
         return None
 
 
-def _messages(prompt: Any, beginning: str) -> tuple[list[Any], bool]:
-    """Return the messages of a chat with the beginning of the answer, and whether the last one is to be continued."""
+@cache
+def _opener() -> OpenerDirector:
+    return build_opener(_NoRedirect)
+
+
+def _passing(status: int) -> bool:
+    """Return whether a request may be answered when it is sent again."""
+    return status in (408, 429) or status >= 500
+
+
+def _chat_body(prompt: Any, beginning: str) -> dict[str, Any]:
+    """Return the messages of a chat with the beginning of the answer as a message that the server continues."""
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [*prompt]
-    written = ""
-    if messages and messages[-1].get("role") == "assistant":
-        written = messages.pop()["content"]
+    written = messages.pop()["content"] if messages and messages[-1].get("role") == "assistant" else ""
     text = written + (beginning if written else beginning.lstrip())
-    return ([*messages, {"role": "assistant", "content": text}], True) if text else (messages, False)
+    if not text:
+        return {"messages": messages}
+    messages.append({"role": "assistant", "content": text})
+    return {"messages": messages, "continue_final_message": True, "add_generation_prompt": False}
 
 
 def _token(entry: Mapping[str, Any], as_ids: bool) -> Token:
