@@ -261,6 +261,7 @@ class CompletionServer:
             said = error.fp.read1(2000).decode(errors="replace")  # type: ignore[attr-defined]
         except (OSError, HTTPException):
             said = ""
+        error.close()
         said = self._shown(said or error.reason, most=500)
         if error.code in (401, 403):
             hint = "expected a key that may use this model; pass api_key= or api_key_variable="
@@ -325,14 +326,18 @@ def _token(entry: Mapping[str, Any], as_ids: bool) -> Token:
 
 def _read(response: HTTPResponse, deadline: float) -> bytes:
     """Return the whole body; raise if it is not there at the deadline, or is cut short."""
-    parts: list[bytes] = []
-    while part := response.read1(2**16):
-        parts.append(part)
+    length = None if response.chunked else response.length
+    body = bytearray()
+    while length is None or len(body) < length:
+        part = response.read1(2**16)
+        if not part:
+            break
+        body += part
         if time.monotonic() > deadline:
             raise TimeoutError
-    if response.length:
+    if length is not None and len(body) < length:
         raise ConnectionResetError("the answer was cut short")
-    return b"".join(parts)
+    return bytes(body)
 
 
 def _retry_after(error: HTTPError) -> float | None:
