@@ -139,14 +139,45 @@ def test_each_text_is_asked_for_once():
 
 
 def test_fewer_tokens_leave_more_unknown(stand_in):
-    left = []
-    for top in (3, 5, 7, len(DIGITS)):
-        one = served_distribution(client(stand_in, top=top, per_request=50), ["x="], grammar=SMALL, **EVERYTHING)[0]
-        assert one.covered + one.more_digits + one.no_number + one.not_searched == pytest.approx(1, abs=1e-9)
-        left.append(one.not_searched)
-    assert left == sorted(left, reverse=True)
-    assert left[0] > 0.3
-    assert left[-1] < 1e-9
+    """Each number's mass is a lower bound of the truth, and with the tokenizer it is nearer."""
+    toy = stand_in.toy
+    exact = masses(served_distribution(toy.next_texts, ["x="], grammar=SMALL, **EVERYTHING)[0])
+    left: list[tuple[float, float]] = []
+    for top in (3, 5, 7, 9, len(DIGITS)):
+        server = client(stand_in, top=top, per_request=50)
+        texts = served_distribution(server, ["x="], grammar=SMALL, **EVERYTHING)[0]
+        ids = served_distribution(server, ["x="], tokenizer=Tokenizer(toy), grammar=SMALL, **EVERYTHING)[0]
+        for one in (texts, ids):
+            assert one.covered + one.more_digits + one.no_number + one.not_searched == pytest.approx(1, abs=1e-9)
+            assert all(mass <= exact[value] + 1e-9 for value, mass in masses(one).items())
+        left.append((texts.not_searched, ids.not_searched))
+    of_texts, of_ids = zip(*left, strict=True)
+    assert [*of_texts] == sorted(of_texts, reverse=True)
+    assert of_texts[0] > 0.3
+    assert all(own <= other for own, other in zip(of_ids, of_texts, strict=True))
+    assert of_ids[-2] < of_texts[-2]
+    assert of_texts[-1] < 1e-9
+
+
+def test_what_is_not_listed_may_continue_the_number():
+    """After 1: listed are 0.5 and twice 0.1, so that the digit that is missing has at most 0.1 of the other 0.3."""
+    tokens = {"1": 0, "2": 1, ".": 2, "x": 3, "y": 4, "z": 5}
+    table = {(): {0: 1.0}, (0,): {0: 0.5, 2: 0.1, 3: 0.1}, (0, 0): {2: 1.0}}
+
+    def complete(rows: list[tuple[int, ...]]) -> Any:
+        return [[(token, log(p)) for token, p in table[row[1:]].items()] for row in rows]
+
+    found = served_distribution(
+        complete, [[9]], tokenizer=tokens, grammar=NumberGrammar(digits=(1, 2), decimals=0), **EVERYTHING
+    )[0]
+    assert masses(found) == pytest.approx({Decimal(1): 0.1 + 0.1 + 0.2, Decimal(11): 0.5})
+    assert found.not_searched == pytest.approx(0.1)
+    table[0,] = {0: 0.5, 2: 0.1, 3: 0.01}  # the least likely one may be the sampled one: others may have 0.1
+    found = served_distribution(
+        complete, [[9]], tokenizer=tokens, grammar=NumberGrammar(digits=(1, 2), decimals=0), **EVERYTHING
+    )[0]
+    assert found.not_searched == pytest.approx(0.1)
+    assert masses(found)[Decimal(1)] == pytest.approx(0.1 + 0.01 + 0.29)
 
 
 @pytest.mark.parametrize("rest", ["draw", "drop"])

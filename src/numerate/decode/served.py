@@ -1,8 +1,9 @@
 r"""served_distribution: a model's distribution over numbers through a server that lists the most likely next tokens.
 
 The search is that of :func:`numerate.decode.distribution`. Instead of a forward pass, each beginning of a number is sent behind
-its prompt, and the server answers the most likely next tokens. The probability of all others is unknown: it is booked as
-``not_searched``.
+its prompt, and the server answers the most likely next tokens. The probability of all others is unknown, and booked as
+``not_searched``. With ``tokenizer`` less is unknown: no other token is more likely than the listed ones, so that those that could
+continue the number have at most that much each; the rest of the probability ends the number.
 
 As a text, the beginning is tokenised by the server, whatever tokens it was reached by. The search then moves on texts:
 
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from heapq import nsmallest
 from numbers import Integral, Real
 from typing import Any
 
@@ -27,7 +29,7 @@ import numpy as np
 from numerate.decode.grammar import Grammar, NumberGrammar, check_grammar
 from numerate.decode.search import Branches, Node, Rest, check_limits, search
 from numerate.decode.server import CompletionServer, Prompt, Token
-from numerate.decode.tokens import Effect, TokenTree, token_texts
+from numerate.decode.tokens import Effect, Fork, TokenTree, token_texts
 from numerate.distribution import NumberDistribution
 
 Complete = Callable[[list[Any]], Sequence[Iterable[tuple[Token, float]]]]
@@ -59,8 +61,8 @@ def served_distribution(
             the most likely next tokens and their natural log-probabilities, at temperature 1.
         prompts: texts that end before the number. For a server with ``chat=True``: the user's messages, or lists of messages.
         tokenizer: the model's tokenizer. Beginnings are then sent as token ids, and tokens come back as ids: exact for every
-            tokenizer. The server has to name tokens by id (vLLM and llama.cpp do); a function gets lists of ids and returns ids.
-            Prompts may be lists of ids.
+            tokenizer, and less is unknown. The server has to name tokens by id (vLLM and llama.cpp do); a function gets tuples of
+            ids and returns ids. Prompts may be lists of ids.
         grammar: as in :func:`distribution`.
         width: the most beginnings of a number per prompt and token, which is the most requests; None for no limit.
         covered: as in :func:`distribution`.
@@ -90,14 +92,13 @@ def served_distribution(
     contexts = _contexts(prompts, tokenizer, grammar, chat)
     if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
         raise ValueError(f"batch_size={batch_size!r}: expected a whole number of prompts >= 1.")
-    tree = TokenTree((), grammar)
-    texts = None if tokenizer is None else {token_id: text for text, token_id in token_texts(tokenizer)}
-    ends: set[Token] = {end_tokens} if isinstance(end_tokens, str | int) else {*end_tokens}
+    ends: set[Any] = {end_tokens} if isinstance(end_tokens, str | int) else {*end_tokens}
+    tree = TokenTree(() if tokenizer is None else token_texts(tokenizer), grammar, end_token_ids=ends)
     ask = complete.next_tokens if isinstance(complete, CompletionServer) else _joined(complete)
     found: list[NumberDistribution] = []
     for first in range(0, len(contexts), batch_size):
         part = contexts[first : first + batch_size]
-        expand = _ServedExpansion(ask, part, first, tree, texts, ends)
+        expand = _ServedExpansion(ask, part, first, tree, ends, as_ids=tokenizer is not None)
         seeds = [(seed, first + index) for index in range(len(part))]
         answers = search([""] * len(part), expand, width=width, covered=covered, rest=rest, seeds=seeds)
         for index, answer in enumerate(answers, first):
@@ -115,19 +116,18 @@ def served_distribution(
 class _ServedExpansion:
     """The requests of one search: nodes in, branches out. Each beginning of a prompt's answer is asked for once."""
 
-    def __init__(
-        self, ask: Ask, contexts: Sequence[Any], first: int, tree: TokenTree, texts: Mapping[int, str] | None, ends: set[Token]
-    ) -> None:
-        self.ask, self.contexts, self.first, self.tree, self.texts, self.ends = ask, contexts, first, tree, texts, ends
+    def __init__(self, ask: Ask, contexts: Sequence[Any], first: int, tree: TokenTree, ends: set[Token], *, as_ids: bool) -> None:
+        self.ask, self.contexts, self.first, self.tree, self.ends, self.as_ids = ask, contexts, first, tree, ends, as_ids
         self._known: dict[tuple[int, Any], dict[Token, float]] = {}
         self._paths: list[Any] = []  # of the nodes expanded last: their texts, or token ids
         self._steps: list[list[Token]] = []  # the tokens that continue each
+        self._not_ending: dict[int, tuple[int, ...]] = {}  # by the id of the fork
 
     def __call__(self, nodes: list[Node]) -> list[Branches]:
         if self._steps:
             self._paths = [self._longer(self._paths[node.parent], self._steps[node.parent][node.branch]) for node in nodes]
         else:
-            self._paths = ["" if self.texts is None else ()] * len(nodes)
+            self._paths = [() if self.as_ids else ""] * len(nodes)
         keys = [(node.prompt, path) for node, path in zip(nodes, self._paths, strict=True)]
         new = [*dict.fromkeys(key for key in keys if key not in self._known)]
         answers = self.ask([self.contexts[prompt] for prompt, _ in new], [path for _, path in new]) if new else []
@@ -135,7 +135,7 @@ class _ServedExpansion:
             raise ValueError(f"complete answered {len(answers)} lists to {len(new)} texts: expected one for each.")
         for (prompt, path), tokens in zip(new, answers, strict=True):
             where = f"after prompts[{self.first + prompt}] and {path!r}"
-            self._known[prompt, path] = _shares(tokens, where, str if self.texts is None else Integral)
+            self._known[prompt, path] = _shares(tokens, where, Integral if self.as_ids else str)
         grown = [self._branches(node.text, self._known[key]) for node, key in zip(nodes, keys, strict=True)]
         self._steps = [steps for steps, _ in grown]
         return [branches for _, branches in grown]
@@ -149,8 +149,12 @@ class _ServedExpansion:
         going: list[tuple[str, Token, float]] = []
         answers: dict[str, float] = {}
         nothing, exceeding = 0.0, 0.0
-        for token, share in shares.items():
-            piece, effect = self._split(text, token)
+        left = max(1 - math.fsum(shares.values()), 0.0)
+        unknown = self._unknown(text, shares, left)
+        effects = [(*self._split(text, token), token, share) for token, share in shares.items() if share > 0]
+        if left > unknown:
+            effects.append(("", "ends", "", left - unknown))
+        for piece, effect, token, share in effects:
             if effect == "continues":
                 going.append((piece, token, share))
             elif effect == "exceeds":
@@ -161,13 +165,32 @@ class _ServedExpansion:
                 answers[answer] = answers.get(answer, 0.0) + share
         going.sort(key=lambda found: found[0])
         pieces, masses = [piece for piece, _, _ in going], np.array([share for _, _, share in going], dtype=np.float64)
-        unknown = max(1 - math.fsum(shares.values()), 0.0)
         return [token for _, token, _ in going], Branches(pieces, masses, [*answers.items()], nothing, exceeding, unknown)
 
     def _split(self, text: str, token: Token) -> tuple[str, Effect]:
         if token in self.ends:
             return "", "ends"
-        return self.tree.split(text, token if isinstance(token, str) else (self.texts or {}).get(token, ""))
+        return self.tree.split(text, token if isinstance(token, str) else self.tree.texts.get(token, ""))
+
+    def _unknown(self, text: str, shares: Mapping[Token, float], left: float) -> float:
+        """Return how much of the probability ``left`` to tokens that are not listed may do something else than end the number."""
+        if not self.as_ids or len(shares) < 2:
+            return left
+        # The least likely of the listed tokens may be the sampled one, beyond the most likely ones: take the next.
+        most = nsmallest(2, shares.values())[1]
+        fork = self.tree.fork(text)
+        if id(fork) not in self._not_ending:
+            self._not_ending[id(fork)] = _not_ending(fork)
+        missing = sum(token not in shares for token in self._not_ending[id(fork)])
+        return min(missing * most, left)
+
+
+def _not_ending(fork: Fork) -> tuple[int, ...]:
+    """Return the tokens that do something else than end the number where it is: continue it, make it too long, or change it."""
+    here = None if fork.cut is None else -fork.cut
+    late = zip(fork.late_ids.tolist(), fork.late_pieces, fork.late_cuts, strict=True)
+    changing = [token_id for token_id, piece, cut in late if (None if cut is None else len(piece) - cut) != here]
+    return (*fork.token_ids.tolist(), *fork.exceeding_ids.tolist(), *changing)
 
 
 def _shares(tokens: Iterable[Any], where: str, kind: type) -> dict[Token, float]:
