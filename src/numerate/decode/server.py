@@ -42,7 +42,7 @@ class CompletionServer:
         base_url: the address up to the version, such as ``http://localhost:8000/v1``.
         model: the model's name at the server.
         chat: use ``/chat/completions``. A beginning of the answer is then sent as the assistant's message, which the server has
-            to continue (``continue_final_message``): vLLM, SGLang, TGI and llama.cpp do, OpenAI does not.
+            to continue (``continue_final_message``): vLLM, SGLang, TGI and llama.cpp do; OpenAI has no such field.
         top: how many of the most likely tokens the server is asked for. Servers have a limit: 20 in vLLM (``--max-logprobs``), 5
             in OpenAI's completions.
         api_key: sent as ``Authorization: Bearer``; never shown in messages.
