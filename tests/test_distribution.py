@@ -144,7 +144,21 @@ def test_shares_of_the_mass() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["covered", "more_digits", "no_number", "not_searched"])
+def test_the_drawn_share() -> None:
+    assert ND([1], [1.0]).drawn == 0
+    assert ND([1], [1.0], covered=0.5, drawn=0.2).drawn == 0.2
+    assert ND([1], [1.0], covered=0.5, drawn=0.5 + 5e-7).drawn == 0.5
+    assert ND([1], [1.0], covered=1 + 5e-7, drawn=1 + 5e-7).drawn == 1
+    refused(ValueError, ["drawn=0.6 is more than covered=0.5", "expected"], lambda: ND([1], [1.0], covered=0.5, drawn=0.6))
+    part = ND([1], [1.0], covered=0.5, drawn=0.2)
+    assert part != ND([1], [1.0], covered=0.5)
+    assert hash(part) != hash(ND([1], [1.0], covered=0.5))
+    assert part.not_searched == 0.5  # the drawn mass is covered, and counted once
+    assert ND.mixed([part, ND.point(1)], [1, 3]).drawn == pytest.approx(0.05)
+    assert ND.from_pairs([(1, 1.0)], drawn=0.25).drawn == 0.25
+
+
+@pytest.mark.parametrize("name", ["covered", "drawn", "more_digits", "no_number", "not_searched"])
 @pytest.mark.parametrize("wrong", [-0.1, 1.1, math.nan, math.inf, "x"])
 def test_shares_that_cannot_be(name: str, wrong: Any) -> None:
     refused((TypeError, ValueError), [f"{name}={wrong!r}", "expected"], lambda: ND([1], [1.0], **{name: wrong}))
@@ -184,6 +198,7 @@ def test_from_pairs() -> None:
 def test_from_samples() -> None:
     d = ND.from_samples(np.array([1.0, 2.0, 2.0, math.nan]))
     assert (strings(*d.values), d.covered, d.no_number, d.not_searched) == (["1", "2"], 0.75, 0.25, 0)
+    assert d.drawn == 0.75
     assert d.probabilities.tolist() == pytest.approx([1 / 3, 2 / 3])
     assert ND.from_samples([None, Decimal("NaN"), "7"]).no_number == 2 / 3
     for none in ([], [None, math.nan]):
@@ -195,8 +210,8 @@ def test_from_sampled_texts() -> None:
     d = number_distribution(["It is 1,200.", "1200.0", "no idea", "x = 1/3"])
     assert strings(*d.values) == ["0." + 28 * "3", "1200"]
     assert (d.median, d.covered, d.no_number) == (1200, 0.75, 0.25)
-    assert number_distribution(["10 of 30"], extractor=lambda text: int(text[:2])) == ND.point(10)
-    assert number_distribution(["5% of 30"], extractor="percent") == ND.point("0.05")
+    assert number_distribution(["10 of 30"], extractor=lambda text: int(text[:2])) == ND([10], [1.0], drawn=1)
+    assert number_distribution(["5% of 30"], extractor="percent") == ND(["0.05"], [1.0], drawn=1)
     refused(ValueError, ["extractor='lst_number'", "'last_number'"], lambda: number_distribution(["1"], extractor="lst_number"))
     refused(TypeError, ["texts='12' is one text"], lambda: number_distribution("12"))
 
@@ -646,6 +661,13 @@ def test_bars_of_few_values() -> None:
         "150  25.0 %  ████",
         "covered 90.0 %, more digits 4.0 %, no number 1.0 %, not searched 5.0 %",
     ]
+    assert (
+        ND([12], [1], covered=0.9, drawn=0.25, no_number=0.1)
+        .to_text()
+        .endswith("\ncovered 90.0 % (drawn 25.0 %), no number 10.0 %")
+    )
+    assert ND.from_samples([12]).to_text(width=1) == "12  100.0 %  █\ncovered 100.0 % (drawn 100.0 %)"
+    assert ND.point(12).to_text(width=1) == "12  100.0 %  █"
 
 
 def test_bars_of_many_values() -> None:

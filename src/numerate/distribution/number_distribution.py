@@ -1,21 +1,8 @@
-r"""NumberDistribution: a distribution over numbers, and the one number to answer with under a given metric.
+"""NumberDistribution: a distribution over numbers; quantiles, intervals, scores, and the answer that fits a metric.
 
-X is drawn from the distribution, F(x) = P(X <= x), x is an answer and y the truth. ``decide`` returns the x of least expected
-cost:
+X is drawn from the distribution, F(x) = P(X <= x), y is the truth and X' an independent copy of X:
 
-    rule        cost of x when y is true         answer
-    absolute    |x - y|                          the median
-    squared     (x - y)^2                        the mean
-    relative    |x - y| / |y|                    the median under the weights p / |y|
-    log         |l(x) - l(y)|                    the median, as l(x) = sign(x) log10(|x| + 1) increases with x
-    within      0 if |x - y| <= tolerance        the value whose neighbourhood holds most probability
-                else 1
-    exact       0 if x = y else 1                the mode
-
-    crps        E|X - y| - E|X - X'| / 2 = integral of (F(x) - 1[x >= y])^2 dx,  X' an independent copy of X
-
-The costs are those of ``absolute_error``, ``relative_error``, ``log10_error``, ``within_5`` and ``exact`` in
-``numerate.answers.METRICS``, and ``decide`` takes these names too. The mean of logarithms would minimise a squared log error.
+    crps        E|X - y| - E|X - X'| / 2 = integral of (F(x) - 1[x >= y])^2 dx
 
 Values are Decimals, so that 0.1 + 0.2 is 0.3 and a number of 400 digits keeps every digit. Differences between values are
 computed exactly; probabilities and scores are floats.
@@ -24,51 +11,24 @@ computed exactly; probabilities and scores are floats.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from decimal import Decimal, localcontext
+from decimal import Decimal
 from functools import cached_property
-from itertools import pairwise
 from numbers import Real
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from numerate.distribution.bars import bar_lines
 from numerate.distribution.bell import Shape, bell_values
-from numerate.distribution.exact import (
-    EXACT,
-    SHORT,
-    TIE,
-    Floats,
-    Number,
-    as_list,
-    canonical,
-    check_masses,
-    exact_number,
-    first_reached,
-    is_nan,
-    label,
-    ratios,
-    size,
-)
-from numerate.messages import check_choice, check_number, choices
-
-Cost = Callable[[float, float], float]
-Rule = Literal["absolute", "squared", "relative", "log", "within", "exact"]
-
-_ALIASES: dict[str, Rule] = {
-    "median": "absolute",
-    "mean": "squared",
-    "mode": "exact",
-    "absolute_error": "absolute",
-    "relative_error": "relative",
-    "log10_error": "log",
-}
-_SHARES = {"within_0": "0", "within_1": "0.01", "within_5": "0.05", "within_10": "0.1"}
-_SLACK = 1e-6  # masses that come from float32 may add up to a little more than 1
+from numerate.distribution.decisions import Cost, best, decide
+from numerate.distribution.exact import EXACT, Floats, Number, as_list, check_masses, exact_number, first_reached, is_nan, label
+from numerate.distribution.moments import crps_of, mean_of, variance_of
+from numerate.distribution.shares import SHARES, check_shares, share_lines
+from numerate.messages import check_number
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
@@ -83,6 +43,7 @@ class NumberDistribution:
         values: numbers, or texts such as ``"84.50"``; floats have the value of their repr.
         probabilities: one finite number >= 0 per value; they are normalised to the sum 1.
         covered: the share of the model's mass that the values hold, above 0.
+        drawn: the part of ``covered`` that stands on draws instead of exact probabilities.
         more_digits: the mass of numbers that were begun and would go on.
         no_number: the mass of answers that are no number.
         not_searched: the mass that was not looked at; by default what remains of 1.
@@ -104,6 +65,7 @@ class NumberDistribution:
     """``[N]``, above 0, with the sum 1; read-only."""
 
     covered: float
+    drawn: float
     more_digits: float
     no_number: float
     not_searched: float
@@ -114,6 +76,7 @@ class NumberDistribution:
         probabilities: npt.ArrayLike,
         *,
         covered: float = 1.0,
+        drawn: float = 0.0,
         more_digits: float = 0.0,
         no_number: float = 0.0,
         not_searched: float | None = None,
@@ -126,18 +89,8 @@ class NumberDistribution:
         support = sorted(number for number, mass in merged.items() if mass > 0)
         kept = np.array([merged[number] for number in support])
         kept.flags.writeable = False
-        parts = {"covered": check_number("covered", covered, above=0, most=1 + _SLACK)}
-        for name, part in (("more_digits", more_digits), ("no_number", no_number), ("not_searched", not_searched)):
-            if part is not None:
-                parts[name] = check_number(name, part, least=0, most=1)
-        total = math.fsum(parts.values())
-        if total > 1 + _SLACK:
-            listed = ", ".join(f"{name}={part:g}" for name, part in parts.items() if part)
-            raise ValueError(f"{listed} add up to {total:g}: expected at most 1. Pass shares of the model's whole mass.")
-        rest = 1 - total
-        parts.setdefault("not_searched", rest if rest > TIE else 0.0)
-        parts["covered"] = min(parts["covered"], 1.0)
-        for name, field in {"values": tuple(support), "probabilities": kept, **parts}.items():
+        shares = check_shares(covered, drawn, more_digits, no_number, not_searched)
+        for name, field in {"values": tuple(support), "probabilities": kept, **shares}.items():
             object.__setattr__(self, name, field)
 
     @classmethod
@@ -158,7 +111,7 @@ class NumberDistribution:
     def from_samples(cls, samples: Iterable[Number | None]) -> NumberDistribution:
         """Return the shares of drawn or rated numbers. None and NaN, a sample without a number, count as ``no_number``.
 
-        For texts with a number somewhere in them, use :func:`numerate.answers.number_distribution`.
+        All that is covered is ``drawn``. For texts with a number in them, use :func:`numerate.answers.number_distribution`.
 
         Example:
             >>> raters = NumberDistribution.from_samples([4, 5, 5, None])
@@ -171,8 +124,8 @@ class NumberDistribution:
             raise ValueError(
                 f"samples holds {len(drawn)} entries and no number: expected at least one number. Draw more samples."
             )
-        covered = len(numbers) / len(drawn)
-        return cls(numbers, np.ones(len(numbers)), covered=covered, no_number=(len(drawn) - len(numbers)) / len(drawn))
+        covered, no_number = len(numbers) / len(drawn), (len(drawn) - len(numbers)) / len(drawn)
+        return cls(numbers, np.ones(len(numbers)), covered=covered, drawn=covered, no_number=no_number)
 
     @classmethod
     def point(cls, value: Number) -> NumberDistribution:
@@ -211,8 +164,7 @@ class NumberDistribution:
         values = [value for part in distributions for value in part.values]
         mixture = np.concatenate([w * part.covered * part.probabilities for w, part in zip(shares, distributions, strict=True)])
         total = {
-            name: math.fsum(w * getattr(part, name) for w, part in zip(shares, distributions, strict=True))
-            for name in ("covered", "more_digits", "no_number", "not_searched")
+            name: math.fsum(w * getattr(part, name) for w, part in zip(shares, distributions, strict=True)) for name in SHARES
         }
         return cls(values, mixture, **total)
 
@@ -270,7 +222,7 @@ class NumberDistribution:
     @cached_property
     def mode(self) -> Decimal:
         """The likeliest value; of equally likely ones the nearest to the median, then the lower one."""
-        return self._best(self.values, self.probabilities)
+        return best(self.values, self.probabilities, self.median)
 
     @property
     def median(self) -> Decimal:
@@ -283,15 +235,7 @@ class NumberDistribution:
 
         Between two values that differ in the last of 400 digits, the first 399 are kept.
         """
-        low, high = self.values[0], self.values[-1]
-        if low == high:
-            return low
-        with localcontext(EXACT):
-            weights = [Decimal(p) for p in self.probabilities.tolist()]
-            moment = sum((weight * (value - low) for weight, value in zip(weights, self.values, strict=True)), Decimal(0))
-            exact = low + SHORT.divide(moment, sum(weights, Decimal(0)))
-            mean = exact.quantize(Decimal((0, (1,), (high - low).adjusted() - 15)))
-        return canonical(min(max(mean, low), high))
+        return mean_of(self.values, self.probabilities)
 
     @property
     def variance(self) -> float:
@@ -371,16 +315,7 @@ class NumberDistribution:
             >>> NumberDistribution([0, 2], [0.5, 0.5]).crps(0), NumberDistribution.point(3).crps("0.5")
             (0.5, 2.5)
         """
-        y = exact_number("truth", truth)
-        below = bisect_left(self.values, y)
-        knots = (*self.values[:below], y, *self.values[below:])
-        # Left of the truth F^2, right of it (1 - F)^2, on each of the N gaps between knots.
-        tails = self.probabilities[::-1].cumsum()[::-1]
-        heights = np.concatenate([self._cumulative[:below], tails[below:]])
-        gaps = [EXACT.subtract(b, a) for a, b in pairwise(knots)]
-        scale = max(gaps)
-        score = float(np.square(heights) @ ratios(gaps, scale))
-        return float(SHORT.multiply(Decimal(score), scale))
+        return crps_of(self.values, self.probabilities, self._cumulative, exact_number("truth", truth))
 
     def decide(
         self,
@@ -391,7 +326,7 @@ class NumberDistribution:
         floor: Number | None = None,
         candidates: Iterable[Number] | None = None,
     ) -> Decimal:
-        """Return the number of least expected cost; the module's table has the cost and the answer of each rule.
+        """Return the number of least expected cost; ``numerate.distribution.decisions`` has a table of the rules.
 
         All answers but the mean are values of the distribution. Ties go to the value nearest to the median, then to the
         lower one; the median itself is the lower one of two.
@@ -416,51 +351,13 @@ class NumberDistribution:
             >>> answer.decide("within", tolerance=1, candidates=[2, 10.5]), answer.decide(lambda x, y: max(y - x, 0))
             (Decimal('2'), Decimal('100'))
         """
-        rule = "cost"
-        if not callable(metric):
-            check_choice("metric", metric, (*choices(Rule), *_ALIASES, *_SHARES))
-            rule = "within" if metric in _SHARES else _ALIASES.get(metric, metric)
-            if metric in _SHARES:
-                if tolerance is not None or relative_tolerance is not None:
-                    raise ValueError(
-                        f"metric={metric!r} has its own tolerance: expected none; use metric='within' to choose one."
-                    )
-                relative_tolerance = _SHARES[metric]
-        for name, value, rules in (
-            ("tolerance", tolerance, ("within",)),
-            ("relative_tolerance", relative_tolerance, ("within",)),
-            ("floor", floor, ("relative",)),
-            ("candidates", candidates, ("within", "cost")),
-        ):
-            if value is not None and rule not in rules:
-                raise ValueError(
-                    f"{name}={value!r:.80} does not belong to metric={metric!r}: expected it only with {rules[0]!r}."
-                )
-        answers = (
-            self.values
-            if candidates is None
-            else tuple(sorted({exact_number("candidates", x) for x in as_list("candidates", candidates)}))
-        )
-        if not answers:
-            raise ValueError("candidates is empty: expected at least one number to choose from; None takes the values.")
-        if callable(metric):
-            return self._cheapest(metric, answers)
-        match rule:
-            case "absolute" | "log":
-                return self.median
-            case "squared":
-                return self.mean
-            case "exact":
-                return self.mode
-            case "relative":
-                return self._relative(floor)
-        return self._within(tolerance, relative_tolerance, answers)
+        return decide(self, metric, tolerance, relative_tolerance, floor, candidates)
 
     def to_text(self, rows: int = 10, width: int = 40) -> str:
         """Return bars for the terminal: one per value, or per range of values where there are more than ``rows``.
 
         The longest bar has ``width`` characters. Ranges cover the central 98 %; what lies outside has rows of its own.
-        The last line tells where the mass is that the values do not cover.
+        The last line tells where the mass is that the values do not cover, and how much of the covered mass is drawn.
 
         Example:
             >>> print(NumberDistribution([12, 15, 150], [0.25, 0.5, 0.25], covered=0.9, no_number=0.1).to_text(width=8))
@@ -473,11 +370,7 @@ class NumberDistribution:
             if isinstance(count, bool) or not isinstance(count, int) or count < 1:
                 raise ValueError(f"{name}={count!r} is out of range: expected a whole number >= 1.")
         lines = bar_lines(self.values, self.probabilities, self._cumulative, self.interval(0.98), rows, width)
-        if self.covered < 1:
-            rest = (("more digits", self.more_digits), ("no number", self.no_number), ("not searched", self.not_searched))
-            masses = [f"{name} {100 * share:.1f} %" for name, share in (("covered", self.covered), *rest) if share > 0]
-            lines.append(", ".join(masses))
-        return "\n".join(lines)
+        return "\n".join([*lines, *share_lines({name: getattr(self, name) for name in SHARES})])
 
     def __len__(self) -> int:
         return len(self.values)
@@ -505,8 +398,7 @@ class NumberDistribution:
 
     @property
     def _key(self) -> tuple[Any, ...]:
-        shares = (self.covered, self.more_digits, self.no_number, self.not_searched)
-        return self.values, self.probabilities.tobytes(), shares
+        return self.values, self.probabilities.tobytes(), *(getattr(self, name) for name in SHARES)
 
     @cached_property
     def _cumulative(self) -> Floats:
@@ -518,55 +410,4 @@ class NumberDistribution:
     @cached_property
     def _deviation(self) -> tuple[float, Decimal]:
         """The variance in units of the squared range, and the range."""
-        scale = EXACT.subtract(self.values[-1], self.values[0])
-        away = ratios([EXACT.subtract(value, self.mean) for value in self.values], scale)
-        return float(np.square(away) @ self.probabilities), scale
-
-    def _best(self, answers: Sequence[Decimal], scores: Floats) -> Decimal:
-        """Return the answer of the highest score; of equal ones the nearest to the median, then the lower one."""
-        tied = np.flatnonzero(scores >= scores.max() * (1 - TIE)).tolist()
-        best: Decimal = min((answers[i] for i in tied), key=lambda x: (EXACT.subtract(x, self.median).copy_abs(), x))
-        return best
-
-    def _relative(self, floor: Number | None) -> Decimal:
-        least = Decimal(0) if floor is None else size("floor", floor)
-        sizes = [max(EXACT.abs(value), least) for value in self.values]
-        nonzero = [size for size in sizes if size]
-        zero = bisect_left(self.values, 0)
-        if len(nonzero) < len(sizes) and (not nonzero or self.probabilities[zero] >= 0.5 * (1 - TIE)):
-            return Decimal(0)
-        # In units of the smallest size, so that no weight overflows; weights too small for a float are 0.
-        unit = min(nonzero)
-        weights = self.probabilities * np.array([float(SHORT.divide(unit, size)) if size else 0.0 for size in sizes])
-        return self.values[first_reached(weights.cumsum() / weights.sum(), 0.5)]
-
-    def _within(self, tolerance: Number | None, relative_tolerance: Number | None, answers: Sequence[Decimal]) -> Decimal:
-        if (tolerance is None) == (relative_tolerance is None):
-            raise ValueError(
-                f"tolerance={tolerance!r} and relative_tolerance={relative_tolerance!r}: expected exactly one of them with "
-                "metric='within', such as tolerance=0.5 or relative_tolerance=0.05 for 5 %."
-            )
-        name, given = ("tolerance", tolerance) if relative_tolerance is None else ("relative_tolerance", relative_tolerance)
-        allowed = size(name, given)
-        changes: Floats = np.zeros(len(answers) + 1)
-        with localcontext(EXACT):
-            for y, p in zip(self.values, self.probabilities.tolist(), strict=True):
-                reach = allowed if relative_tolerance is None else allowed * abs(y)
-                changes[bisect_left(answers, y - reach)] += p
-                changes[bisect_right(answers, y + reach)] -= p
-        return self._best(answers, changes.cumsum()[:-1])
-
-    def _cheapest(self, cost: Cost, answers: Sequence[Decimal]) -> Decimal:
-        truths = self.floats.tolist()
-        totals = np.empty(len(answers))
-        for i, x in enumerate(map(float, answers)):
-            costs: list[Any] = [cost(x, y) for y in truths]
-            for y, value in zip(truths, costs, strict=True):
-                if not isinstance(value, Real | Decimal) or math.isnan(value):
-                    raise ValueError(
-                        f"metric({x:g}, {y:g}) is {value!r:.80}: expected the cost of a prediction for a truth, a number."
-                    )
-            totals[i] = np.array(costs, dtype=np.float64) @ self.probabilities
-        lowest = totals.min()
-        tied = totals <= lowest + abs(lowest) * TIE if np.isfinite(lowest) else totals == lowest
-        return self._best(answers, tied.astype(np.float64))
+        return variance_of(self.values, self.probabilities, self.mean)

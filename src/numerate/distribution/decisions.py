@@ -1,0 +1,162 @@
+r"""The one number to answer with: the one of least expected cost under a metric.
+
+x is an answer, y the truth, drawn from the distribution, and p the probability of a value:
+
+    rule        cost of x when y is true         answer
+    absolute    |x - y|                          the median
+    squared     (x - y)^2                        the mean
+    relative    |x - y| / |y|                    the median under the weights p / |y|
+    log         |l(x) - l(y)|                    the median, as l(x) = sign(x) log10(|x| + 1) increases with x
+    within      0 if |x - y| <= tolerance        the value whose neighbourhood holds most probability
+                else 1
+    exact       0 if x = y else 1                the mode
+
+The costs are those of ``absolute_error``, ``relative_error``, ``log10_error``, ``within_5`` and ``exact`` in
+``numerate.answers.METRICS``, and these names are taken too. The mean of logarithms would minimise a squared log error.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal, localcontext
+from numbers import Real
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from numerate.distribution.exact import EXACT, SHORT, TIE, Floats, Number, as_list, exact_number, first_reached, size
+from numerate.messages import check_choice, choices
+
+Cost = Callable[[float, float], float]
+Rule = Literal["absolute", "squared", "relative", "log", "within", "exact"]
+
+_ALIASES: dict[str, Rule] = {
+    "median": "absolute",
+    "mean": "squared",
+    "mode": "exact",
+    "absolute_error": "absolute",
+    "relative_error": "relative",
+    "log10_error": "log",
+}
+_SHARES = {"within_0": "0", "within_1": "0.01", "within_5": "0.05", "within_10": "0.1"}
+
+
+class _Decidable(Protocol):
+    """What a decision reads: sorted values, their probabilities and summaries."""
+
+    @property
+    def values(self) -> tuple[Decimal, ...]: ...
+    @property
+    def probabilities(self) -> Floats: ...
+    @property
+    def floats(self) -> Floats: ...
+    @property
+    def median(self) -> Decimal: ...
+    @property
+    def mean(self) -> Decimal: ...
+    @property
+    def mode(self) -> Decimal: ...
+
+
+def decide(
+    distribution: _Decidable,
+    metric: str | Cost,
+    tolerance: Number | None,
+    relative_tolerance: Number | None,
+    floor: Number | None,
+    candidates: Iterable[Number] | None,
+) -> Decimal:
+    """Return the number of least expected cost; :meth:`numerate.NumberDistribution.decide` describes the arguments."""
+    rule = "cost"
+    if not callable(metric):
+        check_choice("metric", metric, (*choices(Rule), *_ALIASES, *_SHARES))
+        rule = "within" if metric in _SHARES else _ALIASES.get(metric, metric)
+        if metric in _SHARES:
+            if tolerance is not None or relative_tolerance is not None:
+                raise ValueError(f"metric={metric!r} has its own tolerance: expected none; use metric='within' to choose one.")
+            relative_tolerance = _SHARES[metric]
+    for name, value, rules in (
+        ("tolerance", tolerance, ("within",)),
+        ("relative_tolerance", relative_tolerance, ("within",)),
+        ("floor", floor, ("relative",)),
+        ("candidates", candidates, ("within", "cost")),
+    ):
+        if value is not None and rule not in rules:
+            raise ValueError(f"{name}={value!r:.80} does not belong to metric={metric!r}: expected it only with {rules[0]!r}.")
+    answers = (
+        distribution.values
+        if candidates is None
+        else tuple(sorted({exact_number("candidates", x) for x in as_list("candidates", candidates)}))
+    )
+    if not answers:
+        raise ValueError("candidates is empty: expected at least one number to choose from; None takes the values.")
+    if callable(metric):
+        return _cheapest(distribution, metric, answers)
+    match rule:
+        case "absolute" | "log":
+            return distribution.median
+        case "squared":
+            return distribution.mean
+        case "exact":
+            return distribution.mode
+        case "relative":
+            return _relative(distribution, floor)
+    return _within(distribution, tolerance, relative_tolerance, answers)
+
+
+def best(answers: Sequence[Decimal], scores: Floats, median: Decimal) -> Decimal:
+    """Return the answer of the highest score; of equal ones the nearest to the median, then the lower one."""
+    tied = np.flatnonzero(scores >= scores.max() * (1 - TIE)).tolist()
+    nearest: Decimal = min((answers[i] for i in tied), key=lambda x: (EXACT.subtract(x, median).copy_abs(), x))
+    return nearest
+
+
+def _relative(distribution: _Decidable, floor: Number | None) -> Decimal:
+    values, probabilities = distribution.values, distribution.probabilities
+    least = Decimal(0) if floor is None else size("floor", floor)
+    sizes = [max(EXACT.abs(value), least) for value in values]
+    nonzero = [size for size in sizes if size]
+    zero = bisect_left(values, 0)
+    if len(nonzero) < len(sizes) and (not nonzero or probabilities[zero] >= 0.5 * (1 - TIE)):
+        return Decimal(0)
+    # In units of the smallest size, so that no weight overflows; weights too small for a float are 0.
+    unit = min(nonzero)
+    weights = probabilities * np.array([float(SHORT.divide(unit, size)) if size else 0.0 for size in sizes])
+    return values[first_reached(weights.cumsum() / weights.sum(), 0.5)]
+
+
+def _within(
+    distribution: _Decidable, tolerance: Number | None, relative_tolerance: Number | None, answers: Sequence[Decimal]
+) -> Decimal:
+    if (tolerance is None) == (relative_tolerance is None):
+        raise ValueError(
+            f"tolerance={tolerance!r} and relative_tolerance={relative_tolerance!r}: expected exactly one of them with "
+            "metric='within', such as tolerance=0.5 or relative_tolerance=0.05 for 5 %."
+        )
+    name, given = ("tolerance", tolerance) if relative_tolerance is None else ("relative_tolerance", relative_tolerance)
+    allowed = size(name, given)
+    changes: Floats = np.zeros(len(answers) + 1)
+    with localcontext(EXACT):
+        for y, p in zip(distribution.values, distribution.probabilities.tolist(), strict=True):
+            reach = allowed if relative_tolerance is None else allowed * abs(y)
+            changes[bisect_left(answers, y - reach)] += p
+            changes[bisect_right(answers, y + reach)] -= p
+    return best(answers, changes.cumsum()[:-1], distribution.median)
+
+
+def _cheapest(distribution: _Decidable, cost: Cost, answers: Sequence[Decimal]) -> Decimal:
+    truths = distribution.floats.tolist()
+    totals = np.empty(len(answers))
+    for i, x in enumerate(map(float, answers)):
+        costs: list[Any] = [cost(x, y) for y in truths]
+        for y, value in zip(truths, costs, strict=True):
+            if not isinstance(value, Real | Decimal) or math.isnan(value):
+                raise ValueError(
+                    f"metric({x:g}, {y:g}) is {value!r:.80}: expected the cost of a prediction for a truth, a number."
+                )
+        totals[i] = np.array(costs, dtype=np.float64) @ distribution.probabilities
+    lowest = totals.min()
+    tied = totals <= lowest + abs(lowest) * TIE if np.isfinite(lowest) else totals == lowest
+    return best(answers, tied.astype(np.float64), distribution.median)
