@@ -24,11 +24,12 @@ LAB = [
     "config",
     "splits",
     "data",
+    "questions",
     "evaluate",
     "trainer",
     "model_card",
 ]
-LAB += ["train", "presets", "experiment", "executors", "report", "comparison"]
+LAB += ["train", "predictions", "answering", "predict", "presets", "experiment", "executors", "report", "comparison"]
 ROOMS = ["", *LIBRARY, *(f"lab.{room}" for room in LAB), "lab", "cli", "__main__"]  # "": the package itself
 
 

@@ -29,6 +29,7 @@ from numerate.lab.evaluate import Record, evaluate
 from numerate.lab.model_card import model_card, save_model
 from numerate.lab.models import NAMED, LoadedModel, PromptEncoder, load_encoder, load_model
 from numerate.lab.progress import Progress
+from numerate.lab.questions import asked
 from numerate.lab.records import RESULT, is_first_process, plain, recover_jsonl, write_json, write_jsonl
 from numerate.lab.splits import held_out, reserved_rows, training_examples, validation_examples
 from numerate.lab.tasks import TASKS, Task
@@ -76,7 +77,7 @@ def run(config: RunConfig, folder: Path, *, resume: bool = True, progress: Progr
     records = _evaluate(config, task, loaded, images=folder, progress=progress)
     write_jsonl(folder / "predictions.jsonl", records)
     if config.keep_model:
-        save_model(loaded, folder / "model", model_card(settings, records))
+        save_model(loaded, folder / "model", model_card(settings, records), asked(config, task, loaded))
     result = {
         "hash": config.hash,
         "label": config.name,
@@ -250,6 +251,11 @@ def plan_evaluation(folder: Path, settings: dict[str, Any], out: Path | None = N
     if (out / "predictions.jsonl").exists() and not same:
         raise ValueError(f"{out} holds other predictions, which would be lost: name another folder with --out, or omit --out.")
     return config, out
+
+
+def load_run(folder: Path, config: RunConfig) -> LoadedModel:
+    """Load the weights of a run that were kept."""
+    return _load_trained(config, folder / "model")
 
 
 def _load_trained(config: RunConfig, weights: Path) -> LoadedModel:

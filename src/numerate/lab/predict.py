@@ -1,0 +1,276 @@
+"""Predict the rows of a table with a trained model, or with any other: a number, an interval and how sure the model is.
+
+Each row becomes a question (:mod:`numerate.lab.questions`). The model's distribution over numbers gives the answer that fits a
+rule, and an interval (:mod:`numerate.lab.answering`). Rows are written with both, in batches (:mod:`numerate.lab.predictions`). A
+row that fails is written without a number, with the reason.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from numerate.answers.extract import EXTRACTORS
+from numerate.answers.metrics import METRICS
+from numerate.distribution import NumberDistribution
+from numerate.lab.answering import Answering, Interval, Source, find_source, parse_rule
+from numerate.lab.predictions import Ends, Prediction, PredictionFile
+from numerate.lab.progress import Progress
+from numerate.lab.questions import Questions, Table, content_of
+from numerate.lab.tasks.files import BadData, delimiter
+from numerate.lab.tasks.regression import Regression, Row
+from numerate.messages import check_number, one_line
+
+HELD_OUT = "held-out"
+"""Calibrate on the rows of the training table that were kept for the test."""
+
+MOST_CALIBRATION_ROWS = 1000
+
+
+@dataclass(frozen=True)
+class Explained:
+    """A row of the table with its question, the model's distribution, the prediction, and the truth if it is known."""
+
+    row: int
+    prompt: str
+    distribution: NumberDistribution | None
+    prediction: Prediction
+    truth: Fraction | None
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """The result of a call.
+
+    Attributes:
+        path: of the predictions.
+        rows: in the file.
+        new_rows: of this call.
+        seconds: of this call, without loading the model and calibrating.
+        problems: the number of rows with each problem.
+        figures: how good the predictions are, see :func:`score`; empty if no answer is known.
+        explained: the first rows.
+        notes: about rows and answers that could not be read.
+    """
+
+    path: Path
+    rows: int
+    new_rows: int
+    seconds: float
+    problems: Counter[str]
+    figures: Mapping[str, float]
+    explained: Sequence[Explained]
+    notes: Sequence[str]
+
+
+def predict(
+    model: str | Path,
+    data: str | Path,
+    out: str | Path = "predictions.csv",
+    *,
+    target: str | None = None,
+    prompt: str | None = None,
+    decide: str = "median",
+    interval: float = 0.9,
+    calibrate: str | Path | None = None,
+    width: int | None = 32,
+    batch_size: int = 64,
+    limit: int | None = None,
+    explain: int = 0,
+    skip_bad: bool = False,
+    overwrite: bool = False,
+    trust_remote_code: bool = False,
+    progress: Progress = lambda *_: None,
+    say: Callable[[str], object] = lambda text: None,
+) -> Predicted:
+    """Predict a number for each row of a table, and write the rows with it.
+
+    The same call continues after an interruption. A file with other settings or other rows is left as it is.
+
+    Args:
+        model: the folder of a run of ``numerate train``, or a model as in :func:`numerate.lab.models.load_model`.
+        data: a CSV, TSV or JSONL file with a row per number to predict.
+        out: the file to write: CSV, TSV or JSONL.
+        target: what to ask for, unless the run tells: the name of a column, which may be missing.
+        prompt: the question instead, with columns in braces: ``"A flat of {area} m2 costs"``.
+        decide: the rule; see :func:`numerate.lab.answering.parse_rule`.
+        interval: the level of the interval.
+        calibrate: a file with known answers, or ``"held-out"``: intervals that cover as much as they promise, by
+            :func:`numerate.calibration.conformal`. None: intervals as the model sees them.
+        width: the most beginnings of a number per row and token of the search; None for all.
+        batch_size: rows at a time.
+        limit: predict only so many rows, from the first on.
+        explain: return the distributions of so many rows, from the first on.
+        skip_bad: leave out rows of the file that cannot be read.
+        overwrite: replace a file that is there.
+        trust_remote_code: run Python code that comes with the model.
+        progress: called with a stage, the number of rows done, and of all.
+        say: called with messages about the work.
+    """
+    parse_rule(decide)
+    level = check_number("interval", interval, above=0, most=0.9999, hint="0.9 is the central 90 %.")
+    source = find_source(str(model), target, prompt, trust_remote_code=trust_remote_code)
+    data, out = Path(data), Path(out)
+    if data.resolve() == out.resolve():
+        raise ValueError(f"out={str(out)!r} is the file with the data: expected another name.")
+    settings = {
+        "model": source.name,
+        "weights": source.weights,
+        "data": content_of(data),
+        "target": source.questions.task.target,
+        "prompt": source.questions.template,
+        "decide": decide,
+        "interval": level,
+        "calibrate": calibrate if calibrate in (None, HELD_OUT) else content_of(Path(calibrate)),
+        "width": width,
+        "skip_bad": skip_bad,
+    }
+    table = Table.scan(data, source.questions, limit=limit, skip_bad=skip_bad)
+    known = None if calibrate is None else calibration_rows(source, str(calibrate), skip_bad=skip_bad)
+    file = PredictionFile(out, table.columns, delimiter(data) if data.suffix == ".csv" else ",")
+    file.claim(settings, overwrite=overwrite)
+    first, begin, explained = file.rows, time.perf_counter(), list[Explained]()
+    if first:
+        state = "already finished" if first >= table.rows else "continuing"
+        say(f"{state}: {min(first, table.rows):,} of {table.rows:,} rows are done")
+    if first < table.rows or explain:
+        answering = Answering(source, decide, lambda found: found.interval(level), width)
+        if known is not None:
+            answering.interval = calibrated(answering, *known, level, batch_size, progress)
+
+        def answered(values: Sequence[Mapping[str, Any]], start: int) -> list[Prediction]:
+            rows = [_asked(source.questions, row, data.parent) for row in values]
+            results = answering.predict(rows, start)
+            for index, (row, (found, prediction)) in enumerate(zip(rows, results, strict=True), start):
+                if index < explain:
+                    text, distribution = (
+                        row.prompt if isinstance(row, Row) else "",
+                        found if isinstance(found, NumberDistribution) else None,
+                    )
+                    explained.append(Explained(index, text, distribution, prediction, table.answer(index)))
+            if not start and len(results) > 1 and all(isinstance(found, str) for found, _ in results):
+                raise ValueError(f"none of the first {len(results)} rows has a prediction: {results[0][0]}")
+            return [prediction for _, prediction in results]
+
+        begin = time.perf_counter()
+        for start, values in table.batches(0, min(first, explain), batch_size):  # written by an earlier call
+            answered(values, start)
+        progress("predict", first, table.rows, {})
+        for start, values in table.batches(first, table.rows, batch_size):
+            file.append(values, answered(values, start))
+            progress("predict", file.rows, table.rows, {})
+    figures = score(table.answers, file.read()) if table.answers else {}
+    file.finish(figures)
+    return Predicted(
+        path=file.path,
+        rows=file.rows,
+        new_rows=file.rows - first,
+        seconds=time.perf_counter() - begin,
+        problems=file.problems,
+        figures=figures,
+        explained=explained,
+        notes=table.notes,
+    )
+
+
+def _asked(questions: Questions, values: Mapping[str, Any], folder: Path) -> Row | str:
+    """Return the question about a row, or why there is none."""
+    try:
+        return questions.ask(values, folder)
+    except BadData as bad:
+        return one_line(bad)
+
+
+# Intervals that cover as much as they promise
+
+
+def calibration_rows(source: Source, calibrate: str, *, skip_bad: bool = False) -> tuple[list[Row], list[Fraction]]:
+    """Return questions with known answers: of a file, or of the training table's rows that were kept for the test."""
+    pairs: list[tuple[Row, Fraction]] = []
+    if calibrate == HELD_OUT:
+        config = source.config
+        if config is None or config.data is None:
+            raise ValueError(
+                f"calibrate={HELD_OUT!r} needs the run of a table, and model={source.name!r} is none: expected a file with known "
+                "answers, such as --calibrate validation.csv."
+            )
+        if not Path(config.data).exists():
+            raise ValueError(
+                f"calibrate={HELD_OUT!r} needs the table of the training, and {config.data} is not here: call it from the folder "
+                "of the training, or name a file with known answers, such as --calibrate validation.csv."
+            )
+        task = Regression.from_files(config.data, skip_bad=config.skip_bad, **config.task_settings)
+        rows = task.rows or {}
+        pairs = [(row, EXTRACTORS["last_number"](row.answer)) for row in rows["interpolate"]]
+    else:
+        path = Path(calibrate)
+        table = Table.scan(path, source.questions, skip_bad=skip_bad)
+        for start, values in table.batches(0, table.rows, MOST_CALIBRATION_ROWS):
+            for index, row in enumerate(values, start):
+                question, truth = _asked(source.questions, row, path.parent), table.answer(index)
+                if isinstance(question, Row) and truth is not None:
+                    pairs.append((question, truth))
+        if not pairs:
+            raise ValueError(f"calibrate={calibrate!r} has no row with a known {source.questions.answer!r}: expected some.")
+    pairs = pairs[:MOST_CALIBRATION_ROWS]
+    return [row for row, _ in pairs], [truth for _, truth in pairs]
+
+
+def calibrated(
+    answering: Answering, rows: Sequence[Row], truths: Sequence[Fraction], level: float, batch_size: int, progress: Progress
+) -> Interval:
+    """Return conformal intervals of a level, from rows whose answers are known."""
+    from numerate.calibration import conformal
+
+    found: list[NumberDistribution] = []
+    known: list[Fraction] = []
+    for start in range(0, len(rows), batch_size):
+        progress("calibrate", start, len(rows), {})
+        batch = answering.search(rows[start : start + batch_size], start)
+        pairs = [pair for pair in zip(batch, truths[start:], strict=False) if not isinstance(pair[0], str)]
+        found += [one for one, _ in pairs if isinstance(one, NumberDistribution)]
+        known += [truth for _, truth in pairs]
+    progress("calibrate", len(rows), len(rows), {})
+    interval: Interval = conformal(found, known, level).interval
+    return interval
+
+
+# How good the predictions are
+
+
+def score(truths: Iterable[Fraction | None], predictions: Iterable[Ends]) -> dict[str, float]:
+    """Return how good predictions are where the truth is known.
+
+        mae, rmse                 mean absolute error, and root of the mean squared error
+        median_relative_error     median of |x - y| / |y|
+        r2                        1 - sum of (x - y)^2 / sum of (y - mean of y)^2
+        coverage                  share of truths within the interval; a row without an interval counts as missed
+        rows, missing             rows with a known truth, and those of them without a prediction, which are in coverage alone
+
+    Example:
+        >>> from decimal import Decimal
+        >>> first, second = (Decimal(11), Decimal(9), Decimal(12)), (Decimal(20), Decimal(21), Decimal(30))
+        >>> figures = score([Fraction(10), Fraction(20)], [first, second])
+        >>> figures["mae"], figures["r2"], figures["coverage"], figures["rows"]
+        (0.5, 0.98, 0.5, 2)
+    """
+    pairs = [(truth, ends) for truth, ends in zip(truths, predictions, strict=False) if truth is not None]
+    covers = [low is not None and high is not None and low <= truth <= high for truth, (_, low, high) in pairs]
+    answered = [(truth, value) for truth, (value, _, _) in pairs if value is not None]
+    figures: dict[str, float] = {}
+    if answered:
+        errors = [METRICS["absolute_error"](truth, value) for truth, value in answered]
+        center = sum(truth for truth, _ in answered) / len(answered)
+        spread = math.fsum(METRICS["absolute_error"](truth, center) ** 2 for truth, _ in answered)
+        squares = math.fsum(error**2 for error in errors)
+        relative = median(METRICS["relative_error"](truth, value) for truth, value in answered)
+        figures = {"mae": fmean(errors), "rmse": math.sqrt(squares / len(errors)), "median_relative_error": relative}
+        figures |= {"r2": 1 - squares / spread} if spread else {}
+    return figures | {"coverage": fmean(covers), "rows": len(pairs), "missing": len(pairs) - len(answered)} if pairs else {}
