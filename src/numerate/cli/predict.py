@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import textwrap
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +17,7 @@ if TYPE_CHECKING:
 
     from numerate.lab.predict import Explained, Predicted
 
-_MOST_PROBLEMS = 5
+_MOST_PROBLEMS, _BARS = 5, 8
 _SCORES = {
     "mae": "mean absolute error",
     "rmse": "root mean squared error",
@@ -37,7 +40,7 @@ def predict(
     decide: Annotated[
         str, typer.Option(help="median, mean, mode, relative, log, within:2, within:5%, or greedy; see docs/predict.md.")
     ] = "median",
-    interval: Annotated[float, typer.Option(help="Level of the interval from low to high.")] = 0.9,
+    interval: Annotated[float, typer.Option(min=0, max=1, help="Level of the interval from low to high.")] = 0.9,
     calibrate: Annotated[
         str | None,
         typer.Option(help="File with known answers, or held-out for the run's test rows: makes intervals hold their level."),
@@ -60,8 +63,16 @@ def predict(
     from numerate.lab.progress import RunProgress
 
     console = Console(highlight=False)
+    bars, done = RunProgress(console), [0, 0]
     try:
-        with RunProgress(console) as bars:
+        with ExitStack() as shown:
+
+            def show(stage: str, rows: int, total: int, figures: dict[str, float]) -> None:
+                if not bars.stages:
+                    shown.enter_context(bars)
+                bars(stage, rows, total, figures)
+                done[:] = (rows, total) if stage == "predict" else done
+
             result = predict(
                 model,
                 data,
@@ -78,24 +89,24 @@ def predict(
                 skip_bad=skip_bad,
                 overwrite=overwrite,
                 trust_remote_code=trust_remote_code,
-                progress=bars,
+                progress=show,
                 say=lambda text: console.print(Text(text), soft_wrap=True),
             )
     except KeyboardInterrupt:
-        console.print("stopped; the same command continues where it was")
+        console.print(f"stopped: {done[0]:,} of {done[1]:,} rows are done; the same command continues" if done[1] else "stopped")
         raise
     for one in result.explained:
         _show_row(console, one, decide, interval)
     if result.figures:
         _show_figures(console, result, interval)
+        if calibrate is None and _covers_too_little(result, interval):
+            text = "The intervals are the model's own, and too narrow here: --calibrate makes them hold their level."
+            console.print(Text(text), style="yellow", soft_wrap=True)
     for note in result.notes:
         console.print(Text(note), style="yellow", soft_wrap=True)
     _show_problems(console, result)
-    speed = f" ({result.new_rows / result.seconds:,.1f} a second)" if result.new_rows else ""
-    done = (
-        f"{result.new_rows:,} rows in {result.seconds:,.1f} s{speed}; predictions in " if result.new_rows else "predictions in "
-    )
-    console.print(Text.assemble(done, (str(result.path), "bold")), soft_wrap=True)
+    work = f"{result.new_rows:,} rows in {result.seconds:,.1f} s, " if result.new_rows else ""
+    console.print(Text.assemble(f"{work}predictions in ", (str(result.path), "bold")), soft_wrap=True)
     if result.rows == sum(result.problems.values()):
         raise ValueError("no row has a prediction; the column problem tells why.")
 
@@ -104,21 +115,27 @@ def _show_row(console: Console, one: Explained, decide: str, level: float) -> No
     """Print the question, bars of the distribution, the decision and the interval."""
     from rich.text import Text
 
+    from numerate.distribution.exact import exact_number
+
     console.print(Text(f"row {one.row + 1}", style="bold"))
-    console.print(Text(f"  {one.prompt}", style="dim", overflow="fold"))
-    if one.distribution is None:
-        console.print(Text(f"  {one.prediction.problem}", style="yellow"))
-        return
-    room = min(console.width, 100) - 3
-    rest = max(len(line) for line in one.distribution.to_text(rows=8, width=1).splitlines()[: 8 + 3]) - 1
-    for line in one.distribution.to_text(rows=8, width=max(min(room - rest, 40), 4)).splitlines():
-        console.print(Text(f"  {line}"), soft_wrap=True)
-    value, low, high, *_ = one.prediction.texts
-    parts: list[str | tuple[str, str]] = [("  prediction ", ""), (value or "none", "bold green"), f" ({decide}), "]
-    parts += [f"{100 * level:g} % in {low} to {high}"]
-    parts += [] if one.truth is None else [f", truth {_number(float(one.truth))}"]
-    console.print(Text.assemble(*parts), soft_wrap=True)
+    for line in one.prompt.splitlines():
+        console.print(Text(textwrap.fill(line, console.width - 1, initial_indent="  ", subsequent_indent="  "), style="dim"))
+    value, low, high, _, _, problem = one.prediction.texts
+    if one.distribution is not None:
+        narrow = one.distribution.to_text(_BARS, 1).splitlines()[: -1 if one.distribution.covered < 1 else None]
+        room = min(console.width, 100) - max(map(len, narrow)) - 2
+        bars = one.distribution.to_text(_BARS, max(min(room, 40), 4))
+        console.print(Text(textwrap.indent(bars, "  ")), soft_wrap=True)
+        held = f"{100 * level:g} % in {low} to {high}" + ("" if one.truth is None else f", truth {exact_number('truth', one.truth):f}")
+        console.print(Text.assemble("  prediction ", (value or "none", "bold"), f" ({decide}), {held}"), soft_wrap=True)
+    if problem:
+        console.print(Text(f"  {problem}", style="yellow"), soft_wrap=True)
     console.print()
+
+
+def _covers_too_little(result: Predicted, level: float) -> bool:
+    """Return whether fewer truths lie within the intervals than chance explains."""
+    return result.figures["coverage"] < level - 2 * math.sqrt(level * (1 - level) / result.figures["rows"])
 
 
 def _show_figures(console: Console, result: Predicted, level: float) -> None:

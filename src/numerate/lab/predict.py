@@ -176,8 +176,16 @@ def predict(
         problems=file.problems,
         figures=figures,
         explained=explained,
-        notes=table.notes,
+        notes=[*table.notes, *(_training_notes(source, settings["data"]) if figures else ())],
     )
+
+
+def _training_notes(source: Source, content: object) -> list[str]:
+    """Return a warning if the rows are those of the training."""
+    known = None if source.config is None or source.config.data is None else Path(source.config.data)
+    if known is None or not known.is_file() or content_of(known) != content:
+        return []
+    return ["Most of these rows are those that the model was trained on: errors on new rows are larger."]
 
 
 def _asked(questions: Questions, values: Mapping[str, Any], folder: Path) -> Row | str:

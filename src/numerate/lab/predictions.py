@@ -25,6 +25,9 @@ from numerate.lab.records import check_writable, write_json
 NAMES: tuple[str, ...] = ("prediction", "low", "high", "covered", "no_number", "problem")
 """The columns that are added. If the table has one of these names, all of them end in ``_2``, or in the next free number."""
 
+OTHER = "other reasons, see the column problem"
+_MOST_PROBLEMS = 50  # different ones that are counted apart
+
 Ends = tuple[Decimal | None, Decimal | None, Decimal | None]
 
 
@@ -124,7 +127,8 @@ class PredictionFile:
             file.flush()
             os.fsync(file.fileno())
         self.rows, self.size = self.rows + len(rows), self.size + len(content)
-        self.problems.update(prediction.problem for prediction in predictions if prediction.problem)
+        for problem in (prediction.problem for prediction in predictions if prediction.problem):
+            self.problems[problem if problem in self.problems or len(self.problems) < _MOST_PROBLEMS else OTHER] += 1
         self._save()
 
     def finish(self, figures: Mapping[str, Any]) -> None:

@@ -77,7 +77,7 @@ class Questions:
                 path,
             )
         with RowReader().row(path, line if path.suffix == ".jsonl" else None):
-            self.ask({**values, "image": None}, path.parent)
+            self.ask({name: value for name, value in values.items() if name != "image"}, path.parent)
 
     @classmethod
     def read(cls, file: Path) -> Self:
@@ -187,4 +187,6 @@ def content_of(path: Path) -> str:
                 state.update(block)
     except FileNotFoundError:
         raise BadData("there is no such file", "Check the path.", path) from None
+    except IsADirectoryError:
+        raise BadData("is a folder", "Expected a file: .csv, .tsv or .jsonl.", path) from None
     return state.hexdigest()

@@ -27,7 +27,7 @@ from numerate.lab.data import training_data
 from numerate.lab.environment import environment
 from numerate.lab.evaluate import Record, evaluate
 from numerate.lab.model_card import model_card, save_model
-from numerate.lab.models import NAMED, LoadedModel, PromptEncoder, load_encoder, load_model
+from numerate.lab.models import NAMED, LoadedModel, PromptEncoder, load_encoder, load_model, quietly
 from numerate.lab.progress import Progress
 from numerate.lab.questions import asked
 from numerate.lab.records import RESULT, is_first_process, plain, recover_jsonl, write_json, write_jsonl
@@ -255,7 +255,8 @@ def plan_evaluation(folder: Path, settings: dict[str, Any], out: Path | None = N
 
 def load_run(folder: Path, config: RunConfig) -> LoadedModel:
     """Load the weights of a run that were kept."""
-    return _load_trained(config, folder / "model")
+    with quietly():
+        return _load_trained(config, folder / "model")
 
 
 def _load_trained(config: RunConfig, weights: Path) -> LoadedModel:
