@@ -377,28 +377,43 @@ def test_a_missing_column_is_found_before_the_model_is_loaded(model, tmp_path, m
     assert not (tmp_path / "out.csv.json").exists()
 
 
-def test_bad_rows_do_not_stop_the_others(model, tmp_path):
-    """Three bad rows: one ends within a number, one lacks a column, one is too long. The others are as without them."""
-    rows = [{"q": f"{row['area']} =", "n": i} for i, row in enumerate(ROWS[:8])]
-    options = {"prompt": "{q}", "width": 4}
-    good = read(predict("tiny", write_jsonl(tmp_path / "good.jsonl", rows), tmp_path / "good.csv", **options).path)
-    rows[2]["q"], rows[5]["q"] = "ends in 12", "x" * 1100
-    del rows[6]["q"]
-    result = predict("tiny", write_jsonl(tmp_path / "bad.jsonl", rows), tmp_path / "bad.csv", **options)
+def test_bad_rows_have_a_reason(tmp_path):
+    """One ends within a number, one lacks a column, one is too long."""
+    rows = [{"q": "ends in 12"}, {"q": "1 ="}, {"q": "x" * 1100}, {"p": 1}, {"q": ""}]
+    rows = rows[1:2] + rows
+    result = predict("tiny", write_jsonl(tmp_path / "bad.jsonl", rows), tmp_path / "bad.csv", prompt="{q}", width=1)
     bad = read(result.path)
-    assert [row["prediction"] == "" for row in bad] == [i in (2, 5, 6) for i in range(8)]
-    assert "ends with '2', within a number" in bad[2]["problem"]
-    assert "more tokens than the model takes, 1,024" in bad[5]["problem"]
-    assert "has no column 'q', which the prompt names" in bad[6]["problem"]
-    assert sum(result.problems.values()) == 3
-    for i in (0, 1, 3, 4, 7):
-        assert bad[i]["prediction"] == good[i]["prediction"]
-        assert float(bad[i]["covered"]) == pytest.approx(float(good[i]["covered"]), rel=1e-3)
+    assert [row["prediction"] == "" for row in bad] == [False, True, False, True, True, True]
+    assert "ends with '2', within a number" in bad[1]["problem"]
+    assert "more tokens than the model takes, 1,024" in bad[3]["problem"]
+    assert "has no column 'q', which the prompt names" in bad[4]["problem"]
+    assert bad[5]["problem"] == "the question is empty"
+    assert sum(result.problems.values()) == 4
+
+
+def test_a_row_that_fails_does_not_change_the_others(model, tmp_path, monkeypatch):
+    rows = [{**row, "city": "X"} for row in ROWS[:9]]
+    good = read(predict(model, write_csv(tmp_path / "good.csv", rows), tmp_path / "good_out.csv").path)
+    for bad in (2, 7):
+        rows[bad]["city"] = "Z"
+    letter = find_source(str(model)).load().tokens(["Z"])[0][0]
+
+    def fail(model, inputs, *arguments, **options):
+        if (inputs["input_ids"] == letter).any():
+            raise ValueError("inputs[3]: NaN")
+        return distribution(model, inputs, *arguments, **options)
+
+    monkeypatch.setattr("numerate.decode.model.distribution", fail)
+    result = predict(model, write_csv(tmp_path / "bad.csv", rows), tmp_path / "bad_out.csv")
+    assert sum(result.problems.values()) == 2
+    for index, (row, other) in enumerate(zip(read(result.path), good, strict=True)):
+        expected = ("", "", "") if index in (2, 7) else (other["prediction"], other["low"], other["high"])
+        assert (row["prediction"], row["low"], row["high"]) == expected
 
 
 def test_a_model_without_numbers_is_an_error(tmp_path, monkeypatch):
     data = write_csv(tmp_path / "new.csv", [{"q": "1"}, {"q": "2"}])
-    with pytest.raises(ValueError, match=r"none of the first 2 rows has a prediction: inputs\[0\] ends with '1'"):
+    with pytest.raises(ValueError, match=r"none of the first 2 rows has a prediction: ends with '1'"):
         predict("tiny", data, tmp_path / "out.csv", prompt="{q}")
 
 

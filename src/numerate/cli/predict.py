@@ -47,7 +47,7 @@ def predict(
     ] = None,
     explain: Annotated[int, typer.Option(min=0, help="Show the distributions of the first rows, so many.")] = 0,
     limit: Annotated[int | None, typer.Option(min=1, help="Predict only the first rows, so many.")] = None,
-    width: Annotated[int, typer.Option(min=1, help="Most beginnings of a number in the search; more are slower.")] = 32,
+    width: Annotated[int, typer.Option(min=1, help="Most beginnings of a number in the search; more are slower.")] = 16,
     batch_size: Annotated[int, typer.Option(min=1, help="Rows at a time.")] = 64,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out rows of the data that cannot be read.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output file if it is there.")] = False,

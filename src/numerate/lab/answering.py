@@ -161,15 +161,12 @@ class Answering:
     source: Source
     decide: str
     interval: Interval
-    width: int | None = 32
+    width: int | None = 16
     loaded: LoadedModel = field(init=False)
 
     def __post_init__(self) -> None:
-        from numerate.decode.model import NumberFinder
-
         self.metric, self.tolerances = parse_rule(self.decide)
         self.loaded = self.source.load()
-        self.finder = NumberFinder(self.loaded.tokenizer, width=self.width, end_token_ids=[self.loaded.end])
         config = self.loaded.model.config.get_text_config()
         self.longest = getattr(config, "max_position_embeddings", None)
         self.bf16 = self.source.config is not None and self.source.config.bf16
@@ -209,29 +206,27 @@ class Answering:
 
     def _searched(self, group: Sequence[tuple[int, dict[str, Any]]], first: int) -> dict[int, Found]:
         """Search in one batch; where that fails, in halves, so that a bad row does not affect the others."""
-        from numerate.decode.model import generate
-        from numerate.decode.search import Answers
+        from numerate.decode import distribution
 
-        answers: list[Answers] = []
-        numbers = [first + index for index, _ in group]
         if not group:
             return {}
+        options: dict[str, Any] = {
+            "width": self.width,
+            "seed": first,
+            "end_token_ids": [self.loaded.end],
+            "batch_size": len(group),
+        }
         try:
             with self._autocast():
-                generate(
-                    self.loaded.model, self._batch(group), lambda rows: answers.extend(self.finder.find(rows, numbers, 0)), {}
-                )
+                found = distribution(self.loaded.model, self._batch(group), self.loaded.tokenizer, **options)
         except ValueError as error:
             if len(group) == 1:
-                return {group[0][0]: one_line(error)}
+                return {group[0][0]: one_line(error).removeprefix("inputs[0]").removeprefix(": ").lstrip()}
             half = len(group) // 2
             return self._searched(group[:half], first) | self._searched(group[half:], first)
         except torch.cuda.OutOfMemoryError as error:
             raise RuntimeError(f"the GPU has no memory for {len(group)} rows at a time: use a smaller --batch-size.") from error
-        return {
-            index: answer.distribution(self.finder.value) or "the model gives no number any probability"
-            for (index, _), answer in zip(group, answers, strict=True)
-        }
+        return {index: one for (index, _), one in zip(group, found, strict=True)}
 
     def _decided(self, found: NumberDistribution, said: str | None) -> Prediction:
         rest = (*self.interval(found), found.covered, found.no_number)

@@ -80,7 +80,7 @@ def predict(
     decide: str = "median",
     interval: float = 0.9,
     calibrate: str | Path | None = None,
-    width: int | None = 32,
+    width: int | None = 16,
     batch_size: int = 64,
     limit: int | None = None,
     explain: int = 0,
