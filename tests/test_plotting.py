@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -165,3 +166,14 @@ class TestCalibration:
         refused(TypeError, ["levels=0.9"], lambda: plot_coverage(ANSWERS, TRUTHS, path, levels=0.9))  # type: ignore[arg-type]
         refused(TypeError, ["distributions holds 3"], lambda: plot_distributions([3], path))  # type: ignore[list-item]
         assert not path.exists()
+
+    @pytest.mark.parametrize("step", ["1", "5", "0.25", str(10**390)])
+    def test_no_bin_of_a_lattice_stands_out(self, step: str, tmp_path, drawn):
+        """Each bin of equally likely numbers has the same height, but for the last one, which may hold fewer."""
+        values = [Decimal(k) * Decimal(step) for k in range(7, 207)]
+        plot_distributions([ND(values, np.ones(200))], tmp_path / "picture.png", level=0.999)
+        heights = drawn[0].axes[0].patches[0].get_data().values
+        assert 40 <= len(heights) <= 61
+        assert heights[:-1] == pytest.approx(heights[0])
+        assert 0 < heights[-1] <= heights[0] + 1e-9
+        assert heights.sum() == pytest.approx(100)

@@ -6,7 +6,8 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Decimal, localcontext
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -199,6 +200,17 @@ class _Axis:
         return ", ".join(part for part in (base, unit) if part)
 
 
+def _edges(values: Sequence[Decimal]) -> list[Decimal]:
+    """Return the edges of at most 61 equal bins, each with as many numbers of the lattice: no bin stands out."""
+    exponent = min(int(value.as_tuple().exponent) for value in values)
+    with localcontext(EXACT):
+        whole = [int(value.scaleb(-exponent)) for value in values]
+        step = math.gcd(*(b - a for a, b in pairwise(whole)))
+        width = step * -(-(whole[-1] - whole[0] + step) // (_BINS * step))
+        count = (whole[-1] - whole[0]) // width + 1
+        return [(whole[0] + i * width - Decimal(step) / 2).scaleb(exponent) for i in range(count + 1)]
+
+
 def _draw_distribution(axes: Axes, row: NumberDistribution, ends: tuple[Decimal, Decimal], truth: Decimal | None) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
@@ -217,7 +229,7 @@ def _draw_distribution(axes: Axes, row: NumberDistribution, ends: tuple[Decimal,
         axes.vlines(places, 0, masses, color=COLOURS[0], linewidth=float(np.clip(130 * nearest, 1.5, 12)))
         top = masses.max()
     else:
-        masses, edges = np.histogram(places, bins=_BINS, range=(left, right), weights=masses)
+        masses, edges = np.histogram(places, bins=axis(_edges(row.values[shown])), weights=masses)
         axes.stairs(masses, edges, fill=True, color=COLOURS[0])
         top = masses.max()
     axes.plot(axis(ends), [-0.08 * top] * 2, color=_DARK, linewidth=2.5, marker="|", markersize=9)
