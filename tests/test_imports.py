@@ -12,7 +12,20 @@ import numerate
 
 PACKAGE = Path(numerate.__file__).parent
 # A room imports only rooms above it: first the library, then the lab, then the command line.
-LIBRARY = ["messages", "checks", "labels", "marks", "vocab", "spans", "distribution", "losses", "objective", "decode", "answers"]
+LIBRARY = [
+    "messages",
+    "checks",
+    "labels",
+    "marks",
+    "vocab",
+    "spans",
+    "distribution",
+    "calibration",
+    "losses",
+    "objective",
+    "decode",
+    "answers",
+]
 LIBRARY += ["rewards", "integrations", "tokenizers", "inspection", "plotting", "reference", "bench"]
 LAB = [
     "records",
