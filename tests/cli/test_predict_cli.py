@@ -84,10 +84,13 @@ def test_known_answers_give_a_table(run):
         assert title in done.output
 
 
-def test_intervals_that_are_too_narrow_are_told(run):
-    done = run(["area,rooms,rent", *(f"{20 + i},1,{900 + i}" for i in range(9))])
-    assert "--calibrate makes them hold their level" in done.output
-    assert "--calibrate" not in run(["area,rooms,rent", *ROWS[:9]], "--out", "other.csv", "--interval", 0.01).output
+def test_what_intervals_are_calibrated_on(run):
+    lines = ["area,rooms", "25,1"]
+    assert "intervals are the model's own" in run(lines).output
+    assert "test rows of the training table" in run(lines, "--out", "a.csv", "--interval", 0.5).output
+    assert "intervals are the model's own" in run(lines, "--out", "b.csv", "--interval", 0.5, "--calibrate", "none").output
+    Path("known.csv").write_text("\n".join(["area,rooms,rent", *ROWS]))
+    assert "intervals are calibrated on 30 rows of known.csv" in run(lines, "--out", "c.csv", "--calibrate", "known.csv").output
 
 
 def test_continuing_and_refusing(run):

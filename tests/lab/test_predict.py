@@ -13,7 +13,6 @@ import time
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
@@ -22,10 +21,10 @@ from hypothesis import strategies as st
 
 import numerate
 from numerate.decode import distribution
-from numerate.lab.answering import RULES, Answering, find_source, parse_rule
+from numerate.lab.answering import RULES, Answering, Source, find_source, parse_rule
 from numerate.lab.config import RunConfig, checked
 from numerate.lab.data import collate, encode
-from numerate.lab.predict import predict, score
+from numerate.lab.predict import MOST_HELD_OUT, OWN_INTERVALS, predict, score
 from numerate.lab.predictions import NAMES, Prediction, PredictionFile, added_names
 from numerate.lab.questions import Questions, Table, filled
 from numerate.lab.tasks.files import BadData
@@ -170,7 +169,13 @@ def test_a_run_that_did_not_keep_its_questions(model, tmp_path):
 def test_predictions_come_from_the_model_s_distribution(model, new, tmp_path):
     seen = []
     result = predict(
-        model, new, tmp_path / "out.csv", batch_size=4, interval=0.5, progress=lambda *update: seen.append(update[:3])
+        model,
+        new,
+        tmp_path / "out.csv",
+        batch_size=4,
+        interval=0.5,
+        calibrate="none",
+        progress=lambda *update: seen.append(update[:3]),
     )
     rows = read(result.path)
     assert [*rows[0]] == ["id", "city", "rooms", "area", *NAMES]
@@ -287,7 +292,7 @@ def test_the_same_call_continues(suffix, model, new, tmp_path):
         file.write(b'n6,X,"torn')
     result = predict(model, new, out, batch_size=3, say=said.append, explain=2, progress=lambda *update: seen.append(update[1]))
     assert out.read_bytes() == whole
-    assert said == ["continuing: 6 of 10 rows are done"]
+    assert said == ["continuing: 6 of 10 rows are done", OWN_INTERVALS]
     assert seen == [6, 9, 10]
     assert result.new_rows == 4
     assert [one.row for one in result.explained] == [0, 1]  # rows of the first call are explained too
@@ -509,7 +514,7 @@ def test_pictures_for_a_model_that_does_not_see(model, tmp_path):
 def test_known_answers_are_compared(model, tmp_path):
     rows = [{**row, "rent": rent} for row, rent in zip(ROWS, ["31,50 €", "", "n/a", "1.032,00 €", "cheap"], strict=False)]
     data = write_csv(tmp_path / "new.csv", rows)
-    result = predict(model, data, tmp_path / "out.csv", interval=0.5, explain=5)
+    result = predict(model, data, tmp_path / "out.csv", explain=5)
     assert [one.truth for one in result.explained] == [Fraction(63, 2), None, None, 1032, None]
     first, last = (read(result.path)[i] for i in (0, 3))
     errors = [abs(float(first["prediction"]) - 31.5), abs(float(last["prediction"]) - 1032)]
@@ -551,46 +556,77 @@ def test_figures():
 
 
 @pytest.fixture
-def widened(monkeypatch):
-    """A stand-in for conformal calibration that keeps what it gets, and returns one interval for all."""
-    given = {}
+def fitted(monkeypatch) -> dict:
+    """What conformal calibration is given and returns."""
+    from numerate.calibration import conformal
 
-    class Fixed:
-        def interval(self, distribution):
-            return Decimal(-1), Decimal(999)
+    seen = {}
 
-    def conformal(distributions, truths, level):
-        given.update(distributions=distributions, truths=truths, level=level)
-        return Fixed()
+    def keep(distributions, truths, level):
+        seen.update(distributions=distributions, truths=truths, level=level, fit=conformal(distributions, truths, level))
+        return seen["fit"]
 
-    module = ModuleType("numerate.calibration")
-    module.conformal = conformal
-    monkeypatch.setitem(sys.modules, "numerate.calibration", module)
-    return given
+    monkeypatch.setattr("numerate.calibration.conformal", keep)
+    return seen
 
 
-def test_calibration_by_a_file(model, new, tmp_path, widened):
-    known = write_csv(tmp_path / "known.csv", [*ROWS[:5], {**ROWS[5], "rent": ""}])
-    result = predict(model, new, tmp_path / "out.csv", calibrate=known, interval=0.8, batch_size=2)
-    assert {(row["low"], row["high"]) for row in read(result.path)} == {("-1", "999")}
-    assert widened["truths"] == [row["rent"] for row in ROWS[:5]]
-    assert widened["level"] == 0.8
+def test_calibration_by_a_file(model, new, tmp_path, fitted):
+    known = write_csv(
+        tmp_path / "known.csv", [{**row, "rent": 900 + i} for i, row in enumerate(ROWS[:9])] + [{**ROWS[5], "rent": ""}]
+    )
+    said = []
+    result = predict(model, new, tmp_path / "out.csv", calibrate=known, interval=0.8, batch_size=2, explain=2, say=said.append)
+    assert said == [f"intervals are calibrated on 9 rows of {known}"]
+    assert fitted["truths"] == [900 + i for i in range(9)]
+    assert fitted["level"] == 0.8
+    assert all(float(row["high"]) > 900 for row in read(result.path))  # as far off as the known rows
+    for one in result.explained:
+        assert (one.prediction.low, one.prediction.high) == fitted["fit"].interval(one.distribution)
     answering = Answering(find_source(str(model)), "median", lambda found: found.interval(0.9))
-    asked = [answering.source.questions.ask(row, tmp_path) for row in ROWS[:5]]
-    assert [one.median for one in widened["distributions"]] == [one.median for one in answering.search(asked)]
+    asked = [answering.source.questions.ask(row, tmp_path) for row in ROWS[:9]]
+    assert [one.median for one in fitted["distributions"]] == [one.median for one in answering.search(asked)]
     with pytest.raises(ValueError, match="calibrate is"):
-        predict(model, new, tmp_path / "out.csv", interval=0.8)
+        predict(model, new, tmp_path / "out.csv", interval=0.8, calibrate="none")
     unknown = write_csv(tmp_path / "unknown.csv", ROWS, COLUMNS)
     with pytest.raises(ValueError, match="has no row with a known 'rent'"):
         predict(model, new, tmp_path / "other.csv", calibrate=unknown)
 
 
-def test_calibration_by_the_rows_kept_for_the_test(model, new, tmp_path, widened):
-    predict(model, new, tmp_path / "out.csv", calibrate="held-out", limit=1)
+@pytest.mark.parametrize("calibrate", ["auto", "held-out"])
+def test_calibration_by_the_rows_kept_for_the_test(calibrate, model, new, tmp_path, fitted):
+    said = []
+    predict(model, new, tmp_path / "out.csv", calibrate=calibrate, limit=1, interval=0.6, say=said.append)
     task = Regression.from_files(model.parent / "flats.csv", target="rent")
-    assert widened["truths"] == [Fraction(row.answer) for row in task.rows["interpolate"]]
-    with pytest.raises(ValueError, match="calibrate='held-out' needs the run of a table"):
-        predict("tiny", new, tmp_path / "other.csv", target="rent", calibrate="held-out")
+    assert sorted(fitted["truths"]) == sorted(Fraction(row.answer) for row in task.rows["interpolate"])
+    assert "test rows of the training table" in said[0]
+
+
+def test_calibration_without_rows(model, new, tmp_path, monkeypatch):
+    """What is asked for is an error; by default the intervals are the model's own, and that is said."""
+    for settings, message in [
+        ({"interval": 0.95}, "rows, and interval=0.95 needs 19"),
+        ({"model": "tiny", "target": "rent"}, "calibrate='held-out' needs the run of a table"),
+    ]:
+        name, said = settings.pop("model", model), []
+        with pytest.raises(ValueError, match=message):
+            predict(name, new, tmp_path / "out.csv", calibrate="held-out", limit=1, width=1, **settings)
+        predict(name, new, tmp_path / f"{len(message)}.csv", limit=1, width=1, say=said.append, **settings)
+        assert said == [OWN_INTERVALS]
+    (model.parent / "flats.csv").rename(model.parent / "away.csv")
+    with pytest.raises(ValueError, match="needs the table of the training, and .*flats.csv is not here"):
+        predict(model, new, tmp_path / "out.csv", calibrate="held-out")
+    (model.parent / "away.csv").rename(model.parent / "flats.csv")
+
+
+def test_few_of_many_rows_are_enough_to_calibrate(tmp_path):
+    from numerate.lab.predict import _held_out_rows
+
+    data = write_csv(tmp_path / "many.csv", [{"a": i, "b": i} for i in range(3000)])
+    config = checked(RunConfig, {"task": "regression", "data": str(data), "task_settings": {"target": "b"}})
+    known = _held_out_rows(Source("many", Questions(Regression(target="b")), config), 0.9)
+    assert len(known.rows) == len(known.truths) == MOST_HELD_OUT
+    assert [row.answer for row in known.rows] == [str(truth) for truth in known.truths]
+    assert max(known.truths) > 2000  # from the whole table
 
 
 # Memory

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 from contextlib import ExitStack
 from pathlib import Path
@@ -42,9 +41,12 @@ def predict(
     ] = "median",
     interval: Annotated[float, typer.Option(min=0, max=1, help="Level of the interval from low to high.")] = 0.9,
     calibrate: Annotated[
-        str | None,
-        typer.Option(help="File with known answers, or held-out for the run's test rows: makes intervals hold their level."),
-    ] = None,
+        str,
+        typer.Option(
+            help="File with known answers, which makes intervals hold their level; held-out: the run's test rows; none. Default: "
+            "held-out if they are at hand."
+        ),
+    ] = "auto",
     explain: Annotated[int, typer.Option(min=0, help="Show the distributions of the first rows, so many.")] = 0,
     limit: Annotated[int | None, typer.Option(min=1, help="Predict only the first rows, so many.")] = None,
     width: Annotated[int, typer.Option(min=1, help="Most beginnings of a number in the search; more are slower.")] = 16,
@@ -99,9 +101,6 @@ def predict(
         _show_row(console, one, decide, interval)
     if result.figures:
         _show_figures(console, result, interval)
-        if calibrate is None and _covers_too_little(result, interval):
-            text = "The intervals are the model's own, and too narrow here: --calibrate makes them hold their level."
-            console.print(Text(text), style="yellow", soft_wrap=True)
     for note in result.notes:
         console.print(Text(note), style="yellow", soft_wrap=True)
     _show_problems(console, result)
@@ -126,16 +125,13 @@ def _show_row(console: Console, one: Explained, decide: str, level: float) -> No
         room = min(console.width, 100) - max(map(len, narrow)) - 2
         bars = one.distribution.to_text(_BARS, max(min(room, 40), 4))
         console.print(Text(textwrap.indent(bars, "  ")), soft_wrap=True)
-        held = f"{100 * level:g} % in {low} to {high}" + ("" if one.truth is None else f", truth {exact_number('truth', one.truth):f}")
+        held = f"{100 * level:g} % in {low} to {high}" + (
+            "" if one.truth is None else f", truth {exact_number('truth', one.truth):f}"
+        )
         console.print(Text.assemble("  prediction ", (value or "none", "bold"), f" ({decide}), {held}"), soft_wrap=True)
     if problem:
         console.print(Text(f"  {problem}", style="yellow"), soft_wrap=True)
     console.print()
-
-
-def _covers_too_little(result: Predicted, level: float) -> bool:
-    """Return whether fewer truths lie within the intervals than chance explains."""
-    return result.figures["coverage"] < level - 2 * math.sqrt(level * (1 - level) / result.figures["rows"])
 
 
 def _show_figures(console: Console, result: Predicted, level: float) -> None:
