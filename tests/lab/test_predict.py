@@ -163,6 +163,12 @@ def test_a_run_that_did_not_keep_its_questions(model, tmp_path):
     assert find_source(str(old)).questions.task.columns == find_source(str(model)).questions.task.columns == COLUMNS
 
 
+def test_an_adapter(tmp_path):
+    data = write_csv(tmp_path / "flats.csv", ROWS)
+    folder = trained_on(tmp_path, data, task_settings={"target": "rent"}, steps=1, adapter="lora")
+    assert not predict(folder, data, tmp_path / "out.csv", limit=1, width=1).problems
+
+
 # Predictions
 
 
@@ -562,8 +568,9 @@ def fitted(monkeypatch) -> dict:
 
     seen = {}
 
-    def keep(distributions, truths, level):
-        seen.update(distributions=distributions, truths=truths, level=level, fit=conformal(distributions, truths, level))
+    def keep(distributions, truths, level, *, lowest):
+        fit = conformal(distributions, truths, level, lowest=lowest)
+        seen.update(distributions=distributions, truths=truths, level=level, lowest=lowest, fit=fit)
         return seen["fit"]
 
     monkeypatch.setattr("numerate.calibration.conformal", keep)
@@ -578,13 +585,16 @@ def test_calibration_by_a_file(model, new, tmp_path, fitted):
     result = predict(model, new, tmp_path / "out.csv", calibrate=known, interval=0.8, batch_size=2, explain=2, say=said.append)
     assert said == [f"intervals are calibrated on 9 rows of {known}"]
     assert fitted["truths"] == [900 + i for i in range(9)]
-    assert fitted["level"] == 0.8
+    assert (fitted["level"], fitted["lowest"]) == (0.8, 0)
     assert all(float(row["high"]) > 900 for row in read(result.path))  # as far off as the known rows
     for one in result.explained:
         assert (one.prediction.low, one.prediction.high) == fitted["fit"].interval(one.distribution)
     answering = Answering(find_source(str(model)), "median", lambda found: found.interval(0.9))
     asked = [answering.source.questions.ask(row, tmp_path) for row in ROWS[:9]]
     assert [one.median for one in fitted["distributions"]] == [one.median for one in answering.search(asked)]
+    write_csv(known, [{**row, "rent": i - 4} for i, row in enumerate(ROWS[:9])])
+    predict(model, new, tmp_path / "negative.csv", calibrate=known, interval=0.8, limit=1)
+    assert fitted["lowest"] is None
     with pytest.raises(ValueError, match="calibrate is"):
         predict(model, new, tmp_path / "out.csv", interval=0.8, calibrate="none")
     unknown = write_csv(tmp_path / "unknown.csv", ROWS, COLUMNS)

@@ -123,8 +123,9 @@ def _show_row(console: Console, one: Explained, decide: str, level: float) -> No
     if one.distribution is not None:
         narrow = one.distribution.to_text(_BARS, 1).splitlines()[: -1 if one.distribution.covered < 1 else None]
         room = min(console.width, 100) - max(map(len, narrow)) - 2
-        bars = one.distribution.to_text(_BARS, max(min(room, 40), 4))
-        console.print(Text(textwrap.indent(bars, "  ")), soft_wrap=True)
+        lines = one.distribution.to_text(_BARS, max(min(room, 40), 4)).splitlines()
+        lines[len(narrow) :] = textwrap.wrap(" ".join(lines[len(narrow) :]), console.width - 3)  # where the mass is
+        console.print(Text(textwrap.indent("\n".join(lines), "  ")), soft_wrap=True)
         held = f"{100 * level:g} % in {low} to {high}" + (
             "" if one.truth is None else f", truth {exact_number('truth', one.truth):f}"
         )

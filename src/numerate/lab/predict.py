@@ -261,7 +261,7 @@ def _held_out_rows(source: Source, level: float) -> KnownRows:
 
 
 def calibrated(answering: Answering, known: KnownRows, level: float, batch_size: int, progress: Progress) -> Interval:
-    """Return conformal intervals of a level, from rows whose answers are known."""
+    """Return conformal intervals of a level, from rows whose answers are known; none below 0 if no answer is."""
     from numerate.calibration import conformal
 
     pairs: list[tuple[NumberDistribution, Fraction]] = []
@@ -272,7 +272,8 @@ def calibrated(answering: Answering, known: KnownRows, level: float, batch_size:
         truths = known.truths[start : start + batch_size]
         pairs += [(one, truth) for one, truth in zip(found, truths, strict=True) if isinstance(one, NumberDistribution)]
     progress("calibrate", total, total, {})
-    return conformal([one for one, _ in pairs], [truth for _, truth in pairs], level).interval
+    lowest = 0 if min(known.truths) >= 0 else None
+    return conformal([one for one, _ in pairs], [truth for _, truth in pairs], level, lowest=lowest).interval
 
 
 # How good the predictions are
