@@ -43,12 +43,12 @@ def predict(
     calibrate: Annotated[
         str,
         typer.Option(
-            help="File with known answers, which makes intervals hold their level; held-out: the run's test rows; none. Default: "
-            "held-out if they are at hand."
+            help="Rows that make intervals hold their level: a file with known answers, held-out for the run's test rows, or none. "
+            "auto: held-out rows if they are at hand."
         ),
     ] = "auto",
-    explain: Annotated[int, typer.Option(min=0, help="Show the distributions of the first rows, so many.")] = 0,
-    limit: Annotated[int | None, typer.Option(min=1, help="Predict only the first rows, so many.")] = None,
+    explain: Annotated[int, typer.Option(min=0, help="Show the distributions of this many rows, from the first.")] = 0,
+    limit: Annotated[int | None, typer.Option(min=1, help="Predict only this many rows, from the first.")] = None,
     width: Annotated[int, typer.Option(min=1, help="Most beginnings of a number in the search; more are slower.")] = 16,
     batch_size: Annotated[int, typer.Option(min=1, help="Rows at a time.")] = 64,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out rows of the data that cannot be read.")] = False,
