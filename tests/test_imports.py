@@ -24,6 +24,7 @@ LAB = [
     "config",
     "splits",
     "data",
+    "decisions",
     "evaluate",
     "trainer",
     "model_card",

@@ -15,12 +15,15 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from numerate.answers.extract import EXTRACTORS
 from numerate.lab.tasks.base import Example, Split, Task, check_whole
 from numerate.lab.tasks.files import BadData, RowReader, column
 from numerate.messages import check_choice, choices
+
+if TYPE_CHECKING:
+    from numerate.decode.grammar import Grammar
 
 Operands = Literal["integers", "decimals", "rationals", "mixed"]
 Wording = Literal["varied", "bare"]
@@ -28,6 +31,7 @@ ArithmeticSpec = tuple[str, str, str]  # wording, expression, answer
 
 QUESTIONS = ("Calculate {}.", "What is {}?", "Evaluate {}.", "What is the value of {}?")
 _SUM, _PRODUCT, _ATOM = 1, 2, 3  # operator precedence
+_LARGEST_DENOMINATOR = 10**9  # of a decided fraction
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,28 @@ class Arithmetic(Task):
     def content(self, spec: ArithmeticSpec) -> str:
         """Return the expression; ignores the wording."""
         return spec[1]
+
+    def number_form(self) -> Grammar:
+        """Return the form of numbers; of fractions too where they occur, as in ``17/18``."""
+        from numerate.decode.grammar import TextGrammar
+
+        return TextGrammar("-0123456789./", EXTRACTORS["number"], most=40) if self._has_fractions else super().number_form()
+
+    def answer_of(self, spec: ArithmeticSpec) -> str:
+        """Return the answer."""
+        return spec[2]
+
+    def written(self, value: Decimal) -> str:
+        """Return a number; where fractions occur, the fraction nearest to it, as decisions keep 28 digits of 17/18."""
+        if not self._has_fractions:
+            return super().written(value)
+        return str(Fraction(value).limit_denominator(_LARGEST_DENOMINATOR))
+
+    @property
+    def _has_fractions(self) -> bool:
+        if self.rows is None:
+            return self.operands in ("rationals", "mixed")
+        return any("/" in answer for specs in self.rows.values() for _, _, answer in specs)
 
     def read_row(self, row: dict[str, Any]) -> list[ArithmeticSpec]:
         """Read ``question`` and ``answer``; some copies store them as printed bytes that start with ``b'``."""

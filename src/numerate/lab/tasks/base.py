@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from decimal import Decimal
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, overload
@@ -20,6 +21,8 @@ from numerate.messages import check_choice, check_settings, choices
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+    from numerate.decode.grammar import Grammar
 
 Split = Literal["train", "interpolate", "extrapolate"]
 Located = tuple[Path, int, dict[str, Any]]  # file or part of a dataset, line, columns
@@ -68,6 +71,7 @@ class Task:
         extractor: key in ``EXTRACTORS``; reads the answer from an output.
         measures: keys in ``METRICS`` that :meth:`score` returns; the first is the headline.
         visual: whether examples have images.
+        answer_is: what an answer is, in words; a decision needs ``"one number"``.
         rows: the rows of each split that were read from files; None for a generated task.
         skipped: rows of the files that were skipped, as errors that give the reason.
         notes: messages about ambiguous or rewritten values in the files.
@@ -77,6 +81,7 @@ class Task:
     extractor: ClassVar[str] = "last_number"
     measures: ClassVar[tuple[str, ...]] = ("exact", "parsed", "relative_error", "log10_error")
     visual: ClassVar[bool] = False
+    answer_is: ClassVar[str] = "one number"
     rows: Mapping[Split, Sequence[Any]] | None = None
     skipped: Sequence[Exception] = ()
     notes: Sequence[str] = ()
@@ -165,6 +170,39 @@ class Task:
     def read(self, text: str) -> Any:
         """Return the answer in a text, or None."""
         return EXTRACTORS[self.extractor](text)
+
+    # Decisions
+
+    def answer_grammar(self) -> Grammar:
+        """Return the form of an answer, by which a model's distribution over numbers is searched.
+
+        Raises:
+            ValueError: an answer is not one number, or some answers in the training rows that were read are not.
+        """
+        if self.answer_is != "one number":
+            raise ValueError(f"an answer of the task {self.name!r} is {self.answer_is}")
+        from numerate.decode.grammar import NumberGrammar
+
+        grammar = self.number_form()
+        for answer in map(self.answer_of, (self.rows or {}).get("train", ())):
+            whole = not isinstance(grammar, NumberGrammar) or grammar.accepts(answer)
+            if not whole or grammar.state(answer) is None or grammar.value(answer) is None:
+                raise ValueError(f"the answer {answer!r:.60} in the data of the task {self.name!r} is not a plain number")
+        return grammar
+
+    def number_form(self) -> Grammar:
+        """Return the form of answers that are one number: wide, so that it holds what a model may write."""
+        from numerate.decode.grammar import NumberGrammar
+
+        return NumberGrammar(digits=(1, 24), decimals=(0, 12), leading_zeros=True)
+
+    def answer_of(self, spec: Any) -> str:
+        """Return the answer of a row that was read."""
+        return self.make(spec).answer
+
+    def written(self, value: Decimal) -> str:
+        """Return a decided number as an answer; :meth:`read` gives the number again."""
+        return f"{value:f}"
 
     # Real data
 
