@@ -1,18 +1,19 @@
-"""Numbers out of a model: what its answer may look like. Names that need ``transformers`` are imported on first use."""
+"""Numbers out of a model: what its answer may look like, and how likely each number is. Names that need ``transformers`` are imported on first use."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from numerate.decode.grammar import NumberGrammar
+from numerate.decode.grammar import NumberGrammar, TextGrammar
 
 if TYPE_CHECKING:
+    from numerate.decode.model import distribution
     from numerate.decode.processor import NumbersOnly, numbers_only
 
-__all__ = ["NumberGrammar", "NumbersOnly", "numbers_only"]
+__all__ = ["NumberGrammar", "NumbersOnly", "TextGrammar", "distribution", "numbers_only"]
 
-_HOMES = {"NumbersOnly": "processor", "numbers_only": "processor"}
+_HOMES = {"NumbersOnly": "processor", "numbers_only": "processor", "distribution": "model"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,6 @@
-r"""NumberGrammar: which texts are numbers of a given form and range, and which characters may follow a prefix of one.
+r"""Grammars: which texts are answers, and which characters may follow a prefix of one.
+
+:class:`NumberGrammar` has the numbers of a given form and range, :class:`TextGrammar` the short texts of given characters.
 
 A number is ``-? whole (. decimals)?``. A prefix is allowed if and only if some number of the grammar begins with it. With at most
 ``d`` decimals, every value is an integer once multiplied by 10^d. The numbers with ``L`` whole digits that begin with a prefix of
@@ -9,7 +11,7 @@ prefix is allowed where this interval meets ``[lowest, highest] · 10^d`` for so
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
@@ -39,7 +41,8 @@ class NumberGrammar:
         decimals: least and most digits after the point, or one number for both; 0 decimals have no point.
         lowest: least value, or None. An int, float, Decimal, Fraction or text; a float is the decimal number that it prints as.
         highest: greatest value, or None; like ``lowest``.
-        thousands: whether whole digits are written in groups of three (``1,000``). True: they must be, False: they must not be.
+        thousands: whether whole digits are written in groups of three (``1,000``). True: they must be, False: they must not be,
+            None: they may be.
         leading_zeros: whether a whole part of several digits may begin with 0 (``007``).
 
     Example:
@@ -55,12 +58,12 @@ class NumberGrammar:
     decimals: int | tuple[int, int] = (0, 6)
     lowest: Any = None
     highest: Any = None
-    thousands: bool = False
+    thousands: bool | None = False
     leading_zeros: bool = False
 
     def __post_init__(self) -> None:
         for name in ("sign", "thousands", "leading_zeros"):
-            if not isinstance(value := getattr(self, name), bool):
+            if not isinstance(value := getattr(self, name), bool) and not (name == "thousands" and value is None):
                 raise TypeError(f"{name}={value!r} is a {type(value).__name__}: expected True or False.")
         object.__setattr__(self, "digits", _span("digits", self.digits, least=1))
         object.__setattr__(self, "decimals", _span("decimals", self.decimals, least=0))
@@ -80,7 +83,7 @@ class NumberGrammar:
     @cached_property
     def max_length(self) -> int:
         """Characters of the longest text that the form allows, whatever the range."""
-        return self.sign + len(self._forms[-1]) + (1 + self._most_decimals if self._most_decimals else 0)
+        return self.sign + max(map(len, self._forms)) + (1 + self._most_decimals if self._most_decimals else 0)
 
     def allows(self, prefix: str) -> bool:
         """Return whether a number of the grammar begins with ``prefix``, or is it."""
@@ -100,6 +103,23 @@ class NumberGrammar:
         fits = _DIGIT.sub("0", whole) in self._forms and len(decimals) >= (1 if match[3] else 0)
         return fits and len(decimals) >= self._least_decimals and low <= self._interval(whole, decimals)[0] <= high
 
+    def value(self, text: str) -> Decimal | None:
+        """Return the value of the longest beginning of ``text`` that is a number of the grammar; None if there is none.
+
+        Example:
+            >>> grammar = NumberGrammar(thousands=None)
+            >>> grammar.value("1,200."), grammar.value("1,20"), grammar.value("-")
+            (Decimal('1200'), Decimal('1'), None)
+        """
+        for end in range(len(text), 0, -1):
+            if self.accepts(text[:end]):
+                return Decimal(text[:end].replace(",", ""))
+        return None
+
+    def belongs(self, character: str) -> bool:
+        """Return whether a character that follows a number is part of it, even where the grammar forbids it: a digit."""
+        return character in "0123456789"
+
     def state(self, prefix: str) -> Hashable | None:
         """Return a key that is equal only for prefixes with the same continuations; None if no number begins with ``prefix``.
 
@@ -115,14 +135,14 @@ class NumberGrammar:
             return None
         low, high = self._magnitudes[bool(minus)]
         shape = _DIGIT.sub("0", whole)
-        fitting, inside = [], True
+        fitting, inside = list[str](), True
         for form in self._forms:
             total = form.count("0")
             if not (shape == form if point else form.startswith(shape)) or (self._zero_first(whole) and total > 1):
                 continue
             least, most = self._interval(whole, decimals, total)
             if max(least, low) <= min(most, high):
-                fitting.append(total)
+                fitting.append(form)
                 inside = inside and low <= least and most <= high
         if not fitting:
             return None
@@ -152,9 +172,9 @@ class NumberGrammar:
         """Whole parts of every length with 0 for each digit: ``0``, ``00``, ``000``, ``0,000``."""
         least, most = _span("digits", self.digits, least=1)
         lengths = range(least, most + 1)
-        if not self.thousands:
-            return tuple("0" * length for length in lengths)
-        return tuple(_DIGIT.sub("0", f"{10 ** (length - 1):,}") for length in lengths)
+        plain = ["0" * length for length in lengths] if not self.thousands else []
+        grouped = [_DIGIT.sub("0", f"{10 ** (length - 1):,}") for length in lengths] if self.thousands is not False else []
+        return tuple(dict.fromkeys([*plain, *grouped]))
 
     @cached_property
     def _least_decimals(self) -> int:
@@ -168,11 +188,65 @@ class NumberGrammar:
     def _magnitudes(self) -> tuple[tuple[int, int], tuple[int, int]]:
         """Least and greatest magnitude, times 10^d, of the numbers from 0 on, and of the negative ones."""
         scale = 10**self._most_decimals
-        limit = 10 ** self._forms[-1].count("0") * scale
+        limit = 10 ** max(form.count("0") for form in self._forms) * scale
         lowest, highest = _exact("lowest", self.lowest), _exact("highest", self.highest)
         low = -limit if lowest is None else ceil(lowest * scale)
         high = limit if highest is None else floor(highest * scale)
         return (max(0, low), high), (max(1, -high), -low)
+
+
+@dataclass(frozen=True)
+class TextGrammar:
+    """Short answers made of given characters, such as the time ``2_55``, and the number that each stands for.
+
+    Args:
+        characters: the characters of an answer.
+        read: a function from the text to its number, or to None; :func:`numerate.answers.clock_time` and the like.
+        most: the most characters of an answer.
+
+    Example:
+        >>> from numerate.answers import clock_time
+        >>> clock = TextGrammar("0123456789_", clock_time, most=5)
+        >>> clock.value("2_55"), clock.value("2_"), clock.state("2h")
+        (Fraction(175, 1), None, None)
+    """
+
+    characters: str
+    read: Callable[[str], Any]
+    most: int = 16
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.characters, str) or not self.characters.strip():
+            raise ValueError(f"characters={self.characters!r}: expected the characters of an answer, such as '0123456789_'.")
+        if not callable(self.read):
+            raise TypeError(f"read={self.read!r} is a {type(self.read).__name__}: expected a function from text to a number.")
+        if isinstance(self.most, bool) or not isinstance(self.most, int) or not 1 <= self.most <= MOST_DIGITS:
+            raise ValueError(f"most={self.most!r}: expected a whole number of characters from 1 to {MOST_DIGITS}.")
+
+    @property
+    def alphabet(self) -> str:
+        """Characters that occur in answers."""
+        return self.characters
+
+    @property
+    def max_length(self) -> int:
+        """Characters of the longest answer."""
+        return self.most
+
+    def state(self, prefix: str) -> Hashable | None:
+        """Return a key that is equal only for prefixes with the same continuations; None if no answer begins with ``prefix``."""
+        return len(prefix) if len(prefix) <= self.most and set(prefix) <= {*self.characters} else None
+
+    def value(self, text: str) -> Any:
+        """Return the number that ``text`` stands for; None if there is none."""
+        return self.read(text)
+
+    def belongs(self, character: str) -> bool:
+        """Return whether a character that follows an answer is part of it."""
+        return character in self.characters
+
+
+Grammar = NumberGrammar | TextGrammar
 
 
 def _span(name: str, value: Any, least: int) -> tuple[int, int]:

@@ -1,0 +1,278 @@
+"""distribution: the numbers that a model may answer with, and how likely it is to do so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from numerate.decode.grammar import Grammar, NumberGrammar, TextGrammar
+from numerate.decode.rows import Rows
+from numerate.decode.search import Answers, Branches, Node, Rest, search
+from numerate.decode.tokens import Step, TokenTree, token_texts
+from numerate.distribution import NumberDistribution
+from numerate.messages import check_choice, check_number, choices
+
+ANY_NUMBER = NumberGrammar(digits=(1, 18), decimals=(0, 12), thousands=None, leading_zeros=True)
+"""The default grammar of a search: plain numbers of any range, with or without commas between groups of three digits."""
+
+SCORE_MEMORY = 2**30  # bytes for scores and caches of the rows in one forward pass
+
+
+@torch.no_grad()
+def distribution(
+    model: Any,
+    inputs: Sequence[str] | Mapping[str, Any],
+    tokenizer: Any,
+    *,
+    grammar: Grammar | None = None,
+    width: int | None = 32,
+    covered: float = 0.99,
+    rest: Rest = "draw",
+    temperature: float = 1.0,
+    seed: int = 0,
+    end_token_ids: Any = None,
+    batch_size: int = 64,
+    memory: int = SCORE_MEMORY,
+    progress: Callable[[int, int], object] = lambda done, total: None,
+    **options: Any,
+) -> list[NumberDistribution]:
+    r"""Return the model's distribution over the number that it would write after each prompt.
+
+    The probability of a number is the sum over all ways to write it in tokens (``12`` + ``3``, ``123``), with everything that
+    may follow the number, up to rounding of the model's arithmetic. A point without a digit after it is a full stop.
+
+        P(number) = sum over texts s of its value, P(text begins with s) · P(the next token does not continue s)
+
+    Where more than ``width`` beginnings of a number are open at once, the light ones are represented by a few of them that are
+    drawn without bias: see :mod:`numerate.decode.search`. ``covered`` and the other masses of the result tell what was found.
+
+    Args:
+        model: a model of transformers with ``generate``: a decoder, an encoder-decoder or a vision-language model.
+        inputs: prompts, or what the tokenizer or processor returns for them, padded on the left (an encoder-decoder's on any
+            side).
+        tokenizer: the model's tokenizer or processor.
+        grammar: the form of the number. By default any plain number, also ``1,200`` and ``007``; not ``1e5`` or ``1/2``. A
+            :class:`TextGrammar` reads short answers of other forms.
+        width: the most beginnings of a number per prompt in a forward pass; None for all of them.
+        covered: the share of a number's probability to search. 1 with ``width=None`` gives every number there is.
+        rest: what happens to beginnings that are more than ``width``: "draw" or "drop" (they count as ``not_searched``).
+        temperature: divides the scores.
+        seed: of the draws, which depend on the index of the prompt, not on the batch.
+        end_token_ids: tokens that end a number whatever their text. Default: those of the model's generation configuration.
+        batch_size: prompts at a time, where ``inputs`` can be split.
+        memory: bytes that the caches and scores of a forward pass may take; one prompt with ``width`` rows is the least.
+        progress: called with the number of prompts done, and of all.
+        **options: further arguments of ``generate``, such as ``logits_processor``.
+
+    Raises:
+        ValueError: if a prompt ends within a number, or a number has no probability at all, or scores are NaN.
+
+    Example::
+
+        prices = distribution(model, ["carat: 0.9, cut: Ideal. price?"], tokenizer)
+        prices[0].median, prices[0].interval(0.9), prices[0].covered
+    """
+    finder = NumberFinder(
+        tokenizer,
+        grammar,
+        width=width,
+        covered=covered,
+        rest=rest,
+        temperature=temperature,
+        end_token_ids=_ends_of(model) if end_token_ids is None else end_token_ids,
+        memory=memory,
+    )
+    found: dict[int, NumberDistribution] = {}
+    total = 0
+    for indices, total, batch in _batches(inputs, tokenizer, model, batch_size):
+        answers: list[Answers] = []
+        generate(model, batch, lambda rows, indices=indices, answers=answers: answers.extend(finder.find(rows, indices, seed)), options)
+        for index, answer in zip(indices, answers, strict=True):
+            one = answer.distribution(finder.value)
+            if one is None:
+                raise ValueError(
+                    f"inputs[{index}]: the model gives every number a probability of 0 (no number {answer.no_number:.3g}, more "
+                    f"digits {answer.more_digits:.3g}): expected some; widen grammar={finder.grammar!r}, or check that the "
+                    "tokenizer belongs to the model."
+                )
+            found[index] = one
+        progress(len(found), total)
+    return [found[index] for index in range(total)]
+
+
+class NumberFinder:
+    """Searches the numbers that may follow rows of a model; the arguments are those of :func:`distribution`."""
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        grammar: Grammar | None = None,
+        *,
+        width: int | None = 32,
+        covered: float = 0.99,
+        rest: Rest = "draw",
+        temperature: float = 1.0,
+        end_token_ids: Any = (),
+        memory: int = SCORE_MEMORY,
+    ) -> None:
+        self.grammar = ANY_NUMBER if grammar is None else grammar
+        if not isinstance(self.grammar, NumberGrammar | TextGrammar):
+            raise TypeError(f"grammar is a {type(grammar).__name__}: expected a NumberGrammar or a TextGrammar.")
+        if width is not None and (isinstance(width, bool) or not isinstance(width, int) or width < 1):
+            raise ValueError(f"width={width!r}: expected a whole number of beginnings >= 1, or None for no limit.")
+        self.width, self.covered = width, check_number("covered", covered, above=0, most=1)
+        check_choice("rest", rest, choices(Rest))
+        self.rest: Rest = rest
+        self.temperature = check_number("temperature", temperature, above=0)
+        self.memory = memory
+        ends = {end_token_ids} if isinstance(end_token_ids, int) else {*map(int, end_token_ids)}
+        self.tree = TokenTree(tokenizer, self.grammar, end_token_ids=ends)
+        self.last_texts = {token_id: text for text, token_id in token_texts(tokenizer)}
+        if not self.tree.step("").pieces:
+            raise ValueError(
+                f"tokenizer={type(tokenizer).__name__} has no token with which a number of {self.grammar!r} begins: expected "
+                "tokens for its characters; use the model's own tokenizer."
+            )
+
+    def value(self, text: str) -> Any:
+        """Return the number that an answer stands for."""
+        return self.grammar.value(text.strip(self.tree.spaces))
+
+    def find(self, rows: Rows, indices: Sequence[int], seed: int) -> list[Answers]:
+        """Return the answers that may follow each row; ``indices`` are the prompts' numbers for the draws."""
+        self._check(rows, indices)
+        most = len(rows) if self.width is None else max(1, self.memory // max(1, rows.bytes_per_row * self.width))
+        found: list[Answers] = []
+        for first in range(0, len(rows), most):
+            part = rows
+            if most < len(rows):
+                part = rows.select(torch.arange(first, min(first + most, len(rows))))
+            seeds = [(seed, index) for index in indices[first : first + most]]
+            expand = _Expansion(part, self)
+            options: dict[str, Any] = {"width": self.width, "covered": self.covered, "rest": self.rest, "seeds": seeds}
+            found += search([""] * len(part), expand, lambda text: self.value(text) is not None, **options)
+        return found
+
+    def _check(self, rows: Rows, indices: Sequence[int]) -> None:
+        """Raise if a row ends within a number, or if there are fewer scores than tokens."""
+        needed = 1 + max(self.tree.texts)
+        if rows.scores.shape[1] < needed:
+            raise ValueError(
+                f"the model has {rows.scores.shape[1]} scores, but token id {needed - 1} is needed: expected the tokenizer that "
+                "belongs to the model."
+            )
+        if rows.model.config.is_encoder_decoder:
+            return
+        for index, token_id in zip(indices, rows.input_ids[:, -1].tolist() if rows.input_ids.shape[1] else [], strict=False):
+            text = self.last_texts.get(token_id, "")
+            if text[-1:].isdigit() and isinstance(self.grammar, NumberGrammar):
+                raise ValueError(
+                    f"inputs[{index}] ends with {text!r}, within a number: expected a prompt that ends before the number; end it "
+                    "with the text that comes before the answer, such as ' =' or a new line."
+                )
+
+
+class _Expansion:
+    """The forward passes of one search: nodes in, branches out."""
+
+    def __init__(self, rows: Rows, finder: NumberFinder) -> None:
+        self.rows, self.finder = rows, finder
+        self._steps: list[Step] = []
+
+    def __call__(self, nodes: list[Node]) -> list[Branches]:
+        if self._steps:  # not at the roots
+            tokens = torch.tensor([int(self._steps[node.parent].token_ids[node.branch]) for node in nodes])
+            self.rows = self.rows.select(torch.tensor([node.parent for node in nodes]))
+            self.rows.feed(tokens)
+        self._steps = [self.finder.tree.step(node.text) for node in nodes]
+        scores = self.rows.scores / self.finder.temperature
+        totals = scores.logsumexp(-1, keepdim=True)
+        if not bool(totals.isfinite().all()):
+            row = int((~totals.isfinite()).nonzero()[0, 0])
+            raise ValueError(
+                f"scores after {nodes[row].text!r} are {'NaN' if scores[row].isnan().any() else 'infinite'}: expected finite "
+                "numbers; float16 may overflow (use bfloat16 or float32), and a row needs a token that is not masked."
+            )
+        branches: list[Branches | None] = [None] * len(nodes)
+        by_step: dict[int, list[int]] = {}
+        for index, step in enumerate(self._steps):
+            by_step.setdefault(id(step), []).append(index)
+        for members in by_step.values():
+            for index, found in zip(members, _branches(scores, totals, self._steps[members[0]], members), strict=True):
+                branches[index] = found
+        return branches  # type: ignore[return-value]
+
+
+def _branches(scores: Tensor, totals: Tensor, step: Step, members: list[int]) -> Iterator[Branches]:
+    """Yield the branches of rows in the same state."""
+    index = torch.tensor(members, device=scores.device)
+    columns = torch.cat([step.token_ids, step.late_ids, step.exceeding_ids]).to(scores.device)
+    logs = scores[index[:, None], columns] - totals[index]  # [M, C + L + X]
+    shares = logs.double().exp().cpu().numpy()
+    shares /= np.maximum(shares.sum(1, keepdims=True), 1.0)  # above 1 by rounding
+    going, late = len(step.token_ids), len(step.late_ids)
+    over = np.maximum(1 - shares.sum(1), 0.0)
+    for row, end in zip(shares, over.tolist(), strict=True):
+        ends = [("", end), *zip(step.late_pieces, row[going : going + late].tolist(), strict=True)]
+        yield Branches(step.pieces, row[:going], ends, float(row[going + late :].sum()))
+
+
+def generate(model: Any, batch: Mapping[str, Any], use: Callable[[Rows], object], options: Mapping[str, Any]) -> None:
+    """Prepare a batch as ``generate`` of transformers does, and call ``use`` with its rows."""
+
+    def decoding(model: Any, input_ids: Tensor, logits_processor: Any, **kwargs: Any) -> Tensor:
+        for name in ("stopping_criteria", "generation_config", "synced_gpus", "streamer"):
+            kwargs.pop(name, None)
+        use(Rows(model, input_ids, kwargs, logits_processor))
+        return input_ids
+
+    settings = {"do_sample": False, "num_beams": 1, "max_new_tokens": 64, "cache_implementation": "dynamic", **options}
+    model.generate(**batch, **settings, custom_generate=decoding)
+
+
+def _ends_of(model: Any) -> list[int]:
+    ends = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    return [] if ends is None else [ends] if isinstance(ends, int) else [*ends]
+
+
+def _batches(
+    inputs: Any, tokenizer: Any, model: Any, batch_size: int
+) -> Iterator[tuple[list[int], int, dict[str, Any]]]:
+    """Yield the indices of prompts, the number of all prompts, and the model's inputs for a batch."""
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        raise ValueError(f"batch_size={batch_size!r}: expected a whole number of prompts >= 1.")
+    if isinstance(inputs, str) or not isinstance(inputs, Mapping | Sequence):
+        raise TypeError(
+            f"inputs is a {type(inputs).__name__}: expected a list of prompts, or what the tokenizer returns for them."
+        )
+    if isinstance(inputs, Mapping):
+        tensors = {name: value.to(model.device) if isinstance(value, Tensor) else value for name, value in inputs.items()}
+        main = tensors.get("input_ids", tensors.get("inputs_embeds", tensors.get("input_features")))
+        if not isinstance(main, Tensor) or main.dim() < 2:
+            raise ValueError(
+                f"inputs has {', '.join(map(repr, inputs)) or 'nothing'}: expected tensors with input_ids [B, T]; call the "
+                "tokenizer with return_tensors='pt'."
+            )
+        total = main.shape[0]
+        splits = all(isinstance(value, Tensor) and value.shape[:1] == (total,) for value in tensors.values())
+        size = batch_size if splits else max(total, 1)
+        for first in range(0, total, size):
+            part = {name: value[first : first + size] for name, value in tensors.items()} if splits else tensors
+            yield [*range(first, min(first + size, total))], total, part
+        return
+    rows = [tokenizer(prompt)["input_ids"] for prompt in inputs]
+    for index, row in enumerate(rows):
+        if not row and not model.config.is_encoder_decoder:
+            raise ValueError(f"inputs[{index}]={inputs[index]!r} has no tokens: expected a prompt of at least one token.")
+    order = sorted(range(len(rows)), key=lambda index: len(rows[index]), reverse=True)
+    pad = next((i for i in (tokenizer.pad_token_id, tokenizer.eos_token_id) if i is not None), 0)
+    for first in range(0, len(order), batch_size):
+        chosen = order[first : first + batch_size]
+        longest = max(len(rows[index]) for index in chosen)
+        ids = torch.tensor([[pad] * (longest - len(rows[index])) + rows[index] for index in chosen])
+        mask = torch.tensor([[0] * (longest - len(rows[index])) + [1] * len(rows[index]) for index in chosen])
+        yield chosen, len(rows), {"input_ids": ids.to(model.device), "attention_mask": mask.to(model.device)}

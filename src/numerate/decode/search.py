@@ -1,0 +1,219 @@
+r"""Search the tree of an answer's beginnings, all prompts and all open beginnings of one length at a time.
+
+A node is a beginning of the answer's text with its probability under the model. Expanding a node splits its probability among
+the tokens that may follow: longer beginnings, the end of the answer (a leaf), more digits than allowed, no answer. One forward
+pass expands the nodes of all prompts, so that a search takes as many passes as the longest answer has tokens.
+
+Where a prompt has more than ``width`` beginnings, the heavy ones are kept with their exact probability. The light ones are
+thinned out without bias (Fearnhead and Clifford, 2003): with the threshold c for which
+
+    sum_i min(w_i / c, 1) = width,
+
+every node of weight w_i >= c is kept, and of the others each is kept with probability w_i / c and then has the weight c. The
+draws are evenly spaced along the order of the texts (one random offset), so that they are spread over the number line. Expected
+weights are exact, and so is the sum. Without more than ``width`` beginnings nothing is drawn, and the result is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, Literal
+
+import numpy as np
+
+from numerate.distribution import NumberDistribution
+from numerate.distribution.exact import Floats
+
+Rest = Literal["draw", "drop"]
+
+
+@dataclass(frozen=True)
+class Node:
+    """An open beginning of an answer.
+
+    Attributes:
+        prompt: index of the prompt.
+        text: the beginning, with white space before it.
+        mass: its probability, or the weight of the nodes that it stands for.
+        exact: whether the mass is its probability.
+        parent: index of its parent among the nodes that were expanded before; of the prompt for a root.
+        branch: index among the parent's continuations; -1 for a root.
+    """
+
+    prompt: int
+    text: str
+    mass: float
+    exact: bool
+    parent: int
+    branch: int = -1
+
+
+@dataclass(frozen=True)
+class Branches:
+    """Where the probability of a node goes, as shares that add up to 1.
+
+    Attributes:
+        pieces: texts that continue the beginning, in order.
+        shares: ``[C]``, the probability of each.
+        ends: texts that continue the answer and end it, with their probabilities; ``("", p)`` for the end at once.
+        exceeding: the probability of more digits than the grammar has.
+        unknown: the probability of tokens that are not known.
+    """
+
+    pieces: Sequence[str]
+    shares: Floats
+    ends: Sequence[tuple[str, float]]
+    exceeding: float = 0.0
+    unknown: float = 0.0
+
+
+@dataclass
+class Answers:
+    """The answers found for a prompt, and where the rest of the probability is."""
+
+    leaves: dict[str, float] = field(default_factory=dict)
+    drawn: float = 0.0
+    more_digits: float = 0.0
+    no_number: float = 0.0
+    not_searched: float = 0.0
+
+    def distribution(self, value: Callable[[str], Any]) -> NumberDistribution | None:
+        """Return the distribution over the numbers that the answers stand for; None if there is none."""
+        numbers: list[Any] = []
+        masses: list[float] = []
+        no_number = self.no_number
+        for text, mass in self.leaves.items():
+            if (number := value(text)) is None:
+                no_number += mass
+            else:
+                numbers.append(number)
+                masses.append(mass)
+        covered = sum(masses)
+        if not covered > 0:
+            return None
+        return NumberDistribution(
+            numbers,
+            masses,
+            covered=min(covered, 1.0),
+            drawn=min(self.drawn, covered, 1.0),
+            more_digits=min(self.more_digits, 1.0),
+            no_number=min(no_number, 1.0),
+            not_searched=min(self.not_searched, 1.0),
+        )
+
+
+def search(
+    starts: Sequence[str],
+    expand: Callable[[list[Node]], Sequence[Branches]],
+    is_answer: Callable[[str], bool],
+    *,
+    width: int | None,
+    covered: float,
+    rest: Rest,
+    seeds: Sequence[Sequence[int]],
+) -> list[Answers]:
+    """Return the answers to each prompt.
+
+    Args:
+        starts: the beginning of each answer, usually empty.
+        expand: returns the branches of each node; nodes of a prompt are next to each other.
+        is_answer: whether a text that ends is an answer.
+        width: the most nodes of a prompt in one call of ``expand``; None: no limit.
+        covered: the share of the probability of a number that is searched; the least likely nodes are left.
+        rest: "draw" thins out nodes beyond ``width`` without bias, "drop" leaves the lightest ones unsearched.
+        seeds: for each prompt, what its draws depend on.
+    """
+    found = [Answers() for _ in starts]
+    slack = [0.0] * len(starts)  # probability that may be left unsearched
+    draws = [np.random.default_rng(seed) for seed in seeds]
+    nodes = [Node(prompt, text, 1.0, True, prompt) for prompt, text in enumerate(starts)]
+    first = True
+    while nodes:
+        branches = expand(nodes)
+        longer: list[Node] = []
+        for prompt, group in groupby(range(len(nodes)), key=lambda index: nodes[index].prompt):
+            parents = [*group]
+            answers = found[prompt]
+            for index in parents:
+                _settle(answers, nodes[index], branches[index], is_answer)
+            shares = np.concatenate([nodes[index].mass * branches[index].shares for index in parents])
+            if first:
+                slack[prompt] = (1 - covered) * float(shares.sum())
+            kept, left = _light_left(shares, slack[prompt])
+            slack[prompt] -= left
+            answers.not_searched += left
+            exact = np.ones(len(kept), dtype=bool)
+            weights = shares[kept]
+            if width is not None and len(kept) > width:
+                if rest == "draw":
+                    chosen, weights, exact = thin_out(weights, width, draws[prompt])
+                else:
+                    chosen = np.sort(np.argsort(-weights, kind="stable")[:width])
+                    answers.not_searched += float(weights.sum() - weights[chosen].sum())
+                    weights, exact = weights[chosen], exact[chosen]
+                kept = kept[chosen]
+            longer += _children(nodes, branches, parents, kept, weights, exact)
+        nodes, first = longer, False
+    return found
+
+
+def thin_out(weights: Floats, width: int, random: np.random.Generator) -> tuple[Any, Floats, Any]:
+    """Keep ``width`` of more weights without bias: indices in order, new weights, and whether each is unchanged.
+
+    Example:
+        >>> index, weights, exact = thin_out(np.array([0.5, 0.1, 0.1, 0.1, 0.2]), 3, np.random.default_rng(0))
+        >>> [round(float(weight), 3) for weight in weights], exact.tolist()
+        ([0.5, 0.25, 0.25], [True, False, False])
+    """
+    ordered = np.sort(weights)[::-1]
+    tails = np.cumsum(ordered[::-1])[::-1]  # the sum of a weight and all lighter ones
+    # With the k heaviest kept, the threshold is tails[k] / (width - k); k is the first for which the next is lighter than it.
+    thresholds = tails[:width] / (width - np.arange(width))
+    heavy = int(np.argmax(ordered[:width] < thresholds)) if (ordered[:width] < thresholds).any() else width - 1
+    threshold = float(thresholds[heavy])
+    exact = weights >= threshold
+    light = np.flatnonzero(~exact)
+    count = width - int(exact.sum())
+    sums = np.cumsum(weights[light])
+    points = (np.arange(count) + random.random()) * (sums[-1] / count) if count else np.zeros(0)
+    drawn = light[np.minimum(np.searchsorted(sums, points, side="right"), len(light) - 1)]
+    # Points are a threshold apart, and light nodes are lighter: only by rounding do two points fall on one node.
+    index, copies = np.unique(np.concatenate([np.flatnonzero(exact), drawn]), return_counts=True)
+    return index, np.where(exact[index], weights[index], copies * threshold), exact[index]
+
+
+def _settle(answers: Answers, node: Node, branches: Branches, is_answer: Callable[[str], bool]) -> None:
+    """Book the part of a node's probability that goes no further."""
+    answers.more_digits += node.mass * branches.exceeding
+    answers.not_searched += node.mass * branches.unknown
+    for piece, share in branches.ends:
+        if share > 0:
+            text, mass = node.text + piece, node.mass * share
+            if is_answer(text):
+                answers.leaves[text] = answers.leaves.get(text, 0.0) + mass
+                answers.drawn += 0.0 if node.exact else mass
+            else:
+                answers.no_number += mass
+
+
+def _light_left(shares: Floats, slack: float) -> tuple[Any, float]:
+    """Return the indices to go on with, in order, and the probability of the others: the lightest, at most ``slack``."""
+    order = np.argsort(shares, kind="stable")
+    sums = np.cumsum(shares[order])
+    count = int(np.searchsorted(sums, max(slack, 0.0), side="right"))
+    return np.sort(order[count:]), float(sums[count - 1]) if count else 0.0
+
+
+def _children(
+    nodes: Sequence[Node], branches: Sequence[Branches], parents: Sequence[int], kept: Any, weights: Floats, exact: Any
+) -> Iterator[Node]:
+    """Yield the nodes for the continuations that are kept; ``kept`` counts through the continuations of all parents."""
+    firsts = np.cumsum([0, *(len(branches[index].shares) for index in parents)])
+    owners = np.searchsorted(firsts, kept, side="right") - 1
+    for owner, branch, weight, own in zip(owners.tolist(), (kept - firsts[owners]).tolist(), weights, exact, strict=True):
+        index = parents[owner]
+        node = nodes[index]
+        text = node.text + branches[index].pieces[branch]
+        yield Node(node.prompt, text, float(weight), node.exact and bool(own), index, branch)

@@ -1,0 +1,157 @@
+"""TokenTree: what each token of a vocabulary does to the text of a number: continue it, end it, or make it too long.
+
+The texts of tokens that can belong to an answer are in one trie. At a prefix of an answer, the trie and the grammar are walked
+together, character by character:
+
+    continues    all characters are allowed                            "12" + "3"
+    ends         a character that is not part of the answer follows    "12" + "\\n", "12" + ".\\n", and any other token
+    exceeds      a character of the answer follows that is forbidden   "12" + "3" where two digits are the most
+
+Prefixes in the same state of the grammar share the result, so that it is computed a few times for a whole vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from numerate.decode.grammar import Grammar
+from numerate.vocab import NumericVocab, read_texts
+
+
+@dataclass
+class _Node:
+    """A node of the trie: the ids of the tokens whose text ends here."""
+
+    token_ids: list[int] = field(default_factory=list)
+    children: dict[str, _Node] = field(default_factory=dict)
+
+    def below(self) -> Iterator[int]:
+        """Yield the ids of the tokens whose text ends here or later."""
+        yield from self.token_ids
+        for child in self.children.values():
+            yield from child.below()
+
+
+@dataclass(frozen=True)
+class Step:
+    """What the tokens do after a prefix. A token in none of the lists ends the answer at once.
+
+    Attributes:
+        token_ids: ``[C]``, tokens that continue the answer, sorted by text.
+        pieces: the text of each of them.
+        late_ids: ``[L]``, tokens that continue the answer and end it, such as ``5\\n``.
+        late_pieces: the part of each that belongs to the answer.
+        exceeding_ids: ``[X]``, tokens with which the answer has more digits than allowed, or leaves the range.
+    """
+
+    token_ids: Tensor
+    pieces: tuple[str, ...]
+    late_ids: Tensor
+    late_pieces: tuple[str, ...]
+    exceeding_ids: Tensor
+
+
+class TokenTree:
+    """The tokens of a vocabulary that can be part of an answer.
+
+    Args:
+        tokens: a Hugging Face tokenizer, a processor that has one, a :class:`NumericVocab`, or ``{text: token_id}``.
+        grammar: which answers there are.
+        end_token_ids: tokens that always end an answer, whatever their text.
+        most_spaces: how many characters of white space may come before the answer.
+        spaces: the characters that are white space.
+    """
+
+    def __init__(
+        self, tokens: Any, grammar: Grammar, *, end_token_ids: Iterable[int] = (), most_spaces: int = 8, spaces: str = " \t\r\n"
+    ) -> None:
+        self.grammar, self.most_spaces, self.spaces = grammar, most_spaces, spaces
+        self._trie, self._steps = _Node(), dict[Hashable, Step]()
+        ended = {*end_token_ids}
+        firsts = {*grammar.alphabet}
+        self.texts: dict[int, str] = {}
+        for text, token_id in token_texts(tokens):
+            stripped = text.lstrip(spaces)
+            if text and token_id not in ended and (not stripped or stripped[0] in firsts):
+                self.texts[token_id] = text
+        for token_id, text in self.texts.items():
+            node = self._trie
+            for character in text:
+                node = node.children.setdefault(character, _Node())
+            node.token_ids.append(token_id)
+
+    def state(self, text: str) -> Hashable | None:
+        """Return a key that is equal only for texts with the same continuations; None if no answer begins with ``text``."""
+        answer = text.lstrip(self.spaces)
+        if answer:
+            return None if len(text) - len(answer) > self.most_spaces else self.grammar.state(answer)
+        return None if len(text) > self.most_spaces else ("spaces", len(text))
+
+    def step(self, text: str) -> Step:
+        """Return what the tokens do after ``text``, with which an answer begins."""
+        key = self.state(text)
+        if key not in self._steps:
+            self._steps[key] = self._walk(text)
+        return self._steps[key]
+
+    def _walk(self, text: str) -> Step:
+        going: list[tuple[str, int]] = []
+        late: list[tuple[str, int]] = []
+        exceeding: list[int] = []
+        open_nodes = [(self._trie, "")]
+        while open_nodes:
+            node, piece = open_nodes.pop()
+            for character, child in node.children.items():
+                longer = piece + character
+                if self.state(text + longer) is not None:
+                    going += [(longer, token_id) for token_id in child.token_ids]
+                    open_nodes.append((child, longer))
+                elif self.grammar.belongs(character) and (text + piece).strip(self.spaces):
+                    exceeding += child.below()
+                elif piece:
+                    late += [(piece, token_id) for token_id in child.below()]
+        going.sort()
+        return Step(
+            torch.tensor([token_id for _, token_id in going], dtype=torch.long),
+            tuple(piece for piece, _ in going),
+            torch.tensor([token_id for _, token_id in late], dtype=torch.long),
+            tuple(piece for piece, _ in late),
+            torch.tensor(exceeding, dtype=torch.long),
+        )
+
+
+def token_texts(tokens: Any) -> Iterable[tuple[str, int]]:
+    """Return the texts and ids of the tokens that are not special, leading spaces written as spaces."""
+    if not hasattr(tokens, "get_vocab"):
+        tokens = getattr(tokens, "tokenizer", tokens)
+    if isinstance(tokens, NumericVocab):
+        if not tokens.composes:
+            raise ValueError(
+                f"tokens={tokens!r}: expected digits that join into numbers; pass the tokenizer, or a vocabulary made by "
+                "NumericVocab.from_tokenizer or from_texts."
+            )
+        return [*((token.text, token.token_id) for token in tokens.tokens), *((text, i) for i, text in tokens.marks)]
+    if isinstance(tokens, Mapping):
+        return [(text, int(token_id)) for text, token_id in tokens.items()]
+    return read_texts(tokens, skip_special=True)[0]
+
+
+def end_ids(tokens: Any, end_token_ids: Any) -> tuple[int, ...]:
+    """Return the ids of the end tokens: those given, or the tokenizer's ``eos_token_id``."""
+    if not hasattr(tokens, "get_vocab"):
+        tokens = getattr(tokens, "tokenizer", tokens)
+    found = getattr(tokens, "eos_token_id", None) if end_token_ids is None else end_token_ids
+    if isinstance(found, Tensor):
+        found = found.tolist()
+    ids = [found] if isinstance(found, int) else list(found) if isinstance(found, Iterable) else []
+    if not ids or not all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in ids):
+        raise ValueError(
+            f"end_token_ids={end_token_ids!r} of tokens={type(tokens).__name__} names no end token: expected one token id or "
+            "several; pass the model's generation_config.eos_token_id."
+        )
+    return tuple(dict.fromkeys(ids))
