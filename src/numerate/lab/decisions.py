@@ -1,7 +1,7 @@
 r"""Decide answers from the model's distribution over numbers, and tell how much of the error is the decision.
 
-One search per batch (:func:`numerate.decode.distribution`) finds the distribution P of each answer; every rule decides from it.
-With g the greedy answer, d the decision that fits a measure, y the gold number and L the cost, the mean over examples is
+One search per batch, that of :func:`numerate.decode.distribution`, finds the distribution P of each answer. Every rule decides
+from it. With g the greedy answer, d the decision that fits a measure, y the gold number and L the cost, the mean over examples is
 
     L(g, y) = L(g, y) - L(d, y)  +  E L(d, Y)  +  L(d, y) - E L(d, Y)        Y drawn from P
               decision              spread        surprise
@@ -21,7 +21,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -33,6 +33,10 @@ from numerate.distribution.exact import exact_number
 from numerate.lab.data import collate
 from numerate.lab.models import LoadedModel
 from numerate.lab.tasks import Example, Task
+
+if TYPE_CHECKING:
+    from numerate.decode.model import NumberFinder
+    from numerate.decode.search import Answers
 
 Floats = NDArray[np.float64]
 
@@ -58,29 +62,27 @@ def check_decisions(rules: Sequence[str], task: Task) -> None:
         ) from None
 
 
+def number_finder(loaded: LoadedModel, task: Task, width: int | None) -> NumberFinder:
+    """Return the search of the task's answers; it reads the tokenizer once for all batches."""
+    from numerate.decode.model import NumberFinder
+
+    return NumberFinder(loaded.tokenizer, task.answer_grammar(), width=width, end_token_ids=[loaded.end])
+
+
 def find_distributions(
-    loaded: LoadedModel, task: Task, examples: Sequence[Example], *, width: int | None, seed: int = 0, bf16: bool = False
+    loaded: LoadedModel, finder: NumberFinder, examples: Sequence[Example], *, indices: Sequence[int], seed: int, bf16: bool
 ) -> list[NumberDistribution | None]:
-    """Return the model's distribution over the answers to each question; None where it gives no number any probability."""
-    from numerate.decode import distribution
+    """Return the model's distribution over the answers to each question; None where it gives every number a probability of 0.
 
-    grammar = task.answer_grammar()
+    What the search draws depends on ``seed`` and on the index of the example, not on the batch.
+    """
+    from numerate.decode.model import generate
 
-    def found(some: Sequence[Example]) -> list[NumberDistribution | None]:
-        with torch.autocast(loaded.model.device.type, torch.bfloat16, enabled=bf16):
-            return [
-                *distribution(
-                    loaded.model,
-                    prompts(loaded, some),
-                    loaded.tokenizer,
-                    grammar=grammar,
-                    width=width,
-                    seed=seed,
-                    end_token_ids=[loaded.end],
-                )
-            ]
-
-    return found(examples)
+    answers: list[Answers] = []
+    options = {"pad_token_id": loaded.pad, "eos_token_id": loaded.end}
+    with torch.autocast(loaded.model.device.type, torch.bfloat16, enabled=bf16):
+        generate(loaded.model, prompts(loaded, examples), lambda rows: answers.extend(finder.find(rows, indices, seed)), options)
+    return [answer.distribution(finder.value) for answer in answers]
 
 
 def prompts(loaded: LoadedModel, examples: Sequence[Example]) -> dict[str, Any]:
@@ -261,15 +263,17 @@ class Decided:
         """The decisions other than greedy."""
         return tuple(self.measures)[1:]
 
-    def sources(self, measure: str) -> ErrorSources | None:
-        """Return where the error comes from; None if no example has finite costs."""
-        own = self.expected[measure]
-        columns = np.stack([cost(measure, self.measures[GREEDY][measure]), own[2], own[0], own[1]])
-        kept = np.isfinite(columns).all(0)
-        if not kept.any():
-            return None
-        means = [float(mean) for mean in columns[:, kept].mean(1)]
-        return ErrorSources(measure, FITTING[measure], int(kept.sum()), int((~kept).sum()), *means)
+
+def error_sources(measure: str, parts: Sequence[Decided]) -> ErrorSources | None:
+    """Return where the error of greedy answers comes from, over the examples of all parts; None if none has finite costs."""
+    greedy = np.concatenate([cost(measure, part.measures[GREEDY][measure]) for part in parts])
+    expected_greedy, expected_decided, decided = np.concatenate([part.expected[measure] for part in parts], axis=1)
+    columns = np.stack([greedy, decided, expected_greedy, expected_decided])  # [4, E]
+    kept = np.isfinite(columns).all(0)
+    if not kept.any():
+        return None
+    means = [float(mean) for mean in columns[:, kept].mean(1)]
+    return ErrorSources(measure, FITTING[measure], int(kept.sum()), int((~kept).sum()), *means)
 
 
 def read_decisions(records: Sequence[Mapping[str, Any]]) -> Decided | None:

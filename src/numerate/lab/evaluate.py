@@ -23,7 +23,7 @@ from numerate.answers.distributions import sample_crps
 from numerate.answers.metrics import METRICS
 from numerate.distribution import NumberDistribution
 from numerate.lab.data import collate, encode
-from numerate.lab.decisions import decision_record, find_distributions, prompts
+from numerate.lab.decisions import decision_record, find_distributions, number_finder, prompts
 from numerate.lab.models import LoadedModel
 from numerate.lab.progress import Progress
 from numerate.lab.tasks import Example, Examples, Task
@@ -60,6 +60,7 @@ def evaluate(
     """
     loaded.model.eval()
     vocab = NumericVocab.from_tokenizer(loaded.tokenizer)
+    finder = number_finder(loaded, task, decide_width) if decide else None
     generate = partial(_generate, loaded, max_new_tokens=max_new_tokens, bf16=bf16)
     records = {(record["split"], record["index"]): record for record in done}
     order = [(split, index) for split, rows in examples.items() for index in range(len(rows))]
@@ -79,8 +80,9 @@ def evaluate(
             drawn = [texts[first : first + samples] for first in range(0, len(texts), samples)]
         begin = time.perf_counter()
         found: list[NumberDistribution | None] = [None] * len(batch)
-        if decide:
-            found = find_distributions(loaded, task, batch, width=decide_width, seed=seed, bf16=bf16)
+        if finder is not None:
+            indices = [index for _, index, _ in rows]
+            found = find_distributions(loaded, finder, batch, indices=indices, seed=seed, bf16=bf16)
         seconds = {"greedy": greedy_seconds, "search": (time.perf_counter() - begin) / len(batch)}
         for (split, index, example), output, reading, sampled, distribution in zip(
             rows, outputs, readings, drawn, found, strict=True

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from numerate.lab.decisions import GREEDY
 from numerate.lab.report.analysis import IN_RANGE, OUT_OF_RANGE, Setup
+from numerate.lab.report.decisions import Decisions, title
 from numerate.lab.report.drawing import GREY, INK, PALE, WIDTH, PlotStyle, Styles, legend, panels, plain, split_name, widen
+from numerate.lab.report.drawing import styles as plot_styles
 from numerate.lab.report.series import ErrorScale, calibration_errors, error_scale, place_name
 from numerate.lab.report.tables import DataTable
 from numerate.lab.report.wording import EXAMPLES_WON, Measure
@@ -42,6 +45,37 @@ def differences(setup: Setup, data: DataTable, styles: Styles) -> Figure:
     if not setup.headline.median:
         text = f"difference in {measure.title} from {baseline}"
     figure.supxlabel(text + _unit(measure), fontsize=10)
+    return figure
+
+
+def decisions(found: Decisions, data: DataTable) -> Figure:
+    """Draw one row per loss with a mark per decision; greedy answers are black."""
+    from matplotlib.ticker import NullFormatter
+
+    measure = found.measures[0]
+    labels, names = data.distinct("loss")[::-1], data.distinct("decision")
+    look = plot_styles(names, [GREEDY])
+    figure, axes_by = panels(data, height=1.2 + 0.45 * len(labels), sharey=True)
+    for axes, split in axes_by:
+        rows = data.where(split=split)
+        for label in {row["loss"] for row in rows}:
+            y = labels.index(label)
+            mine = [row for row in rows if row["loss"] == label]
+            values = [measure.factor * row[measure.name] for row in mine]
+            axes.plot([min(values), max(values)], [y, y], color=PALE, linewidth=7, solid_capstyle="butt", zorder=1)
+            for i, row in enumerate(mine):
+                style, shift = look[row["decision"]], 0.3 * ((len(mine) - 1) / 2 - i) / max(1, len(mine) - 1)
+                ends = [measure.factor * row[end] for end in ("low", "high")]
+                axes.plot(ends, [y + shift] * 2, color=style.colour, linewidth=1.1, zorder=2)
+                axes.plot(values[i], y + shift, style.marker, color=style.colour, markersize=6.5, zorder=3)
+        _label_rows(axes, labels)
+        least, most = (function(measure.factor * row[measure.name] for row in rows) for function in (min, max))
+        if 0 < 20 * least < most:
+            axes.set_xscale("log")
+            axes.xaxis.set_major_formatter("{x:g}")
+            axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.set_xlabel(f"{title(measure)}{', %' if measure.percent else ''}")
+    legend(figure, names, look, lines=False)
     return figure
 
 

@@ -109,11 +109,16 @@ class Arithmetic(Task):
         """Return the expression; ignores the wording."""
         return spec[1]
 
-    def number_form(self) -> Grammar:
+    def number_form(self, answers: Sequence[str]) -> Grammar:
         """Return the form of numbers; of fractions too where they occur, as in ``17/18``."""
-        from numerate.decode.grammar import TextGrammar
+        from numerate.decode.grammar import NumberGrammar, TextGrammar
 
-        return TextGrammar("-0123456789./", EXTRACTORS["number"], most=40) if self._has_fractions else super().number_form()
+        if self._has_fractions:
+            return TextGrammar("-0123456789./", EXTRACTORS["number"], most=40)
+        if answers:
+            return super().number_form(answers)
+        decimals = 24 if self.operands == "decimals" else 2  # a denominator below 10^7 may be 2^23
+        return NumberGrammar(digits=(1, 3 * self.difficulty + 6), decimals=(0, decimals), leading_zeros=True)
 
     def answer_of(self, spec: ArithmeticSpec) -> str:
         """Return the answer."""

@@ -16,16 +16,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from numerate.answers.extract import EXTRACTORS
 from numerate.lab.tasks.base import Example, Located, Split, Task, content_hash
 from numerate.lab.tasks.cells import DecimalMark, TableCell, answer_text, decimal_mark, is_blank, number_of, read_cell, usual_unit
 from numerate.lab.tasks.files import BadData, RowReader, delimiter, existing, open_image
 from numerate.messages import check_choice, choices, nearest
-
-if TYPE_CHECKING:
-    from numerate.decode.grammar import Grammar
 
 RegressionKind = Literal["table", "series"]
 
@@ -110,14 +107,6 @@ class Regression(Task):
     def content(self, spec: Row) -> Any:
         """Return question, answer and the name of the image."""
         return spec.prompt, spec.answer, None if spec.image is None else spec.image.name
-
-    def number_form(self) -> Grammar:
-        """Return the form of numbers, with thousands commas if the answers that were read have them."""
-        from numerate.decode.grammar import NumberGrammar
-
-        if not any("," in row.answer for row in (self.rows or {}).get("train", ())):
-            return super().number_form()
-        return NumberGrammar(digits=(1, 24), decimals=(0, 12), thousands=True)
 
     def answer_of(self, spec: Row) -> str:
         """Return the answer."""

@@ -91,7 +91,7 @@ class Clock(Task):
         meta = {"hour": spec.hour, "minute": spec.minute, "tilt": spec.tilt, "numerals": spec.numerals}
         return Example(PROMPT, f"{spec.hour}_{spec.minute:02}", clock_image(spec, self.size), meta)
 
-    def number_form(self) -> Grammar:
+    def number_form(self, answers: Sequence[str]) -> Grammar:
         """Return the form ``2_55``, which stands for minutes after twelve."""
         from numerate.decode.grammar import TextGrammar
 
