@@ -71,9 +71,7 @@ def evaluate_command(
     folder: Annotated[Path, typer.Argument(help="Folder of a run with its weights, from numerate train.")],
     setting: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set", help="A setting of the evaluation, such as eval_examples=1000 or decide=median,mean; repeat for several."
-        ),
+        typer.Option("--set", help="A setting of the evaluation: eval_examples=1000, decide=median,mean; repeat for several."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Output folder. Default: FOLDER/eval-HASH.")] = None,
 ) -> None:
@@ -130,9 +128,8 @@ def _show_decisions(console: Console, split: str, records: Sequence[Mapping[str,
         column.justify = "right"
     for name, summary, values in summary_rows(part):
         error = summary != "mean" or name.endswith("_error")
-        table.add_row(
-            f"{name} ({summary})" if error else name, *(f"{value:.4g}" if error else f"{value:.3f}" for value in values)
-        )
+        shown = [f"{value:.4g}" if error else f"{value:.3f}" for value in values]
+        table.add_row(f"{name} ({summary})" if error else name, *shown)
     console.print(table)
     for text in evaluation_sentences(part):
         console.print(Text(text))

@@ -17,7 +17,7 @@ from numerate.lab.decisions import FITTING, GREEDY, Decided, ErrorSources, cost,
 from numerate.lab.report.analysis import LEAST_SEEDS, LEVEL, SPLIT_NAMES, Setup, interval
 from numerate.lab.report.records import Floats
 from numerate.lab.report.tables import DataTable
-from numerate.lab.report.wording import Measure, listed, measure, minus, p_text, plus, rounded, sentence, times
+from numerate.lab.report.wording import Measure, listed, measure, minus, p_text, plus, rounded, sentence
 from numerate.lab.stats import Comparison, Interval, compare, corrected
 
 _MEASURES = ("absolute_error", "relative_error")  # beside the headline
@@ -93,6 +93,10 @@ class Decisions:
         """Return the losses with scores."""
         return list(dict.fromkeys(s.label for s in self.scores if (s.split, s.measure) == (split, measure)))
 
+    def left_out(self, measure: Measure) -> bool:
+        """Return whether examples are left out of the means of a measure."""
+        return any(score.left_out for score in self.scores if score.measure == measure)
+
     def splits(self) -> list[str]:
         """Return the splits with scores."""
         return list(dict.fromkeys(score.split for score in self.scores))
@@ -119,9 +123,13 @@ def decisions(setup: Setup) -> Decisions | None:
         return None
     names = list(dict.fromkeys(name for parts in found.values() for name in parts[0].measures[GREEDY]))
     chosen = [name for name in dict.fromkeys((*_MEASURES, setup.headline.name)) if name in names]
-    measures = tuple(replace(measure(name), median=False) for name in chosen)
-    scores = [score for each in measures for score in _corrected(list(_scores(found, each)))]
+    measures = tuple(mean_measure(name) for name in chosen)
     rules = dict.fromkeys(rule for parts in found.values() for rule in parts[0].measures)
+    scores: list[DecisionScore] = []
+    for each in measures:
+        mine = list(_scores(found, each))
+        for rule in rules:
+            scores += _corrected([score for score in mine if score.decision == rule])
     costs = [_cost(label, split, parts, chosen) for (label, split), parts in found.items()]
     return Decisions(scores, costs, tuple(rules), measures)
 
@@ -154,7 +162,7 @@ def _scores(found: Mapping[tuple[str, str], list[Decided]], summary: Measure) ->
 
 
 def _corrected(scores: Sequence[DecisionScore]) -> list[DecisionScore]:
-    """Correct the p-values of a measure over losses, rules and splits; comparisons without any difference do not count."""
+    """Correct the p-values of a measure and rule over losses and splits; comparisons without any difference do not count."""
     tested = {i: score.comparison for i, score in enumerate(scores) if score.comparison is not None and not score.alike}
     final = corrected(tested)
     for i, score in enumerate(scores):
@@ -194,6 +202,11 @@ def fitting_rule(rules: Sequence[str], name: str) -> str | None:
     best = FITTING.get(name)
     others = [rule for rule in rules if rule != GREEDY]
     return next((rule for rule in others if _SAME.get(rule, rule) == best), others[0] if others else None)
+
+
+def mean_measure(name: str) -> Measure:
+    """Look up a measure that is summarised by its mean."""
+    return replace(measure(name), median=False)
 
 
 def title(summary: Measure) -> str:
@@ -236,7 +249,7 @@ def source_sentence(sources: ErrorSources, low: float | None = None, high: float
         Mean absolute error 357 with greedy answers, 320 with the median: 10 % of it is the decision, 90 % the model. With the \
 median the model expects an error of 295: it is overconfident by 25.0.
     """
-    summary = replace(measure(sources.measure), median=False)
+    summary = mean_measure(sources.measure)
     name = "Share of wrong answers" if summary.higher_is_better else f"Mean {summary.plain}"
     rule = f"the {sources.rule}" if sources.rule in ("median", "mode") else f"the rule {sources.rule}"
     lead = f"{name} {summary.value(sources.greedy)} with greedy answers, {summary.value(sources.decided)} with {rule}"
@@ -250,7 +263,7 @@ median the model expects an error of 295: it is overconfident by 25.0.
         lead += f": greedy answers are better, by {-100 * share:.0f} %{ends}."
     else:
         lead += ": the decision changes nothing."
-    gap = summary.value(abs(sources.surprise))
+    gap = summary.difference(abs(sources.surprise)).removeprefix("+")
     kind = "as it should" if abs(sources.surprise) < 0.01 * sources.decided else None
     kind = kind or f"it is {'overconfident' if sources.surprise > 0 else 'underconfident'} by {gap}"
     return f"{lead} With {rule} the model expects an error of {summary.value(sources.spread)}: {kind}."
@@ -259,7 +272,7 @@ median the model expects an error of 295: it is overconfident by 25.0.
 def summary_rows(part: Decided) -> Iterator[tuple[str, str, list[float]]]:
     """Yield measure, summary and its value for each decision: means, and for errors that can be infinite medians as well.
 
-    The mean of such an error, and the root of the mean squared one, are over the examples on which all decisions have a finite one.
+    The mean of such an error, and the root of the mean squared one, are over the examples where all decisions have a finite one.
     """
     for name in part.measures[GREEDY]:
         metric, columns = METRICS.get(name), np.stack([scores[name] for scores in part.measures.values()])  # [D, E]
@@ -291,10 +304,9 @@ def evaluation_sentences(part: Decided) -> Iterator[str]:
     found = _cost("", "", [part], ())
     told = [f"the search found {100 * found.searched:.1f} % of the model's mass"]
     if found.coverage is not None:
-        told.insert(
-            0, f"the {100 * found.level:g} % interval holds the gold number in {100 * found.coverage:.1f} % of the examples"
-        )
-    told.append(f"per example it takes {rounded(found.search_ms)} ms, {times(found.ratio)} the time of a greedy answer")
+        share = f"{100 * found.coverage:.1f} % of the examples"
+        told.insert(0, f"the {100 * found.level:g} % interval holds the gold number in {share}")
+    told.append(f"per example it takes {rounded(found.search_ms)} ms, {found.ratio:.3g} × the time of a greedy answer")
     yield sentence("; ".join(told)) + "."
 
 

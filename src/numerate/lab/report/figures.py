@@ -49,31 +49,33 @@ def differences(setup: Setup, data: DataTable, styles: Styles) -> Figure:
 
 
 def decisions(found: Decisions, data: DataTable) -> Figure:
-    """Draw one row per loss with a mark per decision; greedy answers are black."""
-    from matplotlib.ticker import NullFormatter
+    """Draw a row per loss with a mark per decision; greedy answers are black. Intervals are cut at the ends of the axis."""
+    from matplotlib.ticker import LogLocator, NullFormatter
 
     measure = found.measures[0]
     labels, names = data.distinct("loss")[::-1], data.distinct("decision")
     look = plot_styles(names, [GREEDY])
-    figure, axes_by = panels(data, height=1.2 + 0.45 * len(labels), sharey=True)
+    figure, axes_by = panels(data, height=1.2 + len(labels) * (0.16 + 0.17 * len(names)), sharey=True)
     for axes, split in axes_by:
         rows = data.where(split=split)
-        for label in {row["loss"] for row in rows}:
-            y = labels.index(label)
-            mine = [row for row in rows if row["loss"] == label]
-            values = [measure.factor * row[measure.name] for row in mine]
-            axes.plot([min(values), max(values)], [y, y], color=PALE, linewidth=7, solid_capstyle="butt", zorder=1)
-            for i, row in enumerate(mine):
-                style, shift = look[row["decision"]], 0.3 * ((len(mine) - 1) / 2 - i) / max(1, len(mine) - 1)
-                ends = [measure.factor * row[end] for end in ("low", "high")]
-                axes.plot(ends, [y + shift] * 2, color=style.colour, linewidth=1.1, zorder=2)
-                axes.plot(values[i], y + shift, style.marker, color=style.colour, markersize=6.5, zorder=3)
+        for row in rows:
+            style = look[row["decision"]]
+            y = labels.index(row["loss"]) + 0.8 * ((len(names) - 1) / 2 - names.index(row["decision"])) / len(names)
+            low, value, high = (measure.factor * row[name] for name in ("low", measure.name, "high"))
+            axes.plot([low, high], [y, y], color=style.colour, linewidth=1.4)
+            axes.plot([value], [y], style.marker, color=style.colour, markersize=6.5)
+        for border in range(1, len(labels)):
+            axes.axhline(border - 0.5, color=PALE, linewidth=0.8)
         _label_rows(axes, labels)
         least, most = (function(measure.factor * row[measure.name] for row in rows) for function in (min, max))
-        if 0 < 20 * least < most:
+        if 0 < 5 * least < most:
             axes.set_xscale("log")
+            axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if most < 100 * least else (1.0,)))
             axes.xaxis.set_major_formatter("{x:g}")
             axes.xaxis.set_minor_formatter(NullFormatter())
+            axes.set_xlim(least / 1.5, most * 1.5)
+        elif most > least:
+            axes.set_xlim(max(0, least - 0.6 * (most - least)), most + 0.6 * (most - least))
         axes.set_xlabel(f"{title(measure)}{', %' if measure.percent else ''}")
     legend(figure, names, look, lines=False)
     return figure

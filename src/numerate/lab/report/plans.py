@@ -77,7 +77,7 @@ def _decisions(found: Decisions) -> FigurePlan:
         "decisions",
         "Losses and decisions",
         f"{sentence(name)} of each loss with greedy answers and with answers that a rule decides from the model's distribution; "
-        f"same weights, same examples. The grey bar spans the decisions of a loss, thin lines are 95 % intervals.{direction}",
+        f"same weights, same examples. Lines are 95 % intervals, cut at the ends of the axis.{direction}",
         "no decision has a finite score",
         series.decisions(found),
         lambda data: figures.decisions(found, data),

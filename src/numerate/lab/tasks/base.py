@@ -181,23 +181,26 @@ class Task:
         """
         if self.answer_is != "one number":
             raise ValueError(f"an answer of the task {self.name!r} is {self.answer_is}")
+        from numerate.decode.grammar import NumberGrammar
+
         answers = [self.answer_of(spec) for spec in (self.rows or {}).get("train", ())]
         grammar = self.number_form(answers)
         for answer in answers:
-            if grammar.state(answer) is None or EXTRACTORS["number"](answer.replace("_", "")) is None:
+            whole = grammar.accepts(answer) if isinstance(grammar, NumberGrammar) else grammar.state(answer) is not None
+            if not whole or grammar.value(answer) is None:
                 raise ValueError(f"the answer {answer!r:.60} in the data of the task {self.name!r} is not a plain number")
         return grammar
 
     def number_form(self, answers: Sequence[str]) -> Grammar:
-        """Return the form of answers that are one number: three digits and two decimals more than the ``answers`` that were read."""
+        """Return the form of one number: with three digits and two decimals more than the ``answers`` that were read."""
         from numerate.decode.grammar import NumberGrammar
 
         parts = [answer.partition(".") for answer in answers]
         digits = max((sum(map(str.isdigit, whole)) for whole, _, _ in parts), default=9) + 3
         decimals = max((len(after) for _, _, after in parts), default=4) + 2
         thousands = None if any("," in answer for answer in answers) else False
-        form = {"digits": (1, min(digits, 300)), "decimals": (0, min(decimals, 300))}
-        return NumberGrammar(**form, thousands=thousands, leading_zeros=True)
+        most = (1, min(digits, 300)), (0, min(decimals, 300))
+        return NumberGrammar(digits=most[0], decimals=most[1], thousands=thousands, leading_zeros=True)
 
     def answer_of(self, spec: Any) -> str:
         """Return the answer of a row that was read."""
