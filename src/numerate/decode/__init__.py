@@ -1,4 +1,7 @@
-"""Numbers out of a model: what its answer may look like, and how likely each number is. Names that need ``transformers`` are imported on first use."""
+"""Numbers out of a model: what its answer may look like, and how likely each number is.
+
+Names that need ``transformers`` are imported on first use.
+"""
 
 from __future__ import annotations
 

@@ -103,18 +103,19 @@ class NumberGrammar:
         fits = _DIGIT.sub("0", whole) in self._forms and len(decimals) >= (1 if match[3] else 0)
         return fits and len(decimals) >= self._least_decimals and low <= self._interval(whole, decimals)[0] <= high
 
-    def value(self, text: str) -> Decimal | None:
-        """Return the value of the longest beginning of ``text`` that is a number of the grammar; None if there is none.
+    def complete(self, text: str) -> str | None:
+        """Return the longest beginning of ``text`` that is a number of the grammar; None if there is none.
 
         Example:
             >>> grammar = NumberGrammar(thousands=None)
-            >>> grammar.value("1,200."), grammar.value("1,20"), grammar.value("-")
-            (Decimal('1200'), Decimal('1'), None)
+            >>> grammar.complete("1,200."), grammar.complete("1,20"), grammar.complete("-")
+            ('1,200', '1', None)
         """
-        for end in range(len(text), 0, -1):
-            if self.accepts(text[:end]):
-                return Decimal(text[:end].replace(",", ""))
-        return None
+        return next((text[:end] for end in range(len(text), 0, -1) if self.accepts(text[:end])), None)
+
+    def value(self, text: str) -> Decimal:
+        """Return the value of a number of the grammar."""
+        return Decimal(text.replace(",", ""))
 
     def belongs(self, character: str) -> bool:
         """Return whether a character that follows a number is part of it, even where the grammar forbids it: a digit."""
@@ -236,6 +237,10 @@ class TextGrammar:
     def state(self, prefix: str) -> Hashable | None:
         """Return a key that is equal only for prefixes with the same continuations; None if no answer begins with ``prefix``."""
         return len(prefix) if len(prefix) <= self.most and set(prefix) <= {*self.characters} else None
+
+    def complete(self, text: str) -> str | None:
+        """Return ``text``: whether it is an answer is for :meth:`value` to say. None for an empty text."""
+        return text or None
 
     def value(self, text: str) -> Any:
         """Return the number that ``text`` stands for; None if there is none."""

@@ -12,11 +12,12 @@ from torch import Tensor
 from numerate.decode.grammar import Grammar, NumberGrammar, TextGrammar
 from numerate.decode.rows import Rows
 from numerate.decode.search import Answers, Branches, Node, Rest, search
-from numerate.decode.tokens import Step, TokenTree, token_texts
+from numerate.decode.tokens import Fork, TokenTree, token_texts
 from numerate.distribution import NumberDistribution
+from numerate.distribution.exact import Floats
 from numerate.messages import check_choice, check_number, choices
 
-ANY_NUMBER = NumberGrammar(digits=(1, 18), decimals=(0, 12), thousands=None, leading_zeros=True)
+ANY_NUMBER = NumberGrammar(thousands=None, leading_zeros=True)
 """The default grammar of a search: plain numbers of any range, with or without commas between groups of three digits."""
 
 SCORE_MEMORY = 2**30  # bytes for scores and caches of the rows in one forward pass
@@ -29,7 +30,7 @@ def distribution(
     tokenizer: Any,
     *,
     grammar: Grammar | None = None,
-    width: int | None = 32,
+    width: int | None = 16,
     covered: float = 0.99,
     rest: Rest = "draw",
     temperature: float = 1.0,
@@ -90,9 +91,13 @@ def distribution(
     total = 0
     for indices, total, batch in _batches(inputs, tokenizer, model, batch_size):
         answers: list[Answers] = []
-        generate(model, batch, lambda rows, indices=indices, answers=answers: answers.extend(finder.find(rows, indices, seed)), options)
+
+        def use(rows: Rows, indices: list[int] = indices, answers: list[Answers] = answers) -> None:
+            answers += finder.find(rows, indices, seed)
+
+        generate(model, batch, use, options)
         for index, answer in zip(indices, answers, strict=True):
-            one = answer.distribution(finder.value)
+            one = answer.distribution(finder.grammar.value)
             if one is None:
                 raise ValueError(
                     f"inputs[{index}]: the model gives every number a probability of 0 (no number {answer.no_number:.3g}, more "
@@ -112,7 +117,7 @@ class NumberFinder:
         tokenizer: Any,
         grammar: Grammar | None = None,
         *,
-        width: int | None = 32,
+        width: int | None = 16,
         covered: float = 0.99,
         rest: Rest = "draw",
         temperature: float = 1.0,
@@ -130,17 +135,13 @@ class NumberFinder:
         self.temperature = check_number("temperature", temperature, above=0)
         self.memory = memory
         ends = {end_token_ids} if isinstance(end_token_ids, int) else {*map(int, end_token_ids)}
-        self.tree = TokenTree(tokenizer, self.grammar, end_token_ids=ends)
-        self.last_texts = {token_id: text for text, token_id in token_texts(tokenizer)}
-        if not self.tree.step("").pieces:
+        self.texts = {token_id: text for text, token_id in token_texts(tokenizer)}
+        self.tree = TokenTree([(text, i) for i, text in self.texts.items()], self.grammar, end_token_ids=ends)
+        if not self.tree.fork("").pieces:
             raise ValueError(
                 f"tokenizer={type(tokenizer).__name__} has no token with which a number of {self.grammar!r} begins: expected "
                 "tokens for its characters; use the model's own tokenizer."
             )
-
-    def value(self, text: str) -> Any:
-        """Return the number that an answer stands for."""
-        return self.grammar.value(text.strip(self.tree.spaces))
 
     def find(self, rows: Rows, indices: Sequence[int], seed: int) -> list[Answers]:
         """Return the answers that may follow each row; ``indices`` are the prompts' numbers for the draws."""
@@ -154,7 +155,7 @@ class NumberFinder:
             seeds = [(seed, index) for index in indices[first : first + most]]
             expand = _Expansion(part, self)
             options: dict[str, Any] = {"width": self.width, "covered": self.covered, "rest": self.rest, "seeds": seeds}
-            found += search([""] * len(part), expand, lambda text: self.value(text) is not None, **options)
+            found += search([""] * len(part), expand, **options)
         return found
 
     def _check(self, rows: Rows, indices: Sequence[int]) -> None:
@@ -168,7 +169,7 @@ class NumberFinder:
         if rows.model.config.is_encoder_decoder:
             return
         for index, token_id in zip(indices, rows.input_ids[:, -1].tolist() if rows.input_ids.shape[1] else [], strict=False):
-            text = self.last_texts.get(token_id, "")
+            text = self.texts.get(token_id, "")
             if text[-1:].isdigit() and isinstance(self.grammar, NumberGrammar):
                 raise ValueError(
                     f"inputs[{index}] ends with {text!r}, within a number: expected a prompt that ends before the number; end it "
@@ -181,14 +182,17 @@ class _Expansion:
 
     def __init__(self, rows: Rows, finder: NumberFinder) -> None:
         self.rows, self.finder = rows, finder
-        self._steps: list[Step] = []
+        self._forks: list[Fork] = []
 
     def __call__(self, nodes: list[Node]) -> list[Branches]:
-        if self._steps:  # not at the roots
-            tokens = torch.tensor([int(self._steps[node.parent].token_ids[node.branch]) for node in nodes])
+        if self._forks:  # not at the roots
+            tokens = torch.tensor([int(self._forks[node.parent].token_ids[node.branch]) for node in nodes])
             self.rows = self.rows.select(torch.tensor([node.parent for node in nodes]))
             self.rows.feed(tokens)
-        self._steps = [self.finder.tree.step(node.text) for node in nodes]
+            states = [self._forks[node.parent].states[node.branch] for node in nodes]
+        else:
+            states = [None] * len(nodes)
+        self._forks = [self.finder.tree.fork(node.text, state) for node, state in zip(nodes, states, strict=True)]
         scores = self.rows.scores / self.finder.temperature
         totals = scores.logsumexp(-1, keepdim=True)
         if not bool(totals.isfinite().all()):
@@ -198,27 +202,40 @@ class _Expansion:
                 "numbers; float16 may overflow (use bfloat16 or float32), and a row needs a token that is not masked."
             )
         branches: list[Branches | None] = [None] * len(nodes)
-        by_step: dict[int, list[int]] = {}
-        for index, step in enumerate(self._steps):
-            by_step.setdefault(id(step), []).append(index)
-        for members in by_step.values():
-            for index, found in zip(members, _branches(scores, totals, self._steps[members[0]], members), strict=True):
+        by_fork: dict[int, list[int]] = {}
+        for index, fork in enumerate(self._forks):
+            by_fork.setdefault(id(fork), []).append(index)
+        for members in by_fork.values():
+            texts = [nodes[index].text.lstrip(self.finder.tree.spaces) for index in members]
+            shares = _shares(scores, totals, self._forks[members[0]], members)
+            for index, found in zip(members, _branches(self._forks[members[0]], texts, shares), strict=True):
                 branches[index] = found
         return branches  # type: ignore[return-value]
 
 
-def _branches(scores: Tensor, totals: Tensor, step: Step, members: list[int]) -> Iterator[Branches]:
-    """Yield the branches of rows in the same state."""
+def _shares(scores: Tensor, totals: Tensor, fork: Fork, members: list[int]) -> Floats:
+    """Return the probabilities ``[M, C + L + X]`` of the tokens of a fork, for rows that are in its state."""
     index = torch.tensor(members, device=scores.device)
-    columns = torch.cat([step.token_ids, step.late_ids, step.exceeding_ids]).to(scores.device)
-    logs = scores[index[:, None], columns] - totals[index]  # [M, C + L + X]
-    shares = logs.double().exp().cpu().numpy()
+    columns = torch.cat([fork.token_ids, fork.late_ids, fork.exceeding_ids]).to(scores.device)
+    shares: Floats = (scores[index[:, None], columns] - totals[index]).double().exp().cpu().numpy()
     shares /= np.maximum(shares.sum(1, keepdims=True), 1.0)  # above 1 by rounding
-    going, late = len(step.token_ids), len(step.late_ids)
-    over = np.maximum(1 - shares.sum(1), 0.0)
-    for row, end in zip(shares, over.tolist(), strict=True):
-        ends = [("", end), *zip(step.late_pieces, row[going : going + late].tolist(), strict=True)]
-        yield Branches(step.pieces, row[:going], ends, float(row[going + late :].sum()))
+    return shares
+
+
+def _branches(fork: Fork, texts: list[str], shares: Floats) -> Iterator[Branches]:
+    """Yield the branches of nodes in the state of ``fork``."""
+    going, late = len(fork.token_ids), len(fork.late_ids)
+    ends = np.maximum(1 - shares.sum(1), 0.0).tolist()
+    exceeding = shares[:, going + late :].sum(1).tolist()
+    for text, row, end, beyond in zip(texts, shares, ends, exceeding, strict=True):
+        answers, nothing = list[tuple[str, float]](), 0.0
+        lately = zip(fork.late_pieces, fork.late_cuts, row[going : going + late].tolist(), strict=True)
+        for piece, cut, share in ("", fork.cut, end), *lately:
+            if cut is None:
+                nothing += share
+            elif share > 0:
+                answers.append(((text + piece)[: len(text) + len(piece) - cut], share))
+        yield Branches(fork.pieces, row[:going], answers, nothing, beyond)
 
 
 def generate(model: Any, batch: Mapping[str, Any], use: Callable[[Rows], object], options: Mapping[str, Any]) -> None:
@@ -239,9 +256,7 @@ def _ends_of(model: Any) -> list[int]:
     return [] if ends is None else [ends] if isinstance(ends, int) else [*ends]
 
 
-def _batches(
-    inputs: Any, tokenizer: Any, model: Any, batch_size: int
-) -> Iterator[tuple[list[int], int, dict[str, Any]]]:
+def _batches(inputs: Any, tokenizer: Any, model: Any, batch_size: int) -> Iterator[tuple[list[int], int, dict[str, Any]]]:
     """Yield the indices of prompts, the number of all prompts, and the model's inputs for a batch."""
     if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
         raise ValueError(f"batch_size={batch_size!r}: expected a whole number of prompts >= 1.")

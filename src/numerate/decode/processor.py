@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import torch
@@ -13,11 +12,11 @@ from transformers import LogitsProcessor
 
 from numerate.checks import check_tensor
 from numerate.decode.grammar import NumberGrammar
-from numerate.vocab import NumericVocab, read_texts
+from numerate.decode.tokens import TokenTree, end_ids, token_texts
 
 __all__ = ["NumbersOnly", "numbers_only"]
 
-_START, _OVER, _BROKEN = "start", "over", "broken"  # no text yet; after an end token; not a number of the grammar
+_OVER, _BROKEN = "over", "broken"  # after an end token; not a number of the grammar
 _PART = re.compile(r"-?[0-9,]*\.?[0-9]*")
 _PART_SPACED = re.compile(f" ?{_PART.pattern}")
 _MOST_TEXTS = 100_000  # remembered
@@ -57,14 +56,6 @@ def numbers_only(
     return NumbersOnly(tokens, grammar, end_token_ids=end_token_ids, prompt_length=prompt_length, leading_space=leading_space)
 
 
-@dataclass
-class _Node:
-    """A node of the trie of token texts: the ids of the texts that end here."""
-
-    token_ids: list[int] = field(default_factory=list)
-    children: dict[str, _Node] = field(default_factory=dict)
-
-
 class NumbersOnly(LogitsProcessor):  # type: ignore[misc]
     """The processor that :func:`numbers_only` returns; its arguments are explained there."""
 
@@ -89,16 +80,10 @@ class NumbersOnly(LogitsProcessor):  # type: ignore[misc]
                 f"prompt_length={prompt_length!r}: expected a whole number >= 0, such as input_ids.shape[1], or None."
             )
         self.grammar, self.prompt_length = grammar, prompt_length
-        if not hasattr(tokens, "get_vocab"):
-            tokens = getattr(tokens, "tokenizer", tokens)
-        self.end_token_ids = _end_ids(tokens, end_token_ids)
+        self.end_token_ids = end_ids(tokens, end_token_ids)
         self._texts = self._usable(tokens, leading_space)
-        self._trie = _Node()
-        for token_id, text in self._texts.items():
-            node = self._trie
-            for character in text:
-                node = node.children.setdefault(character, _Node())
-            node.token_ids.append(token_id)
+        pairs = [(text, token_id) for token_id, text in self._texts.items()]
+        self._tree = TokenTree(pairs, grammar, most_spaces=int(leading_space), spaces=" ")
         self._least_vocab = 1 + max(*self._texts, *self.end_token_ids)
         self._states: dict[str, Hashable] = {}
         ended = torch.tensor(self.end_token_ids)
@@ -148,7 +133,7 @@ class NumbersOnly(LogitsProcessor):  # type: ignore[misc]
         part = _PART_SPACED if leading_space else _PART
         usable = {
             int(token_id): text
-            for text, token_id in _pairs(tokens)
+            for text, token_id in token_texts(tokens)
             if text and part.fullmatch(text) and set(text) <= {" ", *alphabet}
         }
         for token_id in self.end_token_ids:
@@ -194,26 +179,16 @@ class NumbersOnly(LogitsProcessor):  # type: ignore[misc]
         if text not in self._states:
             if len(self._states) >= _MOST_TEXTS:
                 self._states.clear()
-            self._states[text] = _BROKEN if (state := self._prefix_state(text)) is None else state
+            self._states[text] = _BROKEN if (state := self._tree.state(text)) is None else state
         state = self._states[text]
         return _OVER if state is not _BROKEN and any(token_id in self.end_token_ids for token_id in row) else state
-
-    def _prefix_state(self, text: str) -> Hashable | None:
-        return self.grammar.state(text.removeprefix(" ")) if text else _START
 
     def _tokens_after(self, state: Hashable, row: list[int]) -> Tensor:
         """Return the ids of the tokens allowed in a state, ascending; ``row`` is one that leads there."""
         if state not in self._allowed:
             text = self.text_of(row) or ""
-            found = [*self.end_token_ids] if self.grammar.accepts(text.removeprefix(" ")) else []
-            open_nodes = [(self._trie, text)]
-            while open_nodes:
-                node, prefix = open_nodes.pop()
-                for character, child in node.children.items():
-                    if self._prefix_state(prefix + character) is not None:
-                        found += child.token_ids
-                        open_nodes.append((child, prefix + character))
-            self._allowed[state] = torch.tensor(sorted(found))
+            ends = torch.tensor(self.end_token_ids if self.grammar.accepts(text.removeprefix(" ")) else (), dtype=torch.long)
+            self._allowed[state] = torch.cat([self._tree.fork(text, state).token_ids, ends]).sort().values
         return self._allowed[state]
 
     def _check(self, input_ids: Tensor, scores: Tensor) -> None:
@@ -248,30 +223,3 @@ class NumbersOnly(LogitsProcessor):  # type: ignore[misc]
                     f"scores of row {row} are -inf for every token that the grammar allows: expected one at least; remove other "
                     "processors that forbid them (min_new_tokens, bad_words_ids, suppress_tokens, no_repeat_ngram_size)."
                 )
-
-
-def _end_ids(tokens: Any, end_token_ids: Any) -> tuple[int, ...]:
-    found = getattr(tokens, "eos_token_id", None) if end_token_ids is None else end_token_ids
-    if isinstance(found, Tensor):
-        found = found.tolist()
-    ids = [found] if isinstance(found, int) else list(found) if isinstance(found, Iterable) else []
-    if not ids or not all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in ids):
-        raise ValueError(
-            f"end_token_ids={end_token_ids!r} of tokens={type(tokens).__name__} names no end token: expected one token id or "
-            "several; pass the model's generation_config.eos_token_id."
-        )
-    return tuple(dict.fromkeys(ids))
-
-
-def _pairs(tokens: Any) -> Iterable[tuple[str, int]]:
-    """Return texts and ids, leading spaces written as spaces."""
-    if isinstance(tokens, NumericVocab):
-        if not tokens.composes:
-            raise ValueError(
-                f"tokens={tokens!r}: expected digits that join into numbers; pass the tokenizer, or a vocabulary made by "
-                "NumericVocab.from_tokenizer or from_texts."
-            )
-        return [*((token.text, token.token_id) for token in tokens.tokens), *((text, i) for i, text in tokens.marks)]
-    if isinstance(tokens, Mapping):
-        return [(text, token_id) for text, token_id in tokens.items()]
-    return read_texts(tokens, skip_special=True)[0]

@@ -57,14 +57,16 @@ class Branches:
     Attributes:
         pieces: texts that continue the beginning, in order.
         shares: ``[C]``, the probability of each.
-        ends: texts that continue the answer and end it, with their probabilities; ``("", p)`` for the end at once.
+        answers: the texts that end here, with their probabilities.
+        nothing: the probability that the text ends and is no answer.
         exceeding: the probability of more digits than the grammar has.
         unknown: the probability of tokens that are not known.
     """
 
     pieces: Sequence[str]
     shares: Floats
-    ends: Sequence[tuple[str, float]]
+    answers: Sequence[tuple[str, float]]
+    nothing: float = 0.0
     exceeding: float = 0.0
     unknown: float = 0.0
 
@@ -107,7 +109,6 @@ class Answers:
 def search(
     starts: Sequence[str],
     expand: Callable[[list[Node]], Sequence[Branches]],
-    is_answer: Callable[[str], bool],
     *,
     width: int | None,
     covered: float,
@@ -119,7 +120,6 @@ def search(
     Args:
         starts: the beginning of each answer, usually empty.
         expand: returns the branches of each node; nodes of a prompt are next to each other.
-        is_answer: whether a text that ends is an answer.
         width: the most nodes of a prompt in one call of ``expand``; None: no limit.
         covered: the share of the probability of a number that is searched; the least likely nodes are left.
         rest: "draw" thins out nodes beyond ``width`` without bias, "drop" leaves the lightest ones unsearched.
@@ -137,11 +137,11 @@ def search(
             parents = [*group]
             answers = found[prompt]
             for index in parents:
-                _settle(answers, nodes[index], branches[index], is_answer)
+                _settle(answers, nodes[index], branches[index])
             shares = np.concatenate([nodes[index].mass * branches[index].shares for index in parents])
             if first:
                 slack[prompt] = (1 - covered) * float(shares.sum())
-            kept, left = _light_left(shares, slack[prompt])
+            kept, left = _light_left(shares, slack[prompt] / 2)  # the other half is for longer beginnings
             slack[prompt] -= left
             answers.not_searched += left
             exact = np.ones(len(kept), dtype=bool)
@@ -184,18 +184,15 @@ def thin_out(weights: Floats, width: int, random: np.random.Generator) -> tuple[
     return index, np.where(exact[index], weights[index], copies * threshold), exact[index]
 
 
-def _settle(answers: Answers, node: Node, branches: Branches, is_answer: Callable[[str], bool]) -> None:
+def _settle(answers: Answers, node: Node, branches: Branches) -> None:
     """Book the part of a node's probability that goes no further."""
     answers.more_digits += node.mass * branches.exceeding
+    answers.no_number += node.mass * branches.nothing
     answers.not_searched += node.mass * branches.unknown
-    for piece, share in branches.ends:
-        if share > 0:
-            text, mass = node.text + piece, node.mass * share
-            if is_answer(text):
-                answers.leaves[text] = answers.leaves.get(text, 0.0) + mass
-                answers.drawn += 0.0 if node.exact else mass
-            else:
-                answers.no_number += mass
+    for text, share in branches.answers:
+        mass = node.mass * share
+        answers.leaves[text] = answers.leaves.get(text, 0.0) + mass
+        answers.drawn += 0.0 if node.exact else mass
 
 
 def _light_left(shares: Floats, slack: float) -> tuple[Any, float]:

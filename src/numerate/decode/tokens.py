@@ -1,10 +1,10 @@
-"""TokenTree: what each token of a vocabulary does to the text of a number: continue it, end it, or make it too long.
+r"""TokenTree: what each token of a vocabulary does to the text of a number: continue it, end it, or make it too long.
 
 The texts of tokens that can belong to an answer are in one trie. At a prefix of an answer, the trie and the grammar are walked
 together, character by character:
 
     continues    all characters are allowed                            "12" + "3"
-    ends         a character that is not part of the answer follows    "12" + "\\n", "12" + ".\\n", and any other token
+    ends         a character that is not part of the answer follows    "12" + "\n", "12" + ".\n", and any other token
     exceeds      a character of the answer follows that is forbidden   "12" + "3" where two digits are the most
 
 Prefixes in the same state of the grammar share the result, so that it is computed a few times for a whole vocabulary.
@@ -38,29 +38,36 @@ class _Node:
 
 
 @dataclass(frozen=True)
-class Step:
-    """What the tokens do after a prefix. A token in none of the lists ends the answer at once.
+class Fork:
+    r"""What the tokens do after a prefix. A token in none of the lists ends the answer at once.
 
     Attributes:
         token_ids: ``[C]``, tokens that continue the answer, sorted by text.
         pieces: the text of each of them.
-        late_ids: ``[L]``, tokens that continue the answer and end it, such as ``5\\n``.
+        states: the state after each of them; see :meth:`TokenTree.fork`.
+        late_ids: ``[L]``, tokens that continue the answer and end it, such as ``5\n``.
         late_pieces: the part of each that belongs to the answer.
+        late_cuts: like ``cut``, for each of them.
         exceeding_ids: ``[X]``, tokens with which the answer has more digits than allowed, or leaves the range.
+        cut: characters after the answer where the prefix ends here: 1 for ``12.``, as the point is a full stop; None if the
+            prefix has no answer in it.
     """
 
     token_ids: Tensor
     pieces: tuple[str, ...]
+    states: tuple[Hashable, ...]
     late_ids: Tensor
     late_pieces: tuple[str, ...]
+    late_cuts: tuple[int | None, ...]
     exceeding_ids: Tensor
+    cut: int | None
 
 
 class TokenTree:
     """The tokens of a vocabulary that can be part of an answer.
 
     Args:
-        tokens: a Hugging Face tokenizer, a processor that has one, a :class:`NumericVocab`, or ``{text: token_id}``.
+        tokens: texts and ids, as :func:`token_texts` returns them.
         grammar: which answers there are.
         end_token_ids: tokens that always end an answer, whatever their text.
         most_spaces: how many characters of white space may come before the answer.
@@ -68,14 +75,20 @@ class TokenTree:
     """
 
     def __init__(
-        self, tokens: Any, grammar: Grammar, *, end_token_ids: Iterable[int] = (), most_spaces: int = 8, spaces: str = " \t\r\n"
+        self,
+        tokens: Iterable[tuple[str, int]],
+        grammar: Grammar,
+        *,
+        end_token_ids: Iterable[int] = (),
+        most_spaces: int = 2,
+        spaces: str = " \t\r\n",
     ) -> None:
         self.grammar, self.most_spaces, self.spaces = grammar, most_spaces, spaces
-        self._trie, self._steps = _Node(), dict[Hashable, Step]()
+        self._trie, self._forks = _Node(), dict[Hashable, Fork]()
         ended = {*end_token_ids}
         firsts = {*grammar.alphabet}
         self.texts: dict[int, str] = {}
-        for text, token_id in token_texts(tokens):
+        for text, token_id in tokens:
             stripped = text.lstrip(spaces)
             if text and token_id not in ended and (not stripped or stripped[0] in firsts):
                 self.texts[token_id] = text
@@ -92,15 +105,15 @@ class TokenTree:
             return None if len(text) - len(answer) > self.most_spaces else self.grammar.state(answer)
         return None if len(text) > self.most_spaces else ("spaces", len(text))
 
-    def step(self, text: str) -> Step:
-        """Return what the tokens do after ``text``, with which an answer begins."""
-        key = self.state(text)
-        if key not in self._steps:
-            self._steps[key] = self._walk(text)
-        return self._steps[key]
+    def fork(self, text: str, state: Hashable = None) -> Fork:
+        """Return what the tokens do after ``text``, with which an answer begins; ``state`` is that of the text, if known."""
+        key = self.state(text) if state is None else state
+        if key not in self._forks:
+            self._forks[key] = self._walk(text)
+        return self._forks[key]
 
-    def _walk(self, text: str) -> Step:
-        going: list[tuple[str, int]] = []
+    def _walk(self, text: str) -> Fork:
+        going: list[tuple[str, int, Hashable]] = []
         late: list[tuple[str, int]] = []
         exceeding: list[int] = []
         open_nodes = [(self._trie, "")]
@@ -108,25 +121,37 @@ class TokenTree:
             node, piece = open_nodes.pop()
             for character, child in node.children.items():
                 longer = piece + character
-                if self.state(text + longer) is not None:
-                    going += [(longer, token_id) for token_id in child.token_ids]
+                if (state := self.state(text + longer)) is not None:
+                    going += [(longer, token_id, state) for token_id in child.token_ids]
                     open_nodes.append((child, longer))
                 elif self.grammar.belongs(character) and (text + piece).strip(self.spaces):
                     exceeding += child.below()
                 elif piece:
                     late += [(piece, token_id) for token_id in child.below()]
-        going.sort()
-        return Step(
-            torch.tensor([token_id for _, token_id in going], dtype=torch.long),
-            tuple(piece for piece, _ in going),
+        going.sort(key=lambda found: found[:2])
+        cuts = {piece: self._cut(text + piece) for piece in {piece for piece, _ in late}}
+        return Fork(
+            torch.tensor([token_id for _, token_id, _ in going], dtype=torch.long),
+            tuple(piece for piece, _, _ in going),
+            tuple(state for _, _, state in going),
             torch.tensor([token_id for _, token_id in late], dtype=torch.long),
             tuple(piece for piece, _ in late),
+            tuple(cuts[piece] for piece, _ in late),
             torch.tensor(exceeding, dtype=torch.long),
+            self._cut(text),
         )
+
+    def _cut(self, text: str) -> int | None:
+        answer = text.lstrip(self.spaces)
+        complete = self.grammar.complete(answer)
+        return None if complete is None else len(answer) - len(complete)
 
 
 def token_texts(tokens: Any) -> Iterable[tuple[str, int]]:
-    """Return the texts and ids of the tokens that are not special, leading spaces written as spaces."""
+    """Return the texts and ids of the tokens that are not special, leading spaces written as spaces.
+
+    ``tokens`` is a Hugging Face tokenizer, a processor that has one, a :class:`NumericVocab`, or ``{text: token_id}``.
+    """
     if not hasattr(tokens, "get_vocab"):
         tokens = getattr(tokens, "tokenizer", tokens)
     if isinstance(tokens, NumericVocab):
