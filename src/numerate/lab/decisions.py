@@ -82,7 +82,7 @@ def find_distributions(
     options = {"pad_token_id": loaded.pad, "eos_token_id": loaded.end}
     with torch.autocast(loaded.model.device.type, torch.bfloat16, enabled=bf16):
         generate(loaded.model, prompts(loaded, examples), lambda rows: answers.extend(finder.find(rows, indices, seed)), options)
-    return [answer.distribution(finder.value) for answer in answers]
+    return [answer.distribution(finder.grammar.value) for answer in answers]
 
 
 def prompts(loaded: LoadedModel, examples: Sequence[Example]) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def evaluate(
     samples: int = 0,
     decide: Sequence[str] = (),
     interval: float = 0.9,
-    decide_width: int | None = 32,
+    decide_width: int | None = 16,
     seed: int = 0,
     bf16: bool = False,
     images: Path | None = None,
