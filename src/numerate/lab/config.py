@@ -77,7 +77,7 @@ class RunConfig(BaseModel):
     )
     interval: float = Field(0.9, gt=0, lt=1, description="With decide: level of the interval whose coverage is measured.")
     decide_width: int | None = Field(
-        16, ge=1, description="With decide: most beginnings of an answer per step of the search. None: all, exact."
+        16, ge=1, description="With decide: most beginnings of an answer per step of the search. None: no limit."
     )
     validation: bool = Field(False, description="Evaluate on a validation split instead of the test splits, for tuning.")
 

@@ -98,8 +98,8 @@ class Decisions:
         return any(score.left_out for score in self.scores if score.measure == measure)
 
     def splits(self) -> list[str]:
-        """Return the splits with scores."""
-        return list(dict.fromkeys(score.split for score in self.scores))
+        """Return the splits with decisions."""
+        return list(dict.fromkeys(found.split for found in self.costs))
 
     def cost(self, label: str, split: str) -> DecisionCost:
         """Return the cost of a loss on a split."""

@@ -14,10 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from numerate.answers.extract import EXTRACTORS
+from numerate.distribution.exact import exact_number
 from numerate.lab.tasks.base import Example, Split, Task, check_whole
 from numerate.lab.tasks.files import BadData, RowReader, column
 from numerate.messages import check_choice, choices
@@ -31,7 +33,6 @@ ArithmeticSpec = tuple[str, str, str]  # wording, expression, answer
 
 QUESTIONS = ("Calculate {}.", "What is {}?", "Evaluate {}.", "What is the value of {}?")
 _SUM, _PRODUCT, _ATOM = 1, 2, 3  # operator precedence
-_LARGEST_DENOMINATOR = 10**9  # of a decided fraction
 
 
 @dataclass(frozen=True)
@@ -125,10 +126,14 @@ class Arithmetic(Task):
         return spec[2]
 
     def written(self, value: Decimal) -> str:
-        """Return a number; where fractions occur, the fraction nearest to it, as decisions keep 28 digits of 17/18."""
+        """Return a number; where fractions occur, the simplest one with the same 28 digits.
+
+        Decisions keep 28 digits of 17/18. That is enough to find a fraction again unless its terms have some 20 digits.
+        """
         if not self._has_fractions:
             return super().written(value)
-        return str(Fraction(value).limit_denominator(_LARGEST_DENOMINATOR))
+        nearest = (Fraction(value).limit_denominator(10**power) for power in count())
+        return str(next(fraction for fraction in nearest if exact_number("value", fraction) == value))
 
     @property
     def _has_fractions(self) -> bool:
