@@ -289,7 +289,7 @@ def summary_rows(part: Decided) -> Iterator[tuple[str, str, list[float]]]:
 
 def evaluation_sentences(part: Decided) -> Iterator[str]:
     """Yield what an evaluation says below its table: how much of each error is the decision, coverage, and time."""
-    for name in part.expected:
+    for name in (name for name in FITTING if name in part.expected):
         sources = error_sources(name, [part])
         if sources is None:
             continue
