@@ -218,6 +218,25 @@ def test_a_record_of_a_known_distribution():
     assert outside["expected"]["absolute_error"]["greedy"] is None
 
 
+@given(st.lists(st.floats(1e-9, 1), min_size=4, max_size=4), st.lists(st.floats(1e-9, 1), min_size=1, max_size=5))
+def test_distributions_survive_their_record(masses, probabilities):
+    covered, more_digits, no_number, not_searched = (mass / sum(masses) for mass in masses)
+    shares = {"covered": covered, "more_digits": more_digits, "no_number": no_number, "not_searched": not_searched}
+    found = NumberDistribution(range(len(probabilities)), probabilities, drawn=covered / 3, **shares)
+    record = decision_record(Regression(), Example("?", "1"), "1", found, ("median",), 0.9)
+    again = recorded_distribution(json.loads(json.dumps(record)))
+    assert again.values == found.values
+    assert again.probabilities == pytest.approx(found.probabilities, rel=1e-5)
+    assert [getattr(again, name) for name in shares] == pytest.approx([*shares.values()], rel=1e-6)
+
+
+def test_the_interval_holds_a_fraction_that_is_its_end():
+    task = Arithmetic(operands="rationals")
+    record = decision_record(task, Example("?", "17/18"), "1", NumberDistribution.point(Fraction(17, 18)), ("mode",), 0.9)
+    assert record["covers"] is True
+    assert record["decisions"]["mode"] == {"answer": "17/18", "measures": task.score(Example("?", "17/18"), "17/18")}
+
+
 def test_a_model_without_any_number():
     record = decision_record(Regression(), Example("?", "11"), "", None, ("median",), 0.9)
     assert record["decisions"]["median"]["answer"] is None

@@ -113,7 +113,7 @@ def decision_record(
         "median": f"{found.median:f}",
         "interval": [f"{low:f}", f"{high:f}"],
         "level": level,
-        "covers": None if gold is None else bool(Fraction(low) <= gold <= Fraction(high)),
+        "covers": None if gold is None else low <= exact_number("gold", gold) <= high,
         "crps": None if gold is None else found.crps(gold),
     }
     record["expected"] = {
@@ -139,7 +139,7 @@ def recorded_distribution(record: Mapping[str, Any]) -> NumberDistribution | Non
 
 def _compact(found: NumberDistribution) -> dict[str, Any]:
     """Return a distribution as plain data; probabilities have six significant digits."""
-    shares = {name: float(f"{getattr(found, name):.6g}") for name in _SHARES}
+    shares = {name: float(f"{getattr(found, name):.9g}") for name in _SHARES}  # must not add up to more than 1
     return {
         "values": [f"{value:f}" for value in found.values],
         "probabilities": [float(f"{p:.6g}") for p in found.probabilities.tolist()],
