@@ -22,6 +22,7 @@ from numerate.lab import decisions
 from numerate.lab.config import RULES, RunConfig, checked
 from numerate.lab.decisions import (
     FITTING,
+    SAMPLED,
     ErrorSources,
     check_decisions,
     cost,
@@ -216,6 +217,25 @@ def test_a_record_of_a_known_distribution():
     outside = decision_record(task, Example("?", "31"), "no idea", found, ("median",), 0.9)
     assert outside["covers"] is False
     assert outside["expected"]["absolute_error"]["greedy"] is None
+
+
+@pytest.mark.parametrize("found", [None, NumberDistribution.point(4)])
+def test_the_median_of_samples_is_a_decision(found):
+    task, example = Regression(), Example("?", "11")
+    record = decision_record(task, example, "30", found, ("mean",), 0.9, ["10", "about 12", "nothing", "30"])
+    assert [*record["decisions"]] == [SAMPLED, "mean"]
+    assert record["decisions"][SAMPLED] == {"answer": "12", "measures": task.score(example, "12")}
+    nothing = decision_record(task, example, "30", found, ("mean",), 0.9, ["x", "y"])
+    assert nothing["decisions"][SAMPLED] == {"answer": None, "measures": task.score(example, "")}
+
+
+def test_samples_and_rules_in_one_evaluation(trained, tmp_path):
+    evaluate_again(trained, {"decide": ("median",), "samples": 4, "eval_examples": 2}, tmp_path)
+    records = [record for record in read_jsonl(tmp_path / "predictions.jsonl") if record["split"] == "interpolate"]
+    assert all(record["seconds"].keys() == {"greedy", "samples", "search"} for record in records)
+    part = read_decisions(records)
+    assert part.rules == (SAMPLED, "median")
+    assert part.seconds["samples"].min() > 0
 
 
 @given(st.lists(st.floats(1e-9, 1), min_size=4, max_size=4), st.lists(st.floats(1e-9, 1), min_size=1, max_size=5))

@@ -43,6 +43,9 @@ Floats = NDArray[np.float64]
 GREEDY = "greedy"
 """Name of greedy answers beside those of rules."""
 
+SAMPLED = "sampled median"
+"""Name of the median of sampled answers, where a run has ``samples``."""
+
 FITTING = {"absolute_error": "median", "relative_error": "relative", "exact": "mode", "clock_accuracy": "mode"}
 """The rule that is best for a measure, for measures whose expected cost is recorded."""
 
@@ -92,23 +95,30 @@ def prompts(loaded: LoadedModel, examples: Sequence[Example]) -> dict[str, Any]:
 
 
 def decision_record(
-    task: Task, example: Example, output: str, found: NumberDistribution | None, rules: Sequence[str], level: float
+    task: Task,
+    example: Example,
+    output: str,
+    found: NumberDistribution | None,
+    rules: Sequence[str],
+    level: float,
+    samples: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """Return what a record says about decisions.
+    """Return what a record says about decisions; ``samples`` are drawn answers, whose median is one more decision.
 
     Keys: ``decisions`` (by rule: ``answer``, ``measures``), ``distribution`` (see :func:`recorded_distribution`), ``median``,
     ``interval`` of this ``level``, ``covers`` (whether the gold number lies in it), ``crps``, and ``expected``: for each measure
     of ``FITTING``, the expected cost of the ``greedy`` answer and of the ``decided`` one, and the ``cost`` of the latter.
     """
+    missing = {"answer": None, "measures": task.score(example, "")}
+    sampled = {} if samples is None else {SAMPLED: _sampled(task, example, samples) or missing}
     if found is None:
-        missing = {"answer": None, "measures": task.score(example, "")}
         parts = dict.fromkeys(("distribution", "median", "interval", "covers", "crps"))
-        return {"decisions": dict.fromkeys(rules, missing), **parts, "level": level, "expected": {}}
+        return {"decisions": sampled | dict.fromkeys(rules, missing), **parts, "level": level, "expected": {}}
     gold, said = (_number(task.read(text)) for text in (example.answer, output))
     decided = {rule: task.written(found.decide(rule)) for rule in rules}
     low, high = found.interval(level)
     record = {
-        "decisions": {rule: {"answer": text, "measures": task.score(example, text)} for rule, text in decided.items()},
+        "decisions": sampled | {rule: {"answer": text, "measures": task.score(example, text)} for rule, text in decided.items()},
         "distribution": _compact(found),
         "median": f"{found.median:f}",
         "interval": [f"{low:f}", f"{high:f}"],
@@ -135,6 +145,14 @@ def recorded_distribution(record: Mapping[str, Any]) -> NumberDistribution | Non
     return NumberDistribution(
         saved["values"], saved["probabilities"], **{name: saved[name] for name in _SHARES if saved.get(name) is not None}
     )
+
+
+def _sampled(task: Task, example: Example, samples: Sequence[str]) -> dict[str, Any] | None:
+    numbers = [number for number in (_number(task.read(sample)) for sample in samples) if number is not None]
+    if not numbers:
+        return None
+    text = task.written(NumberDistribution.from_samples(numbers).median)
+    return {"answer": text, "measures": task.score(example, text)}
 
 
 def _compact(found: NumberDistribution) -> dict[str, Any]:
@@ -247,7 +265,7 @@ class Decided:
         covers: ``[E]``, whether the gold number lies in the interval.
         crps: ``[E]``
         covered: ``[E]``, the share of the model's mass that the search found.
-        seconds: ``[E]`` for ``"greedy"`` and ``"search"``.
+        seconds: ``[E]`` for ``"greedy"``, ``"search"`` and, where a run has samples, ``"samples"``.
     """
 
     level: float
@@ -301,7 +319,7 @@ def read_decisions(records: Sequence[Mapping[str, Any]]) -> Decided | None:
         covers=_column(record["covers"] for record in records),
         crps=_column(record["crps"] for record in records),
         covered=_column((record["distribution"] or {"covered": 0.0})["covered"] for record in records),
-        seconds={part: _column(record["seconds"][part] for record in records) for part in ("greedy", "search")},
+        seconds={part: _column(record["seconds"][part] for record in records) for part in first["seconds"]},
     )
 
 

@@ -56,7 +56,8 @@ def evaluate(
 
     Pictures are saved under ``images``. ``done`` are records of an earlier call; their examples are not evaluated again.
     ``keep`` is called with each new record. ``seed`` decides the ``samples``. With rules to ``decide``, a record also has what
-    :func:`numerate.lab.decisions.decision_record` returns, and the ``seconds`` per example of greedy answers and of the search.
+    :func:`numerate.lab.decisions.decision_record` returns, and the ``seconds`` per example that greedy answers, samples and the
+    search took.
     """
     loaded.model.eval()
     vocab = NumericVocab.from_tokenizer(loaded.tokenizer)
@@ -71,19 +72,21 @@ def evaluate(
         batch = [example for _, _, example in rows]
         begin = time.perf_counter()
         outputs = generate(batch, do_sample=False, num_beams=1)
-        greedy_seconds = (time.perf_counter() - begin) / len(batch)
+        seconds = {"greedy": (time.perf_counter() - begin) / len(batch)}
         readings = _readings(loaded, vocab, batch)
+        begin = time.perf_counter()
         drawn: list[list[str]] | list[None] = [None] * len(batch)
         if samples:
             torch.manual_seed(seed)
             texts = generate(batch, do_sample=True, temperature=1.0, top_k=0, top_p=1.0, num_return_sequences=samples)
             drawn = [texts[first : first + samples] for first in range(0, len(texts), samples)]
+            seconds["samples"] = (time.perf_counter() - begin) / len(batch)
         begin = time.perf_counter()
         found: list[NumberDistribution | None] = [None] * len(batch)
         if finder is not None:
             indices = [index for _, index, _ in rows]
             found = find_distributions(loaded, finder, batch, indices=indices, seed=seed, bf16=bf16)
-        seconds = {"greedy": greedy_seconds, "search": (time.perf_counter() - begin) / len(batch)}
+        seconds["search"] = (time.perf_counter() - begin) / len(batch)
         for (split, index, example), output, reading, sampled, distribution in zip(
             rows, outputs, readings, drawn, found, strict=True
         ):
@@ -93,7 +96,8 @@ def evaluate(
                 record["samples"] = sampled
                 record["measures"] |= _spread(task, example, sampled)
             if decide:
-                record |= decision_record(task, example, output, distribution, decide, interval) | {"seconds": seconds}
+                record |= decision_record(task, example, output, distribution, decide, interval, sampled)
+                record["seconds"] = seconds
             if example.image is not None and images is not None:
                 record["image"] = f"images/{split}_{index}.png"
                 path = images / record["image"]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from numerate.answers.metrics import METRICS
-from numerate.lab.decisions import FITTING, GREEDY, Decided, ErrorSources, cost, error_sources
+from numerate.lab.decisions import FITTING, GREEDY, SAMPLED, Decided, ErrorSources, cost, error_sources
 from numerate.lab.report.analysis import LEAST_SEEDS, LEVEL, SPLIT_NAMES, Setup, interval
 from numerate.lab.report.records import Floats
 from numerate.lab.report.tables import DataTable
@@ -71,6 +71,7 @@ class DecisionCost:
     searched: float  # share of the model's mass that was found
     greedy_ms: float  # per example
     search_ms: float
+    samples_ms: float | None
     ratio: float  # of search to greedy; the search is in addition
     sources: Mapping[str, ErrorSources]  # by measure
 
@@ -173,7 +174,7 @@ def _corrected(scores: Sequence[DecisionScore]) -> list[DecisionScore]:
 
 def _cost(label: str, split: str, parts: Sequence[Decided], names: Sequence[str]) -> DecisionCost:
     sources = {name: error_sources(name, parts) for name in names if name in parts[0].expected}
-    greedy, search = (1000 * float(np.median([part.seconds[name] for part in parts])) for name in ("greedy", "search"))
+    ms = {name: 1000 * float(np.median([part.seconds[name] for part in parts])) for name in parts[0].seconds}
     return DecisionCost(
         label=label,
         split=split,
@@ -181,9 +182,10 @@ def _cost(label: str, split: str, parts: Sequence[Decided], names: Sequence[str]
         coverage=_mean([part.covers for part in parts]),
         crps=_mean([part.crps for part in parts]),
         searched=_mean([part.covered for part in parts]) or 0.0,
-        greedy_ms=greedy,
-        search_ms=search,
-        ratio=search / greedy if greedy else 0.0,
+        greedy_ms=ms["greedy"],
+        search_ms=ms["search"],
+        samples_ms=ms.get("samples"),
+        ratio=ms["search"] / ms["greedy"] if ms["greedy"] else 0.0,
         sources={name: found for name, found in sources.items() if found is not None},
     )
 
@@ -307,6 +309,8 @@ def evaluation_sentences(part: Decided) -> Iterator[str]:
         share = f"{100 * found.coverage:.1f} % of the examples"
         told.insert(0, f"the {100 * found.level:g} % interval holds the gold number in {share}")
     told.append(f"per example it takes {rounded(found.search_ms)} ms, {found.ratio:.3g} × the time of a greedy answer")
+    if found.samples_ms is not None:
+        told.append(f"samples take {rounded(found.samples_ms)} ms")
     yield sentence("; ".join(told)) + "."
 
 
@@ -341,7 +345,8 @@ def decisions_table(found: Sequence[tuple[Setup, Decisions]]) -> DataTable:
             if (compared := score.comparison) is not None:
                 ends = (compared.difference.estimate, compared.difference.low, compared.difference.high)
                 difference = (*ends, score.change, compared.p_value, compared.corrected_p, score.better)
-            seconds = (found_by.greedy_ms if score.decision == GREEDY else found_by.search_ms) / 1000
+            times = {GREEDY: found_by.greedy_ms, SAMPLED: found_by.samples_ms}
+            seconds = (times.get(score.decision) or found_by.search_ms) / 1000
             worth = (found_by.level, found_by.coverage, found_by.crps, found_by.searched)
             rows.append((*name, *size, *value, *difference, seconds, *worth))
     return DataTable(columns, rows)
