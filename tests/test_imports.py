@@ -38,6 +38,7 @@ LAB = [
     "splits",
     "data",
     "questions",
+    "decisions",
     "evaluate",
     "trainer",
     "model_card",

@@ -43,8 +43,8 @@ def predict(
     calibrate: Annotated[
         str,
         typer.Option(
-            help="Rows that make intervals hold their level: a file with known answers, held-out for the run's test rows, or none. "
-            "auto: held-out rows if they are at hand."
+            help="Rows that make intervals hold their level: a file with known answers, held-out for the run's test rows, none, "
+            "or auto: held-out if they are at hand."
         ),
     ] = "auto",
     explain: Annotated[int, typer.Option(min=0, help="Show the distributions of this many rows, from the first.")] = 0,
