@@ -13,9 +13,11 @@ import torch
 
 from numerate.answers.extract import EXTRACTORS
 from numerate.distribution import NumberDistribution
+from numerate.distribution.decisions import RULE_NAMES
 from numerate.distribution.exact import exact_number
 from numerate.lab.config import RunConfig
 from numerate.lab.data import collate
+from numerate.lab.decisions import GREEDY
 from numerate.lab.models import NAMED, LoadedModel, load_model
 from numerate.lab.predictions import Prediction
 from numerate.lab.questions import ASKED, Questions
@@ -28,11 +30,7 @@ from numerate.messages import check_choice, one_line
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-GREEDY = "greedy"
-RULES = (
-    *("median", "mean", "mode", "relative", "log", "absolute", "squared", "exact"),
-    *("within_0", "within_1", "within_5", "within_10", GREEDY),
-)
+RULES = (*(name for name in RULE_NAMES if name != "within"), GREEDY)
 """Names of decisions; ``within:2`` and ``within:5%`` have a tolerance of your own."""
 
 _ONE_NUMBER = ("last_number", "rational")  # extractors of tasks whose answers are one number
