@@ -172,7 +172,7 @@ class Answering:
     def predict(self, rows: Sequence[Row | str], first: int) -> list[tuple[Found, Prediction]]:
         """Return distribution and prediction of each row; a text instead of a row is the reason why it has none.
 
-        ``first`` is the number of the first row in the table: the draws of a search depend on it.
+        ``first`` is the number of the first row in the table: what a search draws depends on the number of the row alone.
         """
         found = self.search(rows, first)
         read = [row for row, one in zip(rows, found, strict=True) if isinstance(row, Row) and not isinstance(one, str)]
@@ -210,7 +210,7 @@ class Answering:
             return {}
         options: dict[str, Any] = {
             "width": self.width,
-            "seed": first,
+            "seed": [first + index for index, _ in group],
             "end_token_ids": [self.loaded.end],
             "batch_size": len(group),
         }
