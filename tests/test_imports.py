@@ -37,6 +37,7 @@ LAB = [
     "config",
     "splits",
     "data",
+    "decisions",
     "evaluate",
     "trainer",
     "model_card",

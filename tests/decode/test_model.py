@@ -257,7 +257,7 @@ def test_a_budget_of_one() -> None:
     assert all(one.not_searched > 0 for one in dropped)
 
 
-class Fixed(LlamaForCausalLM):
+class Fixed(LlamaForCausalLM):  # type: ignore[misc]
     """A model that gives every position the same scores."""
 
     def __init__(self, texts: list[str], scores: dict[int, float], others: float = 0.0) -> None:

@@ -33,7 +33,7 @@ def distribution(
     covered: float = 0.99,
     rest: Rest = "draw",
     temperature: float = 1.0,
-    seed: int = 0,
+    seed: int | Sequence[int] = 0,
     end_token_ids: Any = None,
     batch_size: int = 64,
     memory: int = SCORE_MEMORY,
@@ -61,7 +61,7 @@ def distribution(
         covered: the share of a number's probability to search. 1 with ``width=None`` gives every number there is.
         rest: what happens to beginnings that are more than ``width``: "draw" or "drop" (they count as ``not_searched``).
         temperature: divides the scores.
-        seed: of the draws, which depend on the index of the prompt, not on the batch.
+        seed: of the draws, which depend on the index of the prompt, not on the batch; or one seed per prompt.
         end_token_ids: tokens that end a number whatever their text. Default: those of the model's generation configuration.
         batch_size: prompts at a time, where ``inputs`` can be split.
         memory: bytes that the caches and scores of a forward pass may take; one prompt with ``width`` rows is the least.
@@ -83,7 +83,7 @@ def distribution(
         covered=covered,
         rest=rest,
         temperature=temperature,
-        end_token_ids=_ends_of(model) if end_token_ids is None else end_token_ids,
+        end_token_ids=ends_of(model.generation_config) if end_token_ids is None else end_token_ids,
         memory=memory,
     )
     found: dict[int, NumberDistribution] = {}
@@ -92,7 +92,7 @@ def distribution(
         answers: list[Answers] = []
 
         def use(rows: Rows, indices: list[int] = indices, answers: list[Answers] = answers) -> None:
-            answers += finder.find(rows, indices, seed)
+            answers += finder.find(rows, indices, [seed[index] for index in indices] if isinstance(seed, Sequence) else seed)
 
         generate(model, batch, use, options)
         for index, answer in zip(indices, answers, strict=True):
@@ -138,15 +138,15 @@ class NumberFinder:
                 "tokens for its characters; use the model's own tokenizer."
             )
 
-    def find(self, rows: Rows, indices: Sequence[int], seed: int) -> list[Answers]:
-        """Return the answers that may follow each row; ``indices`` are the prompts' numbers for the draws."""
+    def find(self, rows: Rows, indices: Sequence[int], seed: int | Sequence[int]) -> list[Answers]:
+        """Return the answers that may follow each row; ``indices`` are the prompts' numbers, ``seed`` is one, or one per row."""
         self._check(rows, indices)
         most = len(rows) if self.width is None else max(1, self.memory // max(1, rows.bytes_per_row * self.width))
         found: list[Answers] = []
         for first in range(0, len(rows), most):
             chosen = range(first, min(first + most, len(rows)))
             part = rows if most >= len(rows) else rows.select(torch.tensor(chosen))
-            seeds = [(seed, index) for index in indices[first : first + most]]
+            seeds = [(seed, indices[row]) if isinstance(seed, int) else (seed[row],) for row in chosen]
             answers = self._search(part, seeds, self.width, self.covered)
             for index, answer in enumerate(answers):
                 for wider in (1024,) if self.width is None else (8 * self.width, 64 * self.width):
@@ -187,7 +187,7 @@ class _Expansion:
 
     def __call__(self, nodes: list[Node]) -> list[Branches]:
         if self._forks:  # not at the roots
-            tokens = torch.tensor([int(self._forks[node.parent].token_ids[node.branch]) for node in nodes])
+            tokens = torch.tensor([node.token_ids[-1] for node in nodes])
             self.rows = self.rows.select(torch.tensor([node.parent for node in nodes]))
             self.rows.feed(tokens)
             states = [self._forks[node.parent].states[node.branch] for node in nodes]
@@ -238,7 +238,7 @@ def _branches(fork: Fork, texts: list[str], shares: Floats, ends: list[float]) -
                 nothing += share
             elif share > 0:
                 answers.append(((text + piece)[: len(text) + len(piece) - cut], share))
-        yield Branches(fork.pieces, row[:going], answers, nothing, beyond)
+        yield Branches(fork.pieces, row[:going], answers, nothing, beyond, token_ids=fork.ids)
 
 
 def _nothing_found(index: int, answer: Answers, finder: NumberFinder) -> str:
@@ -267,8 +267,11 @@ def generate(model: Any, batch: Mapping[str, Any], use: Callable[[Rows], object]
     model.generate(**batch, **settings, custom_generate=decoding)
 
 
-def _ends_of(model: Any) -> list[int]:
-    ends = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+def ends_of(generation_config: Any) -> list[int]:
+    """Return the ids of the tokens that end a generation."""
+    ends = getattr(generation_config, "eos_token_id", None)
+    if isinstance(ends, Tensor):
+        ends = ends.reshape(-1).tolist()
     return [] if ends is None else [ends] if isinstance(ends, int) else [*ends]
 
 

@@ -108,6 +108,10 @@ class Regression(Task):
         """Return question, answer and the name of the image."""
         return spec.prompt, spec.answer, None if spec.image is None else spec.image.name
 
+    def answer_of(self, spec: Row) -> str:
+        """Return the answer."""
+        return spec.answer
+
     def read_rows(self, rows: Iterable[Located], reader: RowReader) -> Iterator[tuple[Path, Row]]:
         """Convert rows of a Hub dataset like rows of a file."""
         yield from ((unread.file, row) for unread, row, _ in self._answered(rows, reader))
