@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import pickle
-import time
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
@@ -12,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.samples import refused
 
 import numerate as nm
 from numerate.calibration import Conformal, conformal, coverage, fit_temperature, pit
-from numerate.calibration.frame import central
+from numerate.calibration.frame import central, typical_half
 
 ND = nm.NumberDistribution
 Rows = tuple[list[ND], list[Any]]
@@ -111,12 +110,12 @@ def mean_coverage(source: str, rows: int, level: float, fits: int, tests: int = 
 class TestThePromise:
     @pytest.mark.parametrize("source", SOURCES)
     def test_mean_coverage(self, source: str):
-        """With 19 rows and a level of 0.8 the promise is 16/20 exactly, where nothing ties: one rank more or less is 5 % off."""
-        mean, error = mean_coverage(source, rows=19, level=0.8, fits=200)
-        assert error < 0.015
-        assert mean >= 0.8 - 3 * error
+        """With 20 rows and a level of 0.8 the promise is 17/21 exactly, where nothing ties: one rank more or less is 5 % off."""
+        mean, error = mean_coverage(source, rows=20, level=0.8, fits=200)
+        assert error < 0.013
+        assert mean >= 17 / 21 - 3 * error
         if source in CONTINUOUS:
-            assert mean <= 0.8 + 3 * error + 0.005  # a little for rounding
+            assert mean <= 17 / 21 + 3 * error + 0.005  # a little for rounding
 
     @pytest.mark.parametrize(("rows", "level"), [(9, 0.9), (1, 0.5), (3, 0.55)])
     def test_few_rows(self, rows: int, level: float):
@@ -168,14 +167,16 @@ class TestThePromise:
 # Intervals
 
 
+hundredths = st.integers(-9000, 9000).map(lambda number: Decimal(number).scaleb(-2))
 rows_strategy = st.lists(
     st.tuples(
-        st.lists(st.tuples(st.integers(-20, 20), st.sampled_from([0.005, 1.0, 2.0, 5.0])), min_size=1, max_size=6),
-        st.one_of(st.integers(-60, 60).map(Decimal), st.decimals(-60, 60, places=2)),
+        st.lists(st.tuples(st.integers(-20, 20), st.sampled_from([0.005, 1.0, 2.0])), min_size=1, max_size=4),
+        st.one_of(st.integers(-60, 60).map(Decimal), hundredths),
     ),
     min_size=2,
-    max_size=12,
+    max_size=9,
 )
+patient = settings(suppress_health_check=[HealthCheck.too_slow])  # of a busy machine
 
 
 def brute_score(distribution: ND, truth: Decimal, u: float, halves: list[Fraction]) -> Fraction:
@@ -198,8 +199,8 @@ def half(distribution: ND) -> Fraction:
 
 
 class TestIntervals:
-    @given(rows_strategy, st.decimals(-90, 90, places=2), st.sampled_from([0.2, 0.3, 0.5, 0.6, 2 / 3]))
-    @settings(max_examples=200)
+    @given(rows_strategy, hundredths, st.sampled_from([0.2, 0.3, 0.5, 0.6, 2 / 3]))
+    @settings(patient, max_examples=200)
     def test_every_number_whose_score_is_small_enough_is_inside(self, drawn: Any, number: Decimal, level: float):
         """The definition of split conformal prediction, tried on one number: its score is at most that of the rank."""
         answers = [ND.from_pairs(pairs) for pairs, _ in drawn]
@@ -223,6 +224,7 @@ class TestIntervals:
             assert least > scores[rank - 1] - Fraction(1, 10**9)
 
     @given(rows_strategy.filter(lambda rows: len(rows) >= 5))
+    @patient
     def test_a_higher_level_contains_a_lower_one(self, drawn: Any):
         answers, truths = [ND.from_pairs(pairs) for pairs, _ in drawn], [truth for _, truth in drawn]
         calibrated = conformal(answers, truths, 0.5)
@@ -243,6 +245,31 @@ class TestIntervals:
         assert calibrated.interval(ND.point("0.50")) == (Decimal("-0.5"), Decimal("1.5"))  # 1/2 scale
         assert calibrated.interval(answer, 0.1)[0] == 11
         assert repr(calibrated) == "Conformal(90 % from 9 rows: the model's 98 % intervals, stretched by 200 % of their scale)"
+
+    @pytest.mark.parametrize(
+        ("halves", "new", "median"),
+        [
+            ([], None, 2),
+            ([], 0, 2),
+            ([], 7, 7),
+            ([5], 0, 5),
+            ([5], 3, 3),
+            ([3], 5, 3),
+            ([1, 2, 3], 9, 2),
+            ([1, 2, 3, 4], 0, 2),
+            ([1, 2, 3, 4], 0.5, 2),
+            ([1, 2, 3, 4], 2.5, 2.5),
+            ([1, 2, 3, 4], 9, 3),
+            ([10, 20, 30, 40, 50], 5, 20),
+            ([10, 20, 30, 40, 50], 25, 25),
+            ([10, 20, 30, 40, 50], 60, 30),
+        ],
+    )
+    def test_the_typical_half_width_is_the_lower_median_with_the_new_one(self, halves: Any, new: Any, median: float):
+        found = typical_half([*map(Fraction, halves)], None if new is None else Fraction(new))
+        assert found == median
+        if halves and new:
+            assert found == sorted([*halves, new])[len(halves) // 2]
 
     def test_points_alone_are_plain_split_conformal(self):
         """Where nothing but points is known, the interval is the answer plus or minus a quantile of the absolute errors."""
@@ -297,14 +324,13 @@ class TestIntervals:
         with pytest.raises(AttributeError):
             calibrated.level = 0.9  # type: ignore[misc]
 
-    def test_cost_of_a_thousand_rows(self):
-        """Scores are ranked once, and not again for each interval."""
-        answers, truths = bells(np.random.default_rng(0), 1000, sure=4, decimals=1)
+    def test_scores_are_ranked_once(self):
+        """Not again for each interval: the typical half width is that of the rows, or next to it, whatever the new one is."""
+        answers, truths = bells(np.random.default_rng(0), 200, sure=4, decimals=1)
         calibrated = conformal(answers, truths)
-        start = time.perf_counter()
         for answer in answers:
             calibrated.interval(answer)
-        assert time.perf_counter() - start < 5  # 0.5 s; 30 s if each ranks them anew
+        assert 1 <= len(calibrated._cache) <= 3
 
 
 # Positions and coverage
@@ -371,6 +397,13 @@ class TestTemperature:
         assert fit_temperature(samples, [9, 0]) == 1
         assert fit_temperature([ND.point(5)] * 3, [5, 7, 9]) == 1
         assert fit_temperature([ND([1, 3], [1, 1])] * 2, [1, 3]) == 1
+
+    def test_a_gain_within_the_noise_does_not_count(self):
+        """The same shares of truths: ten rows are too few to tell, a hundred are enough."""
+        answer = ND([1, 2, 3, 4, 5], [0.04, 0.16, 0.6, 0.16, 0.04])
+        truths = [1, 2, 2, 3, 3, 3, 3, 4, 4, 5]
+        assert fit_temperature([answer] * 10, truths) == 1
+        assert fit_temperature([answer] * 100, truths * 10) == pytest.approx(1.9, abs=0.05)
 
     def test_one_row_does_not_decide(self):
         """A derailed answer, or a truth far outside of all values, moves the temperature little."""
