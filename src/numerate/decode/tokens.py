@@ -24,7 +24,6 @@ from torch import Tensor
 from numerate.decode.grammar import Grammar
 from numerate.vocab import NumericVocab, read_texts
 
-
 _READ = WeakKeyDictionary[Any, tuple[int | None, list[tuple[str, int]]]]()  # reading a vocabulary takes up to a second
 
 
