@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from numerate.decode.grammar import NumberGrammar, TextGrammar
 
 if TYPE_CHECKING:
+    from numerate.decode.decided import DecidedOutput, DecideNumbers
     from numerate.decode.model import distribution
     from numerate.decode.processor import NumbersOnly, numbers_only
     from numerate.decode.served import served_distribution
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CompletionServer",
+    "DecideNumbers",
+    "DecidedOutput",
     "NumberGrammar",
     "NumbersOnly",
     "TextGrammar",
@@ -28,6 +31,8 @@ __all__ = [
 
 _HOMES = {
     "CompletionServer": "server",
+    "DecideNumbers": "decided",
+    "DecidedOutput": "decided",
     "NumbersOnly": "processor",
     "distribution": "model",
     "numbers_only": "processor",

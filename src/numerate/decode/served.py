@@ -49,7 +49,7 @@ def served_distribution(
     width: int | None = 16,
     covered: float = 0.99,
     rest: Rest = "draw",
-    seed: int = 0,
+    seed: int | Sequence[int] = 0,
     end_tokens: Token | Iterable[Token] = (),
     batch_size: int = 64,
     progress: Callable[[int, int], object] = lambda done, total: None,
@@ -99,14 +99,14 @@ def served_distribution(
     for first in range(0, len(contexts), batch_size):
         part = contexts[first : first + batch_size]
         expand = _ServedExpansion(ask, part, first, tree, ends, as_ids=tokenizer is not None)
-        seeds = [(seed, first + index) for index in range(len(part))]
+        seeds = [(seed, index) if isinstance(seed, int) else (seed[index],) for index in range(first, first + len(part))]
         answers = search([""] * len(part), expand, width=width, covered=covered, rest=rest, seeds=seeds)
         for index, answer in enumerate(answers, first):
             if (one := answer.distribution(grammar.value)) is None:
                 raise ValueError(
                     f"prompts[{index}]: no number was found (no number {answer.no_number:.3g}, more digits "
                     f"{answer.more_digits:.3g}, not searched or not listed {answer.not_searched:.3g}): expected a number; end "
-                    f"the prompt right before it, ask for more tokens (top=), or widen grammar={grammar!r}."
+                    f"the prompt right before it, ask for more tokens (top=), raise width={width}, or widen grammar={grammar!r}."
                 )
             found.append(one)
         progress(len(found), len(contexts))
@@ -119,16 +119,10 @@ class _ServedExpansion:
     def __init__(self, ask: Ask, contexts: Sequence[Any], first: int, tree: TokenTree, ends: set[Token], *, as_ids: bool) -> None:
         self.ask, self.contexts, self.first, self.tree, self.ends, self.as_ids = ask, contexts, first, tree, ends, as_ids
         self._known: dict[tuple[int, Any], dict[Token, float]] = {}
-        self._paths: list[Any] = []  # of the nodes expanded last: their texts, or token ids
-        self._steps: list[list[Token]] = []  # the tokens that continue each
         self._not_ending: dict[int, tuple[int, ...]] = {}  # by the id of the fork
 
     def __call__(self, nodes: list[Node]) -> list[Branches]:
-        if self._steps:
-            self._paths = [self._longer(self._paths[node.parent], self._steps[node.parent][node.branch]) for node in nodes]
-        else:
-            self._paths = [() if self.as_ids else ""] * len(nodes)
-        keys = [(node.prompt, path) for node, path in zip(nodes, self._paths, strict=True)]
+        keys = [(node.prompt, node.token_ids if self.as_ids else node.text) for node in nodes]
         new = [*dict.fromkeys(key for key in keys if key not in self._known)]
         answers = self.ask([self.contexts[prompt] for prompt, _ in new], [path for _, path in new]) if new else []
         if len(answers) != len(new):
@@ -136,16 +130,10 @@ class _ServedExpansion:
         for (prompt, path), tokens in zip(new, answers, strict=True):
             where = f"after prompts[{self.first + prompt}] and {path!r}"
             self._known[prompt, path] = _shares(tokens, where, Integral if self.as_ids else str)
-        grown = [self._branches(node.text, self._known[key]) for node, key in zip(nodes, keys, strict=True)]
-        self._steps = [steps for steps, _ in grown]
-        return [branches for _, branches in grown]
+        return [self._branches(node.text, self._known[key]) for node, key in zip(nodes, keys, strict=True)]
 
-    @staticmethod
-    def _longer(path: Any, token: Token) -> Any:
-        return path + (token if isinstance(token, str) else (int(token),))
-
-    def _branches(self, text: str, shares: Mapping[Token, float]) -> tuple[list[Token], Branches]:
-        """Return the tokens that continue ``text``, and where its probability goes."""
+    def _branches(self, text: str, shares: Mapping[Token, float]) -> Branches:
+        """Return where the probability of ``text`` goes."""
         going: list[tuple[str, Token, float]] = []
         answers: dict[str, float] = {}
         nothing, exceeding = 0.0, 0.0
@@ -165,7 +153,8 @@ class _ServedExpansion:
                 answers[answer] = answers.get(answer, 0.0) + share
         going.sort(key=lambda found: found[0])
         pieces, masses = [piece for piece, _, _ in going], np.array([share for _, _, share in going], dtype=np.float64)
-        return [token for _, token, _ in going], Branches(pieces, masses, [*answers.items()], nothing, exceeding, unknown)
+        token_ids = [int(token) for _, token, _ in going] if self.as_ids else ()
+        return Branches(pieces, masses, [*answers.items()], nothing, exceeding, unknown, token_ids)
 
     def _split(self, text: str, token: Token) -> tuple[str, Effect]:
         if token in self.ends:

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -23,6 +25,8 @@ from numerate.decode.grammar import Grammar
 from numerate.vocab import NumericVocab, read_texts
 
 Effect = Literal["continues", "ends", "exceeds"]
+
+_READ = WeakKeyDictionary[Any, tuple[int | None, list[tuple[str, int]]]]()  # reading a vocabulary takes up to a second
 
 
 @dataclass
@@ -63,6 +67,11 @@ class Fork:
     late_cuts: tuple[int | None, ...]
     exceeding_ids: Tensor
     cut: int | None
+
+    @cached_property
+    def ids(self) -> tuple[int, ...]:
+        """``token_ids`` as plain numbers."""
+        return tuple(self.token_ids.tolist())
 
 
 class TokenTree:
@@ -141,6 +150,29 @@ class TokenTree:
         """Return whether a character that may not follow ``text`` belongs to the answer all the same."""
         return self.grammar.belongs(character) and bool(text.strip(self.spaces))
 
+    def spelled(self, text: str) -> tuple[int, ...]:
+        """Return tokens for a text, each time the longest that fits.
+
+        Example:
+            >>> from numerate.decode.grammar import NumberGrammar
+            >>> TokenTree([("1", 5), ("2", 6), ("12", 7)], NumberGrammar()).spelled("1212")
+            (7, 7)
+        """
+        token_ids: list[int] = []
+        while text:
+            node, longest = self._trie, (0, 0)
+            for end, character in enumerate(text, 1):
+                if character not in node.children:
+                    break
+                node = node.children[character]
+                if node.token_ids:
+                    longest = end, node.token_ids[0]
+            if not longest[0]:
+                raise ValueError(f"text={text!r} has no token for its first character: expected one for each; use another rule.")
+            token_ids.append(longest[1])
+            text = text[longest[0] :]
+        return tuple(token_ids)
+
     def _walk(self, text: str) -> Fork:
         going: list[tuple[str, int, Hashable]] = []
         late: list[tuple[str, int]] = []
@@ -191,7 +223,14 @@ def token_texts(tokens: Any) -> Iterable[tuple[str, int]]:
         return [*((token.text, token.token_id) for token in tokens.tokens), *((text, i) for i, text in tokens.marks)]
     if isinstance(tokens, Mapping):
         return [(text, int(token_id)) for text, token_id in tokens.items()]
-    return read_texts(tokens, skip_special=True)[0]
+    size = len(tokens) if hasattr(tokens, "__len__") else None
+    try:
+        known = _READ.get(tokens)
+        if known is None or known[0] != size or size is None:  # tokens may have been added
+            known = _READ[tokens] = size, read_texts(tokens, skip_special=True)[0]
+    except TypeError:  # not an object that can be a weak key
+        return read_texts(tokens, skip_special=True)[0]
+    return known[1]
 
 
 def end_ids(tokens: Any, end_token_ids: Any) -> tuple[int, ...]:
