@@ -195,6 +195,18 @@ def test_width_limits_the_requests(rest):
         assert (one.drawn > 0) == (rest == "draw")
 
 
+def test_draws_are_those_of_the_model_itself():
+    """The same seed keeps the same beginnings, with and without a server."""
+    toy = Toy(DIGITS, llama=True)
+    ids = torch.tensor([toy.tokens("x=")])
+    options: dict[str, Any] = {"grammar": WIDE, "width": 4, "seed": [5]}
+    local = distribution(toy.model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, toy.ids, **options)[0]
+    found = served_distribution(toy.next_texts, ["x="], **options)[0]
+    assert local.drawn > 0.1
+    assert close(masses(found), masses(local))
+    assert found.drawn == pytest.approx(local.drawn)
+
+
 def test_draws_depend_on_the_seed_and_not_on_the_batch():
     toy = Toy(DIGITS)
     options: dict[str, Any] = {"grammar": WIDE, "width": 4}
@@ -280,7 +292,7 @@ def test_samples_are_the_models(chat, most_choices):
     assert len({*texts[0]}) > 3
     assert all(len(text) <= 3 for text in texts[0])
     assert len(server.asked) == 2 * -(-10 // most_choices)
-    assert {body["max_tokens"] for body in server.asked} == {3}
+    assert {(body["max_tokens"], body["temperature"], body["top_p"]) for body in server.asked} == {(3, 1.0, 1)}
     assert sum(number_distribution(["12", *texts[0]]).probabilities) == pytest.approx(1)
 
 
@@ -302,6 +314,21 @@ def test_requests_ask_for_what_the_search_needs(stand_in):
         {"model": "other", "prompt": "x=", "max_tokens": 1, "logprobs": len(DIGITS), "temperature": 1, "seed": 1}
     ]
     assert stand_in.keys == [None]
+    stand_in.asked.clear()
+    client(stand_in, chat=True, top=3).next_tokens(["x"], ["1"])
+    assert stand_in.asked == [
+        {
+            "model": "toy",
+            "messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "1"}],
+            "continue_final_message": True,
+            "add_generation_prompt": False,
+            "max_tokens": 1,
+            "logprobs": True,
+            "top_logprobs": 3,
+            "temperature": 1,
+            "top_p": 1,
+        }
+    ]
 
 
 def hang_up(handler: Any) -> bool:
@@ -335,6 +362,20 @@ def test_passing_failures_are_tried_again(stand_in, turn):
     found = client(stand_in, retries=2).next_tokens(["x"], ["="])
     assert found == stand_in.toy.next_texts(["x="])
     assert len(stand_in.asked) == 3
+
+
+def test_pauses_grow(stand_in, monkeypatch):
+    monkeypatch.setattr(server_module, "LONGEST_PAUSE", 3.0)
+    stand_in.turns.extend([answer(500, b"")] * 4 + [answer(429, b"", Retry_After=after) for after in ("0.25", "100")])
+    pauses: list[float] = []
+
+    class Clock(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            pauses.append(timeout or 0.0)
+            return False
+
+    assert client(stand_in, retries=6)._post({"prompt": "x", "max_tokens": 1}, Clock())
+    assert pauses == [0.5, 1.0, 2.0, 3.0, 0.25, 3.0]
 
 
 def logprobs(value: Any) -> Turn:
@@ -398,7 +439,7 @@ def drip(handler: Any) -> bool:
 
 
 def sleep(handler: Any) -> bool:
-    time.sleep(1)
+    time.sleep(4)
     return True
 
 
@@ -408,17 +449,25 @@ def test_a_server_that_does_not_answer_is_given_up(stand_in, turn):
     begun = time.monotonic()
     with pytest.raises(TimeoutError, match="within timeout=0.2 seconds"):
         client(stand_in, timeout=0.2).next_tokens(["x"], [""])
-    assert time.monotonic() - begun < 0.8
+    assert time.monotonic() - begun < 3
 
 
-def test_a_failure_ends_all_requests(stand_in):
+def test_a_failure_ends_all_requests(stand_in, monkeypatch):
     """A hundred texts at a server that refuses: only requests under way are answered, and pauses are cut."""
-    server_module.LONGEST_PAUSE = 60.0  # the fixture puts it back
-    stand_in.turns.extend([answer(401, {}), *[answer(429, {}, Retry_After="30")] * 3])
+    monkeypatch.setattr(server_module, "LONGEST_PAUSE", 60.0)
+    meeting = threading.Barrier(4)
+
+    def refuse_last(handler: Any) -> bool:
+        """Three requests are told to wait for half a minute, and one is refused."""
+        last = meeting.wait(timeout=5) == 3
+        time.sleep(0.2 * last)
+        return bool(handler.send(401 if last else 429, {}, Retry_After="30"))
+
+    stand_in.turns.extend([refuse_last] * 4)
     begun = time.monotonic()
     with pytest.raises(ConnectionError, match="401"):
-        client(stand_in, concurrency=1).next_tokens(["x"] * 100, [""] * 100)
-    assert time.monotonic() - begun < 2
+        client(stand_in, concurrency=4).next_tokens(["x"] * 100, ["="] * 100)
+    assert time.monotonic() - begun < 5
     assert len(stand_in.asked) < 10
 
 
@@ -493,6 +542,15 @@ def test_neither_server_nor_function():
         served_distribution("http://localhost:8000/v1", ["x="])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="chat=True: expected chat=False"):
         served_distribution(CompletionServer("http://localhost/v1", "toy", chat=True), ["x"], tokenizer={"1": 1})
+
+
+def test_probabilities_above_1_by_rounding_are_scaled():
+    table = {"": {"1": 0.606, "2": 0.404}, "1": {".": 1.0}, "2": {".": 1.0}, "1.": {"x": 1.0}, "2.": {"x": 1.0}}
+    found = served_distribution(
+        lambda texts: [[(token, log(p)) for token, p in table[text[1:]].items()] for text in texts], ["?"]
+    )[0]
+    assert masses(found) == pytest.approx({Decimal(1): 0.6, Decimal(2): 0.4})
+    assert found.covered == pytest.approx(1)
 
 
 def test_progress_and_other_grammars():

@@ -184,14 +184,25 @@ class CompletionServer:
 
     def _each(self, ask: Callable[[_In, threading.Event], _Out], items: Sequence[_In]) -> list[_Out]:
         """Return ``ask(item, stop)`` for each item, several at a time; after an error, no request is begun or repeated."""
-        stop = threading.Event()
+        stop, errors = threading.Event(), list[BaseException]()
+
+        def one(item: _In) -> _Out:
+            if stop.is_set():
+                raise errors[0]
+            try:
+                return ask(item, stop)
+            except BaseException as error:
+                errors.append(error)
+                stop.set()
+                raise
+
         with ThreadPoolExecutor(self.concurrency, thread_name_prefix="numerate-server") as pool:
             try:
-                return [*pool.map(lambda item: ask(item, stop), items)]
-            except BaseException:
+                return [*pool.map(one, items)]  # after an error, this cancels what has not begun
+            except Exception:
+                raise errors[0] from None
+            finally:
                 stop.set()
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
 
     def _post(self, body: Mapping[str, Any], stop: threading.Event) -> list[dict[str, Any]]:
         """Return the choices that the server answers with, in order."""
