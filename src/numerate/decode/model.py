@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from numerate.decode.grammar import Grammar, NumberGrammar, TextGrammar
-from numerate.decode.rows import Rows
+from numerate.decode.rows import Rows, evaluating
 from numerate.decode.search import Answers, Branches, Node, Rest, search
 from numerate.decode.tokens import Fork, TokenTree, token_texts
 from numerate.distribution import NumberDistribution
@@ -247,8 +247,11 @@ def generate(model: Any, batch: Mapping[str, Any], use: Callable[[Rows], object]
         use(Rows(model, input_ids, kwargs, logits_processor))
         return input_ids
 
-    settings = {"do_sample": False, "num_beams": 1, "max_new_tokens": 64, "cache_implementation": "dynamic", **options}
-    model.generate(**batch, **settings, custom_generate=decoding)
+    settings = {"do_sample": False, "num_beams": 1, "max_new_tokens": 64, "use_cache": True, **options}
+    if "past_key_values" not in {*batch, *options}:
+        settings.setdefault("cache_implementation", "dynamic")
+    with evaluating(model):
+        model.generate(**batch, **settings, custom_generate=decoding)
 
 
 def _ends_of(model: Any) -> list[int]:
@@ -266,7 +269,8 @@ def _batches(inputs: Any, tokenizer: Any, model: Any, batch_size: int) -> Iterat
         )
     if isinstance(inputs, Mapping):
         tensors = {name: value.to(model.device) if isinstance(value, Tensor) else value for name, value in inputs.items()}
-        main = tensors.get("input_ids", tensors.get("inputs_embeds", tensors.get("input_features")))
+        names = ("input_ids", "inputs_embeds", getattr(model, "main_input_name", "input_ids"))
+        main = next((tensors[name] for name in names if name in tensors), None)
         if not isinstance(main, Tensor) or main.dim() < 2:
             raise ValueError(
                 f"inputs has {', '.join(map(repr, inputs)) or 'nothing'}: expected tensors with input_ids [B, T]; call the "
