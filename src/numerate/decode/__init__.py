@@ -11,12 +11,19 @@ from typing import TYPE_CHECKING, Any
 from numerate.decode.grammar import NumberGrammar, TextGrammar
 
 if TYPE_CHECKING:
+    from numerate.decode.decided import DecidedOutput, DecideNumbers
     from numerate.decode.model import distribution
     from numerate.decode.processor import NumbersOnly, numbers_only
 
-__all__ = ["NumberGrammar", "NumbersOnly", "TextGrammar", "distribution", "numbers_only"]
+__all__ = ["DecideNumbers", "DecidedOutput", "NumberGrammar", "NumbersOnly", "TextGrammar", "distribution", "numbers_only"]
 
-_HOMES = {"NumbersOnly": "processor", "numbers_only": "processor", "distribution": "model"}
+_HOMES = {
+    "DecideNumbers": "decided",
+    "DecidedOutput": "decided",
+    "NumbersOnly": "processor",
+    "distribution": "model",
+    "numbers_only": "processor",
+}
 
 
 def __getattr__(name: str) -> Any:

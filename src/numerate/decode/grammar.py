@@ -33,7 +33,7 @@ _DIGIT = re.compile(r"[0-9]")
 class NumberGrammar:
     """The form and range of a number's text: optional minus, whole digits, optional point with decimals.
 
-    Zero has no sign: ``-0`` and ``-0.0`` are not numbers of a grammar. A point has a digit on both sides.
+    A point has a digit on both sides.
 
     Args:
         sign: whether a minus may come first.
@@ -44,6 +44,7 @@ class NumberGrammar:
         thousands: whether whole digits are written in groups of three (``1,000``). True: they must be, False: they must not be,
             None: they may be.
         leading_zeros: whether a whole part of several digits may begin with 0 (``007``).
+        negative_zero: whether zero may have a sign (``-0``, ``-0.0``).
 
     Example:
         >>> grammar = NumberGrammar(decimals=(0, 1), lowest=-1, highest=24)
@@ -60,9 +61,10 @@ class NumberGrammar:
     highest: Any = None
     thousands: bool | None = False
     leading_zeros: bool = False
+    negative_zero: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("sign", "thousands", "leading_zeros"):
+        for name in ("sign", "thousands", "leading_zeros", "negative_zero"):
             if not isinstance(value := getattr(self, name), bool) and not (name == "thousands" and value is None):
                 raise TypeError(f"{name}={value!r} is a {type(value).__name__}: expected True or False.")
         object.__setattr__(self, "digits", _span("digits", self.digits, least=1))
@@ -193,7 +195,7 @@ class NumberGrammar:
         lowest, highest = _exact("lowest", self.lowest), _exact("highest", self.highest)
         low = -limit if lowest is None else ceil(lowest * scale)
         high = limit if highest is None else floor(highest * scale)
-        return (max(0, low), high), (max(1, -high), -low)
+        return (max(0, low), high), (max(0 if self.negative_zero else 1, -high), -low)
 
 
 @dataclass(frozen=True)

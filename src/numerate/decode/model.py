@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,7 +16,7 @@ from numerate.distribution import NumberDistribution
 from numerate.distribution.exact import Floats
 from numerate.messages import check_choice, check_number, choices
 
-ANY_NUMBER = NumberGrammar(thousands=None, leading_zeros=True)
+ANY_NUMBER = NumberGrammar(thousands=None, leading_zeros=True, negative_zero=True)
 """The default grammar of a search: plain numbers of any range, with or without commas between groups of three digits."""
 
 SCORE_MEMORY = 2**30  # bytes for scores and caches of the rows in one forward pass
@@ -34,7 +33,7 @@ def distribution(
     covered: float = 0.99,
     rest: Rest = "draw",
     temperature: float = 1.0,
-    seed: int = 0,
+    seed: int | Sequence[int] = 0,
     end_token_ids: Any = None,
     batch_size: int = 64,
     memory: int = SCORE_MEMORY,
@@ -62,7 +61,7 @@ def distribution(
         covered: the share of a number's probability to search. 1 with ``width=None`` gives every number there is.
         rest: what happens to beginnings that are more than ``width``: "draw" or "drop" (they count as ``not_searched``).
         temperature: divides the scores.
-        seed: of the draws, which depend on the index of the prompt, not on the batch.
+        seed: of the draws, which depend on the index of the prompt, not on the batch; or one seed per prompt.
         end_token_ids: tokens that end a number whatever their text. Default: those of the model's generation configuration.
         batch_size: prompts at a time, where ``inputs`` can be split.
         memory: bytes that the caches and scores of a forward pass may take; one prompt with ``width`` rows is the least.
@@ -84,7 +83,7 @@ def distribution(
         covered=covered,
         rest=rest,
         temperature=temperature,
-        end_token_ids=_ends_of(model) if end_token_ids is None else end_token_ids,
+        end_token_ids=ends_of(model.generation_config) if end_token_ids is None else end_token_ids,
         memory=memory,
     )
     found: dict[int, NumberDistribution] = {}
@@ -93,17 +92,13 @@ def distribution(
         answers: list[Answers] = []
 
         def use(rows: Rows, indices: list[int] = indices, answers: list[Answers] = answers) -> None:
-            answers += finder.find(rows, indices, seed)
+            answers += finder.find(rows, indices, [seed[index] for index in indices] if isinstance(seed, Sequence) else seed)
 
         generate(model, batch, use, options)
         for index, answer in zip(indices, answers, strict=True):
             one = answer.distribution(finder.grammar.value)
             if one is None:
-                raise ValueError(
-                    f"inputs[{index}]: the model gives every number a probability of 0 (no number {answer.no_number:.3g}, more "
-                    f"digits {answer.more_digits:.3g}): expected some; widen grammar={finder.grammar!r}, or check that the "
-                    "tokenizer belongs to the model."
-                )
+                raise ValueError(_nothing_found(index, answer, finder))
             found[index] = one
         progress(len(found), total)
     return [found[index] for index in range(total)]
@@ -143,20 +138,26 @@ class NumberFinder:
                 "tokens for its characters; use the model's own tokenizer."
             )
 
-    def find(self, rows: Rows, indices: Sequence[int], seed: int) -> list[Answers]:
-        """Return the answers that may follow each row; ``indices`` are the prompts' numbers for the draws."""
+    def find(self, rows: Rows, indices: Sequence[int], seed: int | Sequence[int]) -> list[Answers]:
+        """Return the answers that may follow each row; ``indices`` are the prompts' numbers, ``seed`` is one, or one per row."""
         self._check(rows, indices)
         most = len(rows) if self.width is None else max(1, self.memory // max(1, rows.bytes_per_row * self.width))
         found: list[Answers] = []
         for first in range(0, len(rows), most):
-            part = rows
-            if most < len(rows):
-                part = rows.select(torch.arange(first, min(first + most, len(rows))))
-            seeds = [(seed, index) for index in indices[first : first + most]]
-            expand = _Expansion(part, self)
-            options: dict[str, Any] = {"width": self.width, "covered": self.covered, "rest": self.rest, "seeds": seeds}
-            found += search([""] * len(part), expand, **options)
+            chosen = range(first, min(first + most, len(rows)))
+            part = rows if most >= len(rows) else rows.select(torch.tensor(chosen))
+            seeds = [(seed, indices[row]) if isinstance(seed, int) else (seed[row],) for row in chosen]
+            answers = self._search(part, seeds, self.width, self.covered)
+            for index, answer in enumerate(answers):
+                for wider in (1024,) if self.width is None else (8 * self.width, 64 * self.width):
+                    if answer.distribution(self.grammar.value) is None:  # beginnings that led nowhere, such as a minus
+                        answer = self._search(part.select(torch.tensor([index])), seeds[index : index + 1], wider, 1.0)[0]
+                answers[index] = answer
+            found += answers
         return found
+
+    def _search(self, rows: Rows, seeds: Sequence[Sequence[int]], width: int | None, covered: float) -> list[Answers]:
+        return search([""] * len(rows), _Expansion(rows, self), width=width, covered=covered, rest=self.rest, seeds=seeds)
 
     def _check(self, rows: Rows, indices: Sequence[int]) -> None:
         """Raise if a row ends within a number, or if there are fewer scores than tokens."""
@@ -186,7 +187,7 @@ class _Expansion:
 
     def __call__(self, nodes: list[Node]) -> list[Branches]:
         if self._forks:  # not at the roots
-            tokens = torch.tensor([int(self._forks[node.parent].token_ids[node.branch]) for node in nodes])
+            tokens = torch.tensor([node.token_ids[-1] for node in nodes])
             self.rows = self.rows.select(torch.tensor([node.parent for node in nodes]))
             self.rows.feed(tokens)
             states = [self._forks[node.parent].states[node.branch] for node in nodes]
@@ -194,38 +195,40 @@ class _Expansion:
             states = [None] * len(nodes)
         self._forks = [self.finder.tree.fork(node.text, state) for node, state in zip(nodes, states, strict=True)]
         scores = self.rows.scores / self.finder.temperature
-        totals = scores.logsumexp(-1, keepdim=True)
-        if not bool(totals.isfinite().all()):
-            row = int((~totals.isfinite()).nonzero()[0, 0])
-            raise ValueError(
-                f"scores after {nodes[row].text!r} are {'NaN' if scores[row].isnan().any() else 'infinite'}: expected finite "
-                "numbers; float16 may overflow (use bfloat16 or float32), and a row needs a token that is not masked."
-            )
         branches: list[Branches | None] = [None] * len(nodes)
         by_fork: dict[int, list[int]] = {}
         for index, fork in enumerate(self._forks):
             by_fork.setdefault(id(fork), []).append(index)
         for members in by_fork.values():
             texts = [nodes[index].text.lstrip(self.finder.tree.spaces) for index in members]
-            shares = _shares(scores, totals, self._forks[members[0]], members)
-            for index, found in zip(members, _branches(self._forks[members[0]], texts, shares), strict=True):
+            shares, ends = _shares(scores, self._forks[members[0]], members, texts)
+            for index, found in zip(members, _branches(self._forks[members[0]], texts, shares, ends), strict=True):
                 branches[index] = found
         return branches  # type: ignore[return-value]
 
 
-def _shares(scores: Tensor, totals: Tensor, fork: Fork, members: list[int]) -> Floats:
-    """Return the probabilities ``[M, C + L + X]`` of the tokens of a fork, for rows that are in its state."""
-    index = torch.tensor(members, device=scores.device)
+def _shares(scores: Tensor, fork: Fork, members: list[int], texts: list[str]) -> tuple[Floats, list[float]]:
+    """Return the probabilities ``[M, C + L + X]`` of the tokens of a fork, and of all others together, for rows in its state."""
     columns = torch.cat([fork.token_ids, fork.late_ids, fork.exceeding_ids]).to(scores.device)
-    shares: Floats = (scores[index[:, None], columns] - totals[index]).double().exp().cpu().numpy()
-    shares /= np.maximum(shares.sum(1, keepdims=True), 1.0)  # above 1 by rounding
-    return shares
+    others = scores[torch.tensor(members, device=scores.device)]  # [M, V]
+    listed = others[:, columns]
+    others[:, columns] = -torch.inf
+    over = others.logsumexp(-1, keepdim=True)
+    totals = torch.logaddexp(over, listed.logsumexp(-1, keepdim=True)) if len(columns) else over
+    if not bool(totals.isfinite().all()):
+        row = int((~totals.isfinite()).nonzero()[0, 0])
+        raise ValueError(
+            f"scores after {texts[row]!r} are {'NaN' if totals[row].isnan() else 'infinite'}: expected finite numbers; float16 "
+            "may overflow (use bfloat16 or float32), and a row needs a token that is not masked."
+        )
+    shares = torch.cat([listed, over], dim=1).sub_(totals).double().exp().cpu().numpy()
+    shares /= shares.sum(1, keepdims=True)
+    return shares[:, :-1], shares[:, -1].tolist()
 
 
-def _branches(fork: Fork, texts: list[str], shares: Floats) -> Iterator[Branches]:
-    """Yield the branches of nodes in the state of ``fork``."""
+def _branches(fork: Fork, texts: list[str], shares: Floats, ends: list[float]) -> Iterator[Branches]:
+    """Yield the branches of nodes in the state of ``fork``; ``ends`` are the probabilities that the text ends at once."""
     going, late = len(fork.token_ids), len(fork.late_ids)
-    ends = np.maximum(1 - shares.sum(1), 0.0).tolist()
     exceeding = shares[:, going + late :].sum(1).tolist()
     for text, row, end, beyond in zip(texts, shares, ends, exceeding, strict=True):
         answers, nothing = list[tuple[str, float]](), 0.0
@@ -235,7 +238,20 @@ def _branches(fork: Fork, texts: list[str], shares: Floats) -> Iterator[Branches
                 nothing += share
             elif share > 0:
                 answers.append(((text + piece)[: len(text) + len(piece) - cut], share))
-        yield Branches(fork.pieces, row[:going], answers, nothing, beyond)
+        yield Branches(fork.pieces, row[:going], answers, nothing, beyond, token_ids=fork.ids)
+
+
+def _nothing_found(index: int, answer: Answers, finder: NumberFinder) -> str:
+    masses = f"no number {answer.no_number:.3g}, more digits {answer.more_digits:.3g}, not searched {answer.not_searched:.3g}"
+    if finder.width is None and finder.covered == 1:
+        return (
+            f"inputs[{index}]: the model gives every number a probability of 0 ({masses}): expected some; widen "
+            f"grammar={finder.grammar!r}, or check that the tokenizer belongs to the model."
+        )
+    return (
+        f"inputs[{index}]: none of the {finder.width} beginnings searched led to a number ({masses}): expected one at least; "
+        f"widen grammar={finder.grammar!r}, use a larger width, or check that the tokenizer belongs to the model."
+    )
 
 
 def generate(model: Any, batch: Mapping[str, Any], use: Callable[[Rows], object], options: Mapping[str, Any]) -> None:
@@ -254,8 +270,11 @@ def generate(model: Any, batch: Mapping[str, Any], use: Callable[[Rows], object]
         model.generate(**batch, **settings, custom_generate=decoding)
 
 
-def _ends_of(model: Any) -> list[int]:
-    ends = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+def ends_of(generation_config: Any) -> list[int]:
+    """Return the ids of the tokens that end a generation."""
+    ends = getattr(generation_config, "eos_token_id", None)
+    if isinstance(ends, Tensor):
+        ends = ends.reshape(-1).tolist()
     return [] if ends is None else [ends] if isinstance(ends, int) else [*ends]
 
 

@@ -40,6 +40,7 @@ class Node:
         exact: whether the mass is its probability.
         parent: index of its parent among the nodes that were expanded before; of the prompt for a root.
         branch: index among the parent's continuations; -1 for a root.
+        token_ids: the tokens from the root on, where they are known.
     """
 
     prompt: int
@@ -48,6 +49,7 @@ class Node:
     exact: bool
     parent: int
     branch: int = -1
+    token_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class Branches:
         nothing: the probability that the text ends and is no answer.
         exceeding: the probability of more digits than the grammar has.
         unknown: the probability of tokens that are not known.
+        token_ids: the token of each piece, where it is known.
     """
 
     pieces: Sequence[str]
@@ -69,13 +72,18 @@ class Branches:
     nothing: float = 0.0
     exceeding: float = 0.0
     unknown: float = 0.0
+    token_ids: Sequence[int] = ()
 
 
 @dataclass
 class Answers:
-    """The answers found for a prompt, and where the rest of the probability is."""
+    """The answers found for a prompt, and where the rest of the probability is.
+
+    ``written`` has the likeliest tokens of each answer, where they are known.
+    """
 
     leaves: dict[str, float] = field(default_factory=dict)
+    written: dict[str, tuple[float, tuple[int, ...]]] = field(default_factory=dict)
     drawn: float = 0.0
     more_digits: float = 0.0
     no_number: float = 0.0
@@ -193,6 +201,8 @@ def _settle(answers: Answers, node: Node, branches: Branches) -> None:
         mass = node.mass * share
         answers.leaves[text] = answers.leaves.get(text, 0.0) + mass
         answers.drawn += 0.0 if node.exact else mass
+        if node.token_ids and node.text.endswith(text):  # not where a full stop was cut off, or a token goes on after the answer
+            answers.written[text] = max(answers.written.get(text, (0.0, ())), (mass, node.token_ids))
 
 
 def _light_left(shares: Floats, slack: float) -> tuple[Any, float]:
@@ -213,4 +223,5 @@ def _children(
         index = parents[owner]
         node = nodes[index]
         text = node.text + branches[index].pieces[branch]
-        yield Node(node.prompt, text, float(weight), node.exact and bool(own), index, branch)
+        token_ids = (*node.token_ids, branches[index].token_ids[branch]) if branches[index].token_ids else ()
+        yield Node(node.prompt, text, float(weight), node.exact and bool(own), index, branch, token_ids)

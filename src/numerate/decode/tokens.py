@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -61,6 +62,11 @@ class Fork:
     late_cuts: tuple[int | None, ...]
     exceeding_ids: Tensor
     cut: int | None
+
+    @cached_property
+    def ids(self) -> tuple[int, ...]:
+        """``token_ids`` as plain numbers."""
+        return tuple(self.token_ids.tolist())
 
 
 class TokenTree:
@@ -111,6 +117,29 @@ class TokenTree:
         if key not in self._forks:
             self._forks[key] = self._walk(text)
         return self._forks[key]
+
+    def spelled(self, text: str) -> tuple[int, ...]:
+        """Return tokens for a text, each time the longest that fits.
+
+        Example:
+            >>> from numerate.decode.grammar import NumberGrammar
+            >>> TokenTree([("1", 5), ("2", 6), ("12", 7)], NumberGrammar()).spelled("1212")
+            (7, 7)
+        """
+        token_ids: list[int] = []
+        while text:
+            node, longest = self._trie, (0, 0)
+            for end, character in enumerate(text, 1):
+                if character not in node.children:
+                    break
+                node = node.children[character]
+                if node.token_ids:
+                    longest = end, node.token_ids[0]
+            if not longest[0]:
+                raise ValueError(f"text={text!r} has no token for its first character: expected one for each; use another rule.")
+            token_ids.append(longest[1])
+            text = text[longest[0] :]
+        return tuple(token_ids)
 
     def _walk(self, text: str) -> Fork:
         going: list[tuple[str, int, Hashable]] = []

@@ -1,0 +1,210 @@
+"""DecideNumbers: a decoding method for ``generate`` of transformers that writes text greedily and decides each number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import ROUND_HALF_EVEN, Decimal
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.generation.utils import GenerateDecoderOnlyOutput
+
+from numerate.decode.grammar import Grammar
+from numerate.decode.model import NumberFinder, ends_of
+from numerate.decode.rows import Rows
+from numerate.decode.search import Answers
+from numerate.distribution import NumberDistribution
+from numerate.distribution.decisions import Cost
+
+
+@dataclass
+class DecidedOutput(GenerateDecoderOnlyOutput):  # type: ignore[misc]
+    """What ``generate`` returns with ``return_dict_in_generate=True``.
+
+    Attributes:
+        sequences: ``[B, T]``, prompts and answers; without the prompts for an encoder-decoder.
+        distributions: for each row, the distributions of its numbers in order.
+    """
+
+    distributions: tuple[tuple[NumberDistribution, ...], ...] | None = None
+
+
+@dataclass
+class _Writing:
+    """Rows of equal length that are written together, and which rows of the batch they are."""
+
+    rows: Rows
+    members: list[int]
+
+    def select(self, index: Sequence[int]) -> _Writing:
+        return _Writing(self.rows.select(torch.tensor(index)), [self.members[i] for i in index])
+
+
+class DecideNumbers:
+    """A decoding method for ``generate`` with which the numbers of an answer fit the metric.
+
+    Text is written greedily. Where the likeliest token begins a number, the distribution over the whole number is searched, the
+    number of least expected cost is written instead, and the text goes on after it. A digit after a letter (``H2O``, ``v2``) is
+    text. The result is that of ``generate``: token ids, or with ``return_dict_in_generate=True`` a :class:`DecidedOutput` with
+    ``sequences`` and ``distributions``.
+
+    Args:
+        tokenizer: the model's tokenizer or processor.
+        metric: a rule of :meth:`NumberDistribution.decide`, or a cost function.
+        grammar: the form of numbers, see :func:`numerate.decode.distribution`; for coordinates such as ``12,345`` use
+            ``NumberGrammar(thousands=False)``.
+        most_numbers: how many numbers of an answer are decided; those after them are written greedily. None: all.
+        rule: further arguments of :meth:`NumberDistribution.decide`, such as ``{"tolerance": 5}``.
+        seed: of draws.
+        **search: ``width``, ``covered``, ``rest``, ``temperature`` and ``memory`` of :func:`numerate.decode.distribution`.
+
+    Example::
+
+        median = DecideNumbers(tokenizer, "absolute")
+        model.generate(**inputs, custom_generate=median, max_new_tokens=32)
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        metric: str | Cost = "absolute",
+        *,
+        grammar: Grammar | None = None,
+        most_numbers: int | None = None,
+        rule: Mapping[str, Any] | None = None,
+        seed: int = 0,
+        **search: Any,
+    ) -> None:
+        if most_numbers is not None and (isinstance(most_numbers, bool) or not isinstance(most_numbers, int) or most_numbers < 0):
+            raise ValueError(f"most_numbers={most_numbers!r}: expected a whole number >= 0, or None for all.")
+        self.metric, self.rule, self.seed, self.most_numbers = metric, dict(rule or {}), seed, most_numbers
+        NumberDistribution.point(1).decide(metric, **self.rule)  # raises now if the rule is wrong
+        self._finder: Callable[[tuple[int, ...]], NumberFinder] = cache(
+            lambda ends: NumberFinder(tokenizer, grammar, end_token_ids=ends, **search)
+        )
+        self._finder(())  # raises now if a setting is wrong
+
+    @torch.no_grad()
+    def __call__(
+        self,
+        model: Any,
+        input_ids: Tensor,
+        logits_processor: Any,
+        stopping_criteria: Any,
+        generation_config: Any,
+        synced_gpus: bool = False,
+        streamer: Any = None,
+        **model_kwargs: Any,
+    ) -> Tensor | DecidedOutput:
+        """Write the answers; called by ``generate``."""
+        for name, value, wanted in (
+            ("num_beams", generation_config.num_beams, (None, 1)),
+            ("do_sample", generation_config.do_sample, (None, False)),
+            ("streamer", streamer, (None,)),
+        ):
+            if value not in wanted:
+                raise ValueError(f"{name}={value!r} does not go with decided numbers: expected {wanted[-1]!r}; leave it out.")
+        finder = self._finder(tuple(ends_of(generation_config)))
+        length = input_ids.shape[1]
+        written: dict[int, list[int]] = {}
+        found: list[list[NumberDistribution]] = [[] for _ in range(input_ids.shape[0])]
+        rows = Rows(model, input_ids, model_kwargs, logits_processor)
+        waiting = [_Writing(rows, [*range(len(rows))])]
+        while waiting:
+            group = waiting.pop()
+            over = stopping_criteria(group.rows.input_ids, None) if group.rows.input_ids.shape[1] > length else None
+            if over is not None and bool(over.any()):
+                for index in over.nonzero()[:, 0].tolist():
+                    written[group.members[index]] = group.rows.input_ids[index, length:].tolist()
+                going = (~over).nonzero()[:, 0].tolist()
+                if not going:
+                    continue
+                group = group.select(going)
+            waiting += self._go_on(group, finder, found)
+        sequences = _padded(input_ids, [written[row] for row in range(len(found))], generation_config)
+        if not generation_config.return_dict_in_generate:
+            return sequences
+        return DecidedOutput(sequences=sequences, distributions=tuple(map(tuple, found)))
+
+    def _go_on(self, group: _Writing, finder: NumberFinder, found: list[list[NumberDistribution]]) -> list[_Writing]:
+        """Write the next token of each row, or its next number; return groups of rows of equal length."""
+        best = group.rows.scores.argmax(-1)
+        begins = [
+            self._begins(finder, last, token) and (self.most_numbers is None or len(found[row]) < self.most_numbers)
+            for row, last, token in zip(group.members, group.rows.input_ids[:, -1:].tolist(), best.tolist(), strict=True)
+        ]
+        numbers = [index for index, begun in enumerate(begins) if begun]
+        decided: dict[int, tuple[tuple[int, ...], str]] = {}
+        if numbers:
+            part = group.select(numbers)
+            for index, answers in zip(numbers, finder.find(part.rows, part.members, self.seed), strict=True):
+                one = answers.distribution(finder.grammar.value)
+                if one is not None:
+                    found[group.members[index]].append(one)
+                    decided[index] = self._tokens(finder, answers, one)
+        texts = [index for index in range(len(group.members)) if index not in decided]
+        groups = []
+        if texts:
+            plain = group.select(texts) if decided else group
+            plain.rows.feed(best[torch.tensor(texts, device=best.device)])
+            groups.append(plain)
+        for count in {len(token_ids) for token_ids, _ in decided.values()}:
+            same = [index for index, (token_ids, _) in decided.items() if len(token_ids) == count]
+            part = group.select(same)
+            for column in torch.tensor([decided[index][0] for index in same]).T:
+                part.rows.feed(column)
+            for row, index in enumerate(same):  # the number is complete
+                fork = finder.tree.fork(decided[index][1])
+                going = torch.cat([fork.token_ids, fork.late_ids, fork.exceeding_ids])
+                part.rows.scores[row, going.to(part.rows.scores.device)] = -torch.inf
+            groups.append(part)
+        return groups
+
+    def _begins(self, finder: NumberFinder, last: list[int], token: int) -> bool:
+        """Return whether a token begins a number: not white space alone, and not right after a letter or a digit."""
+        before = finder.texts.get(last[0], "") if last else ""
+        piece = finder.tree.texts.get(token, "").strip(finder.tree.spaces)
+        return piece != "" and token in finder.tree.fork("").ids and not before[-1:].isalnum()
+
+    def _tokens(self, finder: NumberFinder, answers: Answers, one: NumberDistribution) -> tuple[tuple[int, ...], str]:
+        """Return the tokens of the decided number and its text."""
+        number = one.decide(self.metric, **self.rule)
+        same = {text: mass for text, mass in answers.leaves.items() if finder.grammar.value(text) == number}
+        known = [text for text in same if text in answers.written]
+        if known:
+            text = max(known, key=lambda text: answers.written[text][0])
+            return answers.written[text][1], text
+        text = max(same, key=lambda text: same[text]) if same else _rounded(number, answers)
+        leading = _leading_space(finder, answers)
+        return finder.tree.spelled(leading + text), text
+
+
+def _rounded(number: Decimal, answers: Answers) -> str:
+    """Return a number that is none of the answers, such as a mean, with as many decimals as most of them have."""
+    decimals: dict[int, float] = {}
+    for text, mass in answers.leaves.items():
+        count = len(text.partition(".")[2])
+        decimals[count] = decimals.get(count, 0.0) + mass
+    usual = max(decimals, key=lambda count: decimals[count])
+    return f"{number.quantize(Decimal((0, (1,), -usual)), ROUND_HALF_EVEN):f}"
+
+
+def _leading_space(finder: NumberFinder, answers: Answers) -> str:
+    """Return the white space before the likeliest answer."""
+    if not answers.written:
+        return ""
+    _, token_ids = max(answers.written.values())
+    text = "".join(finder.texts[token_id] for token_id in token_ids)
+    return text[: len(text) - len(text.lstrip(finder.tree.spaces))]
+
+
+def _padded(input_ids: Tensor, written: list[list[int]], generation_config: Any) -> Tensor:
+    """Return prompts and answers as one tensor, filled up on the right."""
+    pad = generation_config.pad_token_id
+    pad = next((i for i in (pad, *ends_of(generation_config)) if i is not None), 0)
+    longest = max(map(len, written), default=0)
+    answers = torch.tensor([[*row, *[pad] * (longest - len(row))] for row in written], dtype=torch.long)
+    return torch.cat([input_ids, answers.to(input_ids.device)], dim=1)

@@ -1,0 +1,197 @@
+"""DecideNumbers in ``generate``: text as greedy, numbers as the metric wants them."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import Any
+
+import pytest
+import torch
+from tests.decode.test_model import INPUTS, PROMPTS, TOKENS, Fixed, Tokens, small
+from tests.samples import refused
+from transformers import BartConfig, BartForConditionalGeneration, GenerationConfig
+
+from numerate.decode import DecidedOutput, DecideNumbers, NumberGrammar, distribution
+
+TEXTS = TOKENS["one digit"]
+LENGTH = PROMPTS.shape[1]
+
+
+def _text(tokens: Tokens, ids: Any) -> str:
+    texts = [tokens.texts[i] for i in ids if i != 0]
+    return "".join(texts).partition("<end>")[0]
+
+
+def _write(model: Any, tokens: Tokens, method: DecideNumbers, inputs: Any = INPUTS, **options: Any) -> DecidedOutput:
+    options = {"max_new_tokens": 12, "return_dict_in_generate": True, **options}
+    return model.generate(**inputs, custom_generate=method, **options)
+
+
+class Scripted(Fixed):
+    """A model whose next token depends on the last one alone, by a table of probabilities of texts."""
+
+    def __init__(self, tokens: Tokens, table: dict[str, dict[str, float]]) -> None:
+        super().__init__(tokens.texts[4:], {})
+        self.table = torch.full((len(tokens.texts), len(tokens.texts)), -30.0)
+        for last, following in table.items():
+            for text, chance in following.items():
+                self.table[tokens.texts.index(last), tokens.texts.index(text)] = float(torch.tensor(chance).log())
+
+    def forward(self, input_ids: Any, *args: Any, **kwargs: Any) -> Any:
+        outputs = super().forward(input_ids, *args, **kwargs)
+        outputs.logits = self.table[input_ids][:, -outputs.logits.shape[1] :]
+        return outputs
+
+
+DIGITS = Tokens([*"0123456789", "-", ".", " ", "=", ","])
+# After "=" a number: 9 with 40 %, else 1, 2 or 3 with 20 % each; then the end, or a comma and another number.
+TABLE = {
+    "x": {"=": 1.0},
+    "=": {"9": 0.4, "1": 0.2, "2": 0.2, "3": 0.2},
+    **{digit: {",": 0.6, "<end>": 0.4} for digit in "0123456789"},
+    ",": {"8": 0.45, "5": 0.35, "4": 0.2},
+}
+
+
+def test_the_number_fits_the_metric() -> None:
+    model = Scripted(DIGITS, TABLE)
+    inputs = {"input_ids": torch.tensor([[1]]), "attention_mask": torch.ones(1, 1, dtype=torch.long)}
+    for metric, first in (("exact", "9"), ("absolute", "3"), ("squared", "5"), (lambda x, y: max(y - x, 0), "9")):
+        output = _write(model, DIGITS, DecideNumbers(DIGITS, metric), inputs, max_new_tokens=5)
+        text = _text(DIGITS, output.sequences[0])
+        assert re.match(r"x=(\d)", text)[1] == first  # type: ignore[index]
+        one = output.distributions[0][0]
+        assert [int(value) for value in one.values] == [1, 2, 3, 9]
+        assert one.covered == pytest.approx(1, abs=1e-5)
+
+
+def test_several_numbers_each_given_those_before() -> None:
+    model = Scripted(DIGITS, TABLE)
+    grammar = NumberGrammar(thousands=False)
+    output = _write(model, DIGITS, DecideNumbers(DIGITS, grammar=grammar), {"input_ids": torch.tensor([[1]])}, max_new_tokens=7)
+    assert _text(DIGITS, output.sequences[0]).startswith("x=3,5,5")
+    assert [int(one.median) for one in output.distributions[0]] == [3, 5, 5]
+    one_number = DecideNumbers(DIGITS, grammar=grammar, most_numbers=1)
+    output = _write(model, DIGITS, one_number, {"input_ids": torch.tensor([[1]])}, max_new_tokens=7)
+    assert _text(DIGITS, output.sequences[0]).startswith("x=3,8,8")
+    assert len(output.distributions[0]) == 1
+
+
+def test_the_first_distribution_is_that_of_distribution() -> None:
+    model = Scripted(DIGITS, TABLE)
+    prompts = {"input_ids": torch.tensor([[1, DIGITS.texts.index("=")]])}
+    (expected,) = distribution(model, prompts, DIGITS)
+    output = _write(model, DIGITS, DecideNumbers(DIGITS), prompts)
+    assert output.distributions[0][0] == expected
+
+
+def test_without_numbers_it_is_greedy() -> None:
+    tokens = Tokens(TEXTS)
+    model = small(TEXTS)
+    greedy = model.generate(**INPUTS, do_sample=False, max_new_tokens=8)
+    output = _write(model, tokens, DecideNumbers(tokens, most_numbers=0), max_new_tokens=8)
+    assert output.sequences.tolist() == greedy.tolist()
+    assert output.distributions == ((), (), ())
+    plain = model.generate(**INPUTS, custom_generate=DecideNumbers(tokens, most_numbers=0), max_new_tokens=8)
+    assert plain.tolist() == greedy.tolist()
+
+
+@pytest.mark.parametrize(("name", "metric"), [*((name, "absolute") for name in TOKENS), ("all digits", "squared")])
+def test_rows_do_not_touch_each_other(name: str, metric: str) -> None:
+    """A batch gives the same answers as its rows alone, though their numbers have different lengths."""
+    texts = TOKENS.get(name, [*"0123456789", "-", ".", " "])
+    tokens, model = Tokens(texts), small(texts, 3)
+    method = DecideNumbers(tokens, metric, width=None, covered=0.9, grammar=NumberGrammar(digits=(1, 2), decimals=(0, 1)))
+    together = _write(model, tokens, method)
+    for row in range(len(PROMPTS)):
+        alone = _write(model, tokens, method, {name: value[row : row + 1] for name, value in INPUTS.items()})
+        mine = together.sequences[row, LENGTH:].tolist()
+        other = alone.sequences[0, LENGTH:].tolist()
+        assert _text(tokens, mine) == _text(tokens, other)
+        assert [one.values for one in together.distributions[row]] == [one.values for one in alone.distributions[0]]
+
+
+def test_a_decided_number_is_not_continued() -> None:
+    """After each decided number comes no further digit, though the model would write one."""
+    model = Scripted(DIGITS, {**TABLE, "3": {"3": 0.9, ",": 0.1}})
+    method = DecideNumbers(DIGITS, grammar=NumberGrammar(digits=(1, 2), thousands=False))
+    text = _text(DIGITS, _write(model, DIGITS, method, {"input_ids": torch.tensor([[1]])}, max_new_tokens=6).sequences[0])
+    assert re.match(r"x=\d{1,2}[^\d]", text)
+
+
+def test_a_mean_has_the_decimals_of_the_answers() -> None:
+    table = {"x": {"=": 1.0}, "=": {"1": 0.5, "2": 0.5}, ".": {"5": 1.0}, "5": {"<end>": 1.0}, "1": {".": 1.0}, "2": {".": 1.0}}
+    output = _write(Scripted(DIGITS, table), DIGITS, DecideNumbers(DIGITS, "squared"), {"input_ids": torch.tensor([[1]])})
+    assert output.distributions[0][0].mean == pytest.approx(Decimal(2), abs=Decimal('1e-9'))
+    assert _text(DIGITS, output.sequences[0]).startswith("x=2.0")
+
+
+def test_digits_after_letters_are_text() -> None:
+    table = {"x": {"9": 0.6, "1": 0.4}, "9": {"<end>": 1.0}, "1": {"<end>": 1.0}}
+    output = _write(Scripted(DIGITS, table), DIGITS, DecideNumbers(DIGITS), {"input_ids": torch.tensor([[1]])})
+    assert _text(DIGITS, output.sequences[0]) == "x9"
+    assert output.distributions == ((),)
+
+
+def test_an_encoder_decoder() -> None:
+    torch.manual_seed(0)
+    config = BartConfig(
+        vocab_size=len(DIGITS.texts),
+        d_model=16,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=16,
+        decoder_ffn_dim=16,
+        max_position_embeddings=64,
+        pad_token_id=0,
+        eos_token_id=3,
+        bos_token_id=1,
+        decoder_start_token_id=0,
+        forced_eos_token_id=None,
+        init_std=1.0,
+    )
+    model = BartForConditionalGeneration(config).eval()
+    output = _write(model, DIGITS, DecideNumbers(DIGITS, width=4))
+    expected = distribution(model, INPUTS, DIGITS, width=4)
+    firsts = [DIGITS.texts[token] in "0123456789-" for token in model.generate(**INPUTS, max_new_tokens=1)[:, 1].tolist()]
+    assert any(firsts)
+    for first, one, others in zip(firsts, expected, output.distributions, strict=True):
+        assert not first or others[0].values == one.values
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [({"num_beams": 2}, ["num_beams=2"]), ({"do_sample": True}, ["do_sample=True"])],
+)
+def test_other_ways_to_decode_are_refused(options: dict[str, Any], parts: list[str]) -> None:
+    tokens = Tokens(TEXTS)
+    refused(ValueError, parts, lambda: _write(small(TEXTS), tokens, DecideNumbers(tokens), **options))
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "parts"),
+    [
+        ({"metric": "medium"}, ValueError, ["metric='medium'", "median"]),
+        ({"metric": "within"}, ValueError, ["tolerance"]),
+        ({"most_numbers": -1}, ValueError, ["most_numbers=-1"]),
+        ({"width": 0}, ValueError, ["width=0"]),
+        ({"breadth": 3}, TypeError, ["breadth"]),
+    ],
+)
+def test_wrong_settings_are_refused_at_once(change: dict[str, Any], kind: type[Exception], parts: list[str]) -> None:
+    refused(kind, parts, lambda: DecideNumbers(Tokens(TEXTS), **change))
+
+
+def test_stops_at_the_length_and_pads() -> None:
+    tokens = Tokens(TEXTS)
+    model = small(TEXTS)
+    config = GenerationConfig(max_new_tokens=3, pad_token_id=0, eos_token_id=3)
+    ids = model.generate(**INPUTS, custom_generate=DecideNumbers(tokens, width=4), generation_config=config)
+    assert ids.shape[0] == 3
+    assert ids[:, :LENGTH].tolist() == PROMPTS.tolist()
+    for row in ids[:, LENGTH:].tolist():
+        stopped = [*row, 3].index(3)
+        assert all(token == 0 for token in row[stopped + 1 :])

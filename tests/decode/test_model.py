@@ -1,0 +1,348 @@
+"""distribution: equal to brute force on models small enough, and clear about what it cannot do."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.samples import refused
+from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from numerate.answers import clock_time
+from numerate.decode import NumberGrammar, TextGrammar, distribution, numbers_only
+from numerate.distribution import NumberDistribution
+
+TOKENS: dict[str, list[str]] = {
+    "one digit": ["0", "1", "7", "-", ".", " "],
+    "three digits": ["0", "1", "12", "007", "-", ".", " ", " 1"],
+    "commas": ["1", "000", "00", ",", "11"],
+    "mixed": ["0", "1", "1\n", ".\n", "0.", "-1", ".5", "1x", " -", "\n"],
+}
+LONG = {"commas": 4}  # whole digits
+
+
+class Tokens:
+    """As much of a tokenizer as the search needs: texts with ids; 0 is padding, 1 and 2 are words, 3 ends."""
+
+    pad_token_id, eos_token_id = 0, 3
+    all_special_ids = (0, 3)
+
+    def __init__(self, texts: list[str]) -> None:
+        self.texts = ["<pad>", "x", "y", "<end>", *texts]
+        self.added_tokens_decoder = dict[int, Any]()
+
+    def get_vocab(self) -> dict[str, int]:
+        return {text: index for index, text in enumerate(self.texts)}
+
+    def __call__(self, text: str) -> dict[str, list[int]]:
+        return {"input_ids": [self.texts.index(character) for character in text]}
+
+
+def small(texts: list[str], seed: int = 0) -> LlamaForCausalLM:
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=len(texts) + 4,
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        pad_token_id=0,
+        bos_token_id=None,
+        eos_token_id=3,
+        initializer_range=0.7,
+    )
+    return LlamaForCausalLM(config).eval()
+
+
+PROMPTS = torch.tensor([[0, 0, 1, 2], [1, 2, 2, 1], [0, 2, 1, 1]])
+INPUTS = {"input_ids": PROMPTS, "attention_mask": (PROMPTS > 0).long()}
+
+
+def brute_force(model: Any, prompt: list[int], texts: list[str], digits: int, decimals: int) -> dict[Any, float]:
+    """Probabilities by value, "more" and "none": every sequence of tokens, each by a forward pass over all of it."""
+    whole = rf"\d{{1,{digits}}}" if "," not in texts else r"(?:\d{1,4}|\d,\d{0,3})"
+    begun = re.compile(rf"[ \n]{{0,2}}(?:-?|-?{whole}|-?(?:\d{{1,{digits}}})\.\d{{0,{decimals}}})")
+    number = re.compile(r"-?(?:\d,\d{3}|\d+)(?:\.\d+)?")
+    masses: dict[Any, float] = defaultdict(float)
+
+    def settle(text: str, piece: str, mass: float) -> None:
+        end = next(end for end in range(len(text + piece)) if not begun.fullmatch((text + piece)[: end + 1]))
+        kept, following = (text + piece)[:end].strip(), (text + piece)[end]
+        match = number.match(kept)
+        if following.isdigit() and kept:
+            masses["more"] += mass
+        elif match is None:
+            masses["none"] += mass
+        else:
+            masses[Decimal(match[0].replace(",", ""))] += mass
+
+    @torch.no_grad()
+    def go(ids: list[int], text: str, mass: float) -> None:
+        chances = model(torch.tensor([ids])).logits[0, -1].double().softmax(-1).tolist()
+        for token, chance in enumerate(chances):
+            piece = "!" if token < 4 else texts[token - 4]  # words and the end end a number
+            if begun.fullmatch(text + piece):
+                go([*ids, token], text + piece, mass * chance)
+            else:
+                settle(text, piece, mass * chance)
+
+    go(prompt, "", 1.0)
+    return masses
+
+
+def masses_of(found: NumberDistribution) -> dict[Any, float]:
+    numbers = dict(zip(found.values, (found.probabilities * found.covered).tolist(), strict=True))
+    return {**numbers, "more": found.more_digits, "none": found.no_number}
+
+
+@pytest.mark.parametrize("name", TOKENS)
+def test_equal_to_brute_force(name: str) -> None:
+    texts, digits = TOKENS[name], LONG.get(name, 2)
+    model = small(texts)
+    grammar = NumberGrammar(digits=(1, digits), decimals=(0, 1), leading_zeros=True, negative_zero=True, thousands=None)
+    found = distribution(model, INPUTS, Tokens(texts), grammar=grammar, width=None, covered=1.0)
+    for ids, mask, one in zip(PROMPTS.tolist()[:2], INPUTS["attention_mask"].tolist(), found, strict=False):
+        expected = brute_force(model, [i for i, real in zip(ids, mask, strict=True) if real], texts, digits, 1)
+        assert math.fsum(expected.values()) == pytest.approx(1, abs=1e-9)
+        got = masses_of(one)
+        for key in expected.keys() | got.keys():
+            assert got.get(key, 0.0) == pytest.approx(expected.get(key, 0.0), abs=1e-6), key
+        assert (one.not_searched, one.drawn) == (0, 0)
+        assert len(one.values) >= 9
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_within_its_rounding(dtype: torch.dtype) -> None:
+    texts = TOKENS["one digit"]
+    grammar = NumberGrammar(digits=(1, 2), decimals=(0, 1), leading_zeros=True)
+    exact = distribution(small(texts), INPUTS, Tokens(texts), grammar=grammar, width=None, covered=1.0)
+    half = distribution(small(texts).to(dtype), INPUTS, Tokens(texts), grammar=grammar, width=None, covered=1.0)
+    for one, other in zip(exact, half, strict=True):
+        first, second = masses_of(one), masses_of(other)
+        assert sum(abs(first.get(key, 0) - second.get(key, 0)) for key in first.keys() | second.keys()) < 0.05
+        assert first != second  # the cache is in half precision
+
+
+def test_prompts_as_texts_in_any_batch() -> None:
+    texts = TOKENS["one digit"]
+    model, tokens, prompts = small(texts), Tokens(texts), ["xy", "xyyx", "yxx", "y"]
+    alone = [distribution(model, [prompt], tokens, width=4)[0] for prompt in prompts]
+    seen: list[tuple[int, int]] = []
+    batched = distribution(model, prompts, tokens, width=4, batch_size=3, progress=lambda *done: seen.append(done))
+    assert seen == [(3, 4), (4, 4)]
+    for index, (one, other) in enumerate(zip(alone, batched, strict=True)):
+        assert other.covered == pytest.approx(one.covered, abs=0.3)
+        if index == 0:  # draws depend on the index
+            np.testing.assert_allclose(one.probabilities, other.probabilities, atol=1e-5)
+    again = distribution(model, prompts, tokens, width=4, batch_size=1)
+    for one, other in zip(again, batched, strict=True):
+        assert one.values == other.values
+        np.testing.assert_allclose(one.probabilities, other.probabilities, atol=1e-5)
+
+
+def test_little_memory_gives_the_same() -> None:
+    texts = TOKENS["one digit"]
+    full = distribution(small(texts), INPUTS, Tokens(texts), width=8)
+    parts = distribution(small(texts), INPUTS, Tokens(texts), width=8, memory=1)
+    for one, other in zip(full, parts, strict=True):
+        assert one.values == other.values
+        np.testing.assert_allclose(one.probabilities, other.probabilities, atol=1e-6)
+
+
+@settings(max_examples=15)
+@given(width=st.integers(1, 40), covered=st.floats(0.5, 1.0), rest=st.sampled_from(["draw", "drop"]), seed=st.integers(0, 5))
+def test_masses_add_up(width: int, covered: float, rest: Any, seed: int) -> None:
+    texts = TOKENS["three digits"]
+    found = distribution(small(texts, seed), INPUTS, Tokens(texts), width=width, covered=covered, rest=rest, seed=seed)
+    for one in found:
+        assert one.covered + one.more_digits + one.no_number + one.not_searched == pytest.approx(1, abs=1e-5)
+        if rest == "draw":
+            assert one.not_searched <= (1 - covered) + 1e-6
+        else:
+            assert one.drawn == 0
+
+
+def test_draws_are_right_on_average() -> None:
+    texts = TOKENS["one digit"]
+    model, tokens = small(texts), Tokens(texts)
+    grammar = NumberGrammar(digits=(1, 2), decimals=0, leading_zeros=True)
+    exact = masses_of(distribution(model, INPUTS, tokens, grammar=grammar, width=None, covered=1.0)[0])
+    repeats = 100
+    mean: dict[Any, float] = defaultdict(float)
+    for seed in range(repeats):
+        one = distribution(
+            model, {k: v[:1] for k, v in INPUTS.items()}, tokens, grammar=grammar, width=2, covered=1.0, seed=seed
+        )[0]
+        for key, mass in masses_of(one).items():
+            mean[key] += mass / repeats
+    assert max(abs(mean[key] - exact.get(key, 0)) for key in {*mean, *exact}) < 0.06
+
+
+def test_temperature_divides_the_scores() -> None:
+    texts = TOKENS["one digit"]
+    model = small(texts)
+    grammar = NumberGrammar(digits=1, decimals=0)
+    with torch.no_grad():
+        model.lm_head.weight.mul_(2.0)
+    doubled = distribution(model, INPUTS, Tokens(texts), grammar=grammar, width=None, covered=1.0, temperature=2.0)
+    with torch.no_grad():
+        model.lm_head.weight.mul_(0.5)
+    plain = distribution(model, INPUTS, Tokens(texts), grammar=grammar, width=None, covered=1.0)
+    for one, other in zip(doubled, plain, strict=True):
+        np.testing.assert_allclose(one.probabilities, other.probabilities, atol=1e-6)
+
+
+def test_processors_of_generate_apply() -> None:
+    texts = [*"0123456789", "-", "."]
+    tokens = Tokens(texts)
+    grammar = NumberGrammar(digits=(1, 2), decimals=0, lowest=3, highest=42)
+    only = numbers_only(tokens, grammar, end_token_ids=3, prompt_length=PROMPTS.shape[1])
+    found = distribution(small(texts), INPUTS, tokens, width=None, covered=1.0, logits_processor=[only])
+    for one in found:
+        assert one.covered == pytest.approx(1, abs=1e-6)
+        assert one.values == tuple(map(Decimal, range(3, 43)))
+
+
+def test_short_texts() -> None:
+    """A time is read from whole texts: the same mass as a sum over brute force's texts."""
+    texts = ["1", "2", "5", "_", "0"]
+    model = small(texts, 1)
+    grammar = TextGrammar("1250_", clock_time, most=4)
+    found = distribution(model, INPUTS, Tokens(texts), grammar=grammar, width=None, covered=1.0)
+    for ids, mask, one in zip(PROMPTS.tolist()[:1], INPUTS["attention_mask"].tolist(), found, strict=False):
+        expected: dict[Any, float] = defaultdict(float)
+
+        @torch.no_grad()
+        def go(ids: list[int], text: str, mass: float, expected: dict[Any, float] = expected) -> None:
+            chances = model(torch.tensor([ids])).logits[0, -1].double().softmax(-1).tolist()
+            minutes = clock_time(text)
+            for token, chance in enumerate(chances):
+                if token < 4:
+                    expected["none" if minutes is None else Decimal(int(minutes))] += mass * chance
+                elif len(text) == 4:
+                    expected["more"] += mass * chance
+                else:
+                    go([*ids, token], text + texts[token - 4], mass * chance)
+
+        go([i for i, real in zip(ids, mask, strict=True) if real], "", 1.0)
+        assert Decimal(175) not in expected or masses_of(one)[Decimal(175)] == pytest.approx(expected[Decimal(175)], abs=1e-6)
+        assert masses_of(one) == pytest.approx(expected, abs=1e-6)
+
+
+def test_end_tokens_end_a_number_whatever_their_text() -> None:
+    texts = TOKENS["one digit"]
+    model, tokens = small(texts), Tokens(texts)
+    seven = tokens.get_vocab()["7"]
+    found = distribution(model, INPUTS, tokens, width=8, end_token_ids=[3, seven])
+    assert all("7" not in str(value) for one in found for value in one.values)
+    model.generation_config.eos_token_id = [3, seven]
+    assert [one.values for one in distribution(model, INPUTS, tokens, width=8)] == [one.values for one in found]
+
+
+def test_a_budget_of_one() -> None:
+    texts = TOKENS["three digits"]
+    found = distribution(small(texts), INPUTS, Tokens(texts), width=1)
+    assert all(one.covered > 0 for one in found)
+    dropped = distribution(small(texts), INPUTS, Tokens(texts), width=1, rest="drop")
+    assert all(one.not_searched > 0 for one in dropped)
+
+
+class Fixed(LlamaForCausalLM):  # type: ignore[misc]
+    """A model that gives every position the same scores."""
+
+    def __init__(self, texts: list[str], scores: dict[int, float], others: float = 0.0) -> None:
+        super().__init__(small(texts).config)
+        self.row = torch.full((len(texts) + 4,), others)
+        for token, score in scores.items():
+            self.row[token] = score
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        outputs = super().forward(*args, **kwargs)
+        outputs.logits = self.row.expand(outputs.logits.shape)
+        return outputs
+
+
+def test_no_number_at_all_is_an_error() -> None:
+    texts = TOKENS["one digit"]
+    model = Fixed(texts, {1: 0.0}, others=-math.inf)
+    refused(
+        ValueError,
+        ["inputs[0]", "probability of 0", "grammar"],
+        lambda: distribution(model, INPUTS, Tokens(texts), width=None, covered=1),
+    )
+    refused(ValueError, ["inputs[0]", "16 beginnings", "larger width"], lambda: distribution(model, INPUTS, Tokens(texts)))
+
+
+def test_a_number_that_hardly_occurs_has_a_distribution() -> None:
+    texts = TOKENS["one digit"]
+    (one, *_) = distribution(Fixed(texts, {1: 40.0, 5: 10.0}), INPUTS, Tokens(texts))
+    assert one.mode == 1
+    assert one.no_number == pytest.approx(1)
+    assert 0 < one.covered < 1e-10
+
+
+def test_nan_is_an_error() -> None:
+    texts = TOKENS["one digit"]
+    refused(ValueError, ["NaN", "bfloat16"], lambda: distribution(Fixed(texts, {5: math.nan}), INPUTS, Tokens(texts)))
+
+
+def test_a_model_that_never_ends_a_number() -> None:
+    texts = TOKENS["one digit"]
+    found = distribution(Fixed(texts, {4: 50.0, 5: 50.0, 6: 50.0}), INPUTS, Tokens(texts), width=4)
+    assert all(one.more_digits > 0.98 for one in found)
+
+
+def test_every_token_equally_likely() -> None:
+    texts = TOKENS["three digits"]
+    found = distribution(Fixed(texts, {}), INPUTS, Tokens(texts), width=8)
+    assert all(one.covered + one.no_number + one.more_digits + one.not_searched == pytest.approx(1, abs=1e-5) for one in found)
+
+
+def test_a_prompt_that_ends_within_a_number() -> None:
+    texts = TOKENS["one digit"]
+    inside = {"input_ids": torch.tensor([[1, 2], [1, 5]]), "attention_mask": torch.ones(2, 2, dtype=torch.long)}
+    refused(
+        ValueError,
+        ["inputs[1]", "within a number", "before the number"],
+        lambda: distribution(small(texts), inside, Tokens(texts)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "parts"),
+    [
+        ({"width": 0}, ValueError, ["width=0", "None"]),
+        ({"covered": 0}, ValueError, ["covered=0"]),
+        ({"covered": 1.5}, ValueError, ["covered=1.5"]),
+        ({"rest": "drown"}, ValueError, ["rest='drown'", "draw"]),
+        ({"temperature": 0.0}, ValueError, ["temperature=0"]),
+        ({"batch_size": 0}, ValueError, ["batch_size=0"]),
+        ({"grammar": "number"}, TypeError, ["grammar", "NumberGrammar"]),
+        ({"inputs": "one prompt"}, TypeError, ["inputs", "list of prompts"]),
+        ({"inputs": {"attention_mask": torch.ones(1, 1)}}, ValueError, ["input_ids", "return_tensors"]),
+        ({"inputs": [""]}, ValueError, ["inputs[0]", "no tokens"]),
+        ({"tokenizer": Tokens(["a", "b"])}, ValueError, ["no token with which a number", "tokenizer"]),
+        ({"tokenizer": Tokens([*"0123456789", *"abcdefgh", "11"])}, ValueError, ["token id", "belongs to the model"]),
+    ],
+)
+def test_wrong_arguments(change: dict[str, Any], kind: type[Exception], parts: list[str]) -> None:
+    texts = TOKENS["one digit"]
+    arguments: dict[str, Any] = {"inputs": INPUTS, "tokenizer": Tokens(texts), **change}
+    refused(kind, parts, lambda: distribution(small(texts), **arguments))
+
+
+def test_no_prompts_no_distributions() -> None:
+    texts = TOKENS["one digit"]
+    assert distribution(small(texts), [], Tokens(texts)) == []
+    empty: dict[str, Tensor] = {name: value[:0] for name, value in INPUTS.items()}
+    assert distribution(small(texts), empty, Tokens(texts)) == []

@@ -1,0 +1,147 @@
+"""The search on trees given by tables, and the thinning of its nodes: nothing is lost, and nothing is biased."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from numerate.decode.search import Answers, Branches, Node, search, thin_out
+
+Weights = hnp.arrays(np.float64, st.integers(2, 60), elements=st.floats(1e-9, 1.0))
+
+
+class _Offset(np.random.Generator):
+    """A generator whose one draw is known."""
+
+    def __init__(self, offset: float) -> None:
+        super().__init__(np.random.PCG64(0))
+        self.offset = offset
+
+    def random(self, *_: object, **__: object) -> float:  # type: ignore[override]
+        return self.offset
+
+
+@given(Weights, st.data())
+def test_thinning_keeps_the_sum_and_the_heavy_ones(weights: np.ndarray, data: st.DataObject) -> None:
+    width = data.draw(st.integers(1, len(weights) - 1))
+    index, kept, exact = thin_out(weights, width, np.random.default_rng(data.draw(st.integers(0, 99))))
+    assert len(index) <= width
+    assert (np.diff(index) > 0).all()
+    assert kept.sum() == pytest.approx(weights.sum(), rel=1e-9)
+    np.testing.assert_array_equal(kept[exact], weights[index[exact]])
+    lightest = kept[exact].min() if exact.any() else np.inf
+    assert (kept[~exact] <= lightest * (1 + 1e-9)).all()  # only what is lighter than a drawn one is drawn
+    left_out = np.setdiff1d(np.arange(len(weights)), index)
+    assert not len(left_out) or weights[left_out].max() <= (kept.min() * (1 + 1e-9))
+
+
+@settings(max_examples=20)
+@given(hnp.arrays(np.float64, st.integers(2, 12), elements=st.floats(0.01, 1.0)), st.data())
+def test_thinning_is_unbiased(weights: np.ndarray, data: st.DataObject) -> None:
+    """The mean over all offsets of the one draw is the weight of each node."""
+    width, offsets = data.draw(st.integers(1, len(weights) - 1)), 400
+    mean = np.zeros(len(weights))
+    for offset in range(offsets):
+        index, kept, _ = thin_out(weights, width, _Offset((offset + 0.5) / offsets))
+        mean[index] += kept / offsets
+    np.testing.assert_allclose(mean, weights, atol=weights.sum() / offsets * 2)
+
+
+def _tree(tables: Mapping[str, Mapping[str, float]]) -> Callable[[list[Node]], list[Branches]]:
+    """Branches from tables: a text that is a key goes on, ``$`` ends it, ``?`` is nothing, ``+`` is too long."""
+
+    def expand(nodes: list[Node]) -> list[Branches]:
+        found = []
+        for node in nodes:
+            table = tables[node.text]
+            pieces = sorted(piece for piece in table if piece not in "$?+")
+            answers = [(node.text, table["$"])] if "$" in table else []
+            shares = np.array([table[piece] for piece in pieces])
+            found.append(Branches(pieces, shares, answers, table.get("?", 0.0), table.get("+", 0.0)))
+        return found
+
+    return expand
+
+
+TABLES = {
+    "": {"1": 0.5, "2": 0.3, "-": 0.1, "?": 0.1},
+    "1": {"$": 0.5, "0": 0.25, "5": 0.25},
+    "2": {"$": 0.9, "+": 0.1},
+    "-": {"3": 0.5, "?": 0.5},
+    "10": {"$": 0.8, "+": 0.2},
+    "15": {"$": 1.0},
+    "-3": {"$": 1.0},
+}
+
+
+def _search(width: int | None = None, covered: float = 1.0, rest: str = "draw", seed: int = 0) -> Answers:
+    return search([""], _tree(TABLES), width=width, covered=covered, rest=rest, seeds=[(seed,)])[0]  # type: ignore[arg-type]
+
+
+def _total(found: Answers) -> float:
+    return sum(found.leaves.values()) + found.more_digits + found.no_number + found.not_searched
+
+
+def test_a_table_by_hand() -> None:
+    found = _search()
+    assert found.leaves == pytest.approx({"1": 0.25, "10": 0.1, "15": 0.125, "2": 0.27, "-3": 0.05})
+    assert (found.more_digits, found.no_number) == pytest.approx((0.055, 0.15))
+    assert found.not_searched == found.drawn == 0
+    distribution = found.distribution(int)
+    assert distribution is not None
+    assert distribution.covered == pytest.approx(0.795)
+    assert [int(value) for value in distribution.values] == [-3, 1, 2, 10, 15]
+
+
+def test_a_share_may_be_left_unsearched() -> None:
+    found = _search(covered=0.8)
+    assert 0 < found.not_searched <= 0.2 * 0.9
+    assert _total(found) == pytest.approx(1)
+    assert "-3" not in found.leaves  # the least likely goes first
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_dropped_nodes_are_not_searched(width: int) -> None:
+    found = _search(width, rest="drop")
+    assert found.not_searched > 0
+    assert found.drawn == 0
+    assert _total(found) == pytest.approx(1)
+    exact = _search().leaves
+    assert all(mass == pytest.approx(exact[text]) for text, mass in found.leaves.items())
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_drawn_nodes_are_right_on_average(width: int) -> None:
+    exact, repeats = _search(), 1000
+    mean = dict.fromkeys(exact.leaves, 0.0)
+    for seed in range(repeats):
+        found = _search(width, seed=seed)
+        assert found.not_searched == 0
+        assert _total(found) == pytest.approx(1)
+        for text, mass in found.leaves.items():
+            mean[text] += mass / repeats
+    assert mean == pytest.approx(exact.leaves, abs=0.04)  # 4 standard errors
+
+
+def test_draws_depend_on_the_seed_alone() -> None:
+    assert _search(2, seed=3) == _search(2, seed=3)
+    assert len({tuple(_search(1, seed=seed).leaves) for seed in range(20)}) > 1
+    together = search(["", ""], _tree(TABLES), width=1, covered=1.0, rest="draw", seeds=[(3,), (4,)])
+    assert together == [_search(1, seed=3), _search(1, seed=4)]
+
+
+def test_nothing_found_is_no_distribution() -> None:
+    found = search([""], _tree({"": {"?": 1.0}}), width=4, covered=0.9, rest="draw", seeds=[(0,)])[0]
+    assert found.no_number == 1
+    assert found.distribution(int) is None
+
+
+def test_a_text_that_stands_for_nothing_is_no_number() -> None:
+    distribution = _search().distribution(lambda text: None if text == "2" else int(text))
+    assert distribution is not None
+    assert distribution.no_number == pytest.approx(0.15 + 0.27)
