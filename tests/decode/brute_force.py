@@ -25,8 +25,8 @@ def enumerate_numbers(next_logits: NextLogits, tokens: dict[str, int], pattern: 
     numbers: dict[Decimal, float] = defaultdict(float)
 
     def visit(text: str, ids: list[int], mass: float) -> None:
-        shares = next_logits(ids).double().softmax(-1)
-        ended = 1 - sum(float(shares[i]) for i in tokens.values())
+        shares = next_logits(ids).float().double().softmax(-1)
+        ended = sum(share for i, share in enumerate(shares.tolist()) if i not in tokens.values())
         if re.fullmatch(pattern, text):
             numbers[Decimal(text)] += mass * ended
         for piece, i in tokens.items():
@@ -40,6 +40,7 @@ def enumerate_numbers(next_logits: NextLogits, tokens: dict[str, int], pattern: 
 def distance(found: Any, expected: dict[Decimal, float]) -> float:
     """Return the largest relative difference between a NumberDistribution's probabilities and those expected."""
     masses = {value: float(p) * found.covered for value, p in zip(found.values, found.probabilities, strict=True)}
+    expected = {value: p for value, p in expected.items() if p > 0}
     if masses.keys() != expected.keys():
         return float("inf")
-    return max(abs(masses[value] / p - 1) for value, p in expected.items())
+    return max(abs(masses[value] - p) / p for value, p in expected.items())

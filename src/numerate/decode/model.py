@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from numerate.decode.grammar import Grammar, NumberGrammar, TextGrammar
-from numerate.decode.rows import Rows, evaluating
+from numerate.decode.rows import Rows, evaluating, ignores_padding
 from numerate.decode.search import Answers, Branches, Node, Rest, search
 from numerate.decode.tokens import Fork, TokenTree, token_texts
 from numerate.distribution import NumberDistribution
@@ -254,6 +254,10 @@ def _nothing_found(index: int, answer: Answers, finder: NumberFinder) -> str:
     )
 
 
+class _DoneError(Exception):
+    """Leaves generate, past whatever the model's own version of it does with the ids that were written."""
+
+
 def generate(model: Any, batch: Mapping[str, Any], use: Callable[[Rows], object], options: Mapping[str, Any]) -> None:
     """Prepare a batch as ``generate`` of transformers does, and call ``use`` with its rows."""
 
@@ -261,12 +265,12 @@ def generate(model: Any, batch: Mapping[str, Any], use: Callable[[Rows], object]
         for name in ("stopping_criteria", "generation_config", "synced_gpus", "streamer"):
             kwargs.pop(name, None)
         use(Rows(model, input_ids, kwargs, logits_processor))
-        return input_ids
+        raise _DoneError
 
     settings = {"do_sample": False, "num_beams": 1, "max_new_tokens": 64, "use_cache": True, **options}
     if "past_key_values" not in {*batch, *options}:
         settings.setdefault("cache_implementation", "dynamic")
-    with evaluating(model):
+    with evaluating(model), suppress(_DoneError):
         model.generate(**batch, **settings, custom_generate=decoding)
 
 
@@ -306,11 +310,23 @@ def _batches(inputs: Any, tokenizer: Any, model: Any, batch_size: int) -> Iterat
     for index, row in enumerate(rows):
         if not row and not model.config.is_encoder_decoder:
             raise ValueError(f"inputs[{index}]={inputs[index]!r} has no tokens: expected a prompt of at least one token.")
-    order = sorted(range(len(rows)), key=lambda index: len(rows[index]), reverse=True)
     pad = next((i for i in (tokenizer.pad_token_id, tokenizer.eos_token_id) if i is not None), 0)
-    for first in range(0, len(order), batch_size):
-        chosen = order[first : first + batch_size]
+    for chosen in _by_length([*map(len, rows)], batch_size, mixed=not ignores_padding(model)):
         longest = max(len(rows[index]) for index in chosen)
-        ids = torch.tensor([[pad] * (longest - len(rows[index])) + rows[index] for index in chosen])
-        mask = torch.tensor([[0] * (longest - len(rows[index])) + [1] * len(rows[index]) for index in chosen])
+        ids = torch.full((len(chosen), longest), pad)
+        mask = torch.zeros_like(ids)
+        for row, index in enumerate(chosen):
+            length = len(rows[index])
+            # An encoder counts positions from the left, generation goes on at the right.
+            place = slice(0, length) if model.config.is_encoder_decoder else slice(longest - length, longest)
+            ids[row, place], mask[row, place] = torch.tensor(rows[index], dtype=torch.long), 1
         yield chosen, len(rows), {"input_ids": ids.to(model.device), "attention_mask": mask.to(model.device)}
+
+
+def _by_length(lengths: list[int], batch_size: int, *, mixed: bool) -> Iterator[list[int]]:
+    """Yield batches of prompts of similar length, the longest first; of one length unless ``mixed``."""
+    order = sorted(range(len(lengths)), key=lambda index: lengths[index], reverse=True)
+    for _, group in groupby(order, key=lambda index: mixed or lengths[index]):
+        chosen = [*group]
+        for first in range(0, len(chosen), batch_size):
+            yield chosen[first : first + batch_size]

@@ -18,8 +18,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig
+from transformers.cache_utils import Cache
 from transformers.generation.utils import ALL_CACHE_NAMES, MULTIMODAL_INPUTS_TO_DROP_OUTSIDE_PREFILL
 
+IGNORE_PADDING = frozenset(
+    """bart bigbird-pegasus blenderbot blenderbot-small blip_text_model doge hunyuan_vl kosmos-2.5 marian mbart minimax_m3_vl mvp
+    pegasus plbart prophetnet reformer rwkv trocr whisper xlm xlnet""".split()
+)
+"""Types of decoders for which a prompt with padding before it is another prompt; ``scripts/sweep_architectures.py`` finds them."""
+
+_BY_ROW = {
+    "EncoderNoRepeatNGramLogitsProcessor": "encoder_no_repeat_ngram_size=0",
+    "EncoderRepetitionPenaltyLogitsProcessor": "encoder_repetition_penalty=1.0",
+    "PrefixConstrainedLogitsProcessor": "prefix_allowed_tokens_fn=None",
+    "UnbatchedClassifierFreeGuidanceLogitsProcessor": "guidance_scale=None",
+}
 _MEDIA = {*MULTIMODAL_INPUTS_TO_DROP_OUTSIDE_PREFILL}
 
 
@@ -40,15 +53,16 @@ class Rows:
 
     def __init__(self, model: Any, input_ids: Tensor, model_kwargs: dict[str, Any], process: Callable[..., Tensor]) -> None:
         self.model, self.input_ids, self.kwargs, self.process = model, input_ids, dict(model_kwargs), process
+        self._check()
         self.cached = bool(self.kwargs.get("use_cache", True))
         self._forward(first=True)
-        if self.cached and self._cache_bytes():
+        caches = [self.kwargs[name] for name in ALL_CACHE_NAMES if self.kwargs.get(name) is not None]
+        if self.cached and self._cache_bytes() and all(isinstance(cache, Cache) for cache in caches):
             for name in _MEDIA & self.kwargs.keys():  # they are in the cache now
                 del self.kwargs[name]
             return
         self.cached = False
-        self.kwargs = {name: value for name, value in model_kwargs.items() if name not in ALL_CACHE_NAMES}
-        self.kwargs["use_cache"] = False
+        self.kwargs = {name: value for name, value in model_kwargs.items() if name not in ALL_CACHE_NAMES} | {"use_cache": False}
         for name in _MEDIA & self.kwargs.keys():
             value = self.kwargs[name]
             if isinstance(value, Tensor) and value.shape[:1] != (len(self),):
@@ -88,6 +102,21 @@ class Rows:
             self.kwargs["inputs_embeds"] = torch.cat([embedded, self.model.get_input_embeddings()(column)], dim=1)
         self._forward(first=not self.cached)
 
+    def _check(self) -> None:
+        """Raise for padding that the model takes for text, and for processors that would mix up rows."""
+        name, mask = type(self.model).__name__, self.kwargs.get("attention_mask")
+        if ignores_padding(self.model) and isinstance(mask, Tensor) and not bool(mask.all()):
+            raise ValueError(
+                f"{name} takes padding for text: expected prompts of one length; pass the prompts as a list of texts, which are then "
+                "put into batches of one length, or search each length by itself."
+            )
+        for processor in self.process if isinstance(self.process, list) else ():
+            if (setting := _BY_ROW.get(kind := type(processor).__name__)) is not None:
+                raise ValueError(
+                    f"{kind} of generate changes scores by the row of a batch: expected processors of text and scores alone; pass "
+                    f"{setting}, or use samples of {name}.generate."
+                )
+
     def _forward(self, *, first: bool) -> None:
         length = None if first else 1
         given = self.kwargs.get("past_key_values")
@@ -103,6 +132,8 @@ class Rows:
         self.kwargs = self.model._update_model_kwargs_for_generation(
             outputs, self.kwargs, is_encoder_decoder=self.model.config.is_encoder_decoder
         )
+        if not self.cached:
+            self.kwargs = {name: value for name, value in self.kwargs.items() if name not in ALL_CACHE_NAMES}
         logits = outputs.logits[:, -1].to(copy=True, dtype=torch.float32, device=self.input_ids.device)
         self.scores = self.process(self.input_ids, logits)
 
@@ -117,6 +148,11 @@ class Rows:
 
         _mapped([self.kwargs.get(name) for name in ALL_CACHE_NAMES], count)
         return sum(found.values())
+
+
+def ignores_padding(model: Any) -> bool:
+    """Return whether a prompt with padding before it is another prompt for the model, whatever the mask says."""
+    return model.config.model_type in IGNORE_PADDING and not model.config.is_encoder_decoder
 
 
 @contextmanager
