@@ -12,7 +12,20 @@ import numerate
 
 PACKAGE = Path(numerate.__file__).parent
 # A room imports only rooms above it: first the library, then the lab, then the command line.
-LIBRARY = ["messages", "checks", "labels", "marks", "vocab", "spans", "distribution", "losses", "objective", "decode", "answers"]
+LIBRARY = [
+    "messages",
+    "checks",
+    "labels",
+    "marks",
+    "vocab",
+    "spans",
+    "distribution",
+    "calibration",
+    "losses",
+    "objective",
+    "decode",
+    "answers",
+]
 LIBRARY += ["rewards", "integrations", "tokenizers", "inspection", "plotting", "reference", "bench"]
 LAB = [
     "records",
@@ -24,11 +37,13 @@ LAB = [
     "config",
     "splits",
     "data",
+    "questions",
+    "decisions",
     "evaluate",
     "trainer",
     "model_card",
 ]
-LAB += ["train", "presets", "experiment", "executors", "report", "comparison"]
+LAB += ["train", "predictions", "answering", "predict", "presets", "experiment", "executors", "report", "comparison"]
 ROOMS = ["", *LIBRARY, *(f"lab.{room}" for room in LAB), "lab", "cli", "__main__"]  # "": the package itself
 
 

@@ -1,15 +1,21 @@
-"""Pictures of a loss, and the costs they show."""
+"""Pictures of losses, calibration and distributions, and the data they show."""
 
 from __future__ import annotations
 
 import math
 import sys
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from tests.samples import refused
 
-from numerate import LOSSES, NumericVocab, SMMDLoss
-from numerate.plotting import certain_costs, plot_loss
+from numerate import LOSSES, NumberDistribution, NumericVocab, SMMDLoss, plotting
+from numerate.calibration import conformal, coverage, pit
+from numerate.plotting import certain_costs, plot_coverage, plot_distributions, plot_loss, plot_reliability
 
 DIGITS = NumericVocab.from_texts({str(d): d for d in range(10)} | {"-": 10}, vocab_size=12)
 CHUNKS = NumericVocab.from_texts({text: i for i, text in enumerate([*map(str, range(120)), "00", "007", " 7"])}, vocab_size=130)
@@ -64,3 +70,110 @@ class TestPlot:
         monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
         with pytest.raises(ModuleNotFoundError, match=r"pip install 'numerate\[report\]'"):
             plot_loss(DIGITS, tmp_path / "picture.png")
+
+
+ND = NumberDistribution
+HUGE = 10**400
+ANSWERS = [ND.bell(100 + i, width=4) for i in range(40)]
+TRUTHS = [100 + i + (7 * i) % 25 - 12 for i in range(40)]
+
+
+@pytest.fixture
+def drawn(monkeypatch) -> list[Any]:
+    """The figures that are saved."""
+    figures: list[Any] = []
+    save = plotting.figures.save
+    monkeypatch.setattr(plotting.calibration, "save", lambda figure, path: figures.append(figure) or save(figure, path))
+    return figures
+
+
+class TestCalibration:
+    def test_reliability(self, tmp_path, drawn):
+        path = plot_reliability(ANSWERS, TRUTHS, tmp_path / "new" / "reliability.png", seed=3)
+        assert path.read_bytes().startswith(b"\x89PNG")
+        curve, histogram = drawn[0].axes
+        x, y = curve.lines[1].get_data()
+        positions = pit(ANSWERS, TRUTHS, seed=3)
+        for quantile in (0.05, 0.3, 0.5, 0.9):
+            assert y[np.searchsorted(x, quantile, side="right") - 1] == pytest.approx((positions <= quantile).mean())
+        assert (y[0], y[-1]) == (0, 1)
+        assert sum(bar.get_height() for bar in histogram.patches[1:]) == pytest.approx(len(histogram.patches) - 1)
+        band = curve.collections[0].get_paths()[0].vertices
+        assert band[np.abs(band[:, 0] - 0.5) < 1e-9, 1].max() == pytest.approx(0.5 + 1.96 * math.sqrt(0.25 / 40))
+
+    def test_coverage(self, tmp_path, drawn):
+        calibrated = conformal(ANSWERS[:9], TRUTHS[:9], 0.5)
+        plot_coverage(ANSWERS, TRUTHS, tmp_path / "coverage.svg", calibrated)
+        _, own, held = drawn[0].axes[0].lines
+        levels = [k / 20 for k in range(1, 20)]
+        assert own.get_data()[1].tolist() == coverage(ANSWERS, TRUTHS, levels).tolist()
+        assert held.get_data()[0].tolist() == levels[:18]  # nine rows cannot promise 95 %
+        assert held.get_data()[1].tolist() == coverage(ANSWERS, TRUTHS, levels[:18], calibrated).tolist()
+        plot_coverage(ANSWERS, iter(TRUTHS), tmp_path / "coverage.pdf", levels=[0.9, 0.5])
+        assert drawn[1].axes[0].lines[1].get_data()[0].tolist() == [0.5, 0.9]
+
+    @pytest.mark.parametrize(
+        ("answer", "truth"),
+        [
+            (ND([12, 15], [0.3, 0.7]), 15),
+            (ND.bell("84.5", width=0.6), "84.3"),
+            (ND.bell(99_900, relative=0.05), 105_000),
+            (ND.bell(10**40, relative=0.1), 10**40 + 10**38),
+            (ND([HUGE, HUGE + 1, HUGE + 5], [0.2, 0.5, 0.3]), HUGE + 3),
+            (ND([1, 10**6], [1, 1]), 500),
+            (ND.point("0.00025"), "0.0003"),
+            (ND.point(0), 0),
+            (ND.from_samples([-5, -5, 6, None]), 6),
+            (ND.mixed([ND.bell(3200, width=30), ND.point(HUGE)], [0.995, 0.005]), 3100),
+        ],
+        ids=str,
+    )
+    def test_distributions(self, answer: ND, truth: Any, tmp_path, drawn):
+        """Ends, median and truth have the order that they should have, on an axis of finite numbers."""
+        plot_distributions([answer], tmp_path / "picture.png", [truth])
+        axes = drawn[0].axes[0]
+        (low, high), (median,), (right, _) = (line.get_xdata() for line in axes.lines)
+        left_edge, right_edge = axes.get_xlim()
+        assert left_edge < low <= median <= high < right_edge
+        assert left_edge < right < right_edge
+        exact = [*answer.interval(0.9), ND.point(truth).median]
+        assert np.argsort([low, high, right], kind="stable").tolist() == np.argsort(np.array(exact), kind="stable").tolist()
+        assert math.isfinite(left_edge)
+        assert math.isfinite(right_edge)
+        assert len(axes.get_title(loc="left")) < 50
+
+    def test_a_truth_far_outside_is_an_arrow(self, tmp_path, drawn):
+        plot_distributions([ND.bell(50, width=2)] * 2, tmp_path / "picture.png", [HUGE, -7000])
+        assert [axes.texts[0].get_text() for axes in drawn[0].axes] == ["1000000…000000 (401 digits) →", "← -7000"]
+        assert [len(axes.lines) for axes in drawn[0].axes] == [2, 2]
+
+    def test_conformal_intervals_and_titles(self, tmp_path, drawn):
+        calibrated = conformal(ANSWERS, TRUTHS, 0.9)
+        plot_distributions(ANSWERS[:4], tmp_path / "picture.png", level=0.8, calibrated=calibrated, titles=[*"abcd"])
+        shown = [axes for axes in drawn[0].axes if axes.get_visible()]
+        assert [axes.get_title(loc="left") for axes in shown] == [*"abcd"]
+        for axes, answer in zip(shown, ANSWERS[:4], strict=True):
+            assert axes.lines[0].get_xdata().tolist() == [float(end) for end in calibrated.interval(answer, 0.8)]
+        assert [text.get_text() for text in drawn[0].legends[0].texts] == ["80 % interval (conformal)", "median"]
+
+    def test_bad_input(self, tmp_path):
+        path = tmp_path / "picture.png"
+        refused(ValueError, ["distributions has 0 entries", "1 to 30"], lambda: plot_distributions([], path))
+        refused(ValueError, ["distributions has 31", "distributions[:6]"], lambda: plot_distributions([ANSWERS[0]] * 31, path))
+        refused(ValueError, ["truths has 1 entries for 2"], lambda: plot_distributions(ANSWERS[:2], path, [1]))
+        refused(ValueError, ["titles has 3"], lambda: plot_distributions(ANSWERS[:2], path, titles=["a", "b", "c"]))
+        refused(ValueError, ["path.suffix='.bmp'"], lambda: plot_reliability(ANSWERS, TRUTHS, Path("a.bmp")))
+        refused(TypeError, ["levels=0.9"], lambda: plot_coverage(ANSWERS, TRUTHS, path, levels=0.9))  # type: ignore[arg-type]
+        refused(TypeError, ["distributions holds 3"], lambda: plot_distributions([3], path))  # type: ignore[list-item]
+        assert not path.exists()
+
+    @pytest.mark.parametrize("step", ["1", "5", "0.25", str(10**390)])
+    def test_no_bin_of_a_lattice_stands_out(self, step: str, tmp_path, drawn):
+        """Each bin of equally likely numbers has the same height, but for the last one, which may hold fewer."""
+        values = [Decimal(k) * Decimal(step) for k in range(7, 207)]
+        plot_distributions([ND(values, np.ones(200))], tmp_path / "picture.png", level=0.999)
+        heights = drawn[0].axes[0].patches[0].get_data().values
+        assert 40 <= len(heights) <= 61
+        assert heights[:-1] == pytest.approx(heights[0])
+        assert 0 < heights[-1] <= heights[0] + 1e-9
+        assert heights.sum() == pytest.approx(100)

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from numerate import answers, decode, inspection, integrations, plotting, reference, rewards, tokenizers
+    from numerate import answers, calibration, decode, inspection, integrations, plotting, reference, rewards, tokenizers
     from numerate.distribution import NumberDistribution
     from numerate.losses import *
     from numerate.objective import NumericObjective, ObjectiveOutput
@@ -41,6 +41,7 @@ __all__ = [
     "SquaredEMDLoss",
     "__version__",
     "answers",
+    "calibration",
     "decode",
     "inspection",
     "integrations",
@@ -59,6 +60,7 @@ _HOMES = {
 }
 _SUBMODULES = {
     "answers",
+    "calibration",
     "decode",
     "inspection",
     "integrations",

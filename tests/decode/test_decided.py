@@ -123,7 +123,7 @@ def test_a_decided_number_is_not_continued() -> None:
 def test_a_mean_has_the_decimals_of_the_answers() -> None:
     table = {"x": {"=": 1.0}, "=": {"1": 0.5, "2": 0.5}, ".": {"5": 1.0}, "5": {"<end>": 1.0}, "1": {".": 1.0}, "2": {".": 1.0}}
     output = _write(Scripted(DIGITS, table), DIGITS, DecideNumbers(DIGITS, "squared"), {"input_ids": torch.tensor([[1]])})
-    assert output.distributions[0][0].mean == pytest.approx(Decimal(2), abs=Decimal('1e-9'))
+    assert output.distributions[0][0].mean == pytest.approx(Decimal(2), abs=Decimal("1e-9"))
     assert _text(DIGITS, output.sequences[0]).startswith("x=2.0")
 
 

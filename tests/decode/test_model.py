@@ -346,3 +346,28 @@ def test_no_prompts_no_distributions() -> None:
     assert distribution(small(texts), [], Tokens(texts)) == []
     empty: dict[str, Tensor] = {name: value[:0] for name, value in INPUTS.items()}
     assert distribution(small(texts), empty, Tokens(texts)) == []
+
+
+def test_added_tokens_are_seen() -> None:
+    """Vocabularies are read once per tokenizer, and again when tokens were added."""
+
+    class Growing(Tokens):
+        def __len__(self) -> int:
+            return len(self.texts)
+
+    tokens = Growing(["1", "a"])
+    model = small(["1", "2"])
+    assert {str(value) for value in distribution(model, INPUTS, tokens, width=4)[0].values} <= {"1" * k for k in range(1, 13)}
+    tokens.texts[-1:] = ["2"]
+    tokens.texts.append("3")
+    model = small(["1", "2", "3"])
+    assert any("3" in str(value) for value in distribution(model, INPUTS, tokens, width=64)[0].values)
+
+
+def test_a_seed_per_prompt() -> None:
+    texts = TOKENS["one digit"]
+    model, tokens, prompts = small(texts), Tokens(texts), ["xy", "xyyx", "yxx"]
+    together = distribution(model, prompts, tokens, width=2, seed=[5, 6, 7])
+    last = distribution(model, prompts[2:], tokens, width=2, seed=[7])[0]
+    assert together[2].values == last.values
+    assert len({distribution(model, prompts[:1], tokens, width=1, seed=[seed])[0].values for seed in range(10)}) > 1

@@ -237,7 +237,7 @@ def test_configuration_files(tmp_path):
 
 LEAST = {
     **dict.fromkeys(("rank", "steps", "batch_size", "accumulation", "train_examples", "log_every", "save_every"), 1),
-    **dict.fromkeys(("eval_examples", "eval_batch_size", "max_new_tokens"), 1),
+    **dict.fromkeys(("eval_examples", "eval_batch_size", "max_new_tokens", "decide_width"), 1),
     **dict.fromkeys(("weight", "seed", "warmup", "weight_decay", "samples"), 0),
     "max_length": 8,
 }
@@ -245,13 +245,13 @@ LEAST = {
 
 def test_bounds_of_settings():
     numbers = {name for name, field in RunConfig.model_fields.items() if field.metadata}
-    assert numbers == {*LEAST, "learning_rate", "max_grad_norm"}
+    assert numbers == {*LEAST, "learning_rate", "max_grad_norm", "interval"}
     assert RunConfig(**LEAST).model_dump() == RunConfig().model_dump() | LEAST
     for name, least in LEAST.items():
         below = least - 1 if isinstance(getattr(RunConfig(**LEAST), name), int) else least - 1e-9
         with pytest.raises(ValueError, match=name):
             RunConfig(**{name: below})
-    for name, least in (("learning_rate", 0.0), ("max_grad_norm", 0.0), ("warmup", 1.0)):
+    for name, least in (("learning_rate", 0.0), ("max_grad_norm", 0.0), ("warmup", 1.0), ("interval", 0.0), ("interval", 1.0)):
         with pytest.raises(ValueError, match=name):
             RunConfig(**{name: least})
     assert RunConfig(learning_rate=1e-9, max_grad_norm=1e-9, warmup=0.999).warmup == 0.999

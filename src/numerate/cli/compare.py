@@ -52,6 +52,7 @@ def compare(
     result = compare(config, preset=preset, data=data, target=target, out=out, **settings)
     console = Console(highlight=False)
     _show(console, result.table)
+    _show_decisions(console, result.data["decisions"])
     console.print(Text(result.answer))
     for note in result.notes:
         console.print(Text(note), style="yellow")
@@ -79,6 +80,36 @@ def _show(console: Console, rows: list[dict[str, Any]]) -> None:
                 interval = f"{shown.number(row['low'])} to {shown.number(row['high'])}"
                 cells += [f"{shown.value(row['score'])} ({interval})", "" if row["p"] is None else p_text(row["p"])]
             table.add_row(Text(loss), *cells)
+        console.print(table)
+
+
+def _show_decisions(console: Console, rows: list[dict[str, Any]]) -> None:
+    """Print the first measure of decisions by loss and decision, with the change from greedy answers and its p-value."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from numerate.lab.report.analysis import SPLIT_NAMES
+    from numerate.lab.report.decisions import mean_measure, percent, title
+    from numerate.lab.report.wording import p_text
+
+    for setup, split in dict.fromkeys((row["setup"], row["split"]) for row in rows):
+        mine = [row for row in rows if (row["setup"], row["split"]) == (setup, split)]
+        shown = mean_measure(mine[0]["measure"])
+        cells = {(row["label"], row["decision"]): row for row in mine if row["measure"] == shown.name}
+        names = list(dict.fromkeys(decision for _, decision in cells))
+        columns = [*names, f"in {100 * mine[0]['level']:g} % interval", "greedy, search"]
+        heading = f"{setup}, {SPLIT_NAMES.get(split, split)}: {title(shown)} by decision, change from greedy and p"
+        table = Table("loss", *columns, title=heading, title_justify="left")
+        for loss in dict.fromkeys(loss for loss, _ in cells):
+            texts: list[str] = []
+            for row in (cells.get((loss, name)) for name in names):
+                change = "" if row is None or row["change"] is None else percent(row["change"])
+                p = "" if row is None or row["p_holm"] is None else f", {p_text(row['p_holm'])}"
+                texts.append("" if row is None else shown.value(row["mean"]) + (f" ({change}{p})" if change else ""))
+            first, last = cells[loss, names[0]], cells[loss, names[-1]]
+            texts.append("" if first["coverage"] is None else f"{100 * first['coverage']:.1f} %")
+            texts.append(f"{1000 * first['seconds']:.3g} ms, {1000 * last['seconds']:.3g} ms")
+            table.add_row(Text(loss), *texts)
         console.print(table)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -70,7 +71,7 @@ def evaluate_command(
     folder: Annotated[Path, typer.Argument(help="Folder of a run with its weights, from numerate train.")],
     setting: Annotated[
         list[str] | None,
-        typer.Option("--set", help="A setting of the evaluation, such as eval_examples=1000 or samples=8; repeat for several."),
+        typer.Option("--set", help="A setting of the evaluation: eval_examples=1000, decide=median,mean; repeat for several."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Output folder. Default: FOLDER/eval-HASH.")] = None,
 ) -> None:
@@ -89,7 +90,7 @@ def evaluate_command(
 
 
 def _show(console: Console, folder: Path) -> None:
-    """Print a table of the measures."""
+    """Print a table of the measures; with decisions, one per split, and how much of the error is the decision."""
     from rich.table import Table
     from rich.text import Text
 
@@ -99,9 +100,37 @@ def _show(console: Console, folder: Path) -> None:
 
     records = read_jsonl(folder / "predictions.jsonl")
     figures = summarize(records)
+    if records[0].get("decisions"):
+        for split in figures:
+            _show_decisions(console, split, [record for record in records if record["split"] == split])
+        console.print(Text.assemble("results in ", (str(folder), "bold")), soft_wrap=True)
+        return
     table = Table("measure", *figures, title=f"{len(records):,} examples", title_justify="left")
     for name in records[0]["measures"]:
         shown = "{:.3g} (median)" if name in METRICS and METRICS[name].summary == "median" else "{:.3f}"
         table.add_row(name, *(shown.format(figures[split][name]) for split in figures))
     console.print(table)
     console.print(Text.assemble("results in ", (str(folder), "bold")), soft_wrap=True)
+
+
+def _show_decisions(console: Console, split: str, records: Sequence[Mapping[str, Any]]) -> None:
+    """Print measures by decision for one split, and what they say."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from numerate.lab.decisions import read_decisions
+    from numerate.lab.report.decisions import evaluation_sentences, summary_rows
+
+    part = read_decisions(records)
+    assert part is not None  # the caller checks
+    table = Table("measure", *part.measures, title=f"{split}: {len(records):,} examples", title_justify="left")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name, summary, values in summary_rows(part):
+        error = summary != "mean" or name.endswith("_error")
+        shown = [f"{value:.4g}" if error else f"{value:.3f}" for value in values]
+        table.add_row(f"{name} ({summary})" if error else name, *shown)
+    console.print(table)
+    for text in evaluation_sentences(part):
+        console.print(Text(text))
+    console.print()

@@ -16,12 +16,15 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
 from numerate.decode.grammar import Grammar
 from numerate.vocab import NumericVocab, read_texts
+
+_READ = WeakKeyDictionary[Any, tuple[int | None, list[tuple[str, int]]]]()  # reading a vocabulary takes up to a second
 
 
 @dataclass
@@ -192,7 +195,14 @@ def token_texts(tokens: Any) -> Iterable[tuple[str, int]]:
         return [*((token.text, token.token_id) for token in tokens.tokens), *((text, i) for i, text in tokens.marks)]
     if isinstance(tokens, Mapping):
         return [(text, int(token_id)) for text, token_id in tokens.items()]
-    return read_texts(tokens, skip_special=True)[0]
+    size = len(tokens) if hasattr(tokens, "__len__") else None
+    try:
+        known = _READ.get(tokens)
+        if known is None or known[0] != size or size is None:  # tokens may have been added
+            known = _READ[tokens] = size, read_texts(tokens, skip_special=True)[0]
+    except TypeError:  # not an object that can be a weak key
+        return read_texts(tokens, skip_special=True)[0]
+    return known[1]
 
 
 def end_ids(tokens: Any, end_token_ids: Any) -> tuple[int, ...]:

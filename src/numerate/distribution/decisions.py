@@ -42,6 +42,9 @@ _ALIASES: dict[str, Rule] = {
 }
 _SHARES = {"within_0": "0", "within_1": "0.01", "within_5": "0.05", "within_10": "0.1"}
 
+RULE_NAMES = (*choices(Rule), *_ALIASES, *_SHARES)
+"""Every name that ``decide`` takes; all but ``"within"`` need no other argument."""
+
 
 class _Decidable(Protocol):
     """What a decision reads: sorted values, their probabilities and summaries."""
@@ -71,7 +74,7 @@ def decide(
     """Return the number of least expected cost; :meth:`numerate.NumberDistribution.decide` describes the arguments."""
     rule = "cost"
     if not callable(metric):
-        check_choice("metric", metric, (*choices(Rule), *_ALIASES, *_SHARES))
+        check_choice("metric", metric, RULE_NAMES)
         rule = "within" if metric in _SHARES else _ALIASES.get(metric, metric)
         if metric in _SHARES:
             if tolerance is not None or relative_tolerance is not None:

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from numerate.distribution.decisions import RULE_NAMES
 from numerate.lab.models import Adapter, suitable_rate
 from numerate.lab.tasks import TASKS
 from numerate.lab.tasks.base import Split
@@ -21,6 +22,9 @@ PLAIN = "ce"  # cross-entropy alone, the baseline
 
 NO_EFFECT = {"label", "log_every", "save_every", "keep_model", "tensorboard", "trust_remote_code"}
 """Settings that do not change the result of a run."""
+
+RULES = tuple(name for name in RULE_NAMES if name != "within")
+"""Rules of :meth:`numerate.NumberDistribution.decide` that need no other argument; ``within_5`` has its own tolerance."""
 
 
 class RunConfig(BaseModel):
@@ -68,6 +72,13 @@ class RunConfig(BaseModel):
     eval_batch_size: int = Field(128, ge=1, description="Test examples per batch.")
     max_new_tokens: int | None = Field(None, ge=1, description="Maximum tokens per answer. None: 1.5 x the gold answer, plus 4.")
     samples: int = Field(0, ge=0, description="Answers to sample per test example, for measures of the distribution.")
+    decide: tuple[str, ...] = Field(
+        (), description="Rules that decide an answer from the model's distribution, beside greedy: median, mean, relative, .."
+    )
+    interval: float = Field(0.9, gt=0, lt=1, description="With decide: level of the interval whose coverage is measured.")
+    decide_width: int | None = Field(
+        16, ge=1, description="With decide: most beginnings of an answer per step of the search. None: no limit."
+    )
     validation: bool = Field(False, description="Evaluate on a validation split instead of the test splits, for tuning.")
 
     @model_validator(mode="before")
@@ -78,12 +89,20 @@ class RunConfig(BaseModel):
         model, adapter = (values.get(name, cls.model_fields[name].default) for name in ("model", "adapter"))
         return {**values, "learning_rate": suitable_rate(model, adapter)}
 
+    @field_validator("decide", mode="before")
+    @classmethod
+    def _split_rules(cls, value: Any) -> Any:
+        rules = [rule.strip() for rule in value.split(",")] if isinstance(value, str) else value
+        return tuple(dict.fromkeys(rules)) if isinstance(rules, list | tuple) else rules
+
     @model_validator(mode="after")
     def _check_task_and_loss(self) -> Self:
         check_choice("task", self.task, tuple(TASKS))
         check_choice("loss", self.loss, (PLAIN, *LOSSES))
         if self.data is None:
             TASKS[self.task](**self.task_settings)
+        for rule in self.decide:
+            check_choice("decide", rule, RULES)
         if self.loss == PLAIN and self.loss_settings:
             raise ValueError(f"loss_settings={self.loss_settings!r} is not supported for loss='ce': expected none.")
         return self
@@ -96,7 +115,12 @@ class RunConfig(BaseModel):
     @property
     def deciding(self) -> dict[str, Any]:
         """Return the settings that decide the result."""
-        return self.model_dump(mode="json", exclude=NO_EFFECT)
+        return {name: value for name, value in self.used.items() if name not in NO_EFFECT}
+
+    @property
+    def used(self) -> dict[str, Any]:
+        """Return the settings as JSON, without those of decisions if there are none."""
+        return self.model_dump(mode="json", exclude=set() if self.decide else {"decide", "interval", "decide_width"})
 
     @property
     def hash(self) -> str:

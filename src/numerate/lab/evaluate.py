@@ -1,13 +1,15 @@
 """Let a model answer, and score its answers: one record per example.
 
 Decoding is greedy, in batches of similar length. A second pass over the gold answer gives its likelihood and the probability
-of each of its numeric tokens. ``samples`` more answers are drawn for measures of the distribution.
+of each of its numeric tokens. ``samples`` more answers are drawn for measures of the distribution. ``decide`` names rules that
+decide further answers from the model's distribution over numbers (:mod:`numerate.lab.decisions`).
 """
 
 from __future__ import annotations
 
 import math
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,7 +21,9 @@ from torch import Tensor
 
 from numerate.answers.distributions import sample_crps
 from numerate.answers.metrics import METRICS
+from numerate.distribution import NumberDistribution
 from numerate.lab.data import collate, encode
+from numerate.lab.decisions import decision_record, find_distributions, number_finder, prompts
 from numerate.lab.models import LoadedModel
 from numerate.lab.progress import Progress
 from numerate.lab.tasks import Example, Examples, Task
@@ -38,6 +42,9 @@ def evaluate(
     batch_size: int = 128,
     max_new_tokens: int | None = None,
     samples: int = 0,
+    decide: Sequence[str] = (),
+    interval: float = 0.9,
+    decide_width: int | None = 16,
     seed: int = 0,
     bf16: bool = False,
     images: Path | None = None,
@@ -48,10 +55,13 @@ def evaluate(
     """Return a record of each example, in order; ``examples`` are by split.
 
     Pictures are saved under ``images``. ``done`` are records of an earlier call; their examples are not evaluated again.
-    ``keep`` is called with each new record. ``seed`` decides the ``samples``.
+    ``keep`` is called with each new record. ``seed`` decides the ``samples``. With rules to ``decide``, a record also has what
+    :func:`numerate.lab.decisions.decision_record` returns, and the ``seconds`` per example that greedy answers, samples and the
+    search took.
     """
     loaded.model.eval()
     vocab = NumericVocab.from_tokenizer(loaded.tokenizer)
+    finder = number_finder(loaded, task, decide_width) if decide else None
     generate = partial(_generate, loaded, max_new_tokens=max_new_tokens, bf16=bf16)
     records = {(record["split"], record["index"]): record for record in done}
     order = [(split, index) for split, rows in examples.items() for index in range(len(rows))]
@@ -60,19 +70,34 @@ def evaluate(
     for start in range(0, len(todo), batch_size):
         rows = todo[start : start + batch_size]
         batch = [example for _, _, example in rows]
+        begin = time.perf_counter()
         outputs = generate(batch, do_sample=False, num_beams=1)
+        seconds = {"greedy": (time.perf_counter() - begin) / len(batch)}
         readings = _readings(loaded, vocab, batch)
+        begin = time.perf_counter()
         drawn: list[list[str]] | list[None] = [None] * len(batch)
         if samples:
             torch.manual_seed(seed)
             texts = generate(batch, do_sample=True, temperature=1.0, top_k=0, top_p=1.0, num_return_sequences=samples)
             drawn = [texts[first : first + samples] for first in range(0, len(texts), samples)]
-        for (split, index, example), output, reading, sampled in zip(rows, outputs, readings, drawn, strict=True):
+            seconds["samples"] = (time.perf_counter() - begin) / len(batch)
+        begin = time.perf_counter()
+        found: list[NumberDistribution | None] = [None] * len(batch)
+        if finder is not None:
+            indices = [index for _, index, _ in rows]
+            found = find_distributions(loaded, finder, batch, indices=indices, seed=seed, bf16=bf16)
+        seconds["search"] = (time.perf_counter() - begin) / len(batch)
+        for (split, index, example), output, reading, sampled, distribution in zip(
+            rows, outputs, readings, drawn, found, strict=True
+        ):
             record: Record = {"split": split, "index": index, "prompt": example.prompt, "gold": example.answer}
             record |= {"output": output, "answer": _shown(task.read(output)), "measures": task.score(example, output), **reading}
             if sampled is not None:
                 record["samples"] = sampled
                 record["measures"] |= _spread(task, example, sampled)
+            if decide:
+                record |= decision_record(task, example, output, distribution, decide, interval, sampled)
+                record["seconds"] = seconds
             if example.image is not None and images is not None:
                 record["image"] = f"images/{split}_{index}.png"
                 path = images / record["image"]
@@ -134,8 +159,7 @@ def _generate(
     loaded: LoadedModel, examples: Sequence[Example], *, max_new_tokens: int | None, bf16: bool, **options: Any
 ) -> list[str]:
     """Return the answers to a batch of questions, each up to its end token."""
-    rows = loaded.encode([(example.prompt, example.image) for example in examples])
-    batch = {name: value.to(loaded.model.device) for name, value in collate(rows, pad=loaded.pad, left=True).items()}
+    batch = prompts(loaded, examples)
     if max_new_tokens is None:
         longest = max(map(len, loaded.tokens([example.answer for example in examples])))
         max_new_tokens = longest + longest // 2 + 4  # room for an answer that is too long to be seen as such

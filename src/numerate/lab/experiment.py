@@ -184,7 +184,8 @@ def tuning_trials(experiment: Experiment, budget: int) -> dict[str, list[RunConf
         else:
             grid = [(rate, cell.weight * factor) for factor, rate in product((1.0, 0.3, 3.0), rates[:3])]
             pairs = [grid[index] for index in (0, 1, 3, 6, 2, 4, 7, 5, 8)]
-        changes = [{"learning_rate": rate, "weight": weight, "seed": seed, "validation": True} for rate, weight in pairs[:budget]]
+        shared = {"seed": seed, "validation": True, "decide": ()}
+        changes = [{"learning_rate": rate, "weight": weight, **shared} for rate, weight in pairs[:budget]]
         trials[_key(cell)] = [cell.model_copy(update=change) for change in changes]
     return trials
 

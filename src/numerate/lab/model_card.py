@@ -9,16 +9,19 @@ from typing import Any
 
 from numerate.lab.evaluate import summarize
 from numerate.lab.models import LoadedModel
-from numerate.lab.records import write_text
+from numerate.lab.questions import ASKED
+from numerate.lab.records import write_json, write_text
 
 
-def save_model(loaded: LoadedModel, folder: Path, card: str) -> None:
-    """Save weights, tokenizer and model card; the folder gets its name when all of them are written."""
+def save_model(loaded: LoadedModel, folder: Path, card: str, asked: Mapping[str, Any] | None = None) -> None:
+    """Save weights, tokenizer, model card and what the model was asked; the folder gets its name when all are written."""
     part = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     loaded.model.save_pretrained(part)
     (loaded.processor or loaded.tokenizer).save_pretrained(part)
     write_text(part / "README.md", card)
+    if asked is not None:
+        write_json(part / ASKED, asked)
     shutil.rmtree(folder, ignore_errors=True)
     part.replace(folder)
 

@@ -248,7 +248,7 @@ def _smollm2() -> PreTrainedModel:
     file = packaged_file("smollm2")
     if find_spec("gguf") is None:
         raise ModuleNotFoundError("model='smollm2' needs the package gguf: run pip install gguf.")
-    with _quietly(), redirect_stderr(io.StringIO()):  # the conversion has a bar that cannot be turned off
+    with quietly(), redirect_stderr(io.StringIO()):  # the conversion has a bar that cannot be turned off
         model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name)
     if (quantizer := getattr(model, "hf_quantizer", None)) is not None:
         quantizer.remove_quantization_config(model)  # the weights are float32 now, and can be trained
@@ -266,12 +266,12 @@ def _pretrained(encoder: PromptEncoder, dtype: torch.dtype, adapter: Adapter, tr
             load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16
         )
     kind = AutoModelForImageTextToText if encoder.sees else AutoModelForCausalLM
-    with _explained(encoder.name), _quietly():
+    with _explained(encoder.name), quietly():
         return kind.from_pretrained(encoder.name, **options)
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
+def quietly() -> Iterator[None]:
     """Turn off the progress bars of transformers, which would garble ours."""
     from transformers.utils import logging
 

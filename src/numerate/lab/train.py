@@ -24,11 +24,13 @@ import torch
 
 from numerate.lab.config import PLAIN, RunConfig, checked
 from numerate.lab.data import training_data
+from numerate.lab.decisions import check_decisions
 from numerate.lab.environment import environment
 from numerate.lab.evaluate import Record, evaluate
 from numerate.lab.model_card import model_card, save_model
-from numerate.lab.models import NAMED, LoadedModel, PromptEncoder, load_encoder, load_model
+from numerate.lab.models import NAMED, LoadedModel, PromptEncoder, load_encoder, load_model, quietly
 from numerate.lab.progress import Progress
+from numerate.lab.questions import asked
 from numerate.lab.records import RESULT, is_first_process, plain, recover_jsonl, write_json, write_jsonl
 from numerate.lab.splits import held_out, reserved_rows, training_examples, validation_examples
 from numerate.lab.tasks import TASKS, Task
@@ -41,6 +43,7 @@ from numerate.vocab import NumericVocab
 EVALUATION = (
     *("task", "task_settings", "data", "skip_bad", "trust_remote_code"),
     *("eval_splits", "eval_examples", "eval_batch_size", "max_new_tokens", "samples", "bf16"),
+    *("decide", "interval", "decide_width"),
 )
 """Settings that can be changed when a trained model is evaluated again."""
 
@@ -55,7 +58,7 @@ def run(config: RunConfig, folder: Path, *, resume: bool = True, progress: Progr
     task = make_task(config)
     encoder = load_encoder(config.model, trust_remote_code=config.trust_remote_code)
     objective = check_fit(config, task, encoder)
-    settings = {**config.model_dump(mode="json"), "label": config.name}
+    settings = {**config.used, "label": config.name}
     if first:
         write_json(folder / "config.json", settings)
         write_json(folder / "environment.json", environment())
@@ -76,7 +79,7 @@ def run(config: RunConfig, folder: Path, *, resume: bool = True, progress: Progr
     records = _evaluate(config, task, loaded, images=folder, progress=progress)
     write_jsonl(folder / "predictions.jsonl", records)
     if config.keep_model:
-        save_model(loaded, folder / "model", model_card(settings, records))
+        save_model(loaded, folder / "model", model_card(settings, records), asked(config, task, loaded))
     result = {
         "hash": config.hash,
         "label": config.name,
@@ -102,6 +105,7 @@ def make_task(config: RunConfig) -> Task:
 def check_fit(config: RunConfig, task: Task, encoder: PromptEncoder) -> NumericObjective | None:
     """Check that data, model, task and loss fit together; return the objective, or None for plain cross-entropy."""
     _check_rows(config, task)
+    check_decisions(config.decide, task)
     if task.examples("train", 1)[0].image is not None and not encoder.sees:
         raise ValueError(
             f"model={config.model!r} does not accept pictures, which task={config.task!r} has: expected a vision-language "
@@ -190,6 +194,9 @@ def _evaluate(config: RunConfig, task: Task, loaded: LoadedModel, **options: Any
         batch_size=config.eval_batch_size,
         max_new_tokens=config.max_new_tokens,
         samples=config.samples,
+        decide=config.decide,
+        interval=config.interval,
+        decide_width=config.decide_width,
         seed=config.seed,
         bf16=config.bf16,
         **options,
@@ -204,17 +211,19 @@ def evaluate_again(
 ) -> list[Record]:
     """Evaluate the model in ``folder`` with changed settings; continue an interrupted evaluation with the same settings."""
     config, out = plan_evaluation(folder, settings, out)
+    task = make_task(config)
+    check_decisions(config.decide, task)
     part = out / f".predictions.{config.hash}.part"
     done = recover_jsonl(part)
     loaded = _load_trained(config, folder / "model")
-    write_json(out / "evaluation.json", {"hash": config.hash, "model": str(folder / "model"), **config.model_dump(mode="json")})
+    write_json(out / "evaluation.json", {"hash": config.hash, "model": str(folder / "model"), **config.used})
     with part.open("a", encoding="utf-8") as lines:
 
         def keep(record: Record) -> None:
             lines.write(json.dumps(plain(record)) + "\n")
             lines.flush()
 
-        records = _evaluate(config, make_task(config), loaded, images=out, done=done, keep=keep, progress=progress)
+        records = _evaluate(config, task, loaded, images=out, done=done, keep=keep, progress=progress)
     write_jsonl(out / "predictions.jsonl", records)
     part.unlink()
     return records
@@ -250,6 +259,12 @@ def plan_evaluation(folder: Path, settings: dict[str, Any], out: Path | None = N
     if (out / "predictions.jsonl").exists() and not same:
         raise ValueError(f"{out} holds other predictions, which would be lost: name another folder with --out, or omit --out.")
     return config, out
+
+
+def load_run(folder: Path, config: RunConfig) -> LoadedModel:
+    """Load the weights of a run that were kept."""
+    with quietly():
+        return _load_trained(config, folder / "model")
 
 
 def _load_trained(config: RunConfig, weights: Path) -> LoadedModel:

@@ -4,6 +4,8 @@
 
     write_report("runs/demo")  # runs/demo/report.html, report.json and report.csv
 
+If the runs have decisions (``decide``), their figures are also in ``report_decisions.csv``.
+
 :class:`numerate.lab.report.data.ReportData` describes ``report.json``, :func:`numerate.lab.report.data.to_table` ``report.csv``.
 """
 
@@ -33,7 +35,7 @@ def write_report(run_directory: str | Path, out: str | Path | None = None) -> Pa
     from numerate.lab.records import write_json, write_text
     from numerate.lab.report.analysis import setups
     from numerate.lab.report.chapters import chapters
-    from numerate.lab.report.data import to_data, to_table
+    from numerate.lab.report.data import to_data, to_decisions, to_table
     from numerate.lab.report.page import to_html
     from numerate.lab.report.records import read_run
     from numerate.lab.report.tables import to_csv
@@ -46,5 +48,7 @@ def write_report(run_directory: str | Path, out: str | Path | None = None) -> Pa
     data, table, html = to_data(experiment, contents), to_csv(to_table(contents)), to_html(experiment, contents)
     write_json(page.with_suffix(".json"), data)
     write_text(page.with_suffix(".csv"), table)
+    if data["decisions"]:
+        write_text(page.with_name(f"{page.stem}_decisions.csv"), to_csv(to_decisions(contents)))
     write_text(page, html)
     return page

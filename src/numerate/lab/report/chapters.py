@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from numerate.lab.report.analysis import LEAST_SEEDS, RunCost, Score, Setup, costs, scores
 from numerate.lab.report.answer import Answer, answer, error_sizes, overall
+from numerate.lab.report.decisions import Decisions, decision_sentence, decisions, decisions_table
 from numerate.lab.report.drawing import drawing, styles, to_svg
 from numerate.lab.report.examples import MAX_EXAMPLES, DifferingExamples, differing
 from numerate.lab.report.plans import FigurePlan, plans
@@ -53,6 +54,12 @@ class Chapter:
     figures: Mapping[str, DrawnFigure]
     missing: Sequence[str]
     differing: DifferingExamples | None
+    decisions: Decisions | None = None
+
+    @property
+    def decisions_address(self) -> str:
+        """URL of the table of decisions as CSV."""
+        return "" if self.decisions is None else csv_address(decisions_table([(self.setup, self.decisions)]))
 
     @property
     def headline(self) -> list[Score]:
@@ -114,11 +121,14 @@ def chapters(experiment: ExperimentRecord, setups: Sequence[Setup]) -> list[Chap
         result = answer(setup, headline, all_costs, setup.task if len(setups) == 1 else setup.title)
         if errors := error_sizes(setup, all_scores):
             result = replace(result, more=(*result.more, errors))
+        decided = decisions(setup)
+        if decided is not None and (told := decision_sentence(decided)):
+            result = replace(result, more=(*result.more, told))
         examples = differing(setup, headline, limit)
-        drawn, missing = _draw(plans(setup, headline, all_costs, by_label), f"s{number}")
+        drawn, missing = _draw(plans(setup, headline, all_costs, by_label, decided), f"s{number}")
         if examples is None:
             missing.append("examples (no example is scored differently by two losses with the same seed)")
-        contents.append(Chapter(f"s{number}", setup, result, all_scores, all_costs, drawn, missing, examples))
+        contents.append(Chapter(f"s{number}", setup, result, all_scores, all_costs, drawn, missing, examples, decided))
     return contents
 
 

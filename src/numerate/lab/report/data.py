@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any, TypedDict
 
 from numerate.lab.report.chapters import Chapter, lead
+from numerate.lab.report.decisions import decisions_table, sources_rows
 from numerate.lab.report.records import ExperimentRecord
 from numerate.lab.report.tables import DataTable
 
@@ -19,6 +20,8 @@ class ReportData(TypedDict):
     answers: list[dict[str, Any]]  # per setup: setup, verdict ("better", "worse", "noise" or "untested"), sentences
     scores: list[dict[str, Any]]  # the rows of to_table
     costs: list[dict[str, Any]]  # per setup and loss: ms_per_step, peak_mib, time_ratio, ..; None if not measured
+    decisions: list[dict[str, Any]]  # the rows of decisions_table; empty without decisions
+    error_sources: list[dict[str, Any]]  # per setup, loss, split and measure: how much of the error is the decision
     figures: list[dict[str, Any]]  # per setup and figure: its data as columns and rows
     unfinished: list[dict[str, Any]]  # runs without a result: folder, label, seed, steps
 
@@ -52,9 +55,14 @@ def to_table(chapters: Sequence[Chapter]) -> DataTable:
     return DataTable(columns, rows)
 
 
+def to_decisions(chapters: Sequence[Chapter]) -> DataTable:
+    """Return the decisions of all setups; this is ``report_decisions.csv``."""
+    return decisions_table([(chapter.setup, chapter.decisions) for chapter in chapters if chapter.decisions is not None])
+
+
 def to_data(experiment: ExperimentRecord, chapters: Sequence[Chapter]) -> ReportData:
     """Return everything on the page except pictures; this is ``report.json``."""
-    table = to_table(chapters)
+    table, decided = to_table(chapters), to_decisions(chapters)
     return {
         "experiment": {
             name: getattr(experiment, name) for name in ("name", "created", "command", "baseline", "config", "environment")
@@ -70,6 +78,10 @@ def to_data(experiment: ExperimentRecord, chapters: Sequence[Chapter]) -> Report
         ],
         "scores": [dict(zip(table.columns, row, strict=True)) for row in table.rows],
         "costs": [{"setup": chapter.setup.title, **asdict(cost)} for chapter in chapters for cost in chapter.costs],
+        "decisions": [dict(zip(decided.columns, row, strict=True)) for row in decided.rows],
+        "error_sources": [
+            row for chapter in chapters if chapter.decisions is not None for row in sources_rows(chapter.setup, chapter.decisions)
+        ],
         "figures": [
             {"setup": chapter.setup.title, "figure": name, "columns": figure.data.columns, "rows": figure.data.rows}
             for chapter in chapters

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from numerate.lab.decisions import GREEDY
 from numerate.lab.report.analysis import IN_RANGE, OUT_OF_RANGE, Setup
+from numerate.lab.report.decisions import Decisions, title
 from numerate.lab.report.drawing import GREY, INK, PALE, WIDTH, PlotStyle, Styles, legend, panels, plain, split_name, widen
+from numerate.lab.report.drawing import styles as plot_styles
 from numerate.lab.report.series import ErrorScale, calibration_errors, error_scale, place_name
 from numerate.lab.report.tables import DataTable
 from numerate.lab.report.wording import EXAMPLES_WON, Measure
@@ -42,6 +45,39 @@ def differences(setup: Setup, data: DataTable, styles: Styles) -> Figure:
     if not setup.headline.median:
         text = f"difference in {measure.title} from {baseline}"
     figure.supxlabel(text + _unit(measure), fontsize=10)
+    return figure
+
+
+def decisions(found: Decisions, data: DataTable) -> Figure:
+    """Draw a row per loss with a mark per decision; greedy answers are black. Intervals are cut at the ends of the axis."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    measure = found.measures[0]
+    labels, names = data.distinct("loss")[::-1], data.distinct("decision")
+    look = plot_styles(names, [GREEDY])
+    figure, axes_by = panels(data, height=1.2 + len(labels) * (0.16 + 0.17 * len(names)), sharey=True)
+    for axes, split in axes_by:
+        rows = data.where(split=split)
+        for row in rows:
+            style = look[row["decision"]]
+            y = labels.index(row["loss"]) + 0.8 * ((len(names) - 1) / 2 - names.index(row["decision"])) / len(names)
+            low, value, high = (measure.factor * row[name] for name in ("low", measure.name, "high"))
+            axes.plot([low, high], [y, y], color=style.colour, linewidth=1.4)
+            axes.plot([value], [y], style.marker, color=style.colour, markersize=6.5)
+        for border in range(1, len(labels)):
+            axes.axhline(border - 0.5, color=PALE, linewidth=0.8)
+        _label_rows(axes, labels)
+        least, most = (function(measure.factor * row[measure.name] for row in rows) for function in (min, max))
+        if 0 < 5 * least < most:
+            axes.set_xscale("log")
+            axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if most < 100 * least else (1.0,)))
+            axes.xaxis.set_major_formatter("{x:g}")
+            axes.xaxis.set_minor_formatter(NullFormatter())
+            axes.set_xlim(least / 1.5, most * 1.5)
+        elif most > least:
+            axes.set_xlim(max(0, least - 0.6 * (most - least)), most + 0.6 * (most - least))
+        axes.set_xlabel(f"{title(measure)}{', %' if measure.percent else ''}")
+    legend(figure, names, look, lines=False)
     return figure
 
 

@@ -11,11 +11,13 @@ from typing import Any
 from numerate.lab.report.analysis import LEAST_SEEDS
 from numerate.lab.report.chapters import Chapter, lead
 from numerate.lab.report.data import to_table
+from numerate.lab.report.decisions import percent
+from numerate.lab.report.decisions import title as mean_title
 from numerate.lab.report.drawing import split_name, styles
 from numerate.lab.report.examples import PIXELS, examples_table
 from numerate.lab.report.records import ExperimentRecord, RunRecord
 from numerate.lab.report.tables import csv_address
-from numerate.lab.report.wording import counted, effect_text, listed, p_text, rounded, safe_text, sentence, times
+from numerate.lab.report.wording import counted, effect_text, listed, minus, p_text, rounded, safe_text, sentence, times
 
 _LOSS_KEYS = ("label", "loss", "weight", "normalize", "scale", "loss_settings")
 
@@ -28,6 +30,7 @@ def to_html(experiment: ExperimentRecord, chapters: Sequence[Chapter]) -> str:
     page = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     page.filters |= {"shown": safe_text, "sentence": sentence, "split": split_name, "svg": Markup}
     page.filters |= {"p": p_text, "times": times, "rounded": rounded, "effect": effect_text, "counted": counted}
+    page.filters |= {"change": percent, "share": lambda share: f"{minus(f'{100 * share:.0f}')} %"}
     template = page.from_string((files("numerate.lab.report") / "page.html").read_text(encoding="utf-8"))
     seeds = {seed for chapter in chapters for seed in chapter.setup.seeds}
     labels = sorted({label for chapter in chapters for label in chapter.setup.labels})
@@ -47,6 +50,7 @@ def to_html(experiment: ExperimentRecord, chapters: Sequence[Chapter]) -> str:
         table_address=csv_address(to_table(chapters)),
         least_seeds=LEAST_SEEDS,
         pixels=PIXELS,
+        mean_title=mean_title,
         examples_address=lambda selected: csv_address(examples_table(selected)),
         style_of=styles(labels, [experiment.baseline]),
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from numerate.lab.report import figures, series
 from numerate.lab.report.analysis import RunCost, Score, Setup
+from numerate.lab.report.decisions import Decisions, title
 from numerate.lab.report.drawing import Styles, split_name
 from numerate.lab.report.tables import DataTable
 from numerate.lab.report.wording import sentence
@@ -28,9 +29,13 @@ class FigurePlan:
     draw: Callable[[DataTable], Figure]
 
 
-def plans(setup: Setup, headline: Sequence[Score], costs: Sequence[RunCost], styles: Styles) -> Iterator[FigurePlan]:
+def plans(
+    setup: Setup, headline: Sequence[Score], costs: Sequence[RunCost], styles: Styles, decided: Decisions | None = None
+) -> Iterator[FigurePlan]:
     """Yield the figures of a setup, in the order of the page."""
     yield from _comparisons(setup, headline, styles)
+    if decided is not None:
+        yield _decisions(decided)
     yield from _error_sizes(setup, styles)
     yield from _numbers(setup, styles)
     yield from _training(setup, headline, costs, styles)
@@ -61,6 +66,21 @@ def _comparisons(setup: Setup, headline: Sequence[Score], styles: Styles) -> Ite
         "the task was not evaluated out of range",
         series.ranges(headline),
         lambda data: figures.ranges(setup, data, styles),
+    )
+
+
+def _decisions(found: Decisions) -> FigurePlan:
+    """The first measure of decisions, by loss and decision."""
+    name = title(found.measures[0])
+    direction = {None: "", True: " Higher is better.", False: " Lower is better."}[found.measures[0].higher_is_better]
+    return FigurePlan(
+        "decisions",
+        "Losses and decisions",
+        f"{sentence(name)} of each loss with greedy answers and with answers that a rule decides from the model's distribution; "
+        f"same weights, same examples. Lines are 95 % intervals, cut at the ends of the axis.{direction}",
+        "no decision has a finite score",
+        series.decisions(found),
+        lambda data: figures.decisions(found, data),
     )
 
 

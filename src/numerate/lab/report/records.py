@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from numerate.lab.decisions import Decided, read_decisions
+
 Floats = NDArray[np.float64]
 
 
@@ -47,6 +49,7 @@ class Predictions:
     images: tuple[str | None, ...]
     measures: Mapping[str, Floats]  # [E] each; inf for an error without an answer
     digits: Digits | None
+    decided: Decided | None = None
 
 
 @dataclass(frozen=True)
@@ -186,7 +189,11 @@ def _read_predictions(file: Path) -> dict[str, Predictions]:
             raise ValueError(f"{file}, line {number}: {what}. Delete the folder and run it again.") from None
     if not splits:
         raise ValueError(f"{file} is empty: expected one line per test example. Delete the folder and run it again.")
-    return {split: _predictions(rows) for split, rows in splits.items()}
+    try:
+        return {split: _predictions(rows) for split, rows in splits.items()}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        what = f"the decisions of a line are not complete ({error})"
+        raise ValueError(f"{file}: {what}. Delete the folder and run it again.") from None
 
 
 def _checked(row: Mapping[str, Any], expected: Mapping[str, Any]) -> dict[str, Any]:
@@ -211,7 +218,7 @@ def _predictions(rows: Sequence[Mapping[str, Any]]) -> Predictions:
     measures = {name: np.array([row["measures"][name] for row in rows], float) for name in rows[0]["measures"]}
     names = ("index", "prompt", "gold", "output", "answer", "image")
     columns: list[Any] = [tuple(row[name] for row in rows) for name in names]
-    columns += [measures, Digits(*map(np.array, zip(*digits, strict=True))) if digits else None]
+    columns += [measures, Digits(*map(np.array, zip(*digits, strict=True))) if digits else None, read_decisions(rows)]
     return Predictions(*columns)
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from numerate.answers import last_number
 from numerate.lab.report.analysis import OUT_OF_RANGE, RunCost, Score, Setup, interval
+from numerate.lab.report.decisions import Decisions
 from numerate.lab.report.records import Digits, Floats
 from numerate.lab.report.tables import DataTable
 from numerate.lab.report.wording import Measure, measure
@@ -85,6 +86,18 @@ def differences(scores: Sequence[Score]) -> DataTable | None:
         if score.comparison is not None and score.gain is not None
     ]
     return _table(("split", "loss", "difference", "low", "high", "p_holm", "better"), rows)
+
+
+def decisions(found: Decisions) -> DataTable | None:
+    """First measure of decisions by loss and decision, with its interval and the difference from greedy answers."""
+    rows = []
+    for score in (score for score in found.scores if score.measure == found.measures[0]):
+        gain = None if score.comparison is None else score.comparison.difference
+        ends = (None,) * 3 if gain is None else (gain.estimate, gain.low, gain.high)
+        rows.append((score.split, score.label, score.decision, *_ends(score.interval), *ends, score.better))
+    name = found.measures[0].name
+    columns = ("split", "loss", "decision", name, "low", "high", "difference", "difference_low", "difference_high", "better")
+    return _table(columns, rows)
 
 
 def learning_curves(setup: Setup) -> DataTable | None:

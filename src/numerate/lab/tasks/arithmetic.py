@@ -14,13 +14,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from itertools import count
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from numerate.answers.extract import EXTRACTORS
+from numerate.distribution.exact import exact_number
 from numerate.lab.tasks.base import Example, Split, Task, check_whole
 from numerate.lab.tasks.files import BadData, RowReader, column
 from numerate.messages import check_choice, choices
+
+if TYPE_CHECKING:
+    from numerate.decode.grammar import Grammar
 
 Operands = Literal["integers", "decimals", "rationals", "mixed"]
 Wording = Literal["varied", "bare"]
@@ -104,6 +109,37 @@ class Arithmetic(Task):
     def content(self, spec: ArithmeticSpec) -> str:
         """Return the expression; ignores the wording."""
         return spec[1]
+
+    def number_form(self, answers: Sequence[str]) -> Grammar:
+        """Return the form of numbers; of fractions too where they occur, as in ``17/18``."""
+        from numerate.decode.grammar import NumberGrammar, TextGrammar
+
+        if self._has_fractions:
+            return TextGrammar("-0123456789./", EXTRACTORS["number"], most=40)
+        if answers:
+            return super().number_form(answers)
+        decimals = 24 if self.operands == "decimals" else 2  # a denominator below 10^7 may be 2^23
+        return NumberGrammar(digits=(1, 3 * self.difficulty + 6), decimals=(0, decimals), leading_zeros=True)
+
+    def answer_of(self, spec: ArithmeticSpec) -> str:
+        """Return the answer."""
+        return spec[2]
+
+    def written(self, value: Decimal) -> str:
+        """Return a number; where fractions occur, the simplest one with the same 28 digits.
+
+        Decisions keep 28 digits of 17/18. That is enough to find a fraction again unless its terms have some 20 digits.
+        """
+        if not self._has_fractions:
+            return super().written(value)
+        nearest = (Fraction(value).limit_denominator(10**power) for power in count())
+        return str(next(fraction for fraction in nearest if exact_number("value", fraction) == value))
+
+    @property
+    def _has_fractions(self) -> bool:
+        if self.rows is None:
+            return self.operands in ("rationals", "mixed")
+        return any("/" in answer for specs in self.rows.values() for _, _, answer in specs)
 
     def read_row(self, row: dict[str, Any]) -> list[ArithmeticSpec]:
         """Read ``question`` and ``answer``; some copies store them as printed bytes that start with ``b'``."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from decimal import Decimal
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, overload
@@ -20,6 +21,8 @@ from numerate.messages import check_choice, check_settings, choices
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+    from numerate.decode.grammar import Grammar
 
 Split = Literal["train", "interpolate", "extrapolate"]
 Located = tuple[Path, int, dict[str, Any]]  # file or part of a dataset, line, columns
@@ -68,6 +71,7 @@ class Task:
         extractor: key in ``EXTRACTORS``; reads the answer from an output.
         measures: keys in ``METRICS`` that :meth:`score` returns; the first is the headline.
         visual: whether examples have images.
+        answer_is: what an answer is, in words; a decision needs ``"one number"``.
         rows: the rows of each split that were read from files; None for a generated task.
         skipped: rows of the files that were skipped, as errors that give the reason.
         notes: messages about ambiguous or rewritten values in the files.
@@ -77,6 +81,7 @@ class Task:
     extractor: ClassVar[str] = "last_number"
     measures: ClassVar[tuple[str, ...]] = ("exact", "parsed", "relative_error", "log10_error")
     visual: ClassVar[bool] = False
+    answer_is: ClassVar[str] = "one number"
     rows: Mapping[Split, Sequence[Any]] | None = None
     skipped: Sequence[Exception] = ()
     notes: Sequence[str] = ()
@@ -165,6 +170,45 @@ class Task:
     def read(self, text: str) -> Any:
         """Return the answer in a text, or None."""
         return EXTRACTORS[self.extractor](text)
+
+    # Decisions
+
+    def answer_grammar(self) -> Grammar:
+        """Return the form of an answer, by which a model's distribution over numbers is searched.
+
+        Raises:
+            ValueError: an answer is not one number, or some answers in the training rows that were read are not.
+        """
+        if self.answer_is != "one number":
+            raise ValueError(f"an answer of the task {self.name!r} is {self.answer_is}")
+        from numerate.decode.grammar import NumberGrammar
+
+        answers = [self.answer_of(spec) for spec in (self.rows or {}).get("train", ())]
+        grammar = self.number_form(answers)
+        for answer in answers:
+            whole = grammar.accepts(answer) if isinstance(grammar, NumberGrammar) else grammar.state(answer) is not None
+            if not whole or grammar.value(answer) is None:
+                raise ValueError(f"the answer {answer!r:.60} in the data of the task {self.name!r} is not a plain number")
+        return grammar
+
+    def number_form(self, answers: Sequence[str]) -> Grammar:
+        """Return the form of one number: with three digits and two decimals more than the ``answers`` that were read."""
+        from numerate.decode.grammar import NumberGrammar
+
+        parts = [answer.partition(".") for answer in answers]
+        digits = max((sum(map(str.isdigit, whole)) for whole, _, _ in parts), default=9) + 3
+        decimals = max((len(after) for _, _, after in parts), default=4) + 2
+        thousands = None if any("," in answer for answer in answers) else False
+        most = (1, min(digits, 300)), (0, min(decimals, 300))
+        return NumberGrammar(digits=most[0], decimals=most[1], thousands=thousands, leading_zeros=True)
+
+    def answer_of(self, spec: Any) -> str:
+        """Return the answer of a row that was read."""
+        return self.make(spec).answer
+
+    def written(self, value: Decimal) -> str:
+        """Return a decided number as an answer; :meth:`read` gives the number again."""
+        return f"{value:f}"
 
     # Real data
 

@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -110,15 +111,23 @@ class RowReader:
 
     def table(self, path: Path) -> Iterator[tuple[int, dict[str, str]]]:
         """Yield the rows of a CSV or TSV file with a header line."""
-        lines = list(self.lines(path))
-        if not lines:
+        line = 0  # the one that was read last
+
+        def texts() -> Iterator[str]:
+            nonlocal line
+            for number, text in self.lines(path):
+                line = number
+                yield f"{text}\n"
+
+        pulled = texts()
+        first = next(pulled, None)
+        if first is None:
             raise BadData("is empty", "Expected a header line with the names of the columns.", path)
-        reader = csv.reader((f"{text}\n" for _, text in lines), delimiter=_delimiter(path, lines[0][1]))
+        reader = csv.reader(chain((first,), pulled), delimiter=_delimiter(path, first))
         header = next(reader)
         if len(set(header)) != len(header):
             raise BadData(f"the header names a column twice: {', '.join(header)}", "Give each column its own name.", path, 1)
         for values in reader:
-            line = lines[min(reader.line_num, len(lines)) - 1][0]
             if not values:
                 continue
             row: dict[str, str] | None = None

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -108,6 +109,10 @@ class Regression(Task):
         """Return question, answer and the name of the image."""
         return spec.prompt, spec.answer, None if spec.image is None else spec.image.name
 
+    def answer_of(self, spec: Row) -> str:
+        """Return the answer."""
+        return spec.answer
+
     def read_rows(self, rows: Iterable[Located], reader: RowReader) -> Iterator[tuple[Path, Row]]:
         """Convert rows of a Hub dataset like rows of a file."""
         yield from ((unread.file, row) for unread, row, _ in self._answered(rows, reader))
@@ -181,21 +186,75 @@ class Regression(Task):
 
     def _row(self, values: Mapping[str, Any], folder: Path) -> tuple[Any, Row]:
         """Return the raw answer and the question."""
+        if self.target is None and ("prompt" not in values or "answer" not in values):
+            raise BadData(
+                f"has the columns {', '.join(map(str, values))}, but not prompt and answer, and no target is set",
+                "Name the column to predict: target='...' (--target).",
+            )
+        answer = "answer" if self.target is None else self.target
+        _check_columns((answer,), values)
+        return values[answer], self.ask(values, folder)
+
+    def ask(self, values: Mapping[str, Any], folder: Path) -> Row:
+        """Return the question about a row, in which the answer may be missing; images are relative to ``folder``.
+
+        Example:
+            >>> Regression(target="price", columns=("rooms", "area")).ask({"area": 84.0, "rooms": 3, "id": 7}, Path()).prompt
+            'rooms: 3, area: 84. price?'
+        """
         image = existing(folder / str(values["image"])) if values.get("image") else None
         if self.target is None:
-            if "prompt" not in values or "answer" not in values:
-                raise BadData(
-                    f"has the columns {', '.join(map(str, values))}, but not prompt and answer, and no target is set",
-                    "Name the column to predict: target='...' (--target).",
-                )
-            return values["answer"], Row(str(values["prompt"]), "", image)
-        for name in (self.target, *(self.columns or ())):
-            if name not in values:
-                known = [str(key) for key in values]
-                raise BadData(f"has no column {name!r}", f"Columns here: {', '.join(known)}.{nearest(name, known)}")
-        shown = self.columns or tuple(key for key in values if key not in (self.target, "split", "image"))
-        described = ", ".join(f"{key}: {_shown(values[key])}" for key in shown)
-        return values[self.target], Row(f"{described}. {self.target}?", "", image)
+            _check_columns(("prompt",), values)
+            return Row(str(values["prompt"]), "", image)
+        _check_columns(self.columns or (), values)
+        shown = self.columns or self.shown(values)
+        described = ", ".join(f"{key}: {shown_value(values[key])}" for key in shown)
+        return Row(f"{described}. {self.target}?", "", image)
+
+    def shown(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return the columns that questions show if ``columns`` is not set: all except target, split and image."""
+        return tuple(name for name in names if name not in (self.target, "split", "image"))
+
+    def asked_columns(self, path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the columns that the questions about a file show, and those of them that some rows of a JSONL file lack."""
+        if self.target is None or self.columns:
+            return tuple(self.columns or ()), ()
+        if path.suffix != ".jsonl":
+            return self.shown(next(RowReader(skip_bad=True).table(path))[1]), ()
+        counts: Counter[str] = Counter()
+        total = 0
+        for _, values in RowReader(skip_bad=True).jsonl(path):
+            if not is_blank(values.get(self.target)):
+                counts.update(self.shown(values))
+                total += 1
+        return tuple(counts), tuple(name for name, count in counts.items() if count < total)
+
+    def numbers(self, answers: Iterable[Any], *, semicolons: bool = False) -> list[Fraction | None]:
+        """Read the known answers of new rows as one column; None where a cell is empty or not one number."""
+        read: list[TableCell | str | None] = []
+        for value in answers:
+            try:
+                read.append(None if is_blank(value) else self._read_answer(value))
+            except BadData:
+                read.append(None)
+        cells = [(f"row {row}", cell) for row, cell in enumerate(read, 1) if isinstance(cell, TableCell)]
+        mark = self.decimal or decimal_mark(cells, self.target or "answer", semicolons=semicolons)
+        unit = usual_unit([cell for _, cell in cells])
+        numbers: list[Fraction | None] = []
+        for cell in read:
+            if not isinstance(cell, TableCell):
+                numbers.append(None if cell is None else _last_number(cell))
+                continue
+            number = cell.numbers[mark] if cell.unit == unit or self.target is None else None
+            numbers.append(None if number is None else Fraction(number))
+        return numbers
+
+
+def _check_columns(names: Iterable[str], values: Mapping[str, Any]) -> None:
+    for name in names:
+        if name not in values:
+            known = [str(key) for key in values]
+            raise BadData(f"has no column {name!r}", f"Columns here: {', '.join(known)}.{nearest(name, known)}")
 
 
 def _last_number(text: str) -> Fraction:
@@ -229,7 +288,7 @@ def _test_marks(marks: set[int]) -> set[int]:
     return tested if len(tested) >= 2 else tested | set(sorted(marks)[:2])
 
 
-def _shown(value: Any) -> str:
+def shown_value(value: Any) -> str:
     """Return 84.0 as ``84``, other values unchanged."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else str(value).strip()
 

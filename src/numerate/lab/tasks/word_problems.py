@@ -55,6 +55,7 @@ class WordProblems(Task):
     name = "word_problems"
     extractor = "gsm8k_flexible"
     measures = ("exact", "parsed", "absolute_error", "relative_error", "log10_error", "within_1", "within_5", "within_10")
+    answer_is = "a worked solution"
 
     def __post_init__(self) -> None:
         check_whole("steps", self.steps, 1, 6)

@@ -110,6 +110,10 @@ class Charts(Task):
         meta = {"kind": spec.kind, "categories": table.categories, "series": table.series, "labels": spec.labels}
         return Example(f"{spec.question} Answer with a number.", spec.answer, chart_image(spec, self.size), meta)
 
+    def answer_of(self, spec: ChartQuestion) -> str:
+        """Return the answer."""
+        return spec.label
+
     def score(self, example: Example, output: str) -> dict[str, float]:
         """Return every measure. If the gold answer is not a number, ``exact`` compares texts, and the error is 0 or infinite."""
         gold, said = example.answer, final_answer(output) or whole_text(output)

@@ -6,9 +6,12 @@ import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from numerate.answers.extract import clock_time
+from numerate.answers.metrics import FACE
 from numerate.lab.tasks.base import Example, Split, Task, check_whole
 from numerate.lab.tasks.clock.face import Face, clock_image, random_face
 from numerate.lab.tasks.files import BadData, RowReader, column, existing, open_image
@@ -16,6 +19,8 @@ from numerate.messages import check_number
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+    from numerate.decode.grammar import Grammar
 
 PROMPT = "What time does the clock show? Answer as hour_minute, such as 2_55."
 
@@ -85,6 +90,21 @@ class Clock(Task):
             return Example(PROMPT, spec.answer, open_image(spec.image), {"image": str(spec.image)})
         meta = {"hour": spec.hour, "minute": spec.minute, "tilt": spec.tilt, "numerals": spec.numerals}
         return Example(PROMPT, f"{spec.hour}_{spec.minute:02}", clock_image(spec, self.size), meta)
+
+    def number_form(self, answers: Sequence[str]) -> Grammar:
+        """Return the form ``2_55``, which stands for minutes after twelve."""
+        from numerate.decode.grammar import TextGrammar
+
+        return TextGrammar("0123456789_", clock_time, most=5)
+
+    def answer_of(self, spec: ClockPhoto) -> str:
+        """Return the time."""
+        return spec.answer
+
+    def written(self, value: Decimal) -> str:
+        """Return minutes after twelve, rounded, as ``2_55``."""
+        hour, minute = divmod(round(value) % FACE, 60)
+        return f"{hour or 12}_{minute:02}"
 
     def read_row(self, row: dict[str, Any]) -> list[ClockPhoto]:
         """Read a row with :func:`clock_photo`."""

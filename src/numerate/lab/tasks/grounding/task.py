@@ -59,6 +59,7 @@ class Grounding(Task):
     name = "grounding"
     extractor = "box"
     measures = ("acc_50", "iou", "parsed")
+    answer_is = "a box of four numbers"
     visual = True
 
     def __post_init__(self) -> None:

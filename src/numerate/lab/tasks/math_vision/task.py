@@ -110,6 +110,10 @@ class MathVision(Task):
         """Return the problem; ignores its appearance."""
         return spec[:2]
 
+    def answer_of(self, spec: MathQuestion) -> str:
+        """Return the answer."""
+        return spec.answer
+
     def score(self, example: Example, output: str) -> dict[str, float]:
         """Return every measure of an output; the class docstring explains choices and texts."""
         choices, precision = example.meta.get("choices", ()), example.meta.get("precision")

@@ -52,6 +52,7 @@ class SceneText(Task):
     name = "scene_text"
     extractor = "boxes"
     measures = ("hmean", "precision", "recall", "spotting_hmean", "parsed")
+    answer_is = "a list of boxes and texts"
     visual = True
 
     def __post_init__(self) -> None:

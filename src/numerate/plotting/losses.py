@@ -12,15 +12,13 @@ from torch import Tensor
 
 from numerate.checks import check_choice
 from numerate.losses import LOSSES, NumericLoss, SMMDLoss
+from numerate.plotting.figures import COLOURS, figure_for, plain, save
 from numerate.vocab import NumericVocab
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
-FORMATS = (".png", ".svg", ".pdf")
-_COLOURS = ("#1f6f8b", "#d1495b")
 _TICKS = 10
 
 
@@ -32,18 +30,6 @@ def certain_costs(loss: NumericLoss, index: int) -> Tensor:
     z[:, :size].fill_diagonal_(math.log(1e6 * max(1, size - 1)))
     rest = torch.full((size,), torch.finfo(z.dtype).min, dtype=z.dtype)  # no mass on other tokens
     return loss.per_row(z, rest, loss.targets(labels, compact=False))
-
-
-def figure_for(path: Path) -> type[Figure]:
-    """Return matplotlib's Figure; raise if ``path`` is not a picture file or matplotlib is missing."""
-    check_choice("path.suffix", path.suffix, FORMATS)
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ModuleNotFoundError(
-            f"path={str(path)!r} is a picture: expected the package matplotlib; run pip install 'numerate[report]'."
-        ) from error
-    return Figure
 
 
 def plot_loss(vocab: NumericVocab, path: str | Path, loss: str = "smmd") -> Path:
@@ -67,10 +53,7 @@ def plot_loss(vocab: NumericVocab, path: str | Path, loss: str = "smmd") -> Path
         figure = Figure(figsize=(10, 4.6))
         _draw_costs(figure.subplots(), {loss: LOSSES[loss](vocab)}, distinct)
     figure.suptitle(f"{loss} on {title}", fontsize="large", fontweight="bold")
-    figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.12)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
-    return path
+    return save(figure, path)
 
 
 def _distinct(vocab: NumericVocab) -> Tensor:
@@ -94,7 +77,7 @@ def _draw_gram(axes: Axes, loss: SMMDLoss, distinct: Tensor) -> AxesImage:
 
 def _draw_costs(axes: Axes, losses: Mapping[str, NumericLoss], distinct: Tensor) -> None:
     few = len(distinct) <= 50
-    for (name, loss), colour in zip(losses.items(), _COLOURS, strict=False):
+    for (name, loss), colour in zip(losses.items(), COLOURS, strict=False):
         middle = int(distinct[len(distinct) // 2])
         label = loss.vocab.values[middle].item()
         distance = (loss.vocab.values[distinct] - label).numpy()
@@ -106,7 +89,6 @@ def _draw_costs(axes: Axes, losses: Mapping[str, NumericLoss], distinct: Tensor)
     axes.set_xlabel(f"distance of the answer from the label {label:g}")
     axes.set_ylabel("cost of a certain answer")
     axes.set_ylim(bottom=0)
-    axes.grid(alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
+    plain(axes)
     if len(losses) > 1:
         axes.legend(frameon=False)

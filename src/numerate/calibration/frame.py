@@ -1,0 +1,76 @@
+"""The frame of a distribution: its central 98 %, half the width of it, and the scale on which a distance beyond it counts."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from fractions import Fraction
+
+from numerate.distribution import NumberDistribution
+from numerate.distribution.exact import Number, as_list, exact_number, first_reached
+from numerate.messages import check_number
+
+INNER = 0.98
+
+
+def checked_rows(
+    distributions: Sequence[NumberDistribution], truths: Iterable[Number]
+) -> tuple[list[NumberDistribution], list[Decimal]]:
+    """Return distributions and exact truths as lists; raise unless there is one truth for each, and at least one."""
+    rows = as_list("distributions", distributions)
+    for row in rows:
+        check_distribution("distributions", row)
+    numbers = [exact_number("truths", truth) for truth in as_list("truths", truths)]
+    if len(rows) != len(numbers) or not rows:
+        raise ValueError(
+            f"distributions has {len(rows)} entries and truths {len(numbers)}: expected one truth for each, and at least one."
+        )
+    return rows, numbers
+
+
+def check_distribution(name: str, row: object) -> None:
+    """Raise unless ``row`` is a NumberDistribution."""
+    if not isinstance(row, NumberDistribution):
+        raise TypeError(f"{name} holds {row!r:.80}: expected NumberDistribution; use NumberDistribution.point for a number.")
+
+
+def check_level(name: str, level: float) -> float:
+    """Return the level; raise unless it is above 0 and below 1."""
+    number = check_number(name, level, above=0, most=1)
+    if number == 1:
+        raise ValueError(f"{name}={level!r} is out of range: expected a number below 1; no finite interval is always right.")
+    return number
+
+
+def central(distribution: NumberDistribution, level: float) -> tuple[Decimal, Decimal]:
+    """Return the lowest value v with P(X <= v) >= (1 - level) / 2 and the highest with P(X >= v) at least that.
+
+    It is :meth:`numerate.NumberDistribution.interval`, but for ties: if a tail is exactly (1 - level) / 2, this interval takes
+    one more value, so that it holds every number whose position is in its range, also those between two values.
+    """
+    tail = (1 - level) / 2
+    above = distribution.probabilities[::-1].cumsum()
+    return distribution.quantile(tail), distribution.values[len(distribution) - 1 - first_reached(above, tail)]
+
+
+def half_width(low: Decimal, high: Decimal) -> Fraction:
+    """Return half the distance between two numbers, exactly."""
+    return (Fraction(high) - Fraction(low)) / 2
+
+
+def typical_half(halves: Sequence[Fraction], new: Fraction | None = None) -> Fraction:
+    """Return the median of sorted half widths, with a new one if it is not 0; the lower one of two, and 2 if there is none."""
+    count = len(halves) + bool(new)
+    if not count:
+        return Fraction(2)
+    middle = (count - 1) // 2
+    if not new:
+        return halves[middle]
+    at = bisect_left(halves, new)
+    return halves[middle] if middle < at else new if middle == at else halves[middle - 1]
+
+
+def scale_of(half: Fraction, typical: Fraction) -> Fraction:
+    """Return the unit of distances beyond the central 98 %; above 0."""
+    return half + typical / 2

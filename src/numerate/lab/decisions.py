@@ -1,0 +1,327 @@
+r"""Decide answers from the model's distribution over numbers, and tell how much of the error is the decision.
+
+One search per batch, that of :func:`numerate.decode.distribution`, finds the distribution P of each answer. Every rule decides
+from it. With g the greedy answer, d the decision that fits a measure, y the gold number and L the cost, the mean over examples is
+
+    L(g, y) = L(g, y) - L(d, y)  +  E L(d, Y)  +  L(d, y) - E L(d, Y)        Y drawn from P
+              decision              spread        surprise
+
+    decision    what the same weights lose by a greedy answer; negative where greedy answers are better
+    spread      the error that the model expects of its best answer: it gives several numbers some probability
+    surprise    the error beyond that: above 0 for an overconfident or biased model, below 0 for an underconfident one
+
+Decision is the share that another way to decode removes; spread and surprise are the model's. L is an error, or 1 - accuracy.
+The expected relative error leaves the value 0 out, as ``decide("relative")`` does. Examples without a finite error are left out.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from numerate.answers.metrics import METRICS
+from numerate.distribution import NumberDistribution
+from numerate.distribution.exact import exact_number
+from numerate.lab.data import collate
+from numerate.lab.models import LoadedModel
+from numerate.lab.tasks import Example, Task
+
+if TYPE_CHECKING:
+    from numerate.decode.model import NumberFinder
+    from numerate.decode.search import Answers
+
+Floats = NDArray[np.float64]
+
+GREEDY = "greedy"
+"""Name of greedy answers beside those of rules."""
+
+SAMPLED = "sampled median"
+"""Name of the median of sampled answers, where a run has ``samples``."""
+
+FITTING = {"absolute_error": "median", "relative_error": "relative", "exact": "mode", "clock_accuracy": "mode"}
+"""The rule that is best for a measure, for measures whose expected cost is recorded."""
+
+_SHARES = ("covered", "drawn", "more_digits", "no_number", "not_searched")
+
+
+def check_decisions(rules: Sequence[str], task: Task) -> None:
+    """Raise if the rules cannot decide because an answer of the task is not one number."""
+    if not rules:
+        return
+    try:
+        task.answer_grammar()
+    except ValueError as error:
+        raise ValueError(
+            f"decide={','.join(rules)} does not fit: {error}, and a decision needs one number. Leave decide out, or use answers "
+            "that are plain numbers: a table with --target, or a task such as arithmetic or regression."
+        ) from None
+
+
+def number_finder(loaded: LoadedModel, task: Task, width: int | None) -> NumberFinder:
+    """Return the search of the task's answers; it reads the tokenizer once for all batches."""
+    from numerate.decode.model import NumberFinder
+
+    return NumberFinder(loaded.tokenizer, task.answer_grammar(), width=width, end_token_ids=[loaded.end])
+
+
+def find_distributions(
+    loaded: LoadedModel, finder: NumberFinder, examples: Sequence[Example], *, indices: Sequence[int], seed: int, bf16: bool
+) -> list[NumberDistribution | None]:
+    """Return the model's distribution over the answers to each question; None where it gives every number a probability of 0.
+
+    What the search draws depends on ``seed`` and on the index of the example, not on the batch.
+    """
+    from numerate.decode.model import generate
+
+    answers: list[Answers] = []
+    options = {"pad_token_id": loaded.pad, "eos_token_id": loaded.end}
+    with torch.autocast(loaded.model.device.type, torch.bfloat16, enabled=bf16):
+        generate(loaded.model, prompts(loaded, examples), lambda rows: answers.extend(finder.find(rows, indices, seed)), options)
+    return [answer.distribution(finder.grammar.value) for answer in answers]
+
+
+def prompts(loaded: LoadedModel, examples: Sequence[Example]) -> dict[str, Any]:
+    """Return the questions as a batch for ``generate``, padded on the left."""
+    rows = loaded.encode([(example.prompt, example.image) for example in examples])
+    return {name: value.to(loaded.model.device) for name, value in collate(rows, pad=loaded.pad, left=True).items()}
+
+
+def decision_record(
+    task: Task,
+    example: Example,
+    output: str,
+    found: NumberDistribution | None,
+    rules: Sequence[str],
+    level: float,
+    samples: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """Return what a record says about decisions; ``samples`` are drawn answers, whose median is one more decision.
+
+    Keys: ``decisions`` (by rule: ``answer``, ``measures``), ``distribution`` (see :func:`recorded_distribution`), ``median``,
+    ``interval`` of this ``level``, ``covers`` (whether the gold number lies in it), ``crps``, and ``expected``: for each measure
+    of ``FITTING``, the expected cost of the ``greedy`` answer and of the ``decided`` one, and the ``cost`` of the latter.
+    """
+    missing = {"answer": None, "measures": task.score(example, "")}
+    sampled = {} if samples is None else {SAMPLED: _sampled(task, example, samples) or missing}
+    if found is None:
+        parts = dict.fromkeys(("distribution", "median", "interval", "covers", "crps"))
+        return {"decisions": sampled | dict.fromkeys(rules, missing), **parts, "level": level, "expected": {}}
+    gold, said = (_number(task.read(text)) for text in (example.answer, output))
+    decided = {rule: task.written(found.decide(rule)) for rule in rules}
+    low, high = found.interval(level)
+    record = {
+        "decisions": sampled | {rule: {"answer": text, "measures": task.score(example, text)} for rule, text in decided.items()},
+        "distribution": _compact(found),
+        "median": f"{found.median:f}",
+        "interval": [f"{low:f}", f"{high:f}"],
+        "level": level,
+        "covers": None if gold is None else low <= exact_number("gold", gold) <= high,
+        "crps": None if gold is None else found.crps(gold),
+    }
+    record["expected"] = {
+        measure: _expected(task, example, found, measure, said) for measure in task.measures if measure in FITTING
+    }
+    return record
+
+
+def recorded_distribution(record: Mapping[str, Any]) -> NumberDistribution | None:
+    """Return the distribution in a record; None if it has none.
+
+    Example:
+        >>> recorded_distribution({"distribution": {"values": ["1", "2"], "probabilities": [0.25, 0.75], "covered": 0.9}}).mode
+        Decimal('2')
+    """
+    saved = record.get("distribution")
+    if saved is None:
+        return None
+    return NumberDistribution(
+        saved["values"], saved["probabilities"], **{name: saved[name] for name in _SHARES if saved.get(name) is not None}
+    )
+
+
+def _sampled(task: Task, example: Example, samples: Sequence[str]) -> dict[str, Any] | None:
+    numbers = [number for number in (_number(task.read(sample)) for sample in samples) if number is not None]
+    if not numbers:
+        return None
+    text = task.written(NumberDistribution.from_samples(numbers).median)
+    return {"answer": text, "measures": task.score(example, text)}
+
+
+def _compact(found: NumberDistribution) -> dict[str, Any]:
+    """Return a distribution as plain data; probabilities have six significant digits."""
+    shares = {name: float(f"{getattr(found, name):.9g}") for name in _SHARES}  # must not add up to more than 1
+    return {
+        "values": [f"{value:f}" for value in found.values],
+        "probabilities": [float(f"{p:.6g}") for p in found.probabilities.tolist()],
+        **shares,
+    }
+
+
+def _expected(task: Task, example: Example, found: NumberDistribution, measure: str, said: Fraction | None) -> dict[str, Any]:
+    best = found.decide(FITTING[measure])
+    score = task.score(example, task.written(best))[measure]
+    return {
+        GREEDY: None if said is None else expected_cost(found, measure, said),
+        "decided": expected_cost(found, measure, Fraction(best)),
+        "cost": cost(measure, score),
+    }
+
+
+def cost(measure: str, score: Any) -> Any:
+    """Return a score, or an array of scores, as a cost: an error as it is, an accuracy as the share that is wrong."""
+    return 1 - score if METRICS[measure].higher_is_better else score
+
+
+def expected_cost(found: NumberDistribution, measure: str, x: Fraction) -> float:
+    """Return the expected cost of the answer ``x`` if the truth is drawn from the distribution.
+
+    Example:
+        >>> two = NumberDistribution([10, 20], [0.25, 0.75])
+        >>> [expected_cost(two, measure, Fraction(20)) for measure in ("absolute_error", "relative_error", "exact")]
+        [2.5, 0.25, 0.25]
+    """
+    p = found.probabilities
+    if measure in ("exact", "clock_accuracy"):
+        value = exact_number("x", x)
+        at = bisect_left(found.values, value)
+        return 1 - float(p[at]) if at < len(p) and found.values[at] == value else 1.0
+    try:
+        away = np.abs(found.floats - float(x))
+    except OverflowError:
+        return math.inf
+    if measure == "relative_error":
+        kept = found.floats != 0
+        p, away = p[kept], away[kept] / np.abs(found.floats[kept])
+        if not len(p):
+            return 0.0 if x == 0 else math.inf
+        p = p / p.sum()
+    return float(away @ p)
+
+
+def _number(value: object) -> Fraction | None:
+    return value if isinstance(value, Fraction) else None
+
+
+# Records of a split as arrays
+
+
+@dataclass(frozen=True)
+class ErrorSources:
+    """Where the error of greedy answers comes from: means over ``examples``, as costs. The module has the formula.
+
+    Attributes:
+        measure: of the error.
+        rule: the rule that fits the measure.
+        examples: examples with finite costs.
+        left_out: examples without.
+        greedy: cost of the greedy answers.
+        decided: cost of the answers that the rule decides.
+        expected_greedy: what the model expects the greedy answers to cost.
+        expected_decided: what it expects the decided ones to cost, the least possible.
+    """
+
+    measure: str
+    rule: str
+    examples: int
+    left_out: int
+    greedy: float
+    decided: float
+    expected_greedy: float
+    expected_decided: float
+
+    @property
+    def decision(self) -> float:
+        """Cost that the decision removes."""
+        return self.greedy - self.decided
+
+    @property
+    def spread(self) -> float:
+        """Cost that the model expects of its best answers."""
+        return self.expected_decided
+
+    @property
+    def surprise(self) -> float:
+        """Cost of the best answers beyond what the model expects."""
+        return self.decided - self.expected_decided
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What the records of one split say about decisions: E examples, missing values infinite.
+
+    Attributes:
+        level: of the interval.
+        measures: by decision, greedy first, then by measure: ``[E]``.
+        expected: by measure of ``FITTING``: ``[3, E]``, the expected cost of the greedy answer, that of the decided one, and the
+            cost that the decided one has.
+        covers: ``[E]``, whether the gold number lies in the interval.
+        crps: ``[E]``
+        covered: ``[E]``, the share of the model's mass that the search found.
+        seconds: ``[E]`` for ``"greedy"``, ``"search"`` and, where a run has samples, ``"samples"``.
+    """
+
+    level: float
+    measures: Mapping[str, Mapping[str, Floats]]
+    expected: Mapping[str, Floats]
+    covers: Floats
+    crps: Floats
+    covered: Floats
+    seconds: Mapping[str, Floats]
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The decisions other than greedy."""
+        return tuple(self.measures)[1:]
+
+
+def error_sources(measure: str, parts: Sequence[Decided]) -> ErrorSources | None:
+    """Return where the error of greedy answers comes from, over the examples of all parts; None if none has finite costs."""
+    greedy = np.concatenate([cost(measure, part.measures[GREEDY][measure]) for part in parts])
+    expected_greedy, expected_decided, decided = np.concatenate([part.expected[measure] for part in parts], axis=1)
+    columns = np.stack([greedy, decided, expected_greedy, expected_decided])  # [4, E]
+    kept = np.isfinite(columns).all(0)
+    if not kept.any():
+        return None
+    means = [float(mean) for mean in columns[:, kept].mean(1)]
+    return ErrorSources(measure, FITTING[measure], int(kept.sum()), int((~kept).sum()), *means)
+
+
+def read_decisions(records: Sequence[Mapping[str, Any]]) -> Decided | None:
+    """Return the decisions in the records of one split; None if the first record has none.
+
+    Raises:
+        KeyError, TypeError or ValueError: a record lacks something that the first one has.
+    """
+    first = records[0]
+    if not first.get("decisions"):
+        return None
+    rules = tuple(first["decisions"])
+    measures = {GREEDY: [record["measures"] for record in records]}
+    measures |= {rule: [record["decisions"][rule]["measures"] for record in records] for rule in rules}
+    names = tuple(first["decisions"][rules[0]]["measures"])
+    kinds = (GREEDY, "decided", "cost")
+    return Decided(
+        level=float(first["level"]),
+        measures={rule: {name: _column(row[name] for row in rows) for name in names} for rule, rows in measures.items()},
+        expected={
+            name: np.stack([_column(record["expected"].get(name, {}).get(kind) for record in records) for kind in kinds])
+            for name in names
+            if name in FITTING
+        },
+        covers=_column(record["covers"] for record in records),
+        crps=_column(record["crps"] for record in records),
+        covered=_column((record["distribution"] or {"covered": 0.0})["covered"] for record in records),
+        seconds={part: _column(record["seconds"][part] for record in records) for part in first["seconds"]},
+    )
+
+
+def _column(values: Iterable[Any]) -> Floats:
+    return np.array([math.inf if value is None else float(value) for value in values])

@@ -1,0 +1,192 @@
+"""Questions about the rows of a table: as a model was asked in training, by a template, or ready in a column.
+
+Training keeps what the questions looked like beside the weights, in ``numerate.json``. New rows are then asked about in the same
+words, whatever the order of their columns.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
+from typing import Any, Self
+
+from numerate.lab.config import RunConfig
+from numerate.lab.models import PromptEncoder
+from numerate.lab.tasks import Task
+from numerate.lab.tasks.files import BadData, RowReader, delimiter
+from numerate.lab.tasks.regression import Regression, Row, shown_value
+from numerate.messages import nearest
+
+ASKED = "numerate.json"  # beside the weights
+
+SUFFIXES = (".csv", ".tsv", ".jsonl")
+
+_FIELD = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+
+
+@dataclass(frozen=True)
+class Questions:
+    """How a row becomes a question.
+
+    Args:
+        task: target, columns and decimal mark of the table.
+        optional: columns that rows may lack; they are then not shown.
+        template: the question, with columns in braces; None: the question of the task.
+        chat: whether the model was trained with its chat template; None: it was not trained here.
+
+    Example:
+        >>> Questions(Regression(target="price", columns=("area",))).ask({"id": 7, "area": 84.0}, Path()).prompt
+        'area: 84. price?'
+        >>> Questions(Regression(), template="A flat of {area} m2 costs").ask({"area": 84.0}, Path()).prompt
+        'A flat of 84 m2 costs'
+    """
+
+    task: Regression
+    optional: tuple[str, ...] = ()
+    template: str | None = None
+    chat: bool | None = None
+
+    @property
+    def answer(self) -> str:
+        """The column with the answer, where it is known."""
+        return self.task.target or "answer"
+
+    def ask(self, values: Mapping[str, Any], folder: Path) -> Row:
+        """Return the question about a row; images are relative to ``folder``."""
+        if self.template is not None:
+            row = Regression().ask({"prompt": "", "image": values.get("image")}, folder)
+            return replace(row, prompt=filled(self.template, values))
+        if not self.optional:
+            return self.task.ask(values, folder)
+        shown = tuple(name for name in self.task.columns or () if name in values or name not in self.optional)
+        return replace(self.task, columns=shown).ask(values, folder)
+
+    def check(self, values: Mapping[str, Any], path: Path, line: int) -> None:
+        """Raise if the first row of a file lacks a column that the question shows."""
+        if self.template is None and self.task.target is None and "prompt" not in values:
+            listed = ", ".join(map(str, values))
+            raise BadData(
+                f"has the columns {listed}, but not prompt, and it is not known what to ask",
+                "Name the column to predict (--target price), or write the question (--prompt 'A flat of {area} m2 costs').",
+                path,
+            )
+        with RowReader().row(path, line if path.suffix == ".jsonl" else None):
+            self.ask({name: value for name, value in values.items() if name != "image"}, path.parent)
+
+    @classmethod
+    def read(cls, file: Path) -> Self:
+        """Read what :func:`asked` returned."""
+        try:
+            kept = json.loads(file.read_text(encoding="utf-8"))
+            task = Regression(target=kept["target"], columns=tuple(kept["columns"]) or None, decimal=kept["decimal"])
+            return cls(task, tuple(kept["optional_columns"]), chat=kept["chat"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{file} does not tell how the model was asked ({error}): train again, or restore the file."
+            ) from None
+
+
+def asked(config: RunConfig, task: Task, encoder: PromptEncoder) -> dict[str, Any] | None:
+    """Return what the questions of a training on a table looked like; None for other tasks."""
+    if not isinstance(task, Regression) or config.data is None:
+        return None
+    columns, optional = task.asked_columns(Path(config.data))
+    names = {"columns": list(columns), "optional_columns": list(optional)}
+    return {"task": task.name, "target": task.target, **names, "decimal": task.decimal, "chat": encoder.chat}
+
+
+def filled(template: str, values: Mapping[str, Any]) -> str:
+    """Return the template with ``{column}`` replaced by its value; ``{{`` and ``}}`` stand for braces.
+
+    Example:
+        >>> filled("{{{x y}}}", {"x y": 3.0})
+        '{3}'
+    """
+
+    def value(match: re.Match[str]) -> str:
+        if match[0] in ("{{", "}}"):
+            return match[0][0]
+        if match[1] is None:
+            raise BadData(f"prompt={template!r} has a single {match[0]!r}", "Expected {column}; write {{ for a brace.")
+        if match[1] not in values:
+            known = [str(key) for key in values]
+            hint = f"Columns here: {', '.join(known)}.{nearest(match[1], known)}"
+            raise BadData(f"has no column {match[1]!r}, which the prompt names", hint)
+        return shown_value(values[match[1]])
+
+    return _FIELD.sub(value, template)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A file with rows to predict: read once for its columns, its length and the answers that are known."""
+
+    path: Path
+    columns: tuple[str, ...]
+    rows: int
+    answers: Sequence[Fraction | None] = ()
+    """Of each row; empty if no row has one."""
+
+    notes: tuple[str, ...] = ()
+    skip_bad: bool = False
+
+    @classmethod
+    def scan(cls, path: Path, questions: Questions, *, limit: int | None = None, skip_bad: bool = False) -> Self:
+        """Read the first ``limit`` rows; raise if the first one lacks a column that the questions show."""
+        if path.suffix not in SUFFIXES:
+            raise BadData(f"has the file type {path.suffix or '(none)'}", "Expected .csv, .tsv or .jsonl.", path)
+        reader = RowReader(skip_bad)
+        columns: dict[str, None] = {}
+        answers: list[Any] = []
+        for line, values in islice(_rows(path, reader), limit):
+            if not answers:
+                questions.check(values, path, line)
+            columns |= dict.fromkeys(values)
+            answers.append(values.get(questions.answer))
+        if not answers:
+            raise BadData("has no rows", "Expected at least one row to predict.", path)
+        notes = (
+            [f"Skipped {len(reader.skipped)} rows that cannot be read, such as: {reader.skipped[0]}"] if reader.skipped else []
+        )
+        known: list[Fraction | None] = []
+        try:
+            known = questions.task.numbers(answers, semicolons=path.suffix == ".csv" and delimiter(path) == ";")
+        except BadData as bad:
+            notes.append(f"The known answers are not compared: {bad}")
+        known = known if any(number is not None for number in known) else []
+        return cls(path, tuple(columns), len(answers), known, tuple(notes), skip_bad)
+
+    def batches(self, first: int, last: int, size: int) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+        """Yield the rows from ``first`` to before ``last``, ``size`` at a time, with the number of the first of them."""
+        rows = islice(_rows(self.path, RowReader(self.skip_bad)), first, max(first, last))
+        while batch := [values for _, values in islice(rows, size)]:
+            yield first, batch
+            first += len(batch)
+
+    def answer(self, row: int) -> Fraction | None:
+        """Return the known answer of a row."""
+        return self.answers[row] if self.answers else None
+
+
+def _rows(path: Path, reader: RowReader) -> Iterator[tuple[int, dict[str, Any]]]:
+    return reader.jsonl(path) if path.suffix == ".jsonl" else reader.table(path)
+
+
+def content_of(path: Path) -> str:
+    """Return a hash of a file's content."""
+    state = blake2b(digest_size=8)
+    try:
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                state.update(block)
+    except FileNotFoundError:
+        raise BadData("there is no such file", "Check the path.", path) from None
+    except IsADirectoryError:
+        raise BadData("is a folder", "Expected a file: .csv, .tsv or .jsonl.", path) from None
+    return state.hexdigest()

@@ -1,0 +1,15 @@
+"""Pictures of losses, of calibration and of distributions; they need matplotlib."""
+
+from numerate.plotting.calibration import plot_coverage, plot_distributions, plot_reliability
+from numerate.plotting.figures import FORMATS, figure_for
+from numerate.plotting.losses import certain_costs, plot_loss
+
+__all__ = [
+    "FORMATS",
+    "certain_costs",
+    "figure_for",
+    "plot_coverage",
+    "plot_distributions",
+    "plot_loss",
+    "plot_reliability",
+]

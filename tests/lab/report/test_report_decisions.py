@@ -1,0 +1,232 @@
+"""Losses x decisions in the report: differences by hand, files, sentences, and incomplete records."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("jinja2")
+pytest.importorskip("matplotlib")
+
+from rich.console import Console
+
+from numerate.answers.metrics import METRICS
+from numerate.cli.compare import _show_decisions
+from numerate.lab import stats
+from numerate.lab.report import write_report
+from numerate.lab.report.analysis import Setup, setups
+from numerate.lab.report.decisions import Decisions, decision_sentence, decisions, fitting_rule
+from numerate.lab.report.records import read_run
+
+MEASURES = ("relative_error", "exact", "absolute_error")
+EXAMPLES = 24
+
+# Greedy answers are 10 to 12 off, the median 4 to 6, and the mean 20: of the gold number 100 + i, by example and seed.
+OFF = {
+    "greedy": lambda seed, i: 10 + (i + seed) % 3,
+    "median": lambda seed, i: 4 + (i + seed) % 3,
+    "mean": lambda seed, i: 20,
+}
+
+
+def record(split: str, seed: int, i: int, missing: Sequence[int], rules: Sequence[str]) -> dict[str, Any]:
+    gold = 100 + i
+
+    def scores(decision: str) -> dict[str, Any]:
+        said = None if i in missing and decision == "greedy" else gold + OFF[decision](seed, i)
+        found = {name: METRICS[name](gold, said) for name in MEASURES}
+        return {name: None if math.isinf(value) else value for name, value in found.items()}
+
+    row: dict[str, Any] = {"split": split, "index": i, "prompt": "?", "gold": str(gold), "output": "1", "answer": "1"}
+    row |= {"measures": scores("greedy"), "nll": 1.0, "digits": []}
+    if rules:
+        row |= {"decisions": {rule: {"answer": "1", "measures": scores(rule)} for rule in rules}}
+        row |= {"level": 0.9, "covers": i % 4 != 0, "crps": 3.0, "median": "1", "interval": ["1", "2"]}
+        row |= {"distribution": {"values": ["1"], "probabilities": [1.0], "covered": 0.95}}
+        row |= {"seconds": {"greedy": 0.002, "search": 0.006 + 0.001 * (i == 0)}}
+        row["expected"] = {"absolute_error": {"greedy": 9.0, "decided": 3.0, "cost": 4 + (i + seed) % 3}}
+    return row
+
+
+def make_run(
+    folder: Path,
+    losses: Sequence[str] = ("ce", "smmd"),
+    seeds: Sequence[int] = (0, 1, 2),
+    *,
+    rules: Mapping[str, Sequence[str]] | None = None,
+    missing: Sequence[int] = (),
+    splits: Sequence[str] = ("interpolate", "extrapolate"),
+) -> Path:
+    """Write a run directory with decisions; ``missing`` are examples without a greedy answer."""
+    write(folder / "experiment.json", {"name": "test", "baseline": "ce", "config": {}, "environment": {"device": "cpu"}})
+    for label in losses:
+        for seed in seeds:
+            cell = folder / "cells" / f"{label}-{seed}"
+            write(cell / "config.json", {"model": "tiny", "task": "regression", "loss": label, "label": label, "seed": seed})
+            mine = (rules or {}).get(label, ("median", "mean"))
+            rows = [record(split, seed, i, missing, mine) for split in splits for i in range(EXAMPLES)]
+            (cell / "predictions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+            write(cell / "result.json", {"splits": {}, "headline": "relative_error", "cost": {"ms_per_step": 20.0}})
+    return folder
+
+
+def write(path: Path, value: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value))
+
+
+def found_in(folder: Path) -> tuple[Setup, Decisions]:
+    (setup,) = setups(read_run(folder))
+    found = decisions(setup)
+    assert found is not None
+    return setup, found
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("run"))
+
+
+@pytest.fixture(scope="module")
+def page(run: Path) -> Path:
+    return write_report(run)
+
+
+class TestNumbers:
+    def test_differences_are_paired_with_greedy_answers_of_the_same_weights(self, run: Path):
+        _, found = found_in(run)
+        assert found.decisions == ("greedy", "median", "mean")
+        assert [m.name for m in found.measures] == ["absolute_error", "relative_error"]
+        error = found.measures[0]
+        greedy, median, mean = (found.cell("smmd", "interpolate", error, rule) for rule in found.decisions)
+        assert greedy is not None
+        assert median is not None
+        assert mean is not None
+        assert (greedy.interval.estimate, median.interval.estimate, mean.interval.estimate) == (11, 5, 20)
+        assert greedy.comparison is None
+        assert median.comparison is not None
+        assert median.comparison.difference.estimate == pytest.approx(-6)
+        assert median.change == pytest.approx(-6 / 11)
+        assert (median.better, greedy.better) == (True, None)
+        assert mean.better is False
+        assert (median.seeds, median.examples, median.left_out, median.median) == (3, EXAMPLES, 0, 5)
+
+    def test_p_values_are_corrected_over_losses_and_splits_of_a_rule(self, run: Path):
+        _, found = found_in(run)
+        mine, base = ([[OFF[rule](seed, i) for i in range(EXAMPLES)] for seed in range(3)] for rule in ("mean", "greedy"))
+        plain = stats.compare(mine, base, bounds=(0.0, math.inf)).p_value
+        score = found.cell("ce", "interpolate", found.measures[0], "mean")
+        assert score is not None
+        assert score.comparison is not None
+        assert score.comparison.p_value == pytest.approx(plain)
+        assert score.comparison.corrected_p == pytest.approx(min(1, 4 * plain))
+
+    def test_examples_without_a_finite_error_are_left_out_of_means(self, tmp_path: Path):
+        _, found = found_in(make_run(tmp_path, missing=(3, 5)))
+        score = found.cell("ce", "interpolate", found.measures[0], "median")
+        assert score is not None
+        assert (score.examples, score.left_out) == (EXAMPLES - 2, 2)
+        assert found.left_out(found.measures[0])
+        sources = found.cost("ce", "interpolate").sources["absolute_error"]
+        assert (sources.examples, sources.left_out) == (3 * (EXAMPLES - 2), 6)
+
+    def test_no_answer_at_all(self, tmp_path: Path):
+        make_run(tmp_path, missing=range(EXAMPLES))
+        (setup,) = setups(read_run(tmp_path))
+        found = decisions(setup)
+        assert found is not None
+        assert [score for score in found.scores if score.measure.name == "absolute_error"] == []
+        assert "no decision has a finite score" in write_report(tmp_path).read_text()
+
+    def test_what_a_distribution_is_worth(self, run: Path):
+        _, found = found_in(run)
+        worth = found.cost("ce", "extrapolate")
+        assert (worth.level, worth.coverage, worth.crps, worth.searched) == (0.9, 0.75, 3.0, pytest.approx(0.95))
+        assert (worth.greedy_ms, worth.search_ms, worth.ratio) == pytest.approx((2.0, 6.0, 3.0))
+        sources = worth.sources["absolute_error"]
+        assert (sources.greedy, sources.decision, sources.spread, sources.surprise) == (11, 6, 3, 2)
+
+    def test_losses_with_other_rules_and_without_any(self, tmp_path: Path):
+        _, found = found_in(make_run(tmp_path, ("ce", "smmd", "emd"), rules={"smmd": ("median",), "emd": ()}))
+        assert found.labels("interpolate", found.measures[0]) == ["ce", "smmd"]
+        assert found.cell("smmd", "interpolate", found.measures[0], "mean") is None
+        assert "Losses and decisions" in write_report(tmp_path).read_text()
+
+    def test_one_seed_has_no_verdict(self, tmp_path: Path):
+        _, found = found_in(make_run(tmp_path, seeds=(0,)))
+        assert not found.tested
+        assert all(score.better is None for score in found.scores)
+        assert "p =" not in decision_sentence(found)
+
+
+class TestWords:
+    def test_the_sentence(self, run: Path, page: Path):
+        found = found_in(run)[1]
+        text = decision_sentence(found)
+        assert text.startswith("Answers decided by median instead of greedily change the mean absolute error, in range: ")
+        assert "ce from 11.0 to 5.00 (−54.5 %, p " in text
+        assert text in json.loads(page.with_suffix(".json").read_text())["answers"][0]["sentences"]
+
+    @pytest.mark.parametrize(
+        ("rules", "name", "rule"),
+        [
+            (("greedy", "mean", "median"), "absolute_error", "median"),
+            (("greedy", "mean", "absolute"), "absolute_error", "absolute"),
+            (("greedy", "mean"), "absolute_error", "mean"),
+            (("greedy", "relative_error"), "relative_error", "relative_error"),
+            (("greedy", "median", "exact"), "exact", "exact"),
+            (("greedy",), "exact", None),
+        ],
+    )
+    def test_the_rule_that_fits(self, rules: tuple[str, ...], name: str, rule: str | None):
+        assert fitting_rule(rules, name) == rule
+
+    def test_in_the_terminal(self, page: Path, capsys: pytest.CaptureFixture[str]):
+        data = json.loads(page.with_suffix(".json").read_text())
+        _show_decisions(Console(highlight=False, width=160), data["decisions"])
+        text = capsys.readouterr().out
+        assert "regression (tiny), in range: mean absolute error by decision" in text
+        assert "5.00 (−54.5 %, " in text
+        assert "75.0 %" in text
+        assert "2 ms, 6 ms" in text
+
+
+class TestFiles:
+    def test_json_csv_and_page(self, page: Path):
+        data = json.loads(page.with_suffix(".json").read_text())
+        with page.with_name("report_decisions.csv").open() as file:
+            rows = list(csv.DictReader(file))
+        assert len(rows) == len(data["decisions"]) == 2 * 2 * 2 * 3  # losses, splits, measures, decisions
+        row = next(row for row in data["decisions"] if (row["label"], row["decision"]) == ("ce", "median"))
+        assert (row["mean"], row["difference"], row["seconds"], row["coverage"]) == (5, pytest.approx(-6), 0.006, 0.75)
+        greedy = next(row for row in data["decisions"] if row["decision"] == "greedy")
+        assert (greedy["difference"], greedy["p"], greedy["seconds"]) == (None, None, 0.002)
+        sources = data["error_sources"][0]
+        assert sources["decision"] + sources["spread"] + sources["surprise"] == sources["greedy"]
+        assert any(figure["figure"] == "decisions" for figure in data["figures"])
+        text = page.read_text()
+        assert "Losses and decisions" in text
+        assert "Gold in 90 % interval" in text
+        assert "▲" in text
+
+    def test_without_decisions_there_is_no_such_section(self, tmp_path: Path):
+        page = write_report(make_run(tmp_path, rules={"ce": (), "smmd": ()}))
+        assert "Losses and decisions" not in page.read_text()
+        assert not page.with_name("report_decisions.csv").exists()
+        assert json.loads(page.with_suffix(".json").read_text())["decisions"] == []
+
+    def test_incomplete_records_are_named(self, tmp_path: Path):
+        folder = make_run(tmp_path)
+        file = folder / "cells" / "ce-0" / "predictions.jsonl"
+        first, second, *rest = file.read_text().splitlines()
+        broken = json.loads(second)
+        del broken["decisions"]["mean"]
+        file.write_text("\n".join([first, json.dumps(broken), *rest]) + "\n")
+        with pytest.raises(ValueError, match=r"predictions.jsonl: the decisions of a line are not complete \('mean'\)"):
+            read_run(folder)
