@@ -15,8 +15,8 @@ from tests.decode.brute_force import NextLogits, distance, enumerate_numbers
 from tests.integrations.trainers.architectures import ATTEMPTS, DIGITS, PAD, ROWS, VOCAB_SIZE, WORDS, Architecture, batches, build
 from torch import Tensor, nn
 
-from numerate.decode import NumberGrammar, distribution
-from numerate.decode.rows import Rows
+from numerate.decode import NumberGrammar, distribution, rows
+from numerate.decode.rows import Rows, ignores_padding
 
 Batch = dict[str, Tensor]
 TOKENS = {"0": DIGITS, "1": DIGITS + 1, "2": DIGITS + 2, "7": DIGITS + 7, "12": DIGITS + 20}
@@ -60,23 +60,33 @@ def check(architecture: Architecture) -> Verdict:
             if found.status == "not built":
                 failures[f"{inputs}: {found.detail}"] = None
                 continue
-            return dataclasses.replace(found, architecture=str(architecture), inputs=inputs, dtype=str(dtype).removeprefix("torch."))
+            return dataclasses.replace(
+                found, architecture=str(architecture), inputs=inputs, dtype=str(dtype).removeprefix("torch.")
+            )
     return dataclasses.replace(verdict, detail="; ".join(failures))
 
 
-def prepare(model: nn.Module, scale: float = 1.0) -> None:
-    """Switch the cache on, and make the next token depend more on the text than it does with small random weights."""
+def prepare(model: nn.Module) -> None:
+    """Switch the cache on, and what only training needs off."""
     model.eval()
     for config in (model.config, model.config.get_text_config(decoder=True)):
-        if hasattr(config, "use_cache"):
-            config.use_cache = True
-        if hasattr(config, "output_router_logits"):
-            config.output_router_logits = False
+        for name, value in {"use_cache": True, "output_router_logits": False}.items():
+            if hasattr(config, name):
+                setattr(config, name, value)
     model.generation_config.use_cache = True
-    with torch.no_grad():
+    model.generation_config.encoder_no_repeat_ngram_size = 0  # Blenderbot's: the search refuses it
+
+
+@torch.no_grad()
+def sharpen(model: nn.Module, batch: Batch, least: float) -> float:
+    """Scale the weights up until the next token depends on those before it; return how much it does."""
+    for _ in range(4):
+        if (matters := context_matters(alone(model, batch, 0))) >= least:
+            break
         for weight in model.parameters():
             if weight.dim() == 2 and weight.is_floating_point():
-                weight.mul_(scale)
+                weight.mul_(2)
+    return matters
 
 
 def row_of(model: nn.Module, batch: Batch, row: int) -> Batch:
@@ -174,21 +184,21 @@ def _row(value: Tensor, row: int) -> Tensor:
 
 def _compare(model: nn.Module, batch: Batch, tolerance: float) -> Verdict:
     """Search a batch, and compare with brute force by the model's forward passes, or else by one-token calls of generate."""
-    given = left_padded(model, batch)
     try:
+        given = left_padded(model, batch)
         model.generate(**given, max_new_tokens=2, do_sample=False)
-        with torch.no_grad():
-            sensitivity = context_matters(alone(model, batch, 0))
+        matters = sharpen(model, batch, 100 * tolerance)
     except Exception as error:
         return Verdict("", "not built", _where(error))
     try:
-        with mock.patch.object(Rows, "select", autospec=True, side_effect=Rows.select) as select:
+        selecting = mock.patch.object(Rows, "select", autospec=True, side_effect=Rows.select)
+        with selecting as select, mock.patch.object(rows, "IGNORE_PADDING", ()):
             found = search(model, given)
-        rows = select.call_args.args[0]
+        searched = select.call_args.args[0]
     except Exception as error:
         broken = "are NaN" in str(error) and next(model.parameters()).dtype == torch.float64
         return Verdict("", "not built" if broken else "fails", _where(error))
-    verdict = Verdict("", "differs", cache="yes" if rows.cached else "no", padding=True)
+    verdict = Verdict("", "differs", cache="yes" if searched.cached else "no", padding=True)
     references = {
         "forward": lambda row: alone(model, batch, row),
         "generate": lambda row: by_generate(model, batch, row, cache=False),
@@ -206,9 +216,14 @@ def _compare(model: nn.Module, batch: Batch, tolerance: float) -> Verdict:
                 verdict.error, verdict.padding = error, False
                 break
             verdict.error = error
-    if verdict.error < tolerance:
-        verdict.status = "exact" if sensitivity > 20 * tolerance else "nothing to compare"
-    verdict.detail += f" sens {sensitivity:.1e}"
+    if verdict.error >= tolerance:
+        verdict.detail = f"probabilities are off by up to {verdict.error:.2g}"
+    elif not matters >= 20 * tolerance:
+        verdict.status, verdict.detail = "nothing to compare", "the next token hardly depends on those before it"
+    elif verdict.padding == any(map(ignores_padding, (model, searched.model))):
+        verdict.detail = f"IGNORE_PADDING is wrong about {model.config.model_type} or {searched.model.config.model_type}"
+    else:
+        verdict.status = "exact"
     return verdict
 
 

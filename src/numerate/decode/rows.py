@@ -22,10 +22,32 @@ from transformers.cache_utils import Cache
 from transformers.generation.utils import ALL_CACHE_NAMES, MULTIMODAL_INPUTS_TO_DROP_OUTSIDE_PREFILL
 
 IGNORE_PADDING = frozenset(
-    """bart bigbird-pegasus blenderbot blenderbot-small blip_text_model doge hunyuan_vl kosmos-2.5 marian mbart minimax_m3_vl mvp
-    pegasus plbart prophetnet reformer rwkv trocr whisper xlm xlnet""".split()
+    {
+        "bart",
+        "bigbird_pegasus",
+        "blenderbot",
+        "blenderbot-small",
+        "blip",
+        "blip_text_model",
+        "doge",
+        "hunyuan_vl",
+        "kosmos-2.5",
+        "marian",
+        "mbart",
+        "minimax_m3_vl",
+        "mvp",
+        "pegasus",
+        "plbart",
+        "prophetnet",
+        "reformer",
+        "rwkv",
+        "trocr",
+        "whisper",
+        "xlm",
+        "xlnet",
+    }
 )
-"""Types of decoders for which a prompt with padding before it is another prompt; ``scripts/sweep_architectures.py`` finds them."""
+"""Types of decoders for which padding before a prompt makes it another prompt, as ``scripts/sweep_architectures.py`` found."""
 
 _BY_ROW = {
     "EncoderNoRepeatNGramLogitsProcessor": "encoder_no_repeat_ngram_size=0",
@@ -107,14 +129,14 @@ class Rows:
         name, mask = type(self.model).__name__, self.kwargs.get("attention_mask")
         if ignores_padding(self.model) and isinstance(mask, Tensor) and not bool(mask.all()):
             raise ValueError(
-                f"{name} takes padding for text: expected prompts of one length; pass the prompts as a list of texts, which are then "
-                "put into batches of one length, or search each length by itself."
+                f"{name} takes padding for text: expected prompts of one length; pass them as a list of texts, which go into batches "
+                "of one length, or search each length by itself."
             )
         for processor in self.process if isinstance(self.process, list) else ():
             if (setting := _BY_ROW.get(kind := type(processor).__name__)) is not None:
                 raise ValueError(
-                    f"{kind} of generate changes scores by the row of a batch: expected processors of text and scores alone; pass "
-                    f"{setting}, or use samples of {name}.generate."
+                    f"{kind} of generate changes scores by the row of a batch: expected processors of text and scores alone; "
+                    f"pass {setting}, or use samples of {name}.generate."
                 )
 
     def _forward(self, *, first: bool) -> None:

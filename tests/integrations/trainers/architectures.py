@@ -182,7 +182,9 @@ def small_config(cls: type[PreTrainedConfig], attempt: Attempt = ATTEMPTS[0], **
             values[field.name] = small_value(field.name, field.default)
         elif attempt.fill and field.name in OPEN:
             values[field.name] = OPEN[field.name]
-        elif field.name == "layer_types" and part and {*part[:LAYERS]} == {"linear_attention"}:
+        elif (
+            field.name == "layer_types" and part and {*part[:LAYERS]} == {"linear_attention"} and "indexed_attention" not in part
+        ):
             values[field.name] = ["linear_attention", "full_attention"]  # generate needs a layer of attention
     values |= {name: value for name, value in ALWAYS.items() if name in names}
     if attempt.sections and {"vocab_size", "rope_parameters"} <= names:
