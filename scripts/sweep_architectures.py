@@ -38,9 +38,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 import transformers
-from tests.integrations.trainers.architectures import Architecture, architectures
 from tests.decode import sweep as decoding
 from tests.integrations.trainers import sweep as training
+from tests.integrations.trainers.architectures import Architecture, architectures
 
 SECONDS, GIBIBYTES = 60, 8  # CPU time and memory per model; the wall-clock limit is ten times as long
 STATUSES = ("exact", "differs", "refused", "fails", "nothing to compare", "not built")
@@ -56,15 +56,15 @@ shifts them. *Not built*: the sweep found no small configuration or no inputs fo
     python scripts/sweep_architectures.py --jobs 2 --markdown docs/architectures.md"""
 
 _DECODING = """\
-For every language model of transformers {version} with `generate`, built small from its configuration alone, the distribution over
-numbers of `numerate.decode.distribution` is compared with brute force: a forward pass over the whole sequence for every beginning of
-a number, one prompt at a time, without cache and without padding. *Exact*: the probability of every number is equal, with the
-model's cache and with prompts of two lengths in a batch; *error* is the largest relative difference, in float64 if the model
-supports it. *Cache: no*: the model has none that rows can be selected from, so that every sequence is computed from its beginning,
-which takes longer. *Padding: no*: for this model a prompt with padding before it is another prompt; prompts given as texts are put
-into batches of one length, and a padded batch is refused. *Equal to*: where `generate` itself computes other scores than a forward
-pass of the model (it numbers positions differently, or the model's cache changes them), the search is equal to `generate`. *Not
-built*: the sweep found no small configuration or no inputs with which `generate` runs.
+For every language model of transformers {version} with `generate`, built small from its configuration alone, the distribution
+over numbers of `numerate.decode.distribution` is compared with brute force: a forward pass over the whole sequence for every
+beginning of a number, one prompt at a time, without cache and without padding. *Exact*: the probability of every number is
+equal, with the model's cache and with prompts of two lengths in a batch; *error* is the largest relative difference, in float64
+if the model supports it. *Cache: no*: the model has none that rows can be selected from, so that every sequence is computed
+from its beginning, which takes longer. *Padding: no*: for this model a prompt with padding before it is another prompt; prompts
+given as texts are put into batches of one length, and a padded batch is refused. *Equal to*: where `generate` itself computes
+other scores than a forward pass of the model (it numbers positions differently, or the model's cache changes them), the search
+is equal to `generate`. *Not built*: the sweep found no small configuration or no inputs with which `generate` runs.
 
     python scripts/sweep_architectures.py --what decode --jobs 2 --markdown docs/architectures_decoding.md"""
 

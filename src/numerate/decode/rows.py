@@ -77,21 +77,21 @@ class Rows:
         self.model, self.input_ids, self.kwargs, self.process = model, input_ids, dict(model_kwargs), process
         self._check()
         self.cached = bool(self.kwargs.get("use_cache", True))
-        self._forward(first=True)
-        caches = [self.kwargs[name] for name in ALL_CACHE_NAMES if self.kwargs.get(name) is not None]
-        if self.cached and self._cache_bytes() and all(isinstance(cache, Cache) for cache in caches):
-            for name in _MEDIA & self.kwargs.keys():  # they are in the cache now
-                del self.kwargs[name]
-            return
+        if self.cached:
+            self._forward(first=True)
+            caches = [self.kwargs[name] for name in ALL_CACHE_NAMES if self.kwargs.get(name) is not None]
+            if self._cache_bytes() and all(isinstance(cache, Cache) for cache in caches):
+                for name in _MEDIA & self.kwargs.keys():  # they are in the cache now
+                    del self.kwargs[name]
+                return
         self.cached = False
         self.kwargs = {name: value for name, value in model_kwargs.items() if name not in ALL_CACHE_NAMES} | {"use_cache": False}
         for name in _MEDIA & self.kwargs.keys():
             value = self.kwargs[name]
-            if isinstance(value, Tensor) and value.shape[:1] != (len(self),):
+            if value is not None and (not isinstance(value, Tensor) or value.shape[:1] != (len(self),)):
                 raise ValueError(
-                    f"{type(model).__name__} has no cache that rows can be selected from, and {name} of shape "
-                    f"{tuple(value.shape)} does not belong to the {len(self)} prompts one by one: expected a model with a cache; "
-                    "search one prompt at a time, or use samples of model.generate."
+                    f"{type(model).__name__} has no cache that rows can be selected from, and {name} cannot be selected either: "
+                    f"expected use_cache=True, or {name} with one part for each prompt; use samples of model.generate."
                 )
         self._forward(first=True)
 
@@ -129,8 +129,8 @@ class Rows:
         name, mask = type(self.model).__name__, self.kwargs.get("attention_mask")
         if ignores_padding(self.model) and isinstance(mask, Tensor) and not bool(mask.all()):
             raise ValueError(
-                f"{name} takes padding for text: expected prompts of one length; pass them as a list of texts, which go into batches "
-                "of one length, or search each length by itself."
+                f"{name} takes padding for text: expected prompts of one length; pass them as a list of texts, which go into "
+                "batches of one length, or search each length by itself."
             )
         for processor in self.process if isinstance(self.process, list) else ():
             if (setting := _BY_ROW.get(kind := type(processor).__name__)) is not None:
