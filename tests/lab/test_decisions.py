@@ -47,7 +47,7 @@ EASY = {"difficulty": 1, "operations": "+-", "wording": "bare"}
 QUICK = {"task_settings": EASY, "steps": 2, "batch_size": 4, "train_examples": 16, "eval_examples": 3, "log_every": 2}
 ONE_NUMBER = {"arithmetic", "charts", "clock", "math_vision", "regression"}
 TODAY = {"split", "index", "prompt", "gold", "output", "answer", "measures", "nll", "digits"}
-DECIDED = {"decisions", "distribution", "median", "interval", "level", "covers", "crps", "expected", "seconds"}
+DECIDED = {"decisions", "distribution", "truth", "median", "interval", "level", "covers", "crps", "expected", "seconds"}
 
 
 @pytest.fixture(autouse=True)
@@ -447,6 +447,22 @@ def test_sentences_about_accuracies_count_wrong_answers():
         "Share of wrong answers 40.0 % with greedy answers, 30.0 % with the mode: 25 % of it is the decision (95 % interval 10 "
         "to 40 %), 75 % the model. With the mode the model expects an error of 20.0 %: it is overconfident by 10.0 points."
     )
+
+
+def test_coverage_after_calibration():
+    """A model that is too sure covers little; conformal intervals of the other half cover what they promise."""
+    random = np.random.default_rng(0)
+    records = []
+    for i, off in enumerate(random.normal(0, 30, 400).round().astype(int).tolist()):
+        found = NumberDistribution.bell(1000 + i, width=5)
+        example = Example("?", str(1000 + i + off))
+        records.append(decision_record(Regression(), example, "1", found, ("median",), 0.8) | {"measures": {}, "seconds": {}})
+        records[-1]["measures"] = records[-1]["decisions"]["median"]["measures"]
+    part = read_decisions(records)
+    assert part.covers.mean() < 0.3
+    assert part.calibrated_covers.mean() == pytest.approx(0.8, abs=0.06)
+    few = read_decisions(records[:7])
+    assert np.isinf(few.calibrated_covers).all()  # 0.8 needs four rows of each half
 
 
 def test_records_without_decisions():

@@ -107,7 +107,8 @@ def _show_decisions(console: Console, rows: list[dict[str, Any]]) -> None:
                 p = "" if row is None or row["p_holm"] is None else f", {p_text(row['p_holm'])}"
                 texts.append("" if row is None else shown.value(row["mean"]) + (f" ({change}{p})" if change else ""))
             first, last = cells[loss, names[0]], cells[loss, names[-1]]
-            texts.append("" if first["coverage"] is None else f"{100 * first['coverage']:.1f} %")
+            shares = [first[name] for name in ("coverage", "calibrated_coverage") if first[name] is not None]
+            texts.append(", conformal ".join(f"{100 * share:.1f} %" for share in shares))
             texts.append(f"{1000 * first['seconds']:.3g} ms, {1000 * last['seconds']:.3g} ms")
             table.add_row(Text(loss), *texts)
         console.print(table)

@@ -105,14 +105,15 @@ def decision_record(
 ) -> dict[str, Any]:
     """Return what a record says about decisions; ``samples`` are drawn answers, whose median is one more decision.
 
-    Keys: ``decisions`` (by rule: ``answer``, ``measures``), ``distribution`` (see :func:`recorded_distribution`), ``median``,
-    ``interval`` of this ``level``, ``covers`` (whether the gold number lies in it), ``crps``, and ``expected``: for each measure
-    of ``FITTING``, the expected cost of the ``greedy`` answer and of the ``decided`` one, and the ``cost`` of the latter.
+    Keys: ``decisions`` (by rule: ``answer``, ``measures``), ``distribution`` (see :func:`recorded_distribution`), ``truth`` (the
+    gold number), ``median``, ``interval`` of this ``level``, ``covers`` (whether the gold number lies in it), ``crps``, and
+    ``expected``: for each measure of ``FITTING``, the expected cost of the ``greedy`` answer and of the ``decided`` one, and the
+    ``cost`` of the latter.
     """
     missing = {"answer": None, "measures": task.score(example, "")}
     sampled = {} if samples is None else {SAMPLED: _sampled(task, example, samples) or missing}
     if found is None:
-        parts = dict.fromkeys(("distribution", "median", "interval", "covers", "crps"))
+        parts = dict.fromkeys(("distribution", "truth", "median", "interval", "covers", "crps"))
         return {"decisions": sampled | dict.fromkeys(rules, missing), **parts, "level": level, "expected": {}}
     gold, said = (_number(task.read(text)) for text in (example.answer, output))
     decided = {rule: task.written(found.decide(rule)) for rule in rules}
@@ -120,6 +121,7 @@ def decision_record(
     record = {
         "decisions": sampled | {rule: {"answer": text, "measures": task.score(example, text)} for rule, text in decided.items()},
         "distribution": _compact(found),
+        "truth": None if gold is None else f"{exact_number('gold', gold):f}",
         "median": f"{found.median:f}",
         "interval": [f"{low:f}", f"{high:f}"],
         "level": level,
@@ -263,6 +265,7 @@ class Decided:
         expected: by measure of ``FITTING``: ``[3, E]``, the expected cost of the greedy answer, that of the decided one, and the
             cost that the decided one has.
         covers: ``[E]``, whether the gold number lies in the interval.
+        calibrated_covers: ``[E]``, whether it lies in a conformal interval that is fitted on the other half of the examples.
         crps: ``[E]``
         covered: ``[E]``, the share of the model's mass that the search found.
         seconds: ``[E]`` for ``"greedy"``, ``"search"`` and, where a run has samples, ``"samples"``.
@@ -272,6 +275,7 @@ class Decided:
     measures: Mapping[str, Mapping[str, Floats]]
     expected: Mapping[str, Floats]
     covers: Floats
+    calibrated_covers: Floats
     crps: Floats
     covered: Floats
     seconds: Mapping[str, Floats]
@@ -317,10 +321,32 @@ def read_decisions(records: Sequence[Mapping[str, Any]]) -> Decided | None:
             if name in FITTING
         },
         covers=_column(record["covers"] for record in records),
+        calibrated_covers=_column(_calibrated_covers(records)),
         crps=_column(record["crps"] for record in records),
         covered=_column((record["distribution"] or {"covered": 0.0})["covered"] for record in records),
         seconds={part: _column(record["seconds"][part] for record in records) for part in first["seconds"]},
     )
+
+
+def _calibrated_covers(records: Sequence[Mapping[str, Any]]) -> list[bool | None]:
+    """Return whether conformal intervals hold the gold numbers, each half of the examples with a fit on the other half."""
+    from numerate.calibration import conformal
+
+    level = float(records[0]["level"])
+    covers: list[bool | None] = [None] * len(records)
+    known = [index for index, record in enumerate(records) if record["distribution"] and record.get("truth") is not None]
+    halves = known[::2], known[1::2]
+    if len(halves[1]) * (1 - level) < level:
+        return covers
+    found = {index: recorded_distribution(records[index]) for index in known}
+    for fitted, tested in (halves, halves[::-1]):
+        rows = [(one, records[index]["truth"]) for index in fitted if (one := found[index]) is not None]
+        calibrated = conformal([one for one, _ in rows], [truth for _, truth in rows], level)
+        for index in tested:
+            if (one := found[index]) is not None:
+                low, high = calibrated.interval(one)
+                covers[index] = low <= exact_number("truth", records[index]["truth"]) <= high
+    return covers
 
 
 def _column(values: Iterable[Any]) -> Floats:

@@ -67,6 +67,7 @@ class DecisionCost:
     split: str
     level: float  # of the interval
     coverage: float | None  # share of gold numbers in it
+    calibrated: float | None  # likewise, of conformal intervals, fitted on the other half of the examples
     crps: float | None
     searched: float  # share of the model's mass that was found
     greedy_ms: float  # per example
@@ -180,6 +181,7 @@ def _cost(label: str, split: str, parts: Sequence[Decided], names: Sequence[str]
         split=split,
         level=parts[0].level,
         coverage=_mean([part.covers for part in parts]),
+        calibrated=_mean([part.calibrated_covers for part in parts]),
         crps=_mean([part.crps for part in parts]),
         searched=_mean([part.covered for part in parts]) or 0.0,
         greedy_ms=ms["greedy"],
@@ -308,6 +310,8 @@ def evaluation_sentences(part: Decided) -> Iterator[str]:
     if found.coverage is not None:
         share = f"{100 * found.coverage:.1f} % of the examples"
         told.insert(0, f"the {100 * found.level:g} % interval holds the gold number in {share}")
+    if found.calibrated is not None:
+        told.insert(1, f"conformal intervals, fitted on the other half of the examples, in {100 * found.calibrated:.1f} %")
     told.append(f"per example it takes {rounded(found.search_ms)} ms, {found.ratio:.3g} × the time of a greedy answer")
     if found.samples_ms is not None:
         told.append(f"samples take {rounded(found.samples_ms)} ms")
@@ -327,12 +331,13 @@ def decisions_table(found: Sequence[tuple[Setup, Decisions]]) -> DataTable:
 
     ``mean`` with ``low`` and ``high`` is over ``examples`` examples; ``left_out`` have no finite score under some decision.
     ``difference`` is that from greedy answers of the same weights and examples, and ``change`` its share of the greedy score.
-    ``seconds`` are per example, for the search those beyond greedy decoding. ``coverage`` is that of the interval of ``level``.
+    ``seconds`` are per example, for the search those beyond greedy decoding. ``coverage`` is that of the interval of ``level``,
+    ``calibrated_coverage`` that of conformal intervals, fitted on the other half of the examples.
     """
     columns = (
         *("task", "model", "setup", "label", "split", "measure", "decision", "seeds", "examples", "left_out"),
         *("mean", "low", "high", "median", "difference", "difference_low", "difference_high", "change", "p", "p_holm", "better"),
-        *("seconds", "level", "coverage", "crps", "searched"),
+        *("seconds", "level", "coverage", "calibrated_coverage", "crps", "searched"),
     )
     rows = []
     for setup, mine in found:
@@ -347,7 +352,7 @@ def decisions_table(found: Sequence[tuple[Setup, Decisions]]) -> DataTable:
                 difference = (*ends, score.change, compared.p_value, compared.corrected_p, score.better)
             times = {GREEDY: found_by.greedy_ms, SAMPLED: found_by.samples_ms}
             seconds = (times.get(score.decision) or found_by.search_ms) / 1000
-            worth = (found_by.level, found_by.coverage, found_by.crps, found_by.searched)
+            worth = (found_by.level, found_by.coverage, found_by.calibrated, found_by.crps, found_by.searched)
             rows.append((*name, *size, *value, *difference, seconds, *worth))
     return DataTable(columns, rows)
 
