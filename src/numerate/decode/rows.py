@@ -132,7 +132,8 @@ class Rows:
                 f"{name} takes padding for text: expected prompts of one length; pass them as a list of texts, which go into "
                 "batches of one length, or search each length by itself."
             )
-        for processor in self.process if isinstance(self.process, list) else ():
+        processors: list[Any] = self.process if isinstance(self.process, list) else []
+        for processor in processors:
             if (setting := _BY_ROW.get(kind := type(processor).__name__)) is not None:
                 raise ValueError(
                     f"{kind} of generate changes scores by the row of a batch: expected processors of text and scores alone; "
@@ -141,7 +142,7 @@ class Rows:
 
     def _forward(self, *, first: bool) -> None:
         length = None if first else 1
-        given = self.kwargs.get("past_key_values")
+        given: Any = self.kwargs.get("past_key_values")
         if first and getattr(given, "_is_user_defined", False):  # the caller's cache holds the beginning of the prompts
             length = self.input_ids.shape[1] - given.get_seq_length()
         inputs = self.model.prepare_inputs_for_generation(
