@@ -81,6 +81,7 @@ LIBRARY: dict[str, Rounds] = {
     "marks.py": [READING, _tests("vocab", "numbers", "number")],
     "distribution/*.py": [_tests("distribution", k="not each_rule and not time_grows"), _tests("distribution")],
     "calibration/*.py": [_tests("calibration", k="not mean_coverage and not few_rows"), _tests("calibration")],
+    "decode/serve*.py": [_tests("served")],
     "vocab.py": [_tests("vocab"), _tests("tokenizers", "spans", "arguments", k="not real_tok")],
     "integrations/loop.py": [_tests("loop")],
     "integrations/lightning.py": [_tests("lightning")],

@@ -1,6 +1,6 @@
 """Numbers out of a model: what its answer may look like, and how likely each number is.
 
-Names that need ``transformers`` are imported on first use.
+Names other than the grammars are imported on first use: some need ``transformers``.
 """
 
 from __future__ import annotations
@@ -14,15 +14,29 @@ if TYPE_CHECKING:
     from numerate.decode.decided import DecidedOutput, DecideNumbers
     from numerate.decode.model import distribution
     from numerate.decode.processor import NumbersOnly, numbers_only
+    from numerate.decode.served import served_distribution
+    from numerate.decode.server import CompletionServer
 
-__all__ = ["DecideNumbers", "DecidedOutput", "NumberGrammar", "NumbersOnly", "TextGrammar", "distribution", "numbers_only"]
+__all__ = [
+    "CompletionServer",
+    "DecideNumbers",
+    "DecidedOutput",
+    "NumberGrammar",
+    "NumbersOnly",
+    "TextGrammar",
+    "distribution",
+    "numbers_only",
+    "served_distribution",
+]
 
 _HOMES = {
+    "CompletionServer": "server",
     "DecideNumbers": "decided",
     "DecidedOutput": "decided",
     "NumbersOnly": "processor",
     "distribution": "model",
     "numbers_only": "processor",
+    "served_distribution": "served",
 }
 
 

@@ -256,6 +256,15 @@ class TextGrammar:
 Grammar = NumberGrammar | TextGrammar
 
 
+def check_grammar(grammar: Any) -> Grammar:
+    """Return the grammar of a search, :data:`ANY_NUMBER` for None; raise unless it is one."""
+    if grammar is None:
+        return ANY_NUMBER
+    if not isinstance(grammar, NumberGrammar | TextGrammar):
+        raise TypeError(f"grammar is a {type(grammar).__name__}: expected a NumberGrammar or a TextGrammar.")
+    return grammar
+
+
 def _span(name: str, value: Any, least: int) -> tuple[int, int]:
     """Return ``(least, most)`` as two whole numbers; one number stands for both."""
     pair = (value, value) if isinstance(value, int) else value
@@ -289,3 +298,7 @@ def _exact(name: str, value: Any) -> Fraction | None:
         f"{name}={value!r} is no bound ({problem}): expected a finite number, as int, float, Decimal, Fraction or text, "
         "or None for no bound."
     )
+
+
+ANY_NUMBER = NumberGrammar(thousands=None, leading_zeros=True, negative_zero=True)
+"""The default grammar of a search: plain numbers of any range, with or without commas between groups of three digits."""

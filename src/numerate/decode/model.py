@@ -10,16 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from numerate.decode.grammar import Grammar, NumberGrammar, TextGrammar
+from numerate.decode.grammar import Grammar, NumberGrammar, check_grammar
 from numerate.decode.rows import Rows, evaluating, ignores_padding
-from numerate.decode.search import Answers, Branches, Node, Rest, search
+from numerate.decode.search import Answers, Branches, Node, Rest, check_limits, search
 from numerate.decode.tokens import Fork, TokenTree, token_texts
 from numerate.distribution import NumberDistribution
 from numerate.distribution.exact import Floats
-from numerate.messages import check_choice, check_number, choices
-
-ANY_NUMBER = NumberGrammar(thousands=None, leading_zeros=True, negative_zero=True)
-"""The default grammar of a search: plain numbers of any range, with or without commas between groups of three digits."""
+from numerate.messages import check_number
 
 SCORE_MEMORY = 2**30  # bytes for scores and caches of the rows in one forward pass
 
@@ -121,13 +118,9 @@ class NumberFinder:
         end_token_ids: Any = (),
         memory: int = SCORE_MEMORY,
     ) -> None:
-        self.grammar = ANY_NUMBER if grammar is None else grammar
-        if not isinstance(self.grammar, NumberGrammar | TextGrammar):
-            raise TypeError(f"grammar is a {type(grammar).__name__}: expected a NumberGrammar or a TextGrammar.")
-        if width is not None and (isinstance(width, bool) or not isinstance(width, int) or width < 1):
-            raise ValueError(f"width={width!r}: expected a whole number of beginnings >= 1, or None for no limit.")
-        self.width, self.covered = width, check_number("covered", covered, above=0, most=1)
-        check_choice("rest", rest, choices(Rest))
+        self.grammar = check_grammar(grammar)
+        check_limits(width, covered, rest)
+        self.width, self.covered = width, covered
         self.rest: Rest = rest
         self.temperature = check_number("temperature", temperature, above=0)
         self.memory = memory
@@ -152,7 +145,7 @@ class NumberFinder:
             answers = self._search(part, seeds, self.width, self.covered)
             for index, answer in enumerate(answers):
                 for wider in (1024,) if self.width is None else (8 * self.width, 64 * self.width):
-                    if answer.distribution(self.grammar.value) is None:  # beginnings that led nowhere, such as a minus
+                    if not answer.has_number(self.grammar.value):  # beginnings that led nowhere, such as a minus
                         answer = self._search(part.select(torch.tensor([index])), seeds[index : index + 1], wider, 1.0)[0]
                 answers[index] = answer
             found += answers
@@ -196,7 +189,7 @@ class _Expansion:
         else:
             states = [None] * len(nodes)
         self._forks = [self.finder.tree.fork(node.text, state) for node, state in zip(nodes, states, strict=True)]
-        scores = self.rows.scores / self.finder.temperature
+        scores = self.rows.scores if self.finder.temperature == 1 else self.rows.scores / self.finder.temperature
         branches: list[Branches | None] = [None] * len(nodes)
         by_fork: dict[int, list[int]] = {}
         for index, fork in enumerate(self._forks):

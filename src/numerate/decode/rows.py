@@ -69,12 +69,13 @@ class Rows:
 
     Attributes:
         input_ids: ``[R, T]``, grows by one column per token.
-        scores: ``[R, V]`` in float32.
         cached: whether the model has a cache; otherwise every sequence is computed from its beginning.
     """
 
     def __init__(self, model: Any, input_ids: Tensor, model_kwargs: dict[str, Any], process: Callable[..., Tensor]) -> None:
         self.model, self.input_ids, self.kwargs, self.process = model, input_ids, dict(model_kwargs), process
+        self._scores: Tensor = torch.empty(0)
+        self._chosen: Tensor | None = None
         self._check()
         self.cached = bool(self.kwargs.get("use_cache", True))
         if self.cached:
@@ -99,6 +100,13 @@ class Rows:
         return self.input_ids.shape[0]
 
     @property
+    def scores(self) -> Tensor:
+        """The scores of the next token, ``[R, V]`` in float32."""
+        if self._chosen is not None:
+            self._scores, self._chosen = self._scores.index_select(0, self._chosen), None
+        return self._scores
+
+    @property
     def bytes_per_row(self) -> int:
         """Memory that the cache and the scores of one row take."""
         return (self._cache_bytes() + self.scores.numel() * self.scores.element_size()) // max(len(self), 1)
@@ -108,7 +116,7 @@ class Rows:
         chosen = copy.copy(self)
         index = index.to(self.input_ids.device)
         chosen.input_ids = self.input_ids.index_select(0, index)
-        chosen.scores = self.scores.index_select(0, index)
+        chosen._scores, chosen._chosen = self.scores, index  # [R, V] is large, and needed only if no token is fed
         chosen.kwargs = {
             name: _of_rows(value, index, len(self)) if name in ALL_CACHE_NAMES else _selected(name, value, index, len(self))
             for name, value in self.kwargs.items()
@@ -158,7 +166,7 @@ class Rows:
         if not self.cached:
             self.kwargs = {name: value for name, value in self.kwargs.items() if name not in ALL_CACHE_NAMES}
         logits = outputs.logits[:, -1].to(copy=True, dtype=torch.float32, device=self.input_ids.device)
-        self.scores = self.process(self.input_ids, logits)
+        self._scores, self._chosen = self.process(self.input_ids, logits), None
 
     def _cache_bytes(self) -> int:
         """Return the memory of the tensors in the caches that have a part for each row."""

@@ -19,18 +19,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from numerate.distribution import NumberDistribution
 from numerate.distribution.exact import Floats
+from numerate.messages import check_choice, check_number, choices
 
 Rest = Literal["draw", "drop"]
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(NamedTuple):
     """An open beginning of an answer.
 
     Attributes:
@@ -52,8 +52,7 @@ class Node:
     token_ids: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
-class Branches:
+class Branches(NamedTuple):
     """Where the probability of a node goes, as shares that add up to 1.
 
     Attributes:
@@ -89,6 +88,10 @@ class Answers:
     no_number: float = 0.0
     not_searched: float = 0.0
 
+    def has_number(self, value: Callable[[str], Any]) -> bool:
+        """Return whether an answer that was found is a number."""
+        return any(mass > 0 and value(text) is not None for text, mass in self.leaves.items())
+
     def distribution(self, value: Callable[[str], Any]) -> NumberDistribution | None:
         """Return the distribution over the numbers that the answers stand for; None if there is none."""
         numbers: list[Any] = []
@@ -112,6 +115,14 @@ class Answers:
             no_number=min(no_number, 1.0),
             not_searched=min(self.not_searched, 1.0),
         )
+
+
+def check_limits(width: Any, covered: Any, rest: Any) -> None:
+    """Raise unless these are limits of a :func:`search`."""
+    if width is not None and (isinstance(width, bool) or not isinstance(width, int) or width < 1):
+        raise ValueError(f"width={width!r}: expected a whole number of beginnings >= 1, or None for no limit.")
+    check_number("covered", covered, above=0, most=1)
+    check_choice("rest", rest, choices(Rest))
 
 
 def search(

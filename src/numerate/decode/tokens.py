@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 import torch
@@ -23,6 +23,8 @@ from torch import Tensor
 
 from numerate.decode.grammar import Grammar
 from numerate.vocab import NumericVocab, read_texts
+
+Effect = Literal["continues", "ends", "exceeds"]
 
 _READ = WeakKeyDictionary[Any, tuple[int | None, list[tuple[str, int]]]]()  # reading a vocabulary takes up to a second
 
@@ -94,13 +96,9 @@ class TokenTree:
     ) -> None:
         self.grammar, self.most_spaces, self.spaces = grammar, most_spaces, spaces
         self._trie, self._forks = _Node(), dict[Hashable, Fork]()
+        self._firsts = {*grammar.alphabet}
         ended = {*end_token_ids}
-        firsts = {*grammar.alphabet}
-        self.texts: dict[int, str] = {}
-        for text, token_id in tokens:
-            stripped = text.lstrip(spaces)
-            if text and token_id not in ended and (not stripped or stripped[0] in firsts):
-                self.texts[token_id] = text
+        self.texts = {token_id: text for text, token_id in tokens if token_id not in ended and self._can_belong(text)}
         for token_id, text in self.texts.items():
             node = self._trie
             for character in text:
@@ -120,6 +118,37 @@ class TokenTree:
         if key not in self._forks:
             self._forks[key] = self._walk(text)
         return self._forks[key]
+
+    def split(self, text: str, token: str) -> tuple[str, Effect]:
+        r"""Return the part of a token that belongs to the answer after ``text``, and what the token does to the answer.
+
+        The same as :meth:`fork`, for the text of one token, which need not be in the tree.
+
+        Example:
+            >>> from numerate.decode import NumberGrammar
+            >>> tree = TokenTree((), NumberGrammar(digits=2))
+            >>> tree.split("1", "2"), tree.split("1", "2.\n"), tree.split("12", "3"), tree.split("", "It")
+            (('2', 'continues'), ('2.', 'ends'), ('', 'exceeds'), ('', 'ends'))
+        """
+        if not self._can_belong(token):
+            return "", "ends"
+        for end, character in enumerate(token):
+            if self.state(text + token[: end + 1]) is None:
+                return token[:end], "exceeds" if self._exceeds(text + token[:end], character) else "ends"
+        return token, "continues"
+
+    def answer(self, text: str) -> str | None:
+        """Return the answer where the text ends here: ``12`` for ``12.``, as the point is a full stop; None if there is none."""
+        return self.grammar.complete(text.lstrip(self.spaces))
+
+    def _can_belong(self, token: str) -> bool:
+        """Return whether a token can be part of an answer, or of the white space before it."""
+        stripped = token.lstrip(self.spaces)
+        return bool(token) and (not stripped or stripped[0] in self._firsts)
+
+    def _exceeds(self, text: str, character: str) -> bool:
+        """Return whether a character that may not follow ``text`` belongs to the answer all the same."""
+        return self.grammar.belongs(character) and bool(text.strip(self.spaces))
 
     def spelled(self, text: str) -> tuple[int, ...]:
         """Return tokens for a text, each time the longest that fits.
@@ -156,7 +185,7 @@ class TokenTree:
                 if (state := self.state(text + longer)) is not None:
                     going += [(longer, token_id, state) for token_id in child.token_ids]
                     open_nodes.append((child, longer))
-                elif self.grammar.belongs(character) and (text + piece).strip(self.spaces):
+                elif self._exceeds(text + piece, character):
                     exceeding += child.below()
                 elif piece:
                     late += [(piece, token_id) for token_id in child.below()]
@@ -174,9 +203,8 @@ class TokenTree:
         )
 
     def _cut(self, text: str) -> int | None:
-        answer = text.lstrip(self.spaces)
-        complete = self.grammar.complete(answer)
-        return None if complete is None else len(answer) - len(complete)
+        answer = self.answer(text)
+        return None if answer is None else len(text.lstrip(self.spaces)) - len(answer)
 
 
 def token_texts(tokens: Any) -> Iterable[tuple[str, int]]:

@@ -1,0 +1,245 @@
+r"""served_distribution: a model's distribution over numbers through a server that lists the most likely next tokens.
+
+The search is that of :func:`numerate.decode.distribution`. Instead of a forward pass, each beginning of a number is sent behind
+its prompt, and the server answers the most likely next tokens. The probability of all others is unknown, and booked as
+``not_searched``. With ``tokenizer`` less is unknown: no other token is more likely than the listed ones, so that those that could
+continue the number have at most that much each; the rest of the probability ends the number.
+
+As a text, the beginning is tokenised by the server, whatever tokens it was reached by. The search then moves on texts:
+
+    P(s) = sum over ways to split the text s into pieces t_1 .. t_n of  q(t_1 | "") · q(t_2 | t_1) · ... · q(t_n | t_1 .. t_{n-1})
+
+where q(t | s) is the probability of the token t after the server's own tokens of the prompt and s. The ways to a text exclude
+each other, so no probability is counted twice, and all masses add up to 1. Each text is asked for once. This is the model's
+distribution where the tokens of a text are the same however it came about: one token per digit. Otherwise what follows "1" + "2"
+is approximated by what follows the token "12". As token ids, with ``tokenizer``, the path itself is sent, and nothing is
+approximated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from heapq import nsmallest
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from numerate.decode.grammar import Grammar, NumberGrammar, check_grammar
+from numerate.decode.search import Branches, Node, Rest, check_limits, search
+from numerate.decode.server import CompletionServer, Prompt, Token
+from numerate.decode.tokens import Effect, Fork, TokenTree, token_texts
+from numerate.distribution import NumberDistribution
+
+Complete = Callable[[list[Any]], Sequence[Iterable[tuple[Token, float]]]]
+"""From texts, or lists of token ids, to the most likely next tokens of each: texts, or ids, with log-probabilities."""
+
+Ask = Callable[[list[Any], list[Any]], Sequence[Iterable[tuple[Token, float]]]]
+
+ROUNDING = 0.02  # by how much the probabilities of a server may add up to more than 1
+
+
+def served_distribution(
+    complete: CompletionServer | Complete,
+    prompts: Sequence[Prompt],
+    *,
+    tokenizer: Any = None,
+    grammar: Grammar | None = None,
+    width: int | None = 16,
+    covered: float = 0.99,
+    rest: Rest = "draw",
+    seed: int | Sequence[int] = 0,
+    end_tokens: Token | Iterable[Token] = (),
+    batch_size: int = 64,
+    progress: Callable[[int, int], object] = lambda done, total: None,
+) -> list[NumberDistribution]:
+    r"""Return the distribution over the number that a served model would write after each prompt.
+
+    Args:
+        complete: a :class:`CompletionServer`, or a function of your own: it gets a list of texts and returns, for each, pairs of
+            the most likely next tokens and their natural log-probabilities, at temperature 1.
+        prompts: texts that end before the number. For a server with ``chat=True``: the user's messages, or lists of messages.
+        tokenizer: the model's tokenizer. Beginnings are then sent as token ids, and tokens come back as ids: exact for every
+            tokenizer, and less is unknown. The server has to name tokens by id (vLLM and llama.cpp do); a function gets tuples of
+            ids and returns ids. Prompts may be lists of ids.
+        grammar: as in :func:`distribution`.
+        width: the most beginnings of a number per prompt and token, which is the most requests; None for no limit.
+        covered: as in :func:`distribution`.
+        rest: as in :func:`distribution`.
+        seed: as in :func:`distribution`.
+        end_tokens: tokens that end a number whatever their text: texts, or ids with ``tokenizer``.
+        batch_size: prompts at a time.
+        progress: called with the number of prompts done, and of all.
+
+    Raises:
+        ConnectionError: if the server refuses a request, or cannot be reached.
+        TimeoutError: if it does not answer in time.
+        ValueError: if an answer has no log-probabilities, a prompt ends within a number, or no number was found.
+
+    Example:
+        >>> from math import log
+        >>> table = {"": {" 1": 0.6, " It": 0.3}, " 1": {"2": 0.5, "\n": 0.4}, " 12": {"\n": 1.0}}
+        >>> def complete(texts):
+        ...     rows = [table[text.removeprefix("How many?")] for text in texts]
+        ...     return [[(token, log(p)) for token, p in row.items()] for row in rows]
+        >>> served_distribution(complete, ["How many?"])[0]
+        NumberDistribution(2 values 1..12: median 12, 90 % in 1..12, covered 0.54)
+    """
+    grammar = check_grammar(grammar)
+    check_limits(width, covered, rest)
+    chat = isinstance(complete, CompletionServer) and complete.chat
+    contexts = _contexts(prompts, tokenizer, grammar, chat)
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        raise ValueError(f"batch_size={batch_size!r}: expected a whole number of prompts >= 1.")
+    ends: set[Any] = {end_tokens} if isinstance(end_tokens, str | int) else {*end_tokens}
+    tree = TokenTree(() if tokenizer is None else token_texts(tokenizer), grammar, end_token_ids=ends)
+    ask = complete.next_tokens if isinstance(complete, CompletionServer) else _joined(complete)
+    found: list[NumberDistribution] = []
+    for first in range(0, len(contexts), batch_size):
+        part = contexts[first : first + batch_size]
+        expand = _ServedExpansion(ask, part, first, tree, ends, as_ids=tokenizer is not None)
+        seeds = [(seed, index) if isinstance(seed, int) else (seed[index],) for index in range(first, first + len(part))]
+        answers = search([""] * len(part), expand, width=width, covered=covered, rest=rest, seeds=seeds)
+        for index, answer in enumerate(answers, first):
+            if (one := answer.distribution(grammar.value)) is None:
+                raise ValueError(
+                    f"prompts[{index}]: no number was found (no number {answer.no_number:.3g}, more digits "
+                    f"{answer.more_digits:.3g}, not searched or not listed {answer.not_searched:.3g}): expected a number; end "
+                    f"the prompt right before it, ask for more tokens (top=), raise width={width}, or widen grammar={grammar!r}."
+                )
+            found.append(one)
+        progress(len(found), len(contexts))
+    return found
+
+
+class _ServedExpansion:
+    """The requests of one search: nodes in, branches out. Each beginning of a prompt's answer is asked for once."""
+
+    def __init__(self, ask: Ask, contexts: Sequence[Any], first: int, tree: TokenTree, ends: set[Token], *, as_ids: bool) -> None:
+        self.ask, self.contexts, self.first, self.tree, self.ends, self.as_ids = ask, contexts, first, tree, ends, as_ids
+        self._known: dict[tuple[int, Any], dict[Token, float]] = {}
+        self._not_ending: dict[int, tuple[int, ...]] = {}  # by the id of the fork
+
+    def __call__(self, nodes: list[Node]) -> list[Branches]:
+        keys = [(node.prompt, node.token_ids if self.as_ids else node.text) for node in nodes]
+        new = [*dict.fromkeys(key for key in keys if key not in self._known)]
+        answers = self.ask([self.contexts[prompt] for prompt, _ in new], [path for _, path in new]) if new else []
+        if len(answers) != len(new):
+            raise ValueError(f"complete answered {len(answers)} lists to {len(new)} texts: expected one for each.")
+        for (prompt, path), tokens in zip(new, answers, strict=True):
+            where = f"after prompts[{self.first + prompt}] and {path!r}"
+            self._known[prompt, path] = _shares(tokens, where, Integral if self.as_ids else str)
+        return [self._branches(node.text, self._known[key]) for node, key in zip(nodes, keys, strict=True)]
+
+    def _branches(self, text: str, shares: Mapping[Token, float]) -> Branches:
+        """Return where the probability of ``text`` goes."""
+        going: list[tuple[str, Token, float]] = []
+        answers: dict[str, float] = {}
+        nothing, exceeding = 0.0, 0.0
+        left = max(1 - math.fsum(shares.values()), 0.0)
+        unknown = self._unknown(text, shares, left)
+        effects = [(*self._split(text, token), token, share) for token, share in shares.items() if share > 0]
+        if left > unknown:
+            effects.append(("", "ends", "", left - unknown))
+        for piece, effect, token, share in effects:
+            if effect == "continues":
+                going.append((piece, token, share))
+            elif effect == "exceeds":
+                exceeding += share
+            elif (answer := self.tree.answer(text + piece)) is None:
+                nothing += share
+            else:
+                answers[answer] = answers.get(answer, 0.0) + share
+        going.sort(key=lambda found: found[0])
+        pieces, masses = [piece for piece, _, _ in going], np.array([share for _, _, share in going], dtype=np.float64)
+        token_ids = [int(token) for _, token, _ in going] if self.as_ids else ()
+        return Branches(pieces, masses, [*answers.items()], nothing, exceeding, unknown, token_ids)
+
+    def _split(self, text: str, token: Token) -> tuple[str, Effect]:
+        if token in self.ends:
+            return "", "ends"
+        return self.tree.split(text, token if isinstance(token, str) else self.tree.texts.get(token, ""))
+
+    def _unknown(self, text: str, shares: Mapping[Token, float], left: float) -> float:
+        """Return how much of the probability ``left`` to tokens that are not listed may do something else than end the number."""
+        if not self.as_ids or len(shares) < 2:
+            return left
+        # The least likely of the listed tokens may be the sampled one, beyond the most likely ones: take the next.
+        most = nsmallest(2, shares.values())[1]
+        fork = self.tree.fork(text)
+        if id(fork) not in self._not_ending:
+            self._not_ending[id(fork)] = _not_ending(fork)
+        missing = sum(token not in shares for token in self._not_ending[id(fork)])
+        return min(missing * most, left)
+
+
+def _not_ending(fork: Fork) -> tuple[int, ...]:
+    """Return the tokens that do something else than end the number where it is: continue it, make it too long, or change it."""
+    here = None if fork.cut is None else -fork.cut
+    late = zip(fork.late_ids.tolist(), fork.late_pieces, fork.late_cuts, strict=True)
+    changing = [token_id for token_id, piece, cut in late if (None if cut is None else len(piece) - cut) != here]
+    return (*fork.token_ids.tolist(), *fork.exceeding_ids.tolist(), *changing)
+
+
+def _shares(tokens: Iterable[Any], where: str, kind: type) -> dict[Token, float]:
+    """Return the probabilities of the tokens that a server or a function lists."""
+    found: dict[Any, float] = {}
+    for pair in tokens:
+        token, logprob = pair if isinstance(pair, tuple | list) and len(pair) == 2 else (None, None)
+        if not isinstance(token, kind) or not isinstance(logprob, Real) or not float(logprob) <= ROUNDING:
+            named = "text" if kind is str else "id"
+            raise ValueError(
+                f"complete answered {pair!r} {where}: expected pairs of a token's {named} and its log-probability, a number <= 0."
+            )
+        found[token] = found.get(token, 0.0) + math.exp(float(logprob))
+    total = math.fsum(found.values())
+    if total > 1 + ROUNDING:
+        raise ValueError(
+            f"complete answered probabilities {where} that add up to {total:.4g}: expected at most 1; give natural logarithms of "
+            "the probabilities of one token, each listed once."
+        )
+    return {token: share / max(total, 1.0) for token, share in found.items()}
+
+
+def _joined(complete: Complete) -> Ask:
+    if not callable(complete):
+        raise TypeError(
+            f"complete is a {type(complete).__name__}: expected a CompletionServer, or a function from texts to the most likely "
+            "next tokens of each."
+        )
+
+    def ask(contexts: list[Any], paths: list[Any]) -> Sequence[Iterable[tuple[Token, float]]]:
+        return complete([context + path for context, path in zip(contexts, paths, strict=True)])
+
+    return ask
+
+
+def _contexts(prompts: Any, tokenizer: Any, grammar: Grammar, chat: bool) -> list[Any]:
+    """Return what comes before each answer: texts, messages of a chat, or token ids."""
+    if isinstance(prompts, str | Mapping) or not isinstance(prompts, Sequence):
+        raise TypeError(f"prompts is a {type(prompts).__name__}: expected a list of prompts.")
+    if chat and tokenizer is not None:
+        raise ValueError(
+            "tokenizer is given for a server with chat=True: expected chat=False; apply the tokenizer's chat template yourself, "
+            "and pass prompts as lists of token ids."
+        )
+    contexts: list[Any] = []
+    for index, prompt in enumerate(prompts):
+        if isinstance(prompt, str):
+            if not chat and prompt[-1:].isdigit() and isinstance(grammar, NumberGrammar):
+                raise ValueError(
+                    f"prompts[{index}] ends with {prompt[-12:]!r}, within a number: expected a prompt that ends before the "
+                    "number; end it with the text that comes before the answer, such as ' =' or a new line."
+                )
+            contexts.append(prompt if tokenizer is None else tuple(tokenizer(prompt)["input_ids"]))
+        elif isinstance(prompt, Sequence) and prompt and all(isinstance(part, Mapping) for part in prompt) and chat:
+            contexts.append(prompt)
+        elif isinstance(prompt, Sequence) and all(type(part) is int for part in prompt) and tokenizer is not None:
+            contexts.append(tuple(prompt))
+        else:
+            raise TypeError(
+                f"prompts[{index}] is a {type(prompt).__name__}: expected a text, a list of token ids with tokenizer=, or a list "
+                "of messages for a server with chat=True."
+            )
+    return contexts

@@ -1,0 +1,570 @@
+"""Served models: the distribution is that of the model itself, what is not known is booked, and no server hangs a search."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from decimal import Decimal
+from math import log
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.decode.stand_in import CHUNKS, DIGITS, StandIn, Toy, Turn, serving
+
+from numerate import NumberDistribution
+from numerate.answers import number_distribution
+from numerate.decode import CompletionServer, NumberGrammar, TextGrammar, distribution, served_distribution
+from numerate.decode import server as server_module
+from numerate.decode.tokens import TokenTree
+
+SMALL = NumberGrammar(sign=False, digits=(1, 2), decimals=0, leading_zeros=True)
+WIDE = NumberGrammar(digits=(1, 3), decimals=0, leading_zeros=True)
+PROMPTS = ["x=", "xx="]
+EVERYTHING: dict[str, Any] = {"width": None, "covered": 1.0}
+KEY = "sk-secret-1234567890"
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setattr(server_module, "LONGEST_PAUSE", 0.01)
+
+
+@pytest.fixture
+def stand_in() -> Iterator[StandIn]:
+    with serving(Toy(DIGITS)) as server:
+        yield server
+
+
+def client(server: StandIn, **settings: Any) -> CompletionServer:
+    return CompletionServer(server.url, "toy", **{"top": len(server.toy.texts), "timeout": 5, **settings})
+
+
+def masses(found: NumberDistribution) -> dict[Decimal, float]:
+    return {value: float(p) * found.covered for value, p in zip(found.values, found.probabilities, strict=True)}
+
+
+def close(found: dict[Decimal, float], expected: dict[Decimal, float]) -> bool:
+    return found.keys() == expected.keys() and all(abs(found[value] - p) < 1e-6 for value, p in expected.items())
+
+
+def of_model(toy: Toy, prompt: str, grammar: Any) -> dict[Decimal, float]:
+    """The distribution of the model itself, without a server."""
+    ids = torch.tensor([toy.tokens(prompt)])
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    return masses(distribution(toy.model, inputs, toy.ids, grammar=grammar, **EVERYTHING)[0])
+
+
+class Tokenizer(dict[str, int]):
+    """A tokenizer as far as a search needs one: texts with their ids, and a call."""
+
+    def __init__(self, toy: Toy) -> None:
+        super().__init__(toy.ids)
+        self.toy = toy
+
+    def __call__(self, text: str) -> dict[str, list[int]]:
+        return {"input_ids": [*self.toy.tokens(text)]}
+
+
+@pytest.mark.parametrize("style", ["vllm", "llama.cpp"])
+@pytest.mark.parametrize("settings", [{}, {"per_request": 7}, {"concurrency": 1}], ids=str)
+def test_one_token_per_digit_is_exact(style, settings):
+    toy = Toy(DIGITS, llama=True)
+    with serving(toy, style) as server:
+        found = served_distribution(client(server, **settings), PROMPTS, grammar=SMALL, batch_size=1, **EVERYTHING)
+    for prompt, one in zip(PROMPTS, found, strict=True):
+        assert close(masses(one), of_model(toy, prompt, SMALL))
+        assert one.not_searched < 1e-9
+
+
+@pytest.mark.parametrize("style", ["vllm", "llama.cpp"])
+def test_token_ids_are_exact_for_every_tokenizer(style):
+    toy = Toy(CHUNKS, llama=True)
+    with serving(toy, style) as server:
+        fast = client(server, per_request=50)
+        found = served_distribution(fast, ["x=", toy.tokens("xx=")], tokenizer=Tokenizer(toy), grammar=SMALL, **EVERYTHING)
+    for prompt, one in zip(PROMPTS, found, strict=True):
+        assert close(masses(one), of_model(toy, prompt, SMALL))
+
+
+def chain(toy: Toy, prompt: str, grammar: NumberGrammar) -> dict[Decimal, float]:
+    """The distribution over texts by its definition: mass of each text, spread over the tokens that may follow it."""
+    numbers: Counter[Decimal] = Counter()
+    texts = {"": 1.0}
+    while texts:
+        text = min(texts, key=len)
+        mass = texts.pop(text)
+        for token, logprob in toy.next_texts([prompt + text])[0]:
+            longer, share = text + token, mass * np.exp(logprob)
+            body = longer.lstrip()
+            digits = next((end for end in range(len(body), 0, -1) if grammar.accepts(body[:end])), 0)
+            if (not body and len(longer) <= 2) or (grammar.allows(body) and len(longer) - len(body) <= 2):
+                texts[longer] = texts.get(longer, 0.0) + share
+            elif digits and not body[digits : digits + 1].isdigit() and len(longer) - len(body) <= 2:
+                numbers[Decimal(body[:digits])] += share
+    return dict(numbers)
+
+
+def test_texts_follow_the_chain_over_texts():
+    """Several ways to write a text add up, and no mass is lost or counted twice."""
+    toy = Toy(CHUNKS)
+    found = served_distribution(toy.next_texts, PROMPTS, grammar=WIDE, **EVERYTHING)
+    for prompt, one in zip(PROMPTS, found, strict=True):
+        assert close(masses(one), chain(toy, prompt, WIDE))
+        assert one.covered + one.more_digits + one.no_number == pytest.approx(1, abs=1e-9)
+    ids = served_distribution(
+        lambda rows: [toy.top(row, len(CHUNKS)) for row in rows], PROMPTS, tokenizer=Tokenizer(toy), grammar=WIDE, **EVERYTHING
+    )
+    assert not close(masses(found[0]), masses(ids[0]))  # the tokenizer of the server matters
+
+
+def test_each_text_is_asked_for_once():
+    toy = Toy(CHUNKS)
+    asked: Counter[str] = Counter()
+
+    def complete(texts: list[str]) -> Any:
+        asked.update(texts)
+        return toy.next_texts(texts)
+
+    served_distribution(complete, ["x="], grammar=WIDE, **EVERYTHING)
+    assert max(asked.values()) == 1
+    assert len(asked) > 500
+
+
+def test_fewer_tokens_leave_more_unknown(stand_in):
+    """Each number's mass is a lower bound of the truth, and with the tokenizer it is nearer."""
+    toy = stand_in.toy
+    exact = masses(served_distribution(toy.next_texts, ["x="], grammar=SMALL, **EVERYTHING)[0])
+    left: list[tuple[float, float]] = []
+    for top in (3, 5, 7, 9, len(DIGITS)):
+        server = client(stand_in, top=top, per_request=50)
+        texts = served_distribution(server, ["x="], grammar=SMALL, **EVERYTHING)[0]
+        ids = served_distribution(server, ["x="], tokenizer=Tokenizer(toy), grammar=SMALL, **EVERYTHING)[0]
+        for one in (texts, ids):
+            assert one.covered + one.more_digits + one.no_number + one.not_searched == pytest.approx(1, abs=1e-9)
+            assert all(mass <= exact[value] + 1e-9 for value, mass in masses(one).items())
+        left.append((texts.not_searched, ids.not_searched))
+    of_texts, of_ids = zip(*left, strict=True)
+    assert [*of_texts] == sorted(of_texts, reverse=True)
+    assert of_texts[0] > 0.3
+    assert all(own <= other for own, other in zip(of_ids, of_texts, strict=True))
+    assert of_ids[-2] < of_texts[-2]
+    assert of_texts[-1] < 1e-9
+
+
+def test_what_is_not_listed_may_continue_the_number():
+    """After 1: listed are 0.5 and twice 0.1, so that the digit that is missing has at most 0.1 of the other 0.3."""
+    tokens = {"1": 0, "2": 1, ".": 2, "x": 3, "y": 4, "z": 5}
+    table = {(): {0: 1.0}, (0,): {0: 0.5, 2: 0.1, 3: 0.1}, (0, 0): {2: 1.0}}
+
+    def complete(rows: list[tuple[int, ...]]) -> Any:
+        return [[(token, log(p)) for token, p in table[row[1:]].items()] for row in rows]
+
+    found = served_distribution(
+        complete, [[9]], tokenizer=tokens, grammar=NumberGrammar(digits=(1, 2), decimals=0), **EVERYTHING
+    )[0]
+    assert masses(found) == pytest.approx({Decimal(1): 0.1 + 0.1 + 0.2, Decimal(11): 0.5})
+    assert found.not_searched == pytest.approx(0.1)
+    table[0,] = {0: 0.5, 2: 0.1, 3: 0.01}  # the least likely one may be the sampled one: others may have 0.1
+    found = served_distribution(
+        complete, [[9]], tokenizer=tokens, grammar=NumberGrammar(digits=(1, 2), decimals=0), **EVERYTHING
+    )[0]
+    assert found.not_searched == pytest.approx(0.1)
+    assert masses(found)[Decimal(1)] == pytest.approx(0.1 + 0.01 + 0.29)
+
+
+@pytest.mark.parametrize("rest", ["draw", "drop"])
+def test_width_limits_the_requests(rest):
+    toy, counts = Toy(DIGITS), []
+
+    def complete(texts: list[str]) -> Any:
+        counts.append(len(texts))
+        return toy.next_texts(texts)
+
+    found = served_distribution(complete, PROMPTS, grammar=WIDE, width=4, rest=rest)
+    assert max(counts) <= 4 * len(PROMPTS)
+    for one in found:
+        assert one.covered + one.more_digits + one.no_number + one.not_searched == pytest.approx(1, abs=1e-9)
+        assert (one.drawn > 0) == (rest == "draw")
+
+
+def test_draws_are_those_of_the_model_itself():
+    """The same seed keeps the same beginnings, with and without a server."""
+    toy = Toy(DIGITS, llama=True)
+    ids = torch.tensor([toy.tokens("x=")])
+    options: dict[str, Any] = {"grammar": WIDE, "width": 4, "seed": [5]}
+    local = distribution(toy.model, {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, toy.ids, **options)[0]
+    found = served_distribution(toy.next_texts, ["x="], **options)[0]
+    assert local.drawn > 0.1
+    assert close(masses(found), masses(local))
+    assert found.drawn == pytest.approx(local.drawn)
+
+
+def test_draws_depend_on_the_seed_and_not_on_the_batch():
+    toy = Toy(DIGITS)
+    options: dict[str, Any] = {"grammar": WIDE, "width": 4}
+    assert served_distribution(toy.next_texts, PROMPTS, **options) == served_distribution(
+        toy.next_texts, PROMPTS, batch_size=1, **options
+    )
+    assert served_distribution(toy.next_texts, PROMPTS, seed=1, **options) != served_distribution(
+        toy.next_texts, PROMPTS, **options
+    )
+
+
+grammars = st.sampled_from(
+    [
+        SMALL,
+        WIDE,
+        NumberGrammar(),
+        NumberGrammar(lowest=-5, highest=120),
+        NumberGrammar(thousands=None),
+        TextGrammar("0123456789_ ", int),
+    ]
+)
+pieces = st.text("0123456789-., \n_x", max_size=5)
+
+
+@given(grammars, pieces, pieces)
+def test_split_equals_the_tree_of_tokens(grammar, text, token):
+    tree = TokenTree([(token, 7)], grammar)
+    if tree.state(text) is None:
+        return
+    fork, (piece, effect) = tree.fork(text), tree.split(text, token)
+    assert (7 in fork.token_ids.tolist()) == (effect == "continues")
+    assert (7 in fork.exceeding_ids.tolist()) == (effect == "exceeds")
+    if effect == "ends":
+        cut = fork.late_cuts[0] if 7 in fork.late_ids.tolist() else fork.cut
+        assert cut == tree._cut(text + piece)
+        body = (text + piece).lstrip()
+        assert tree.answer(text + piece) == (None if cut is None else body[: len(body) - cut])
+
+
+def test_tokens_end_a_number_whatever_their_text():
+    """Here ``2`` stands for the end: 12 cannot be written."""
+    toy = Toy(DIGITS)
+    found = served_distribution(toy.next_texts, ["x="], grammar=SMALL, end_tokens="2", **EVERYTHING)[0]
+    assert not [value for value in found.values if "2" in str(value)]
+    ids = served_distribution(
+        lambda rows: [toy.top(row, len(DIGITS)) for row in rows],
+        ["x="],
+        tokenizer=Tokenizer(toy),
+        grammar=SMALL,
+        end_tokens=[toy.ids["2"]],
+        **EVERYTHING,
+    )[0]
+    assert close(masses(found), masses(ids))
+
+
+def test_chats_are_continued():
+    """The stand-in renders a chat as the user's text, a sign, and what the assistant has written."""
+    toy = Toy(DIGITS, llama=True)
+    plain = NumberGrammar(sign=False, digits=1, decimals=0)
+    expected = of_model(toy, "x=", plain)
+    with serving(toy) as server:
+        chat = client(server, chat=True)
+        found = served_distribution(chat, ["x", [{"role": "user", "content": "x"}]], grammar=plain, **EVERYTHING)
+        begun = served_distribution(
+            chat, [[{"role": "user", "content": "x"}, {"role": "assistant", "content": "="}]], grammar=plain, **EVERYTHING
+        )[0]
+    assert found[0] == found[1]
+    assert close(masses(begun), of_model(toy, "x==", plain))
+    # After white space alone a template would begin anew, so that part is not searched.
+    assert found[0].not_searched > 0
+    assert found[0].covered + found[0].more_digits + found[0].no_number + found[0].not_searched == pytest.approx(1, abs=1e-9)
+    assert all(mass <= expected[digit] + 1e-9 for digit, mass in masses(found[0]).items())
+
+
+@pytest.mark.parametrize("chat", [False, True])
+@pytest.mark.parametrize("most_choices", [1, 3, 1000])
+def test_samples_are_the_models(chat, most_choices):
+    toy = Toy(DIGITS)
+    with serving(toy) as server:
+        server.most_choices = most_choices
+        texts = client(server, chat=chat).samples(["x", "xx"], n=10, max_tokens=3)
+    assert [len(own) for own in texts] == [10, 10]
+    assert len({*texts[0]}) > 3
+    assert all(len(text) <= 3 for text in texts[0])
+    assert len(server.asked) == 2 * -(-10 // most_choices)
+    assert {(body["max_tokens"], body["temperature"], body["top_p"]) for body in server.asked} == {(3, 1.0, 1)}
+    assert sum(number_distribution(["12", *texts[0]]).probabilities) == pytest.approx(1)
+
+
+def test_requests_run_at_the_same_time(stand_in):
+    meeting = threading.Barrier(4)
+
+    def meet(handler: Any) -> bool:
+        meeting.wait(timeout=5)
+        return False
+
+    stand_in.turns.extend([meet] * 4)
+    client(stand_in, concurrency=4).next_tokens(["x"] * 4, ["="] * 4)
+    assert not meeting.broken
+
+
+def test_requests_ask_for_what_the_search_needs(stand_in):
+    client(stand_in, options={"seed": 1, "top_p": None, "model": "other"}).next_tokens(["x"], ["="])
+    assert stand_in.asked == [
+        {"model": "other", "prompt": "x=", "max_tokens": 1, "logprobs": len(DIGITS), "temperature": 1, "seed": 1}
+    ]
+    assert stand_in.keys == [None]
+    stand_in.asked.clear()
+    client(stand_in, chat=True, top=3).next_tokens(["x"], ["1"])
+    assert stand_in.asked == [
+        {
+            "model": "toy",
+            "messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "1"}],
+            "continue_final_message": True,
+            "add_generation_prompt": False,
+            "max_tokens": 1,
+            "logprobs": True,
+            "top_logprobs": 3,
+            "temperature": 1,
+            "top_p": 1,
+        }
+    ]
+
+
+def hang_up(handler: Any) -> bool:
+    handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # a reset, not a goodbye
+    handler.connection.close()
+    return True
+
+
+def cut_short(handler: Any) -> bool:
+    return bool(handler.send(200, b'{"choices": [', Content_Length="1000"))
+
+
+def answer(status: int, body: Any, **headers: str) -> Turn:
+    return lambda handler: bool(handler.send(status, body, **headers))
+
+
+@pytest.mark.parametrize(
+    "turn",
+    [
+        answer(429, {}, Retry_After="0.02"),
+        answer(429, {}, Retry_After="soon"),
+        answer(500, b""),
+        answer(503, {}),
+        hang_up,
+        cut_short,
+    ],
+    ids=["429", "429 at a time", "500", "503", "reset", "cut short"],
+)
+def test_passing_failures_are_tried_again(stand_in, turn):
+    stand_in.turns.extend([turn, turn])
+    found = client(stand_in, retries=2).next_tokens(["x"], ["="])
+    assert found == stand_in.toy.next_texts(["x="])
+    assert len(stand_in.asked) == 3
+
+
+def test_pauses_grow(stand_in, monkeypatch):
+    monkeypatch.setattr(server_module, "LONGEST_PAUSE", 3.0)
+    stand_in.turns.extend([answer(500, b"")] * 4 + [answer(429, b"", Retry_After=after) for after in ("0.25", "100")])
+    pauses: list[float] = []
+
+    class Clock(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            pauses.append(timeout or 0.0)
+            return False
+
+    assert client(stand_in, retries=6)._post({"prompt": "x", "max_tokens": 1}, Clock())
+    assert pauses == [0.5, 1.0, 2.0, 3.0, 0.25, 3.0]
+
+
+def logprobs(value: Any) -> Turn:
+    return answer(200, {"choices": [{"logprobs": value, "text": KEY}]})
+
+
+FAILURES: dict[str, tuple[Turn, type[Exception], str]] = {
+    "key": (answer(401, {"error": f"Incorrect API key provided: {KEY}"}), ConnectionError, r"401 .*\*\*\*.*pass api_key="),
+    "path": (answer(404, {"error": "The model does not exist"}), ConnectionError, "404 .*model does not exist.*model='toy'"),
+    "redirect": (answer(302, b"", Location="http://example.org"), ConnectionError, "302 .*an address that ends before"),
+    "rejected": (answer(400, {"error": "logprobs must be <= 5"}), ConnectionError, "400 .*must be <= 5.*top=10"),
+    "broken": (answer(500, {"error": "out of memory"}), ConnectionError, "500 .*out of memory.*in 2 attempt"),
+    "reset": (hang_up, ConnectionError, "not reached in 2 attempt.*check that it runs"),
+    "no json": (answer(200, b"<html>" + KEY.encode()), ValueError, "<html>.*expected JSON with choices"),
+    "no choices": (answer(200, {"choices": []}), ValueError, "expected JSON with choices"),
+    "other json": (answer(200, [3]), ValueError, "expected JSON with choices"),
+    "two choices": (answer(200, {"choices": [{}, {}]}), ValueError, "2 choices to 1 prompts.*per_request=1"),
+    "no logprobs": (logprobs(None), ValueError, "without log-probabilities.*samples"),
+    "empty logprobs": (logprobs({"top_logprobs": [], "content": []}), ValueError, "without log-probabilities"),
+    "no token": (logprobs({"content": [{"top_logprobs": [{"logprob": -1}]}]}), ValueError, "without log-probabilities"),
+    "nan": (logprobs({"top_logprobs": [{"1": float("nan")}]}), ValueError, "nan for '1': expected a number"),
+    "null": (logprobs({"top_logprobs": [{"1": None}]}), ValueError, "None for '1': expected a number"),
+    "above 1": (logprobs({"top_logprobs": [{"1": 0.7}]}), ValueError, r"\('1', 0.7\).*a number <= 0"),
+    "sum above 1": (logprobs({"top_logprobs": [{"1": -0.1, "2": -0.1}]}), ValueError, "add up to 1.81"),
+    "ids": (logprobs({"top_logprobs": [{"token_id:17": -0.1}]}), ValueError, "pass tokenizer="),
+}
+
+
+@pytest.mark.parametrize("case", FAILURES)
+def test_failures_are_told_without_the_key(stand_in, case):
+    turn, kind, message = FAILURES[case]
+    stand_in.turns.extend([turn] * 2)
+    with pytest.raises(kind, match=message) as caught:
+        served_distribution(client(stand_in, retries=1, api_key=KEY), ["x="])
+    assert KEY not in str(caught.value)
+    assert stand_in.keys[0] == f"Bearer {KEY}"
+
+
+def test_token_ids_are_needed_with_a_tokenizer(stand_in):
+    stand_in.turns.append(logprobs({"content": [{"top_logprobs": [{"token": "1", "logprob": -0.1}]}]}))
+    with pytest.raises(ValueError, match=r"'1' by its text alone.*leave tokenizer= out"):
+        served_distribution(client(stand_in), ["x="], tokenizer=Tokenizer(stand_in.toy))
+
+
+def test_no_server_at_all():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+    with pytest.raises(ConnectionError, match=r"in 1 attempt\(s\).*refused.*check that it runs"):
+        CompletionServer(url, "toy").next_tokens(["x"], [""])
+
+
+def drip(handler: Any) -> bool:
+    """Send a byte now and then, for ever."""
+    handler.send_response(200)
+    handler.end_headers()
+    while True:
+        handler.wfile.write(b" ")
+        handler.wfile.flush()
+        time.sleep(0.05)
+
+
+def sleep(handler: Any) -> bool:
+    time.sleep(4)
+    return True
+
+
+@pytest.mark.parametrize("turn", [sleep, drip])
+def test_a_server_that_does_not_answer_is_given_up(stand_in, turn):
+    stand_in.turns.append(turn)
+    begun = time.monotonic()
+    with pytest.raises(TimeoutError, match="within timeout=0.2 seconds"):
+        client(stand_in, timeout=0.2).next_tokens(["x"], [""])
+    assert time.monotonic() - begun < 3
+
+
+def test_a_failure_ends_all_requests(stand_in, monkeypatch):
+    """A hundred texts at a server that refuses: only requests under way are answered, and pauses are cut."""
+    monkeypatch.setattr(server_module, "LONGEST_PAUSE", 60.0)
+    meeting = threading.Barrier(4)
+
+    def refuse_last(handler: Any) -> bool:
+        """Three requests are told to wait for half a minute, and one is refused."""
+        last = meeting.wait(timeout=5) == 3
+        time.sleep(0.2 * last)
+        return bool(handler.send(401 if last else 429, {}, Retry_After="30"))
+
+    stand_in.turns.extend([refuse_last] * 4)
+    begun = time.monotonic()
+    with pytest.raises(ConnectionError, match="401"):
+        client(stand_in, concurrency=4).next_tokens(["x"] * 100, ["="] * 100)
+    assert time.monotonic() - begun < 5
+    assert len(stand_in.asked) < 10
+
+
+def test_keys_come_from_the_environment(stand_in, monkeypatch):
+    monkeypatch.setenv("TOY_KEY", KEY + "\n")
+    one = client(stand_in, api_key_variable="TOY_KEY")
+    one.next_tokens(["x"], [""])
+    assert stand_in.keys == [f"Bearer {KEY}"]
+    assert KEY not in repr(one)
+    assert KEY not in repr(client(stand_in, api_key=KEY))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"base_url": "localhost:8000"}, "base_url='localhost:8000' is not the address"),
+        ({"base_url": f"http://me:{KEY}@localhost/v1"}, "base_url is not the address"),
+        ({"base_url": f"http://localhost/v1?key={KEY}"}, "base_url is not the address"),
+        ({"top": 0}, "top=0: expected a whole number >= 1"),
+        ({"concurrency": True}, "concurrency=True"),
+        ({"retries": -1}, "retries=-1"),
+        ({"timeout": 0}, "timeout=0"),
+        ({"api_key": KEY + "\n"}, "expected a key in plain ASCII"),
+        ({"api_key": KEY, "api_key_variable": "X"}, "both given"),
+        ({"api_key_variable": "NOT_SET_ANYWHERE"}, "NOT_SET_ANYWHERE.*environment variable"),
+    ],
+)
+def test_wrong_servers_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        CompletionServer(**{"base_url": "http://localhost/v1", "model": "toy", **settings})
+    assert KEY not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("answers", "message"),
+    [
+        ([[("1", -0.1)], []], "2 lists to 1 texts"),
+        ([["1"]], "'1' after prompts.0. and ''.*pairs of a token's text"),
+        ([[(1, -0.1)]], r"\(1, -0.1\).*a token's text"),
+        ([[("1", "-0.1")]], "a number <= 0"),
+        ([[("1", float("nan"))]], "a number <= 0"),
+        ([[("x", 0.0)]], "no number was found .no number 1"),
+        ([[]], "not listed 1"),
+    ],
+)
+def test_wrong_answers_of_a_function_are_refused(answers, message):
+    with pytest.raises(ValueError, match=message):
+        served_distribution(lambda texts: answers, ["x="])
+
+
+@pytest.mark.parametrize(
+    ("prompts", "settings", "kind", "message"),
+    [
+        ("x=", {}, TypeError, "prompts is a str"),
+        (["x=", "x=12"], {}, ValueError, r"prompts\[1\] ends with 'x=12', within a number"),
+        ([[1, 2]], {}, TypeError, r"prompts\[0\] is a list"),
+        ([{"role": "user"}], {}, TypeError, r"prompts\[0\] is a dict"),
+        (["x="], {"width": 0}, ValueError, "width=0"),
+        (["x="], {"covered": 2}, ValueError, "covered=2"),
+        (["x="], {"rest": "keep"}, ValueError, "rest='keep'"),
+        (["x="], {"batch_size": 0}, ValueError, "batch_size=0"),
+        (["x="], {"grammar": "[0-9]"}, TypeError, "grammar is a str"),
+    ],
+)
+def test_wrong_arguments_are_refused(prompts, settings, kind, message):
+    with pytest.raises(kind, match=message):
+        served_distribution(Toy(DIGITS).next_texts, prompts, **settings)
+
+
+def test_neither_server_nor_function():
+    with pytest.raises(TypeError, match="complete is a str: expected a CompletionServer, or a function"):
+        served_distribution("http://localhost:8000/v1", ["x="])  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="chat=True: expected chat=False"):
+        served_distribution(CompletionServer("http://localhost/v1", "toy", chat=True), ["x"], tokenizer={"1": 1})
+
+
+def test_probabilities_above_1_by_rounding_are_scaled():
+    table = {"": {"1": 0.606, "2": 0.404}, "1": {".": 1.0}, "2": {".": 1.0}, "1.": {"x": 1.0}, "2.": {"x": 1.0}}
+    found = served_distribution(
+        lambda texts: [[(token, log(p)) for token, p in table[text[1:]].items()] for text in texts], ["?"]
+    )[0]
+    assert masses(found) == pytest.approx({Decimal(1): 0.6, Decimal(2): 0.4})
+    assert found.covered == pytest.approx(1)
+
+
+def test_progress_and_other_grammars():
+    """A function's answer may be float32, and a text grammar reads short answers."""
+    table = {"": {"2_55": 0.5, "3": 0.25}, "2_55": {"\n": 1.0}, "3": {"_10": 1.0}, "3_10": {".": 1.0}}
+    seen: list[tuple[int, int]] = []
+    clock = TextGrammar("0123456789_", lambda text: int(text.replace("_", "")), most=5)
+    found = served_distribution(
+        lambda texts: [[(token, np.float32(log(p))) for token, p in table[text[1:]].items()] for text in texts],
+        ["?"] * 3,
+        grammar=clock,
+        batch_size=2,
+        progress=lambda done, total: seen.append((done, total)),
+    )
+    assert seen == [(2, 3), (3, 3)]
+    assert masses(found[2]) == pytest.approx({Decimal(255): 0.5, Decimal(310): 0.25})
+    assert found[0].not_searched == pytest.approx(0.25)
