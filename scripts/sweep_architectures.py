@@ -60,11 +60,12 @@ For every language model of transformers {version} with `generate`, built small 
 over numbers of `numerate.decode.distribution` is compared with brute force: a forward pass over the whole sequence for every
 beginning of a number, one prompt at a time, without cache and without padding. *Exact*: the probability of every number is
 equal, with the model's cache and with prompts of two lengths in a batch; *error* is the largest relative difference, in float64
-if the model supports it (`generate` makes scores float32). *Cache: no*: the model has none that rows can be selected from, so that every sequence is computed
-from its beginning, which takes longer. *Padding: no*: for this model a prompt with padding before it is another prompt; prompts
-given as texts are put into batches of one length, and a padded batch is refused. *Equal to*: where `generate` itself computes
-other scores than a forward pass of the model (it numbers positions differently, or the model's cache changes them), the search
-is equal to `generate`. *Not built*: the sweep found no small configuration or no inputs with which `generate` runs.
+if the model supports it (`generate` makes scores float32). *Cache: no*: the model has none that rows can be selected from, so
+that every sequence is computed from its beginning, which takes longer. *Padding: no*: for this model a prompt with padding
+before it is another prompt; prompts given as texts are put into batches of one length, and a padded batch is refused. *Equal
+to*: where `generate` itself computes other scores than a forward pass of the model (it numbers positions differently, or the
+model's cache changes them), the search is equal to `generate`. *Not built*: the sweep found no small configuration or no inputs
+with which `generate` runs.
 
     python scripts/sweep_architectures.py --what decode --jobs 2 --markdown docs/architectures_decoding.md"""
 

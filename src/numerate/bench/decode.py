@@ -206,11 +206,10 @@ class _Runs:
     memory: int | None
 
     def finder(self, width: int) -> NumberFinder:
-        from numerate.decode.model import NumberFinder
+        from numerate.decode.model import SCORE_MEMORY, NumberFinder
 
-        limit = {} if self.memory is None else {"memory": self.memory}
-        ends = self.workload.end_token_ids
-        return NumberFinder(self.workload.tokenizer, self.workload.grammar, width=width, end_token_ids=ends, **limit)
+        work, memory = self.workload, SCORE_MEMORY if self.memory is None else self.memory
+        return NumberFinder(work.tokenizer, work.grammar, width=width, end_token_ids=work.end_token_ids, memory=memory)
 
     def greedy(self) -> list[Decimal | None]:
         return [answers[0] for answers in self._written(1, do_sample=False)]

@@ -225,15 +225,22 @@ def _branches(fork: Fork, texts: list[str], shares: Floats, ends: list[float]) -
     """Yield the branches of nodes in the state of ``fork``; ``ends`` are the probabilities that the text ends at once."""
     going, late = len(fork.token_ids), len(fork.late_ids)
     exceeding = shares[:, going + late :].sum(1).tolist()
-    for text, row, end, beyond in zip(texts, shares, ends, exceeding, strict=True):
+    begun = shares[:, :going]
+    for index, (text, end, beyond) in enumerate(zip(texts, ends, exceeding, strict=True)):
         answers, nothing = list[tuple[str, float]](), 0.0
-        lately = zip(fork.late_pieces, fork.late_cuts, row[going : going + late].tolist(), strict=True)
-        for piece, cut, share in ("", fork.cut, end), *lately:
-            if cut is None:
-                nothing += share
-            elif share > 0:
-                answers.append(((text + piece)[: len(text) + len(piece) - cut], share))
-        yield Branches(fork.pieces, row[:going], answers, nothing, beyond, token_ids=fork.ids)
+        if fork.cut is None:
+            nothing = end
+        elif end > 0:
+            answers.append((text[: len(text) - fork.cut], end))
+        if late:
+            for piece, cut, share in zip(
+                fork.late_pieces, fork.late_cuts, shares[index, going : going + late].tolist(), strict=True
+            ):
+                if cut is None:
+                    nothing += share
+                elif share > 0:
+                    answers.append(((text + piece)[: len(text) + len(piece) - cut], share))
+        yield Branches(fork.pieces, begun[index], answers, nothing, beyond, 0.0, fork.ids)
 
 
 def _nothing_found(index: int, answer: Answers, finder: NumberFinder) -> str:

@@ -69,7 +69,7 @@ def decode_workload(
             loaded = load_model(name, dtype=dtype)
         return _few_shot(name, loaded, device, prompts)
     if name == "tiny":
-        config = RunConfig(task="regression", steps=steps, eval_splits=("interpolate",))  # type: ignore[call-arg]
+        config = RunConfig(task="regression", steps=steps, eval_splits=("interpolate",))
         task = make_task(config)
         loaded = load_model(config.model, seed=config.seed)
         with tempfile.TemporaryDirectory() as folder, quietly():
@@ -83,7 +83,7 @@ def decode_workload(
             f"model={name!r}: expected {', '.join(WORKLOADS)}, or the folder of a run of `numerate train --keep-model`."
         )
     examples = _test_examples(task, config, prompts)
-    loaded.model.to(device=device, dtype=dtype)  # type: ignore[arg-type]
+    loaded.model.to(device=device, dtype=dtype)
     return _asked(name, loaded, task, examples)
 
 
@@ -110,7 +110,7 @@ def _asked(name: str, loaded: LoadedModel, task: Task, examples: Sequence[Exampl
         max(map(len, loaded.tokens([example.answer for example in examples]))) + 4,
         [loaded.end],
         loaded.pad,
-        None if None in answers else [exact_number("answer", answer) for answer in answers],  # type: ignore[arg-type]
+        None if None in answers else [exact_number("answer", answer) for answer in answers],
     )
 
 
@@ -121,7 +121,7 @@ def _few_shot(name: str, loaded: LoadedModel, device: str, prompts: int) -> Deco
     shown = "".join(f"{example.prompt} {example.answer}\n" for example in examples[:_SHOWN])
     asked = examples[_SHOWN:]
     rows = [{"input_ids": ids} for ids in loaded.tokens([f"{shown}{example.prompt}" for example in asked])]
-    loaded.model.to(device)  # type: ignore[arg-type]
+    loaded.model.to(device)
     newline = loaded.tokens(["7\n"])[0][-1]
     return DecodeWorkload(
         name,
