@@ -14,7 +14,7 @@ from torch import Tensor
 from numerate.bench.decode import DecodeWorkload
 from numerate.decode.grammar import NumberGrammar
 from numerate.distribution.exact import exact_number
-from numerate.lab.config import RunConfig
+from numerate.lab.config import RunConfig, checked
 from numerate.lab.data import collate
 from numerate.lab.decisions import prompts as questions_of
 from numerate.lab.models import LoadedModel, load_model, quietly
@@ -69,7 +69,7 @@ def decode_workload(
             loaded = load_model(name, dtype=dtype)
         return _few_shot(name, loaded, device, prompts)
     if name == "tiny":
-        config = RunConfig(task="regression", steps=steps, eval_splits=("interpolate",))
+        config = checked(RunConfig, {"task": "regression", "steps": steps, "eval_splits": ["interpolate"]})
         task = make_task(config)
         loaded = load_model(config.model, seed=config.seed)
         with tempfile.TemporaryDirectory() as folder, quietly():
