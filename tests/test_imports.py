@@ -43,7 +43,7 @@ LAB = [
     "trainer",
     "model_card",
 ]
-LAB += ["train", "predictions", "answering", "predict", "presets", "experiment", "executors", "report", "comparison"]
+LAB += ["train", "workloads", "predictions", "answering", "predict", "presets", "experiment", "executors", "report", "comparison"]
 ROOMS = ["", *LIBRARY, *(f"lab.{room}" for room in LAB), "lab", "cli", "__main__"]  # "": the package itself
 
 

@@ -1,1 +1,1 @@
-"""Benchmarks: time and memory of the losses and of the fused operator, relative to a baseline in the same run."""
+"""Benchmarks: time and memory of the losses, of the fused operator and of decoding, relative to a baseline in the same run."""

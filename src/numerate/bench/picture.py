@@ -1,4 +1,4 @@
-"""Plot time and memory of the fused operator against tokens and against numeric tokens."""
+"""Plot what was measured: time and memory of the fused operator, and quality of decoding against its time."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from numerate.bench.decode import DecodeBench, DecodeCost
 from numerate.bench.fused import FusedBench, FusedCase, FusedCost
 from numerate.plotting import figure_for
 
@@ -69,3 +70,30 @@ def _format_x_axis(axes: Axes, label: str, ticks: list[int]) -> None:
     axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
     axes.minorticks_off()
     axes.grid(alpha=0.3)
+
+
+def plot_decode(result: DecodeBench, path: str | Path) -> Path:
+    """Plot coverage and excess CRPS against time; for random weights, memory alone."""
+    path = Path(path)
+    measures: list[tuple[str, Callable[[DecodeCost], float | None]]] = [("peak MiB", lambda cost: cost.peak_mib)]
+    if result.trained:
+        measures = [
+            ("share of fresh samples within 0.5 % .. 99.5 %", lambda cost: cost.covers),
+            ("excess CRPS, smaller is better", lambda cost: cost.excess_crps),
+        ]
+    figure = figure_for(path)(figsize=(5.5 * len(measures), 4.2), layout="constrained")
+    for axes, (label, measure) in zip(figure.subplots(1, len(measures), squeeze=False)[0], measures, strict=True):
+        shown = [(cost, value) for cost in result.costs if (value := measure(cost)) is not None]
+        widths = [(cost.to_greedy, value) for cost, value in shown if cost.name.startswith("width")]
+        axes.plot(*zip(*widths, strict=True), marker="o", label="search")
+        for cost, value in shown:
+            axes.annotate(cost.name, (cost.to_greedy, value), textcoords="offset points", xytext=(6, -10), fontsize=9)
+            if not cost.name.startswith("width"):
+                axes.plot([cost.to_greedy], [value], marker="s", color="black", linestyle="none")
+        axes.set(xlabel="time / greedy answers", ylabel=label, xscale="log")
+        axes.margins(x=0.2)
+        axes.grid(alpha=0.3)
+    figure.suptitle(f"{result.model}, {result.prompts} prompts, {result.device}", fontweight="bold")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=130)
+    return path

@@ -1,4 +1,4 @@
-"""``numerate bench``: measure time and memory of the losses and of the fused operator."""
+"""``numerate bench``: measure time and memory of the losses, of the fused operator and of decoding."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from numerate.cli.app import app
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from numerate.bench.decode import DecodeBench
     from numerate.bench.fused import FusedBench
     from numerate.bench.losses import LossesBench
 
@@ -125,6 +126,93 @@ def bench_fused_command(
         console.print(Text.assemble("plot saved to ", (str(plot_fused(result, plot)), "bold")), soft_wrap=True)
 
 
+@bench.command("decode")
+def bench_decode_command(
+    model: Annotated[
+        str, typer.Argument(help="tiny, smollm2, llama-1b (random weights), or the folder of a run whose model was kept.")
+    ] = "tiny",
+    width: Annotated[list[int] | None, typer.Option(min=1, help="Width of the search; may be repeated.")] = None,
+    prompts: Annotated[int, typer.Option(min=1, help="Prompts.")] = 128,
+    samples: Annotated[int, typer.Option(min=1, help="Samples per prompt that the search is compared with.")] = 32,
+    reference: Annotated[int, typer.Option(min=2, help="Fresh samples per prompt that both are judged by.")] = 256,
+    batch_size: Annotated[int, typer.Option(min=1, help="Prompts at a time.")] = 64,
+    many: Annotated[int, typer.Option(min=1, help="Prompts to search once more, for time and memory.")] = 1000,
+    steps: Annotated[int, typer.Option(min=1, help="Steps to train tiny.")] = 300,
+    dtype: Annotated[str, typer.Option(help="Dtype of the weights: float32, bfloat16, float16 or float64.")] = "float32",
+    device: Annotated[str, typer.Option(help="cpu, cuda, or cuda:1 and so on.")] = "cpu",
+    repeats: Annotated[int, typer.Option(min=1, help="Rounds; the table shows medians.")] = 5,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Also write the figures to this JSON file.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Plot quality against time to this .png, .svg or .pdf file.")] = None,
+) -> None:
+    """Measure a model's distribution over numbers: time, memory and quality, relative to greedy answers and to samples."""
+    _check_device(device)
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from numerate.bench.decode import WIDTHS, bench_decode
+    from numerate.bench.losses import DTYPES
+    from numerate.bench.picture import plot_decode
+    from numerate.lab.workloads import decode_workload
+    from numerate.messages import check_choice
+
+    check_choice("dtype", dtype, tuple(DTYPES))
+    console = Console(highlight=False)
+    with console.status("loading the model") as status:
+        workload = decode_workload(
+            model,
+            prompts=prompts,
+            device=device,
+            dtype=DTYPES[dtype],
+            steps=steps,
+            progress=lambda stage, done, total, _: status.update(f"{stage}: {done} of {total}"),
+        )
+        result = bench_decode(
+            workload,
+            widths=tuple(width or WIDTHS),
+            samples=samples,
+            reference=reference,
+            batch_size=batch_size,
+            repeats=repeats,
+            many=many,
+            progress=status.update,
+        )
+    title = (
+        f"{result.model}, {result.parameters / 1e6:,.4g} M parameters, {result.prompts} prompts, {result.dtype}, {result.device}"
+    )
+    table = Table("", title=title, title_justify="left")
+    for heading in ("ms", "/ greedy", f"/ {samples} samples", "passes", "peak MiB", "covers", "excess CRPS", "MAE"):
+        table.add_column(heading, justify="right")
+    for cost in result.costs:
+        table.add_row(
+            cost.name,
+            f"{cost.runtime_ms:,.0f}",
+            f"{cost.to_greedy:.2f}",
+            f"{cost.to_samples:.3f}",
+            str(cost.passes),
+            f"{cost.peak_mib:,.0f}",
+            "" if cost.covers is None else f"{cost.covers:.1%}",
+            "" if cost.excess_crps is None else f"{cost.excess_crps:.1%}",
+            "" if cost.absolute_error is None else f"{cost.absolute_error:.4g}",
+        )
+    console.print(table)
+    if result.trained:
+        console.print(
+            f"covers: share of {result.reference} fresh samples between the 0.5 % and the 99.5 % quantile. excess CRPS: 0 for "
+            f"the model's exact distribution, {1 / samples:.1%} expected of {samples} samples. MAE: of greedy answers, and of "
+            "medians."
+        )
+    else:
+        console.print("The weights are random: only costs are measured.")
+    console.print(
+        f"{result.many_prompts:,} prompts with width 16, {result.batch_size} at a time: {result.many_ms / 1000:,.1f} s, peak "
+        f"{result.many_peak_mib:,.0f} MiB. Reading the tokenizer, once: {result.finder_ms:,.0f} ms."
+    )
+    _save_figures(console, result, json_file)
+    if plot is not None:
+        console.print(Text.assemble("plot saved to ", (str(plot_decode(result, plot)), "bold")), soft_wrap=True)
+
+
 def _check_device(device: str) -> None:
     """Raise if ``device`` is not known or not available."""
     import torch
@@ -138,11 +226,11 @@ def _check_device(device: str) -> None:
     if kind == "cuda" and not torch.cuda.is_available():
         raise ValueError(
             f"--device {device!r} needs a CUDA GPU, and there is none here: use a machine that has one, or run on the CPU with "
-            "`numerate bench losses`, or `numerate bench fused --device cpu --shape 2048x64 --tokens 64`."
+            "`numerate bench losses`, `numerate bench decode` or `numerate bench fused --device cpu --shape 2048x64 --tokens 64`."
         )
 
 
-def _save_figures(console: Console, result: LossesBench | FusedBench, file: Path | None) -> None:
+def _save_figures(console: Console, result: LossesBench | FusedBench | DecodeBench, file: Path | None) -> None:
     if file is not None:
         from rich.text import Text
 

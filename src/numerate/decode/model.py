@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import groupby
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from numerate.decode.grammar import Grammar, NumberGrammar, check_grammar
-from numerate.decode.rows import Rows
+from numerate.decode.rows import Rows, evaluating, ignores_padding
 from numerate.decode.search import Answers, Branches, Node, Rest, check_limits, search
 from numerate.decode.tokens import Fork, TokenTree, token_texts
 from numerate.distribution import NumberDistribution
@@ -143,7 +145,7 @@ class NumberFinder:
             answers = self._search(part, seeds, self.width, self.covered)
             for index, answer in enumerate(answers):
                 for wider in (1024,) if self.width is None else (8 * self.width, 64 * self.width):
-                    if answer.distribution(self.grammar.value) is None:  # beginnings that led nowhere, such as a minus
+                    if not answer.has_number(self.grammar.value):  # beginnings that led nowhere, such as a minus
                         answer = self._search(part.select(torch.tensor([index])), seeds[index : index + 1], wider, 1.0)[0]
                 answers[index] = answer
             found += answers
@@ -187,7 +189,7 @@ class _Expansion:
         else:
             states = [None] * len(nodes)
         self._forks = [self.finder.tree.fork(node.text, state) for node, state in zip(nodes, states, strict=True)]
-        scores = self.rows.scores / self.finder.temperature
+        scores = self.rows.scores if self.finder.temperature == 1 else self.rows.scores / self.finder.temperature
         branches: list[Branches | None] = [None] * len(nodes)
         by_fork: dict[int, list[int]] = {}
         for index, fork in enumerate(self._forks):
@@ -223,15 +225,22 @@ def _branches(fork: Fork, texts: list[str], shares: Floats, ends: list[float]) -
     """Yield the branches of nodes in the state of ``fork``; ``ends`` are the probabilities that the text ends at once."""
     going, late = len(fork.token_ids), len(fork.late_ids)
     exceeding = shares[:, going + late :].sum(1).tolist()
-    for text, row, end, beyond in zip(texts, shares, ends, exceeding, strict=True):
+    begun = shares[:, :going]
+    for index, (text, end, beyond) in enumerate(zip(texts, ends, exceeding, strict=True)):
         answers, nothing = list[tuple[str, float]](), 0.0
-        lately = zip(fork.late_pieces, fork.late_cuts, row[going : going + late].tolist(), strict=True)
-        for piece, cut, share in ("", fork.cut, end), *lately:
-            if cut is None:
-                nothing += share
-            elif share > 0:
-                answers.append(((text + piece)[: len(text) + len(piece) - cut], share))
-        yield Branches(fork.pieces, row[:going], answers, nothing, beyond, token_ids=fork.ids)
+        if fork.cut is None:
+            nothing = end
+        elif end > 0:
+            answers.append((text[: len(text) - fork.cut], end))
+        if late:
+            for piece, cut, share in zip(
+                fork.late_pieces, fork.late_cuts, shares[index, going : going + late].tolist(), strict=True
+            ):
+                if cut is None:
+                    nothing += share
+                elif share > 0:
+                    answers.append(((text + piece)[: len(text) + len(piece) - cut], share))
+        yield Branches(fork.pieces, begun[index], answers, nothing, beyond, 0.0, fork.ids)
 
 
 def _nothing_found(index: int, answer: Answers, finder: NumberFinder) -> str:
@@ -247,6 +256,10 @@ def _nothing_found(index: int, answer: Answers, finder: NumberFinder) -> str:
     )
 
 
+class _DoneError(Exception):
+    """Leaves generate, past whatever the model's own version of it does with the ids that were written."""
+
+
 def generate(model: Any, batch: Mapping[str, Any], use: Callable[[Rows], object], options: Mapping[str, Any]) -> None:
     """Prepare a batch as ``generate`` of transformers does, and call ``use`` with its rows."""
 
@@ -254,10 +267,13 @@ def generate(model: Any, batch: Mapping[str, Any], use: Callable[[Rows], object]
         for name in ("stopping_criteria", "generation_config", "synced_gpus", "streamer"):
             kwargs.pop(name, None)
         use(Rows(model, input_ids, kwargs, logits_processor))
-        return input_ids
+        raise _DoneError
 
-    settings = {"do_sample": False, "num_beams": 1, "max_new_tokens": 64, "cache_implementation": "dynamic", **options}
-    model.generate(**batch, **settings, custom_generate=decoding)
+    settings = {"do_sample": False, "num_beams": 1, "max_new_tokens": 64, "use_cache": True, **options}
+    if "past_key_values" not in {*batch, *options}:
+        settings.setdefault("cache_implementation", "dynamic")
+    with evaluating(model), suppress(_DoneError):
+        model.generate(**batch, **settings, custom_generate=decoding)
 
 
 def ends_of(generation_config: Any) -> list[int]:
@@ -278,7 +294,8 @@ def _batches(inputs: Any, tokenizer: Any, model: Any, batch_size: int) -> Iterat
         )
     if isinstance(inputs, Mapping):
         tensors = {name: value.to(model.device) if isinstance(value, Tensor) else value for name, value in inputs.items()}
-        main = tensors.get("input_ids", tensors.get("inputs_embeds", tensors.get("input_features")))
+        names = ("input_ids", "inputs_embeds", getattr(model, "main_input_name", "input_ids"))
+        main = next((tensors[name] for name in names if name in tensors), None)
         if not isinstance(main, Tensor) or main.dim() < 2:
             raise ValueError(
                 f"inputs has {', '.join(map(repr, inputs)) or 'nothing'}: expected tensors with input_ids [B, T]; call the "
@@ -295,11 +312,23 @@ def _batches(inputs: Any, tokenizer: Any, model: Any, batch_size: int) -> Iterat
     for index, row in enumerate(rows):
         if not row and not model.config.is_encoder_decoder:
             raise ValueError(f"inputs[{index}]={inputs[index]!r} has no tokens: expected a prompt of at least one token.")
-    order = sorted(range(len(rows)), key=lambda index: len(rows[index]), reverse=True)
     pad = next((i for i in (tokenizer.pad_token_id, tokenizer.eos_token_id) if i is not None), 0)
-    for first in range(0, len(order), batch_size):
-        chosen = order[first : first + batch_size]
+    for chosen in _by_length([*map(len, rows)], batch_size, mixed=not ignores_padding(model)):
         longest = max(len(rows[index]) for index in chosen)
-        ids = torch.tensor([[pad] * (longest - len(rows[index])) + rows[index] for index in chosen])
-        mask = torch.tensor([[0] * (longest - len(rows[index])) + [1] * len(rows[index]) for index in chosen])
+        ids = torch.full((len(chosen), longest), pad)
+        mask = torch.zeros_like(ids)
+        for row, index in enumerate(chosen):
+            length = len(rows[index])
+            # An encoder counts positions from the left, generation goes on at the right.
+            place = slice(0, length) if model.config.is_encoder_decoder else slice(longest - length, longest)
+            ids[row, place], mask[row, place] = torch.tensor(rows[index], dtype=torch.long), 1
         yield chosen, len(rows), {"input_ids": ids.to(model.device), "attention_mask": mask.to(model.device)}
+
+
+def _by_length(lengths: list[int], batch_size: int, *, mixed: bool) -> Iterator[list[int]]:
+    """Yield batches of prompts of similar length, the longest first; of one length unless ``mixed``."""
+    order = sorted(range(len(lengths)), key=lambda index: lengths[index], reverse=True)
+    for _, group in groupby(order, key=lambda index: mixed or lengths[index]):
+        chosen = [*group]
+        for first in range(0, len(chosen), batch_size):
+            yield chosen[first : first + batch_size]

@@ -2,19 +2,60 @@
 
 It stands on what ``generate`` itself does between two tokens (``prepare_inputs_for_generation``, the model's cache, position ids
 and masks), so that it works for decoders, encoder-decoders and vision-language models alike.
+
+A selection of rows needs their part of the cache. Layers of attention, of convolutions and recurrent layers keep one tensor or
+several, ``[R, ..]`` each, wherever they like. So every tensor in the cache with R rows is selected; ``reorder_cache`` of
+transformers knows fewer of them. A model without such a cache computes every sequence from its beginning.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
-from transformers import EncoderDecoderCache
+from torch import Tensor, nn
+from transformers import PreTrainedConfig
 from transformers.cache_utils import Cache
-from transformers.generation.utils import ALL_CACHE_NAMES
+from transformers.generation.utils import ALL_CACHE_NAMES, MULTIMODAL_INPUTS_TO_DROP_OUTSIDE_PREFILL
+
+IGNORE_PADDING = frozenset(
+    {
+        "bart",
+        "bigbird_pegasus",
+        "blenderbot",
+        "blenderbot-small",
+        "blip",
+        "blip_text_model",
+        "doge",
+        "hunyuan_vl",
+        "kosmos-2.5",
+        "marian",
+        "mbart",
+        "minimax_m3_vl",
+        "mvp",
+        "pegasus",
+        "plbart",
+        "prophetnet",
+        "reformer",
+        "rwkv",
+        "trocr",
+        "whisper",
+        "xlm",
+        "xlnet",
+    }
+)
+"""Types of decoders for which padding before a prompt makes it another prompt, as ``scripts/sweep_architectures.py`` found."""
+
+_BY_ROW = {
+    "EncoderNoRepeatNGramLogitsProcessor": "encoder_no_repeat_ngram_size=0",
+    "EncoderRepetitionPenaltyLogitsProcessor": "encoder_repetition_penalty=1.0",
+    "PrefixConstrainedLogitsProcessor": "prefix_allowed_tokens_fn=None",
+    "UnbatchedClassifierFreeGuidanceLogitsProcessor": "guidance_scale=None",
+}
+_MEDIA = {*MULTIMODAL_INPUTS_TO_DROP_OUTSIDE_PREFILL}
 
 
 class Rows:
@@ -28,49 +69,93 @@ class Rows:
 
     Attributes:
         input_ids: ``[R, T]``, grows by one column per token.
-        scores: ``[R, V]`` in float32.
+        cached: whether the model has a cache; otherwise every sequence is computed from its beginning.
     """
 
     def __init__(self, model: Any, input_ids: Tensor, model_kwargs: dict[str, Any], process: Callable[..., Tensor]) -> None:
         self.model, self.input_ids, self.kwargs, self.process = model, input_ids, dict(model_kwargs), process
-        prepared = {name: self.kwargs[name] for name in ALL_CACHE_NAMES if name in self.kwargs}
-        self._forward(first=True)
-        if not all(hasattr(cache, "reorder_cache") for cache in self._caches()):
-            # A cache whose rows cannot be selected: compute every sequence from its beginning instead.
-            for name in {*ALL_CACHE_NAMES} & {*self.kwargs, *prepared}:
-                self.kwargs.pop(name, None)
-            self.kwargs |= {**{name: value for name, value in model_kwargs.items() if name not in prepared}, "use_cache": False}
+        self._scores: Tensor = torch.empty(0)
+        self._chosen: Tensor | None = None
+        self._check()
+        self.cached = bool(self.kwargs.get("use_cache", True))
+        if self.cached:
             self._forward(first=True)
+            caches = [self.kwargs[name] for name in ALL_CACHE_NAMES if self.kwargs.get(name) is not None]
+            if self._cache_bytes() and all(isinstance(cache, Cache) for cache in caches):
+                for name in _MEDIA & self.kwargs.keys():  # they are in the cache now
+                    del self.kwargs[name]
+                return
+        self.cached = False
+        self.kwargs = {name: value for name, value in model_kwargs.items() if name not in ALL_CACHE_NAMES} | {"use_cache": False}
+        for name in _MEDIA & self.kwargs.keys():
+            value = self.kwargs[name]
+            if value is not None and (not isinstance(value, Tensor) or value.shape[:1] != (len(self),)):
+                raise ValueError(
+                    f"{type(model).__name__} has no cache that rows can be selected from, and {name} cannot be selected either: "
+                    f"expected use_cache=True, or {name} with one part for each prompt; use samples of model.generate."
+                )
+        self._forward(first=True)
 
     def __len__(self) -> int:
         return self.input_ids.shape[0]
 
     @property
+    def scores(self) -> Tensor:
+        """The scores of the next token, ``[R, V]`` in float32."""
+        if self._chosen is not None:
+            self._scores, self._chosen = self._scores.index_select(0, self._chosen), None
+        return self._scores
+
+    @property
     def bytes_per_row(self) -> int:
         """Memory that the cache and the scores of one row take."""
-        tensors = [*_tensors([*self._caches()]), self.scores]
-        return sum(tensor.numel() * tensor.element_size() for tensor in tensors) // max(len(self), 1)
+        return (self._cache_bytes() + self.scores.numel() * self.scores.element_size()) // max(len(self), 1)
 
     def select(self, index: Tensor) -> Rows:
         """Return the rows of ``index [S]``, in this order; a row may occur several times, or not at all."""
         chosen = copy.copy(self)
         index = index.to(self.input_ids.device)
         chosen.input_ids = self.input_ids.index_select(0, index)
-        chosen.scores = self.scores.index_select(0, index)
-        chosen.kwargs = {name: _selected(name, value, index, len(self)) for name, value in self.kwargs.items()}
+        chosen._scores, chosen._chosen = self.scores, index  # [R, V] is large, and needed only if no token is fed
+        chosen.kwargs = {
+            name: _of_rows(value, index, len(self)) if name in ALL_CACHE_NAMES else _selected(name, value, index, len(self))
+            for name, value in self.kwargs.items()
+        }
         return chosen
 
     def feed(self, token_ids: Tensor) -> None:
         """Append ``token_ids [R]`` to the rows, and compute the scores of what follows."""
         column = token_ids.to(self.input_ids.device)[:, None]
         self.input_ids = torch.cat([self.input_ids, column], dim=1)
-        self._forward(first=False)
+        embedded = self.kwargs.get("inputs_embeds")
+        if not self.cached and embedded is not None:
+            self.kwargs["inputs_embeds"] = torch.cat([embedded, self.model.get_input_embeddings()(column)], dim=1)
+        self._forward(first=not self.cached)
+
+    def _check(self) -> None:
+        """Raise for padding that the model takes for text, and for processors that would mix up rows."""
+        name, mask = type(self.model).__name__, self.kwargs.get("attention_mask")
+        if ignores_padding(self.model) and isinstance(mask, Tensor) and not bool(mask.all()):
+            raise ValueError(
+                f"{name} takes padding for text: expected prompts of one length; pass them as a list of texts, which go into "
+                "batches of one length, or search each length by itself."
+            )
+        processors: list[Any] = self.process if isinstance(self.process, list) else []
+        for processor in processors:
+            if (setting := _BY_ROW.get(kind := type(processor).__name__)) is not None:
+                raise ValueError(
+                    f"{kind} of generate changes scores by the row of a batch: expected processors of text and scores alone; "
+                    f"pass {setting}, or use samples of {name}.generate."
+                )
 
     def _forward(self, *, first: bool) -> None:
-        cached = self.kwargs.get("use_cache", True)
+        length = None if first else 1
+        given: Any = self.kwargs.get("past_key_values")
+        if first and getattr(given, "_is_user_defined", False):  # the caller's cache holds the beginning of the prompts
+            length = self.input_ids.shape[1] - given.get_seq_length()
         inputs = self.model.prepare_inputs_for_generation(
             self.input_ids,
-            next_sequence_length=None if first or not cached else 1,
+            next_sequence_length=length,
             is_first_iteration=first,
             **self.kwargs,
         )
@@ -78,19 +163,44 @@ class Rows:
         self.kwargs = self.model._update_model_kwargs_for_generation(
             outputs, self.kwargs, is_encoder_decoder=self.model.config.is_encoder_decoder
         )
+        if not self.cached:
+            self.kwargs = {name: value for name, value in self.kwargs.items() if name not in ALL_CACHE_NAMES}
         logits = outputs.logits[:, -1].to(copy=True, dtype=torch.float32, device=self.input_ids.device)
-        self.scores = self.process(self.input_ids, logits)
+        self._scores, self._chosen = self.process(self.input_ids, logits), None
 
-    def _caches(self) -> list[Any]:
-        return [self.kwargs[name] for name in ALL_CACHE_NAMES if self.kwargs.get(name) is not None]
+    def _cache_bytes(self) -> int:
+        """Return the memory of the tensors in the caches that have a part for each row."""
+        found: dict[int, int] = {}
+
+        def count(tensor: Tensor) -> Tensor:
+            if _has_rows(tensor, len(self)):
+                found[id(tensor)] = tensor.numel() * tensor.element_size()
+            return tensor
+
+        _mapped([self.kwargs.get(name) for name in ALL_CACHE_NAMES], count)
+        return sum(found.values())
+
+
+def ignores_padding(model: Any) -> bool:
+    """Return whether a prompt with padding before it is another prompt for the model, whatever the mask says."""
+    return model.config.model_type in IGNORE_PADDING and not model.config.is_encoder_decoder
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Switch dropout and the like off for a while; every module gets its mode back."""
+    training = [module for module in model.modules() if module.training]
+    for module in training:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
 
 
 def _selected(name: str, value: Any, index: Tensor, rows: int) -> Any:
     """Return an argument of the model for the rows of ``index``; what does not belong to rows is returned as it is."""
-    if isinstance(value, Cache):
-        chosen = _copied(value)
-        chosen.reorder_cache(index)
-        return chosen
     if isinstance(value, Tensor):
         dim = value.dim() - 2 if name.endswith("position_ids") and value.dim() > 2 else 0  # [3, R, T] in multimodal models
         return value.index_select(dim, index.to(value.device)) if value.dim() and value.shape[dim] == rows else value
@@ -101,29 +211,36 @@ def _selected(name: str, value: Any, index: Tensor, rows: int) -> Any:
     return value
 
 
-def _copied(cache: Any) -> Any:
-    """Return a cache with the same tensors; selecting rows of it leaves the original as it is."""
-    twin = copy.copy(cache)
-    if isinstance(cache, EncoderDecoderCache):
-        twin.self_attention_cache = _copied(cache.self_attention_cache)
-        twin.cross_attention_cache = _copied(cache.cross_attention_cache)
-        twin.is_updated = dict(cache.is_updated)
-    elif hasattr(cache, "layers"):
-        twin.layers = [copy.copy(layer) for layer in cache.layers]
-        for layer in twin.layers:
-            for name, part in vars(layer).items():
-                if isinstance(part, dict | list):
-                    setattr(layer, name, copy.copy(part))
-    return twin
+def _of_rows(cache: Any, index: Tensor, rows: int) -> Any:
+    """Return a cache of the rows of ``index``, which shares no tensor with the original: models write into their caches."""
+
+    def select(tensor: Tensor) -> Tensor:
+        return tensor.index_select(0, index.to(tensor.device)) if _has_rows(tensor, rows) else tensor.clone()
+
+    return _mapped(cache, select)
 
 
-def _tensors(value: Any) -> list[Tensor]:
-    """Return the tensors inside a cache or a collection."""
+def _has_rows(tensor: Tensor, rows: int) -> bool:
+    return tensor.dim() > 1 and tensor.shape[0] == rows
+
+
+def _mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """Return a copy of a cache with every tensor in it changed."""
     if isinstance(value, Tensor):
-        return [value]
-    if isinstance(value, EncoderDecoderCache):
-        return _tensors([value.self_attention_cache, value.cross_attention_cache])
-    if isinstance(value, Cache):
-        return _tensors([*map(vars, value.layers)])
-    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
-    return [tensor for part in parts for tensor in _tensors(part)]
+        return change(value)
+    if isinstance(value, dict):
+        twin = copy.copy(value)
+        twin.update({key: _mapped(part, change) for key, part in value.items()})
+        return twin
+    if isinstance(value, list | tuple):
+        return type(value)(_mapped(part, change) for part in value)
+    if (
+        not hasattr(value, "__dict__")
+        or isinstance(value, type | nn.Module | PreTrainedConfig)
+        or type(value).__module__.startswith("torch")
+    ):
+        return value
+    twin = copy.copy(value)
+    for name, part in vars(value).items():
+        object.__setattr__(twin, name, _mapped(part, change))
+    return twin

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -30,8 +30,7 @@ from numerate.messages import check_choice, check_number, choices
 Rest = Literal["draw", "drop"]
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(NamedTuple):
     """An open beginning of an answer.
 
     Attributes:
@@ -53,8 +52,7 @@ class Node:
     token_ids: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
-class Branches:
+class Branches(NamedTuple):
     """Where the probability of a node goes, as shares that add up to 1.
 
     Attributes:
@@ -89,6 +87,10 @@ class Answers:
     more_digits: float = 0.0
     no_number: float = 0.0
     not_searched: float = 0.0
+
+    def has_number(self, value: Callable[[str], Any]) -> bool:
+        """Return whether an answer that was found is a number."""
+        return any(mass > 0 and value(text) is not None for text, mass in self.leaves.items())
 
     def distribution(self, value: Callable[[str], Any]) -> NumberDistribution | None:
         """Return the distribution over the numbers that the answers stand for; None if there is none."""
@@ -185,19 +187,25 @@ def thin_out(weights: Floats, width: int, random: np.random.Generator) -> tuple[
         ([0.5, 0.25, 0.25], [True, False, False])
     """
     ordered = np.sort(weights)[::-1]
-    tails = np.cumsum(ordered[::-1])[::-1]  # the sum of a weight and all lighter ones
+    tails = ordered[::-1].cumsum()[::-1]  # the sum of a weight and all lighter ones
     # With the k heaviest kept, the threshold is tails[k] / (width - k); k is the first for which the next is lighter than it.
-    thresholds = tails[:width] / (width - np.arange(width))
-    heavy = int(np.argmax(ordered[:width] < thresholds)) if (ordered[:width] < thresholds).any() else width - 1
-    threshold = float(thresholds[heavy])
+    thresholds = tails[:width] / np.arange(width, 0, -1)
+    lighter = ordered[:width] < thresholds
+    heavy = int(lighter.argmax())
+    threshold = float(thresholds[heavy if lighter[heavy] else width - 1])
     exact = weights >= threshold
-    light = np.flatnonzero(~exact)
-    count = width - int(exact.sum())
-    sums = np.cumsum(weights[light])
-    points = (np.arange(count) + random.random()) * (sums[-1] / count) if count else np.zeros(0)
-    drawn = light[np.minimum(np.searchsorted(sums, points, side="right"), len(light) - 1)]
+    light = (~exact).nonzero()[0]
+    count = width - len(weights) + len(light)
+    if not count:
+        return exact.nonzero()[0], weights[exact], exact[exact]
+    sums = weights[light].cumsum()
+    points = (np.arange(count) + random.random()) * (sums[-1] / count)
+    drawn = light[np.minimum(sums.searchsorted(points, side="right"), len(light) - 1)]
     # Points are a threshold apart, and light nodes are lighter: only by rounding do two points fall on one node.
-    index, copies = np.unique(np.concatenate([np.flatnonzero(exact), drawn]), return_counts=True)
+    index = np.sort(np.concatenate([exact.nonzero()[0], drawn]))
+    copies: Any = 1.0
+    if (index[1:] == index[:-1]).any():
+        index, copies = np.unique(index, return_counts=True)
     return index, np.where(exact[index], weights[index], copies * threshold), exact[index]
 
 
@@ -228,9 +236,11 @@ def _children(
     """Yield the nodes for the continuations that are kept; ``kept`` counts through the continuations of all parents."""
     firsts = np.cumsum([0, *(len(branches[index].shares) for index in parents)])
     owners = np.searchsorted(firsts, kept, side="right") - 1
-    for owner, branch, weight, own in zip(owners.tolist(), (kept - firsts[owners]).tolist(), weights, exact, strict=True):
+    for owner, branch, weight, own in zip(
+        owners.tolist(), (kept - firsts[owners]).tolist(), weights.tolist(), exact.tolist(), strict=True
+    ):
         index = parents[owner]
         node = nodes[index]
         text = node.text + branches[index].pieces[branch]
         token_ids = (*node.token_ids, branches[index].token_ids[branch]) if branches[index].token_ids else ()
-        yield Node(node.prompt, text, float(weight), node.exact and bool(own), index, branch, token_ids)
+        yield Node(node.prompt, text, weight, node.exact and own, index, branch, token_ids)

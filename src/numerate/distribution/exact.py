@@ -58,7 +58,9 @@ def exact_number(name: str, value: Any) -> Decimal:
             f"{name}={value!r:.80} is not a finite number: expected int, float, Decimal, Fraction, or text such as '84.50'; use "
             ".tolist() for a tensor, and numerate.answers to read numbers from sentences."
         )
-    if number and (abs(number.adjusted()) > MAX_DIGITS or len(number.as_tuple().digits) > MAX_DIGITS):
+    # str is much faster than as_tuple, and never shorter than the digits.
+    long = len(str(number)) > MAX_DIGITS and len(number.as_tuple().digits) > MAX_DIGITS
+    if number and (long or abs(number.adjusted()) > MAX_DIGITS):
         raise ValueError(
             f"{name}={label(number)} has too many digits: expected at most {MAX_DIGITS:,} digits, and powers of ten up to that."
         )
@@ -68,7 +70,7 @@ def exact_number(name: str, value: Any) -> Decimal:
 def canonical(number: Decimal) -> Decimal:
     """Return the number without trailing zeros after the point, without a positive exponent, and without a minus before 0."""
     short = EXACT.normalize(number) if number else Decimal(0)
-    return short.quantize(Decimal(1), context=EXACT) if short.as_tuple().exponent > 0 else short  # type: ignore[operator]
+    return short.quantize(Decimal(1), context=EXACT) if "E+" in str(short) else short
 
 
 def written_decimals(given: Any, value: Decimal) -> int:

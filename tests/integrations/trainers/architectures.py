@@ -103,9 +103,11 @@ def small_value(name: str, value: Any) -> Any:
 
 
 _ROPE = {"rope_type": "default", "rope_theta": 10000.0}
+_CROSS = {"is_decoder": True, "add_cross_attention": True}
 _ROPES = {"full_attention": _ROPE, "sliding_attention": _ROPE}
 # What some types of models need besides.
 SPECIAL_SETTINGS: dict[str, dict[str, Any]] = {
+    "bamba": {"attn_layer_indices": [1]},
     "chameleon": {"vocabulary_map": {"<image>": SPECIAL, "IMGIMGA": SPECIAL + 1}},
     "codegen": {"n_head": 4, "rotary_dim": 4},
     "cohere_compass": {"text_config": {"rope_parameters": _ROPES}},
@@ -113,7 +115,9 @@ SPECIAL_SETTINGS: dict[str, dict[str, Any]] = {
     "dbrx": {"attn_config": {"rope_theta": 10000.0, "clip_qkv": 8.0}},
     "deepseek_ocr2": {"text_config": {"mlp_layer_types": ["dense", "sparse"]}},
     "deepseek_v4": {"mlp_layer_types": ["moe", "moe"]},
-    "encoder-decoder": {"pad_token_id": PAD},
+    "encoder-decoder": {"pad_token_id": PAD, "decoder": _CROSS},
+    "vision-encoder-decoder": {"decoder": _CROSS},
+    "speech-encoder-decoder": {"decoder": _CROSS},
     "emu3": {"vocabulary_map": {"<image>": SPECIAL, "<|extra_200|>": SPECIAL + 1, "<|visual token 000000|>": SPECIAL + 2}},
     "esm": {"vocab_size": VOCAB_SIZE, "mask_token_id": 3, "pad_token_id": PAD},
     "flint": {"mlp_only_layers": []},
@@ -121,6 +125,7 @@ SPECIAL_SETTINGS: dict[str, dict[str, Any]] = {
     "gemma4_assistant": {"text_config": {"hidden_size_per_layer_input": 0}},
     "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
     "granite4_vision": {"deepstack_layer_map": [[0, 0]], "spatial_target_layers": [1]},
+    "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
     "mamba2": {"num_heads": 4},
     "molmo2": {"adapter_config": {"vision_feature_layer": [1, 0]}},
@@ -128,6 +133,7 @@ SPECIAL_SETTINGS: dict[str, dict[str, Any]] = {
     "nemo_speechlm": {"audio_config": {"chunk_right_context": 2}},
     "nemotron_h_omni": {"vision_config": {"video_temporal_patch_size": 2}},
     "reformer": {"axial_pos_embds": False, "attn_layers": ["local", "lsh"], "num_buckets": 2},
+    "xlstm": {"hidden_size": 64, "num_heads": 2, "qk_dim_factor": 1.0, "v_dim_factor": 1.0},
     "xmod": {"default_language": "en_XX"},
     "zamba": {"num_hidden_layers": 4, "attn_layer_period": 2, "attn_layer_offset": 0},
     "zamba2": {"num_hidden_layers": 2, "layers_block_type": ["linear_attention", "hybrid"]},
@@ -176,6 +182,10 @@ def small_config(cls: type[PreTrainedConfig], attempt: Attempt = ATTEMPTS[0], **
             values[field.name] = small_value(field.name, field.default)
         elif attempt.fill and field.name in OPEN:
             values[field.name] = OPEN[field.name]
+        elif (
+            field.name == "layer_types" and part and {*part[:LAYERS]} == {"linear_attention"} and "indexed_attention" not in part
+        ):
+            values[field.name] = ["linear_attention", "full_attention"]  # generate needs a layer of attention
     values |= {name: value for name, value in ALWAYS.items() if name in names}
     if attempt.sections and {"vocab_size", "rope_parameters"} <= names:
         rope = {"rope_type": "default", "rope_theta": 1e4} | (vars(default).get("rope_parameters") or {})

@@ -1,0 +1,347 @@
+"""Rows of any architecture and in any mode: the search with the model's cache is equal to brute force without."""
+
+from __future__ import annotations
+
+import copy
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.decode.brute_force import distance, enumerate_numbers
+from tests.decode.sweep import GRAMMAR, PATTERN, TOKENS, alone, check, left_padded, prepare, row_of, search
+from tests.integrations.trainers.architectures import (
+    ATTEMPTS,
+    PAD,
+    ROWS,
+    WORDS,
+    Architecture,
+    Attempt,
+    architectures,
+    batches,
+    build,
+)
+from torch import Tensor, nn
+from transformers import DynamicCache
+
+from numerate.decode import NumberGrammar, distribution
+from numerate.decode.rows import Rows, evaluating
+
+ROOT = Path(__file__).parents[2]
+REPRESENTATIVE = {  # inputs, cache, padding, what it is equal to
+    "LlamaForCausalLM": ("text", "yes", True, "forward"),
+    "GPT2LMHeadModel": ("text", "yes", True, "forward"),
+    "MistralForCausalLM": ("text", "yes", True, "forward"),  # the window is shorter than the prompts
+    "Gemma2ForCausalLM": ("text", "yes", True, "forward"),
+    "Gemma3ForCausalLM": ("text", "yes", True, "forward"),
+    "BloomForCausalLM": ("text", "yes", True, "forward"),
+    "OPTForCausalLM": ("text", "yes", True, "forward"),
+    "MixtralForCausalLM": ("text", "yes", True, "forward"),
+    "MambaForCausalLM": ("text", "yes", True, "forward"),
+    "JambaForCausalLM": ("text", "yes", True, "forward"),
+    "Qwen3NextForCausalLM": ("text", "yes", True, "forward"),
+    "MiniMaxForCausalLM": ("text", "yes", True, "forward"),  # reorder_cache leaves out part of its cache
+    "DeepseekV4ForCausalLM": ("text", "yes", True, "forward"),  # likewise
+    "RecurrentGemmaForCausalLM": ("text", "no", True, "forward"),  # its cache is inside the model
+    "RwkvForCausalLM": ("text", "no", False, "forward"),
+    "xLSTMForCausalLM": ("text", "no", True, "forward"),
+    "BartForCausalLM": ("text", "yes", False, "forward"),
+    "RobertaForCausalLM": ("text", "yes", True, "generate"),
+    "T5ForConditionalGeneration": ("text", "yes", True, "forward"),
+    "BartForConditionalGeneration": ("text", "yes", True, "forward"),
+    "WhisperForConditionalGeneration": ("sound", "yes", True, "forward"),
+    "LlavaForConditionalGeneration": ("image", "yes", True, "forward"),
+    "Qwen2VLForConditionalGeneration": ("image", "yes", True, "forward"),
+    "PaliGemmaForConditionalGeneration": ("image", "yes", True, "generate with cache"),
+}
+
+
+def by_class(name: str) -> Architecture:
+    return next(architecture for architecture in architectures() if architecture.model_class == name)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", REPRESENTATIVE)
+def test_representative_models(name: str) -> None:
+    verdict = check(by_class(name))
+    assert verdict.status == "exact", verdict.detail
+    assert (verdict.inputs, verdict.cache, verdict.padding, verdict.reference) == REPRESENTATIVE[name]
+
+
+def small(name: str = "LlamaForCausalLM", scale: float = 4, attempt: Attempt = ATTEMPTS[0]) -> tuple[Any, dict[str, Tensor]]:
+    """A model whose next token depends on the text, and two prompts with padding on the right."""
+    architecture = by_class(name)
+    model = build(architecture, torch.float32, attempt)
+    prepare(model)
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.dim() == 2:
+                weight.mul_(scale)
+    return model, next(iter(batches(architecture, model, torch.float32)))[1][0]
+
+
+def brute_force(model: nn.Module, batch: dict[str, Tensor]) -> list[dict[Any, float]]:
+    with torch.no_grad():
+        return [enumerate_numbers(alone(model, batch, row), TOKENS, PATTERN) for row in range(ROWS)]
+
+
+def error(found: list[Any], expected: list[dict[Any, float]]) -> float:
+    return max(map(distance, found, expected))
+
+
+def test_the_check_sees_rows_that_are_mixed_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = Rows.select
+    monkeypatch.setattr(Rows, "select", lambda rows, index: right(rows, index.flip(0)))
+    assert check(by_class("LlamaForCausalLM")).status == "differs"
+
+
+def test_training_mode_dropout_and_checkpointing_change_nothing() -> None:
+    model, batch = small()
+    expected = brute_force(model, batch)
+    model.gradient_checkpointing_enable()
+    model.train()
+    model.model.layers[0].mlp.eval()
+    model.model.layers[0].self_attn.attention_dropout = 0.5
+    assert error(search(model, left_padded(model, batch)), expected) < 1e-5
+    assert model.training
+    assert model.model.layers[1].mlp.training
+    assert not model.model.layers[0].mlp.training
+
+
+def test_modes_come_back_after_an_error() -> None:
+    model, _ = small()
+    model.train()
+    seen: list[bool] = []
+
+    def fail() -> None:
+        with evaluating(model):
+            seen.extend(module.training for module in model.modules())
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert not any(seen)
+    assert all(module.training for module in model.modules())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"cache_implementation": "static"},
+        {"cache_implementation": "offloaded"},
+        {"use_cache": False},
+        {"output_hidden_states": True, "return_dict_in_generate": True, "output_attentions": False},
+        {"num_beams": 4},
+        {"do_sample": True, "top_k": 1, "temperature": 0.1},
+        {"eos_token_id": [2, 5, 24]},
+        {"max_length": 5},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+@pytest.mark.filterwarnings("ignore")
+def test_generation_configuration_does_not_matter(change: dict[str, Any]) -> None:
+    model, batch = small()
+    expected = brute_force(model, batch)
+    for name, value in change.items():
+        setattr(model.generation_config, name, value)
+    before = copy.deepcopy(model.generation_config)
+    assert error(search(model, left_padded(model, batch)), expected) < 1e-5
+    assert model.generation_config == before
+
+
+@pytest.mark.parametrize("option", [{"cache_implementation": "static"}, {"use_cache": False, "cache_implementation": None}])
+@pytest.mark.filterwarnings("ignore")
+def test_another_cache_on_request(option: dict[str, Any]) -> None:
+    model, batch = small()
+    found = distribution(model, left_padded(model, batch), TOKENS, grammar=GRAMMAR, width=None, covered=1, **option)
+    assert error(found, brute_force(model, batch)) < 1e-5
+
+
+def test_little_memory_with_a_cache_that_models_write_into() -> None:
+    model, batch = small("MambaForCausalLM")
+    given = left_padded(model, batch)
+    found = distribution(model, given, TOKENS, grammar=GRAMMAR, width=30, covered=1, memory=1)  # one prompt after the other
+    assert error(found, brute_force(model, batch)) < 1e-5
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_embeddings_as_inputs(cached: bool) -> None:
+    model, batch = small()
+    ids = left_padded(model, batch)
+    given = {"inputs_embeds": model.get_input_embeddings()(ids["input_ids"]).detach(), "attention_mask": ids["attention_mask"]}
+    options: dict[str, Any] = {} if cached else {"use_cache": False, "cache_implementation": None}
+    found = distribution(model, given, TOKENS, grammar=GRAMMAR, width=None, covered=1, **options)
+    assert error(found, brute_force(model, batch)) < 1e-5
+
+
+def test_the_callers_cache_of_a_common_beginning() -> None:
+    model, batch = small()
+    given = row_of(model, batch, 0)
+    cache = DynamicCache(config=model.config)
+    with torch.no_grad():
+        model(input_ids=given["input_ids"][:, :5], past_key_values=cache, use_cache=True)
+    found = search(model, {**given, "past_key_values": cache})
+    assert error(found, brute_force(model, batch)[:1]) < 1e-5
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 0.15), (torch.float16, 0.02)])
+def test_half_precision_within_its_rounding(dtype: torch.dtype, tolerance: float) -> None:
+    model, batch = small()
+    expected = brute_force(model, batch)
+    assert error(search(model.to(dtype), left_padded(model, batch)), expected) < tolerance
+
+
+def test_adapters() -> None:
+    from peft import LoraConfig, get_peft_model
+
+    model, batch = small()
+    plain = brute_force(model, batch)
+    adapted = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", target_modules="all-linear", init_lora_weights=False))
+    expected = brute_force(adapted, batch)
+    found = search(adapted, left_padded(adapted, batch))
+    assert error(found, expected) < 1e-5
+    assert error(found, plain) > 1e-2
+
+
+@pytest.mark.compile
+@pytest.mark.filterwarnings("ignore")
+def test_compiled_models() -> None:
+    model, batch = small()
+    expected = brute_force(model, batch)
+    assert error(search(torch.compile(model), left_padded(model, batch)), expected) < 1e-5
+
+
+@pytest.mark.parametrize(
+    "setting", [{"repetition_penalty": 3.0}, {"suppress_tokens": [TOKENS["7"]]}, {"no_repeat_ngram_size": 1}]
+)
+@pytest.mark.filterwarnings("ignore")
+def test_processors_of_the_configuration_apply(setting: dict[str, Any]) -> None:
+    model, batch = small()
+    plain = brute_force(model, batch)[0]
+    for name, value in setting.items():
+        setattr(model.generation_config, name, value)
+    given = row_of(model, batch, 0)
+    prompt = given["input_ids"].shape[1]
+
+    def next_scores(ids: list[int]) -> Tensor:
+        longer = torch.cat([given["input_ids"], torch.tensor([ids], dtype=torch.long)], 1)
+        options = {"max_new_tokens": 1, "output_scores": True, "return_dict_in_generate": True, "do_sample": False}
+        return model.generate(input_ids=longer, **options).scores[0][0]
+
+    expected = enumerate_numbers(next_scores, TOKENS, PATTERN)
+    assert prompt > 1
+    (found,) = search(model, given)
+    assert distance(found, expected) < 1e-5
+    assert distance(found, plain) > 1e-2
+
+
+def test_processors_of_rows_are_refused() -> None:
+    model, batch = small("BlenderbotForConditionalGeneration")
+    model.generation_config.encoder_no_repeat_ngram_size = 3
+    with pytest.raises(ValueError, match="EncoderNoRepeatNGram.*pass encoder_no_repeat_ngram_size=0"):
+        search(model, left_padded(model, batch))
+    model.generation_config.encoder_no_repeat_ngram_size = 0
+    with pytest.raises(ValueError, match="prefix_allowed_tokens_fn=None"):
+        distribution(model, left_padded(model, batch), TOKENS, prefix_allowed_tokens_fn=lambda *_: [1])
+
+
+class Words:
+    """A tokenizer of digits and the word x."""
+
+    pad_token_id, eos_token_id = PAD, 2
+    all_special_ids = (PAD, 2)
+
+    def __init__(self) -> None:
+        self.added_tokens_decoder = dict[int, Any]()
+
+    def get_vocab(self) -> dict[str, int]:
+        return {**TOKENS, "x": WORDS, "y": WORDS + 1}
+
+    def __call__(self, text: str) -> dict[str, list[int]]:
+        return {"input_ids": [self.get_vocab()[character] for character in text]}
+
+
+@pytest.mark.parametrize("name", ["LlamaForCausalLM", "BartForCausalLM", "BartForConditionalGeneration", "RwkvForCausalLM"])
+def test_texts_of_several_lengths(name: str) -> None:
+    model, _ = small(name)
+    prompts = ["1xyx", "x", "yxx2yx", "yyyx", "xyxyxy"]
+    together = distribution(model, prompts, Words(), grammar=GRAMMAR, width=None, covered=1)
+    for prompt, found in zip(prompts, together, strict=True):
+        (single,) = distribution(model, [prompt], Words(), grammar=GRAMMAR, width=None, covered=1)
+        assert found.values == single.values
+        assert found.covered == pytest.approx(single.covered, rel=1e-5)
+        assert found.probabilities == pytest.approx(single.probabilities, rel=1e-5)
+
+
+def test_padding_that_a_model_takes_for_text_is_refused() -> None:
+    model, batch = small("BartForCausalLM")
+    with pytest.raises(ValueError, match="BartForCausalLM takes padding for text.*list of texts"):
+        search(model, left_padded(model, batch))
+
+
+def test_pictures_that_cannot_be_selected_are_refused() -> None:
+    model, batch = small("Qwen2VLForConditionalGeneration", attempt=Attempt(sections=(2, 3, 3)))
+    with pytest.raises(ValueError, match="Qwen2VLForConditionalGeneration has no cache .* expected use_cache=True"):
+        distribution(model, left_padded(model, batch), TOKENS, use_cache=False, cache_implementation=None)
+
+
+@pytest.mark.parametrize("name", ["tiny-vlm", "tiny-3"])
+def test_models_of_the_lab(name: str) -> None:
+    from numerate.lab.models import load_model
+
+    loaded = load_model(name)
+    torch.manual_seed(0)
+    inputs: dict[str, Tensor] = {"input_ids": torch.tensor(loaded.tokens(["x=" if name == "tiny-3" else "<image>" * 64 + "x="]))}
+    if name == "tiny-vlm":
+        inputs["pixel_values"] = torch.randn(1, 3, 112, 112)
+    vocabulary = loaded.tokenizer.get_vocab()
+    tokens = {text: vocabulary[text] for text in ("1", "2", "7")}
+    grammar = NumberGrammar(sign=False, digits=(1, 2), decimals=0, leading_zeros=True)
+    (found,) = distribution(loaded.model, inputs, tokens, grammar=grammar, width=None, covered=1)
+
+    def next_logits(ids: list[int]) -> Tensor:
+        longer = torch.cat([inputs["input_ids"], torch.tensor([ids], dtype=torch.long)], 1)
+        return loaded.model(**inputs | {"input_ids": longer}).logits[0, -1]
+
+    with torch.no_grad():
+        assert distance(found, enumerate_numbers(next_logits, tokens, PATTERN)) < 1e-5
+
+
+@pytest.mark.parametrize(("name", "scale"), [("LlamaForCausalLM", 4), ("GPT2LMHeadModel", 4), ("T5ForConditionalGeneration", 1)])
+def test_samples_of_generate_agree(name: str, scale: float) -> None:
+    """20,000 samples: the shares of the numbers are within five standard errors, and chi-square is not extreme."""
+    model, batch = small(name, scale)
+    given = row_of(model, batch, 0)
+    tokens = {str(digit): 10 + digit for digit in range(10)}
+    (found,) = distribution(model, given, tokens, grammar=GRAMMAR, width=None, covered=1)
+    torch.manual_seed(0)
+    count = 20_000
+    length = 1 if model.config.is_encoder_decoder else given["input_ids"].shape[1]
+    ids = model.generate(**given, do_sample=True, top_k=0, max_new_tokens=3, num_return_sequences=count)[:, length:]
+    texts = {i: text for text, i in tokens.items()}
+    written = Counter(re.match(r"\d*", "".join(texts.get(i, "x") for i in row))[0] for row in ids.tolist())  # type: ignore[index]
+    chi_square, cells = 0.0, 0
+    for value, share in zip(found.values, (found.probabilities * found.covered).tolist(), strict=True):
+        seen = sum(times for text, times in written.items() if text and len(text) < 3 and int(text) == value)
+        if count * share >= 5:
+            chi_square += (seen - count * share) ** 2 / (count * share)
+            cells += 1
+        assert abs(seen - count * share) < 5 * (count * share * (1 - share)) ** 0.5 + 1
+    assert cells >= 10
+    assert abs(chi_square - cells) < 4 * (2 * cells) ** 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.launch
+def test_no_architecture_is_searched_wrongly(tmp_path: Path) -> None:
+    page = tmp_path / "decoding.md"
+    command = [sys.executable, ROOT / "scripts/sweep_architectures.py", "--what", "decode", "--markdown", page]
+    subprocess.run(command, check=True, cwd=ROOT)
+    (line,) = re.findall(r"^\d+ architectures: .*", page.read_text(), re.MULTILINE)
+    counts = {status: int(number) for number, status in re.findall(r"(\d+) ([a-z ]+)", line)}
+    assert counts["differs"] == counts["fails"] == 0, line
+    assert counts["exact"] >= 250, line
