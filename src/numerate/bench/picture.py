@@ -78,22 +78,39 @@ def plot_decode(result: DecodeBench, path: str | Path) -> Path:
     measures: list[tuple[str, Callable[[DecodeCost], float | None]]] = [("peak MiB", lambda cost: cost.peak_mib)]
     if result.trained:
         measures = [
-            ("share of fresh samples within 0.5 % .. 99.5 %", lambda cost: cost.covers),
-            ("excess CRPS, smaller is better", lambda cost: cost.excess_crps),
+            ("fresh samples within the central 99 %, %", lambda cost: _per_cent(cost.covers)),
+            ("excess CRPS, %; smaller is better", lambda cost: _per_cent(cost.excess_crps)),
         ]
-    figure = figure_for(path)(figsize=(5.5 * len(measures), 4.2), layout="constrained")
+    figure = figure_for(path)(figsize=(5.5 * len(measures), 4.4), layout="constrained")
     for axes, (label, measure) in zip(figure.subplots(1, len(measures), squeeze=False)[0], measures, strict=True):
         shown = [(cost, value) for cost in result.costs if (value := measure(cost)) is not None]
+        times = [cost.to_greedy for cost, _ in shown]
         widths = [(cost.to_greedy, value) for cost, value in shown if cost.name.startswith("width")]
-        axes.plot(*zip(*widths, strict=True), marker="o", label="search")
+        if widths:
+            axes.plot(*zip(*widths, strict=True), marker="o")
         for cost, value in shown:
-            axes.annotate(cost.name, (cost.to_greedy, value), textcoords="offset points", xytext=(6, -10), fontsize=9)
+            left = cost.to_greedy == max(times)
+            axes.annotate(
+                cost.name,
+                (cost.to_greedy, value),
+                textcoords="offset points",
+                xytext=(-8 if left else 8, -12),
+                ha="right" if left else "left",
+                fontsize=9,
+            )
             if not cost.name.startswith("width"):
                 axes.plot([cost.to_greedy], [value], marker="s", color="black", linestyle="none")
         axes.set(xlabel="time / greedy answers", ylabel=label, xscale="log")
-        axes.margins(x=0.2)
+        ticks = [tick for tick in (1, 2, 3, 5, 10, 20, 30, 50, 100) if min(times) / 1.5 <= tick <= 1.5 * max(times)]
+        axes.set_xticks(ticks, [str(tick) for tick in ticks])
+        axes.minorticks_off()
+        axes.margins(0.18)
         axes.grid(alpha=0.3)
     figure.suptitle(f"{result.model}, {result.prompts} prompts, {result.device}", fontweight="bold")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)
     return path
+
+
+def _per_cent(share: float | None) -> float | None:
+    return None if share is None else 100 * share

@@ -144,7 +144,7 @@ def _random(device: str, dtype: torch.dtype, prompts: int) -> DecodeWorkload:
     tokenizer = load_tokenizer("mistral")
     torch.manual_seed(0)
     with torch.device(device):
-        model = LlamaForCausalLM(LlamaConfig(**_LLAMA, torch_dtype=dtype, pad_token_id=0)).to(dtype).eval()
+        model = LlamaForCausalLM(LlamaConfig(**_LLAMA, pad_token_id=0)).to(dtype).eval()
     model.generation_config.eos_token_id = None
     asked = Regression().examples("train", prompts, seed=0)
     rows = [{"input_ids": ids} for ids in tokenizer([example.prompt for example in asked])["input_ids"]]
