@@ -84,7 +84,7 @@ def plot_decode(result: DecodeBench, path: str | Path) -> Path:
     figure = figure_for(path)(figsize=(5.5 * len(measures), 4.4), layout="constrained")
     for axes, (label, measure) in zip(figure.subplots(1, len(measures), squeeze=False)[0], measures, strict=True):
         shown = [(cost, value) for cost in result.costs if (value := measure(cost)) is not None]
-        times = [cost.to_greedy for cost, _ in shown]
+        times = [cost.to_greedy for cost, _ in shown] or [1.0]  # without numbers in the answers, nothing is shown
         widths = [(cost.to_greedy, value) for cost, value in shown if cost.name.startswith("width")]
         if widths:
             axes.plot(*zip(*widths, strict=True), marker="o")

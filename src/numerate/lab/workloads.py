@@ -79,9 +79,7 @@ def decode_workload(
         task = make_task(config)
         loaded = load_run(Path(name), config)
     else:
-        raise ValueError(
-            f"model={name!r}: expected {', '.join(WORKLOADS)}, or the folder of a run of `numerate train --keep-model`."
-        )
+        raise ValueError(f"model={name!r}: expected {', '.join(WORKLOADS)}, or the folder of a run of `numerate train`.")
     examples = _test_examples(task, config, prompts)
     loaded.model.to(device=device, dtype=dtype)
     return _asked(name, loaded, task, examples)
