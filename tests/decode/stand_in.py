@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from tests.decode.models import small_llama
 
 END = "</s>"
 DIGITS = [*"0123", "-", " ", ".", "x", "=", END]
@@ -27,7 +27,7 @@ class Toy:
         self.texts, self.seed = [*texts], seed
         self.ids = {text: token_id for token_id, text in enumerate(self.texts)}
         self.end = self.ids[END]
-        self.model = _llama(len(self.texts), self.end) if llama else None
+        self.model = small_llama(len(self.texts), self.end, spread=0.6) if llama else None
         self.logprobs = cache(self._logprobs)
         self._lock = threading.Lock()
 
@@ -65,23 +65,6 @@ class Toy:
                 break
             written.append(token)
         return "".join(self.texts[i] for i in written)
-
-
-def _llama(vocab_size: int, end: int) -> LlamaForCausalLM:
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=vocab_size,
-        hidden_size=16,
-        intermediate_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        pad_token_id=0,
-        bos_token_id=None,
-        eos_token_id=end,
-        initializer_range=0.6,
-    )
-    return LlamaForCausalLM(config).eval()
 
 
 Turn = Callable[["_Handler"], bool]

@@ -13,9 +13,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.decode.models import small_llama
 from tests.samples import refused
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaForCausalLM
 
 from numerate.answers import clock_time
 from numerate.decode import NumberGrammar, TextGrammar, distribution, numbers_only
@@ -48,20 +49,7 @@ class Tokens:
 
 
 def small(texts: list[str], seed: int = 0) -> LlamaForCausalLM:
-    torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=len(texts) + 4,
-        hidden_size=16,
-        intermediate_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        pad_token_id=0,
-        bos_token_id=None,
-        eos_token_id=3,
-        initializer_range=0.7,
-    )
-    return LlamaForCausalLM(config).eval()
+    return small_llama(len(texts) + 4, end=3, layers=2, key_heads=1, spread=0.7, seed=seed)
 
 
 PROMPTS = torch.tensor([[0, 0, 1, 2], [1, 2, 2, 1], [0, 2, 1, 1]])

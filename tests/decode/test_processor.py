@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from tests.decode.models import small_llama
 from tests.samples import CHUNKS, DIGITS, MARKS, refused
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM, T5Config, T5ForConditionalGeneration
+from transformers import T5Config, T5ForConditionalGeneration
 
 import numerate as nm
 from numerate.decode import NumberGrammar, NumbersOnly, numbers_only
@@ -29,23 +30,6 @@ GRAMMARS = {
 }
 PADDING = 5  # columns of the logits without a token
 every_grammar = pytest.mark.parametrize("grammar", GRAMMARS.values(), ids=GRAMMARS)
-
-
-def llama(vocab_size: int, end: int, width: int = 16) -> LlamaForCausalLM:
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=vocab_size,
-        hidden_size=width,
-        intermediate_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        pad_token_id=0,
-        bos_token_id=None,
-        eos_token_id=end,
-        initializer_range=1.0,
-    )
-    return LlamaForCausalLM(config).eval()
 
 
 def t5(vocab_size: int, end: int) -> T5ForConditionalGeneration:
@@ -123,7 +107,7 @@ def test_equal_to_a_scan_of_the_vocabulary(name: str, grammar: NumberGrammar) ->
 def test_sampled_numbers(name: str, grammar: str) -> None:
     texts, rules = TEXTS[name], GRAMMARS[grammar]
     end = len(texts)
-    model, processor = llama(end + 1 + PADDING, end), numbers_only(texts, rules, end_token_ids=end)
+    model, processor = small_llama(end + 1 + PADDING, end), numbers_only(texts, rules, end_token_ids=end)
     prompt = torch.tensor([[0, 0, 3, 4], [5, 6, 7, 8], [0, 9, 2, 1], [0, 0, 0, 4]])
     attention = torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1], [0, 1, 1, 1], [0, 0, 0, 1]])
     out = model.generate(
@@ -144,7 +128,7 @@ def test_sampled_numbers(name: str, grammar: str) -> None:
 def test_greedy_with_left_padding_equals_one_prompt_at_a_time(grammar: NumberGrammar) -> None:
     """The processor is used again for each prompt, of other lengths and batch sizes."""
     end = len(CHUNKS)
-    model, processor = llama(end + 1 + PADDING, end).double(), numbers_only(CHUNKS, grammar, end_token_ids=end)
+    model, processor = small_llama(end + 1 + PADDING, end).double(), numbers_only(CHUNKS, grammar, end_token_ids=end)
     settings: dict[str, Any] = {"logits_processor": [processor], "do_sample": False, "max_new_tokens": grammar.max_length + 2}
     prompts = [[3, 4], [5, 6, 7, 8], [3, 9], [3]]  # the last is the beginning of others
     padded = torch.tensor([[0] * (4 - len(prompt)) + prompt for prompt in prompts])
@@ -158,7 +142,7 @@ def test_greedy_with_left_padding_equals_one_prompt_at_a_time(grammar: NumberGra
 
 def test_greedy_takes_the_best_allowed_token() -> None:
     end = len(MARKS)
-    model, grammar = llama(end + 1, end), GRAMMARS["range"]
+    model, grammar = small_llama(end + 1, end), GRAMMARS["range"]
     prompt = torch.tensor([[3, 4, 5]])
     out = model.generate(
         prompt, logits_processor=[numbers_only(MARKS, grammar, end_token_ids=end)], do_sample=False, max_new_tokens=20
@@ -178,7 +162,7 @@ def test_greedy_takes_the_best_allowed_token() -> None:
 def test_beams(name: str, settings: dict[str, Any]) -> None:
     texts, grammar = TEXTS[name], GRAMMARS["range"]
     end = len(texts)
-    model, processor = llama(end + 1 + PADDING, end), numbers_only(texts, grammar, end_token_ids=end)
+    model, processor = small_llama(end + 1 + PADDING, end), numbers_only(texts, grammar, end_token_ids=end)
     prompt = torch.tensor([[0, 3, 4], [5, 6, 7]])
     out = model.generate(
         prompt,
@@ -196,7 +180,7 @@ def test_beams(name: str, settings: dict[str, Any]) -> None:
 def test_more_beams_than_numbers() -> None:
     """Beams without a number hold forbidden tokens: they end, and do not disturb the others."""
     grammar, end = NumberGrammar(lowest=7, highest=8, decimals=0), len(DIGITS)
-    model, processor = llama(end + 1, end), numbers_only(DIGITS, grammar, end_token_ids=end)
+    model, processor = small_llama(end + 1, end), numbers_only(DIGITS, grammar, end_token_ids=end)
     out = model.generate(
         torch.tensor([[3, 4]]), logits_processor=[processor], num_beams=5, num_return_sequences=2, max_new_tokens=6
     )
@@ -221,7 +205,7 @@ def test_encoder_decoder(settings: dict[str, Any]) -> None:
 def test_assisted_generation_equals_plain(grammar: str) -> None:
     """Draft tokens are checked in steps back and forth, so the length of the prompt must be given."""
     rules, end = GRAMMARS[grammar], len(MARKS)
-    model, draft = llama(end + 1, end).double(), llama(end + 1, end).double()
+    model, draft = small_llama(end + 1, end).double(), small_llama(end + 1, end).double()
     with torch.no_grad():
         draft.lm_head.weight += 0.5 * torch.randn_like(draft.lm_head.weight)
     prompt = torch.tensor([[3, 4, 5]])
@@ -240,7 +224,7 @@ def test_assisted_generation_equals_plain(grammar: str) -> None:
 def test_embeddings_instead_of_ids() -> None:
     """With ``inputs_embeds`` the ids begin with the number."""
     grammar, end = GRAMMARS["range"], len(MARKS)
-    model, processor = llama(end + 1, end), numbers_only(MARKS, grammar, end_token_ids=end)
+    model, processor = small_llama(end + 1, end), numbers_only(MARKS, grammar, end_token_ids=end)
     embeds = model.get_input_embeddings()(torch.tensor([[3, 4], [5, 6]]))
     out = model.generate(inputs_embeds=embeds, logits_processor=[processor], max_new_tokens=grammar.max_length + 2)
     assert len(written(processor, out, 0)) == 2
@@ -252,7 +236,7 @@ def test_real_tokenizers(name: str) -> None:
     grammar = NumberGrammar(digits=(1, 4), decimals=(0, 2), lowest=-54.3, highest=9876.5)
     end = tokenizer.eos_token_id
     processor, size = numbers_only(tokenizer, grammar), len(tokenizer) + 64
-    model = llama(size, end, width=4)
+    model = small_llama(size, end, width=4)
     prompt = torch.tensor([tokenizer.encode("The price is", add_special_tokens=False)]).repeat(200, 1)
     generator = torch.Generator().manual_seed(0)
 
@@ -399,7 +383,7 @@ def test_full_stop_may_end_a_whole_number() -> None:
 
 
 def test_nan_in_a_model_is_reported() -> None:
-    model = llama(END + 1, END)
+    model = small_llama(END + 1, END)
     with torch.no_grad():
         model.lm_head.weight.fill_(torch.nan)
     for settings in ({}, {"num_beams": 2}, {"do_sample": True}):
@@ -410,7 +394,7 @@ def test_nan_in_a_model_is_reported() -> None:
 def test_a_processor_that_forbids_the_end() -> None:
     grammar = NumberGrammar(decimals=0, digits=1, sign=False)
     with pytest.raises(ValueError, match="min_new_tokens"):
-        llama(END + 1, END).generate(
+        small_llama(END + 1, END).generate(
             IDS, logits_processor=[numbers_only(MARKS, grammar, end_token_ids=END)], max_new_tokens=9, min_new_tokens=5
         )
 
