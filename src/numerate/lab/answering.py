@@ -243,14 +243,9 @@ class Answering:
             group = [(index, one) for index, one, has in encoded if has is picture]
             if not group:
                 continue
-            batch = self._batch(group)
-            ends = {"pad_token_id": self.loaded.pad, "eos_token_id": self.loaded.end}
             with torch.no_grad(), self._autocast():
-                ids = self.loaded.model.generate(**batch, do_sample=False, num_beams=1, max_new_tokens=_ROOM, **ends)
-            new = ids[:, batch["input_ids"].shape[1] :].tolist()
-            for (index, _), tokens in zip(group, new, strict=True):
-                answer = tokens[: [*tokens, self.loaded.end].index(self.loaded.end)]
-                texts[index] = str(self.loaded.tokenizer.decode(answer, skip_special_tokens=True))
+                answers = self.loaded.answers(**self._batch(group), do_sample=False, num_beams=1, max_new_tokens=_ROOM)
+            texts |= {index: answer for (index, _), answer in zip(group, answers, strict=True)}
         return [texts[index] for index in range(len(rows))]
 
     def _encoded(self, row: Row) -> tuple[dict[str, Any], bool]:

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from numerate.answers.distributions import sample_crps
 from numerate.answers.metrics import METRICS
@@ -164,11 +163,7 @@ def _generate(
         longest = max(map(len, loaded.tokens([example.answer for example in examples])))
         max_new_tokens = longest + longest // 2 + 4  # room for an answer that is too long to be seen as such
     with torch.autocast(loaded.model.device.type, torch.bfloat16, enabled=bf16):
-        ids: Tensor = loaded.model.generate(
-            **batch, max_new_tokens=max_new_tokens, pad_token_id=loaded.pad, eos_token_id=loaded.end, **options
-        )
-    answers = [tokens[: [*tokens, loaded.end].index(loaded.end)] for tokens in ids[:, batch["input_ids"].shape[1] :].tolist()]
-    return [str(loaded.tokenizer.decode(tokens, skip_special_tokens=True)) for tokens in answers]
+        return loaded.answers(**batch, max_new_tokens=max_new_tokens, **options)
 
 
 def _readings(loaded: LoadedModel, vocab: NumericVocab, examples: Sequence[Example]) -> Iterator[Record]:

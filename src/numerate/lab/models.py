@@ -94,6 +94,13 @@ class LoadedModel(PromptEncoder):
         last = ends[0] if isinstance(ends, Sequence) and ends else ends
         return int(self.tokenizer.eos_token_id if last is None else last)  # type: ignore[arg-type]
 
+    def answers(self, **inputs: Any) -> list[str]:
+        """Call ``generate``, and return the text of each answer up to its end token."""
+        end, length = self.end, inputs["input_ids"].shape[1]
+        ids: Any = self.model.generate(**inputs, pad_token_id=self.pad, eos_token_id=end)
+        answers = [tokens[: [*tokens, end].index(end)] for tokens in ids[:, length:].tolist()]
+        return [str(self.tokenizer.decode(tokens, skip_special_tokens=True)) for tokens in answers]
+
 
 def load_model(
     name: str | Path,
