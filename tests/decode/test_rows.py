@@ -28,7 +28,7 @@ from tests.integrations.trainers.architectures import (
 from torch import Tensor, nn
 from transformers import DynamicCache
 
-from numerate.decode import NumberGrammar, distribution
+from numerate.decode import DecideNumbers, NumberGrammar, distribution
 from numerate.decode.rows import Rows, evaluating
 
 ROOT = Path(__file__).parents[2]
@@ -309,6 +309,35 @@ def test_models_of_the_lab(name: str) -> None:
 
     with torch.no_grad():
         assert distance(found, enumerate_numbers(next_logits, tokens, PATTERN)) < 1e-5
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", REPRESENTATIVE)
+def test_a_gpu_finds_what_the_cpu_finds(name: str) -> None:
+    """The search, and ``generate`` with numbers decided: text, pictures and sound."""
+    architecture = by_class(name)
+    for attempt in ATTEMPTS:
+        try:
+            model = build(architecture, torch.float32, attempt)
+            inputs, data = next(iter(batches(architecture, model, torch.float32)))
+            batch = row_of(model, data[0], 0)
+            prepare(model)
+            model.generate(**batch, max_new_tokens=2)
+            break
+        except Exception:
+            if attempt is ATTEMPTS[-1]:
+                raise
+    decided = DecideNumbers(TOKENS, "absolute", grammar=GRAMMAR, width=None, covered=1)
+    asked = {"max_new_tokens": 4, "custom_generate": decided}
+    (here,) = search(model, batch)
+    written = model.generate(**batch, **asked)
+    model.cuda()
+    there = {key: value.cuda() for key, value in batch.items()}
+    (found,) = search(model, there)
+    assert found.values == here.values
+    torch.testing.assert_close(found.probabilities, here.probabilities, rtol=1e-3, atol=1e-6)
+    assert torch.equal(model.generate(**there, **asked).cpu(), written), inputs
 
 
 @pytest.mark.parametrize(("name", "scale"), [("LlamaForCausalLM", 4), ("GPT2LMHeadModel", 4), ("T5ForConditionalGeneration", 1)])

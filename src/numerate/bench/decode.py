@@ -206,10 +206,10 @@ class _Runs:
     memory: int | None
 
     def finder(self, width: int) -> NumberFinder:
-        from numerate.decode.model import SCORE_MEMORY, NumberFinder
+        from numerate.decode.model import NumberFinder
 
-        work, memory = self.workload, SCORE_MEMORY if self.memory is None else self.memory
-        return NumberFinder(work.tokenizer, work.grammar, width=width, end_token_ids=work.end_token_ids, memory=memory)
+        work = self.workload
+        return NumberFinder(work.tokenizer, work.grammar, width=width, end_token_ids=work.end_token_ids, memory=self.memory)
 
     def greedy(self) -> list[Decimal | None]:
         return [answers[0] for answers in self._written(1, do_sample=False)]

@@ -18,7 +18,7 @@ from numerate.distribution import NumberDistribution
 from numerate.distribution.exact import Floats
 from numerate.messages import check_number
 
-SCORE_MEMORY = 2**30  # bytes for scores and caches of the rows in one forward pass
+_CPU_MEMORY = 2**30
 
 
 @torch.no_grad()
@@ -35,7 +35,7 @@ def distribution(
     seed: int | Sequence[int] = 0,
     end_token_ids: Any = None,
     batch_size: int = 64,
-    memory: int = SCORE_MEMORY,
+    memory: int | None = None,
     progress: Callable[[int, int], object] = lambda done, total: None,
     **options: Any,
 ) -> list[NumberDistribution]:
@@ -63,7 +63,8 @@ def distribution(
         seed: of the draws, which depend on the index of the prompt, not on the batch; or one seed per prompt.
         end_token_ids: tokens that end a number whatever their text. Default: those of the model's generation configuration.
         batch_size: prompts at a time, where ``inputs`` can be split.
-        memory: bytes that the caches and scores of a forward pass may take; one prompt with ``width`` rows is the least.
+        memory: bytes that the caches and scores of a forward pass may take; one prompt with ``width`` rows is the least. Default:
+            a quarter of what a GPU has free, 1 GiB on a CPU.
         progress: called with the number of prompts done, and of all.
         **options: further arguments of ``generate``, such as ``logits_processor``.
 
@@ -116,7 +117,7 @@ class NumberFinder:
         rest: Rest = "draw",
         temperature: float = 1.0,
         end_token_ids: Any = (),
-        memory: int = SCORE_MEMORY,
+        memory: int | None = None,
     ) -> None:
         self.grammar = check_grammar(grammar)
         check_limits(width, covered, rest)
@@ -136,7 +137,8 @@ class NumberFinder:
     def find(self, rows: Rows, indices: Sequence[int], seed: int | Sequence[int]) -> list[Answers]:
         """Return the answers that may follow each row; ``indices`` are the prompts' numbers, ``seed`` is one, or one per row."""
         self._check(rows, indices)
-        most = len(rows) if self.width is None else max(1, self.memory // max(1, rows.bytes_per_row * self.width))
+        memory = _default_memory(rows.scores.device) if self.memory is None else self.memory
+        most = len(rows) if self.width is None else max(1, memory // max(1, rows.bytes_per_row * self.width))
         found: list[Answers] = []
         for first in range(0, len(rows), most):
             chosen = range(first, min(first + most, len(rows)))
@@ -171,6 +173,14 @@ class NumberFinder:
                     f"inputs[{index}] ends with {text!r}, within a number: expected a prompt that ends before the number; end it "
                     "with the text that comes before the answer, such as ' =' or a new line."
                 )
+
+
+def _default_memory(device: torch.device) -> int:
+    """Return a quarter of what a GPU has free, or 1 GiB on a CPU."""
+    if device.type != "cuda":
+        return _CPU_MEMORY
+    free, _ = torch.cuda.mem_get_info(device)
+    return (free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)) // 4
 
 
 class _Expansion:

@@ -159,7 +159,8 @@ class Rows:
             is_first_iteration=first,
             **self.kwargs,
         )
-        outputs = self.model(**inputs, return_dict=True)
+        with any_shape():
+            outputs = self.model(**inputs, return_dict=True)
         self.kwargs = self.model._update_model_kwargs_for_generation(
             outputs, self.kwargs, is_encoder_decoder=self.model.config.is_encoder_decoder
         )
@@ -184,6 +185,19 @@ class Rows:
 def ignores_padding(model: Any) -> bool:
     """Return whether a prompt with padding before it is another prompt for the model, whatever the mask says."""
     return model.config.model_type in IGNORE_PADDING and not model.config.is_encoder_decoder
+
+
+@contextmanager
+def any_shape() -> Iterator[None]:
+    """Leave out the attention of cuDNN, which takes longer to prepare a new shape than to compute it."""
+    cudnn = torch.backends.cuda.cudnn_sdp_enabled() and torch.backends.cuda.math_sdp_enabled()  # one that fits all is left
+    if cudnn:
+        torch.backends.cuda.enable_cudnn_sdp(False)
+    try:
+        yield
+    finally:
+        if cudnn:
+            torch.backends.cuda.enable_cudnn_sdp(True)
 
 
 @contextmanager

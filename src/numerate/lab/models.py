@@ -96,8 +96,11 @@ class LoadedModel(PromptEncoder):
 
     def answers(self, **inputs: Any) -> list[str]:
         """Call ``generate``, and return the text of each answer up to its end token."""
+        from numerate.decode.rows import any_shape
+
         end, length = self.end, inputs["input_ids"].shape[1]
-        ids: Any = self.model.generate(**inputs, pad_token_id=self.pad, eos_token_id=end)
+        with any_shape():
+            ids: Any = self.model.generate(**inputs, pad_token_id=self.pad, eos_token_id=end)
         answers = [tokens[: [*tokens, end].index(end)] for tokens in ids[:, length:].tolist()]
         return [str(self.tokenizer.decode(tokens, skip_special_tokens=True)) for tokens in answers]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
+from math import log
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from numerate.bench.decode import DecodeWorkload
 from numerate.decode.grammar import NumberGrammar
+from numerate.decode.tokens import token_texts
 from numerate.distribution.exact import exact_number
 from numerate.lab.config import RunConfig, checked
 from numerate.lab.data import collate
@@ -136,7 +138,7 @@ def _few_shot(name: str, loaded: LoadedModel, device: str, prompts: int) -> Deco
 
 
 def _random(device: str, dtype: torch.dtype, prompts: int) -> DecodeWorkload:
-    """Return a model of a billion random parameters; every answer has four digits."""
+    """Return a model of a billion random parameters that writes a digit, or anything else, with equal chances."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     tokenizer = load_tokenizer("mistral")
@@ -144,6 +146,9 @@ def _random(device: str, dtype: torch.dtype, prompts: int) -> DecodeWorkload:
     with torch.device(device):
         model = LlamaForCausalLM(LlamaConfig(**_LLAMA, pad_token_id=0)).to(dtype).eval()
     model.generation_config.eos_token_id = None
+    digits = [token_id for text, token_id in token_texts(tokenizer) if text in "0123456789"]
+    bias = log(_LLAMA["vocab_size"] / len(digits))
+    model.generation_config.sequence_bias = [[[token_id], bias] for token_id in digits]
     asked = Regression().examples("train", prompts, seed=0)
     rows = [{"input_ids": ids} for ids in tokenizer([example.prompt for example in asked])["input_ids"]]
     return DecodeWorkload(
@@ -152,7 +157,7 @@ def _random(device: str, dtype: torch.dtype, prompts: int) -> DecodeWorkload:
         tokenizer,
         _batch(rows, 0, device),
         prompts,
-        NumberGrammar(sign=False, digits=4, decimals=0),
+        NumberGrammar(sign=False, digits=(1, 4), decimals=0),
         5,
         [],
         0,
