@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from transformers import DynamicCache
 
 from numerate.decode import DecideNumbers, NumberGrammar, distribution
-from numerate.decode.rows import Rows, evaluating
+from numerate.decode.rows import Rows, any_shape, evaluating
 
 ROOT = Path(__file__).parents[2]
 REPRESENTATIVE = {  # inputs, cache, padding, what it is equal to
@@ -126,6 +126,18 @@ def test_modes_come_back_after_an_error() -> None:
         fail()
     assert not any(seen)
     assert all(module.training for module in model.modules())
+
+
+def test_attention_of_cudnn_is_left_out_and_comes_back() -> None:
+    model, batch = small()
+    seen: list[bool] = []
+    model.register_forward_pre_hook(lambda *_: seen.append(torch.backends.cuda.cudnn_sdp_enabled()))
+    assert torch.backends.cuda.cudnn_sdp_enabled()
+    search(model, left_padded(model, batch))
+    assert seen == [False] * len(seen) != []
+    assert torch.backends.cuda.cudnn_sdp_enabled()
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.CUDNN_ATTENTION), any_shape():
+        assert torch.backends.cuda.cudnn_sdp_enabled()  # nothing else would be left
 
 
 @pytest.mark.parametrize(
