@@ -16,6 +16,7 @@ LIBRARY = [
     "messages",
     "checks",
     "labels",
+    "soft",
     "marks",
     "vocab",
     "spans",
