@@ -41,7 +41,7 @@ class SoftTargets:
         >>> soft = SoftTargets(torch.tensor([[1, 1, -1]]), torch.tensor([[7, 8, 0]]), torch.tensor([[0.75, 0.25, 0.0]]))
         >>> rows = soft.rows(torch.tensor([[5, 7, 2]]))
         >>> rows.gold.tolist(), rows.rows.tolist(), rows.token_ids.tolist(), rows.probabilities.tolist()
-        ([1.0, 0.75, 1.0], [0, 1, 0], [0, 8, 0], [0.0, 0.25, 0.0])
+        ([1.0, 0.75, 1.0], [1, 1, 0], [7, 8, 0], [0.0, 0.25, 0.0])
     """
 
     positions: Tensor
@@ -63,13 +63,12 @@ class SoftTargets:
 
         Positions and sums of probabilities are checked on a CPU, where that needs no sync.
         """
-        expected = (
-            f"[{', '.join(map(str, labels.shape[:-1]))}{', ' * (labels.dim() > 1)}E], E entries for each sequence of labels"
-        )
-        shape = check_tensor("soft.positions", self.positions, expected).shape
+        sizes = "".join(f"{size}, " for size in labels.shape[:-1])
+        expected = f"[{sizes}E], E entries for each sequence of labels"
         for name in ("positions", "token_ids", "probabilities"):
-            value = check_tensor(f"soft.{name}", getattr(self, name), expected)
-            if value.shape != shape or shape[:-1] != labels.shape[:-1]:
+            value = getattr(self, name)
+            check_tensor(f"soft.{name}", value, expected)
+            if value.shape != self.positions.shape or value.shape[:-1] != labels.shape[:-1]:
                 raise ValueError(
                     f"soft.{name} has shape {tuple(value.shape)} and labels {tuple(labels.shape)}: expected {expected}."
                 )
@@ -83,9 +82,8 @@ class SoftTargets:
     def _check_entries(self, length: int) -> None:
         inside = self.positions >= 0
         if bool((self.positions >= length).any()):
-            raise ValueError(
-                f"soft.positions holds {int(self.positions.max())}: expected an index below {length}, the length of labels, or -1."
-            )
+            last = int(self.positions.max())
+            raise ValueError(f"soft.positions holds {last}: expected an index below {length}, the length of labels, or -1.")
         p = self.probabilities.double().cpu()
         if not bool((p.isfinite() & (p >= 0)).all()):
             raise ValueError("soft.probabilities holds a negative or infinite number or NaN: expected finite numbers >= 0.")
