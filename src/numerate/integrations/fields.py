@@ -7,7 +7,7 @@ ones, or add positions before them (images, virtual tokens). The fields are move
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import torch
@@ -69,8 +69,7 @@ def aligned(batch: Batch, *, shift: bool, ignore_index: int = IGNORE_INDEX) -> t
 def fields_of(batch: Batch, targets: Tensor, *, shift: bool) -> dict[str, Any]:
     """Return what belongs to the targets ``[.., T']`` of a model, as arguments of the objective.
 
-    The last target belongs to the last label of the batch, or to the last but one if ``shift`` is False and the model left out the
-    first. ``shift``: the targets are the labels, moved one position to the left.
+    Targets and labels end together, unless ``shift`` is set: then the last label is one position before the last target.
     """
     positions = document_positions(batch, targets, shift=shift)
     found: dict[str, Any] = {} if positions is None else {"position_ids": positions}
@@ -79,7 +78,7 @@ def fields_of(batch: Batch, targets: Tensor, *, shift: bool) -> dict[str, Any]:
     labels = labels_of(batch)
     if targets.shape[:-1] != labels.shape[:-1]:
         raise NotImplementedError(
-            f"the model's targets have shape {tuple(targets.shape)} and labels {tuple(labels.shape)}: expected one row of targets "
+            f"the model's targets have shape {tuple(targets.shape)} and labels {tuple(labels.shape)}: expected a row of targets "
             "for each row of labels, since soft targets and weights belong to positions of the labels; leave these fields out, "
             "or use objective(logits, labels) in a loss of your own."
         )
@@ -109,3 +108,39 @@ def _moved(field: Tensor, targets: Tensor, *, shift: bool) -> Tensor:
     missing = targets.shape[-1] - field.shape[-1]
     field = F.pad(field, (missing, 0)) if missing > 0 else field[..., -missing:]
     return shift_left(field, 0) if shift else field
+
+
+def collate_fields(examples: Sequence[Batch], shape: Sequence[int], *, joined: bool) -> dict[str, Tensor]:
+    """Return the fields of examples, lists of numbers, for a batch with labels of ``shape [B, T]``; what was cut off is left out.
+
+    Args:
+        examples: mappings with ``input_ids``.
+        shape: of the labels, which are padded on the right.
+        joined: the examples follow each other in one row.
+    """
+    lengths = [len(example["input_ids"]) for example in examples]
+    places = [(0, sum(lengths[:i])) if joined else (i, 0) for i in range(len(examples))]  # row and first position
+    batch: dict[str, Tensor] = {}
+    for name in WEIGHT_FIELDS:
+        if all(example.get(name) is None for example in examples):
+            continue
+        batch[name] = torch.zeros(tuple(shape))
+        for example, length, (row, start) in zip(examples, lengths, places, strict=True):
+            weights = torch.ones(length) if example.get(name) is None else torch.as_tensor(example[name])[:length]
+            if len(weights) < length:
+                raise ValueError(
+                    f"{name} of an example has length {len(weights)} and input_ids {length}: expected one per token."
+                )
+            batch[name][row, start : start + length] = weights
+    softened = [SoftTargets.from_batch(example) for example in examples]
+    if any(soft is not None for soft in softened):
+        entries: list[list[tuple[int, int, float]]] = [[] for _ in range(shape[0])]
+        for soft, length, (row, start) in zip(softened, lengths, places, strict=True):
+            triples = () if soft is None else zip(soft.positions, soft.token_ids, soft.probabilities, strict=True)
+            entries[row] += [(int(t) + start, int(k), float(p)) for t, k, p in triples if 0 <= t < length]
+        most = max(len(row) for row in entries)
+        filled = [row + [(-1, 0, 0.0)] * (most - len(row)) for row in entries]
+        for i, name in enumerate(SOFT_FIELDS):
+            dtype = torch.float64 if i == 2 else torch.int64
+            batch[name] = torch.tensor([[entry[i] for entry in row] for row in filled], dtype=dtype).reshape(shape[0], most)
+    return batch

@@ -173,10 +173,10 @@ class ModelLoss:
                 "to positions of its labels: expected a model that keeps them; leave these fields out, or use "
                 "objective(logits, labels) in a loss of your own."
             )
-        if forward.repeated is not None:
-            targets = targets.masked_fill(forward.repeated[:, None], IGNORE_INDEX)
         if shift is None:
             shift = self._are_shifted(targets, labels)
+        if forward.repeated is not None:
+            targets = targets.masked_fill(forward.repeated[:, None], IGNORE_INDEX)
         options = {
             "num_items": forward.counts.num_items,
             "num_units": forward.counts.num_units,

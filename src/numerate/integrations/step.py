@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from numerate.integrations.fields import Batch, aligned
+from numerate.integrations.fields import Batch, aligned, has_fields
 from numerate.labels import IGNORE_INDEX, shift_left
 from numerate.losses.base import NumericLoss
 from numerate.objective import NumericObjective, ObjectiveOutput
@@ -196,4 +196,13 @@ def refuse_split_sequences(objective: NumericObjective, cp_size: int, sp_size: i
         raise NotImplementedError(
             f"context parallelism over {cp_size} processes cuts sequences, and the numbers in them, but {name} reads whole "
             "numbers: expected whole sequences; use a token-level loss such as SMMDLoss, or data parallelism (DDP, FSDP2)."
+        )
+
+
+def refuse_split_fields(batch: Batch, cp_size: int) -> None:
+    """Raise for soft targets and weights of sequences that are split over processes: they belong to positions of the whole."""
+    if cp_size > 1 and has_fields(batch):
+        raise NotImplementedError(
+            f"context parallelism over {cp_size} processes cuts sequences, and the batch has soft targets or weights, which "
+            "belong to positions of whole sequences: expected data parallelism (DDP, FSDP2), or a batch without these fields."
         )
