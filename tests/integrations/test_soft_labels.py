@@ -35,7 +35,12 @@ def split(batch: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 # Every two settings meet.
 @pytest.mark.parametrize(
     ("loss", "normalize", "fields", "accumulation"),
-    [("ntil", "numeric", "both", 4), ("ntil", "tokens", "soft", 1), ("none", "numeric", "weights", 4), ("none", "tokens", "both", 1)],
+    [
+        ("ntil", "numeric", "both", 4),
+        ("ntil", "tokens", "soft", 1),
+        ("none", "numeric", "weights", 4),
+        ("none", "tokens", "both", 1),
+    ],
 )
 @pytest.mark.parametrize("model", cases.MODELS)
 def test_the_gradient_of_a_step(model, loss, normalize, fields, accumulation):
@@ -115,7 +120,7 @@ def test_fields_stand_where_the_model_predicts_their_labels(name, tmp_path):
             row[extra[0]] = torch.randn(extra[1], generator=generator, dtype=torch.float64)
 
     def collated(chosen: list[dict[str, Any]]) -> dict[str, Any]:
-        batch = collate(chosen)
+        batch = collate([{k: v for k, v in row.items() if not extra or k != extra[0]} for row in chosen])
         if extra:
             batch[extra[0]] = torch.stack([row[extra[0]] for row in chosen])
         if name == "moonshine":
@@ -202,11 +207,17 @@ def test_an_evaluation_that_generates(tmp_path):
     metrics = trainer.evaluate(case.rows)
     ce, numeric = expected_parts(case, case.rows)
     assert metrics["eval_loss"] == pytest.approx(ce + 0.7 * numeric, rel=1e-6)
-    unlabelled = [{"input_ids": row["input_ids"], **split(row)[1]} for row in case.rows]
-    trainer.data_collator = lambda rows: split(collate([row | {"labels": row["input_ids"]} for row in rows]) | {"labels": None})[
-        0
-    ] | split(collate([row | {"labels": row["input_ids"]} for row in rows]))[1]
-    assert trainer.predict(unlabelled).predictions.shape[0] == EXAMPLES
+
+
+def test_a_prediction_without_labels(tmp_path):
+    seen: list[set[str]] = []
+    model = build("llama")
+    model.register_forward_pre_hook(lambda _, args, kwargs: seen.append(set(kwargs)), with_kwargs=True)
+    trainer = trainer_for(model, [], arguments(str(tmp_path)))
+    trainer.data_collator = lambda rows: {name: value for name, value in collate(rows).items() if name != "labels"}
+    attach(trainer, Case().objective)
+    assert trainer.predict(Case(fields="both").rows).predictions.shape[0] == EXAMPLES
+    assert all(names == {"input_ids", "attention_mask"} for names in seen)
 
 
 @pytest.mark.parametrize("kind", ["list", "datasets", "columns_known"])
@@ -229,15 +240,18 @@ def test_unused_columns_are_removed_but_not_these(kind, tmp_path):
     trainer.data_collator = collated
     if kind == "columns_known":
         trainer._set_signature_columns_if_needed()
-    before = vars(trainer).copy(), type(trainer)
+    before, known = vars(trainer).keys() | {"_signature_columns"}, trainer._signature_columns
     attached = attach(trainer, Case().objective)
-    assert {"labels", *LABEL_FIELDS} <= set(trainer._signature_columns or LABEL_FIELDS + ("labels",))
-    trainer.train()
+    next(iter(trainer.get_train_dataloader()))
     assert set(seen[0]) == {"input_ids", "labels", *LABEL_FIELDS}
-    assert_same(collect.grads, cases.reference(Case(fields="both")))
     attached.detach()
-    assert trainer._signature_columns == before[0]["_signature_columns"]
-    assert (vars(trainer).keys() - before[0].keys(), type(trainer)) == (set(), before[1])
+    assert (trainer._signature_columns, vars(trainer).keys()) == (known, before)
+    seen.clear()
+    next(iter(trainer.get_train_dataloader()))
+    assert set(seen[0]) == {"input_ids", "labels"}
+    attach(trainer, Case().objective)
+    trainer.train()
+    assert_same(collect.grads, cases.reference(Case(fields="both")))
 
 
 def train_with(tmp_path: Any, change: Any, **patched: Any) -> None:
@@ -301,5 +315,7 @@ def test_a_model_that_changes_labels(tmp_path):
     plain.train()
     softened = trainer_for(model, with_fields(rows, "soft"), args)
     attach(softened, NumericObjective(None))
-    with pytest.raises(NotImplementedError, match="ChangesLabels trains on other labels than the batch's, and the batch has soft"):
+    with pytest.raises(
+        NotImplementedError, match="ChangesLabels trains on other labels than the batch's, and the batch has soft"
+    ):
         softened.train()

@@ -14,15 +14,16 @@ from numerate.soft import SOFT_FIELDS
 WEIGHTS = ("token_weights", "position_weights")
 
 
-def with_fields(rows: list[dict[str, Any]], fields: str) -> list[dict[str, Any]]:
-    """Add fields to examples: ``"soft"``, ``"weights"``, ``"both"``, or ``"hard"``, soft targets that are the labels; "" for none.
+def with_fields(rows: list[dict[str, Any]], fields: str, tokens: int = 32) -> list[dict[str, Any]]:
+    """Add fields to examples: "soft", "weights", "both", "hard" for soft targets that are the labels, "" for none.
 
     Some entries are at the first position and at ignored labels, which have no target; the second example has no entry.
+    ``tokens``: the ids of targets are below this.
     """
-    return [row | fields_for(row["labels"], i, fields) for i, row in enumerate(rows)]
+    return [row | fields_for(row["labels"], i, fields, tokens) for i, row in enumerate(rows)]
 
 
-def fields_for(labels: Tensor, seed: int, fields: str) -> dict[str, Tensor]:
+def fields_for(labels: Tensor, seed: int, fields: str, tokens: int) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     added: dict[str, Tensor] = {}
     if fields in ("weights", "both"):
@@ -33,7 +34,7 @@ def fields_for(labels: Tensor, seed: int, fields: str) -> dict[str, Tensor]:
         for t in range(0 if seed != 1 else len(labels), len(labels)):
             if t and torch.rand((), generator=generator) < 0.4:
                 continue
-            label, first = max(int(labels[t]), 0), int(torch.randint(0, 30, (), generator=generator))
+            label, first = max(int(labels[t]), 0), int(torch.randint(0, tokens - 3, (), generator=generator))
             others = [token for token in range(first, first + 4) if token != label]
             shares = torch.rand(len(others) + 1, generator=generator, dtype=torch.float64)
             shares = torch.ones(1, dtype=torch.float64) if fields == "hard" else shares / shares.sum()
@@ -58,7 +59,7 @@ def parts_of(
 ) -> tuple[Tensor, Tensor]:
     """Return cross-entropy and numeric term of raw labels ``[B, T]``, from the last positions of the logits, in dense tensors.
 
-    ``batch`` has the fields. The logits may have more positions than labels: virtual tokens, the last of which predicts the first.
+    ``batch`` has the fields. More logits than labels: there are virtual tokens, the last of which predicts the first label.
     """
     size = logits.shape[-1]
     targets = F.one_hot(labels.clamp_min(0), size).to(logits.dtype)  # [B, T, V]
@@ -83,4 +84,5 @@ def parts_of(
     if loss.vocab is None:
         return ce, torch.zeros_like(ce)
     count = loss.count(labels, position_weights=factors) if objective.normalize == "numeric" else weights.sum()
-    return ce, loss(logits, labels, position_weights=factors, reduction="sum") / count
+    numeric = loss(logits, labels, position_weights=factors, reduction="sum")
+    return ce, numeric / count if count else numeric
