@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -290,6 +291,18 @@ def train_with(tmp_path: Any, change: Any, **patched: Any) -> None:
 def test_fields_that_do_not_fit(change, error, message, tmp_path):
     with pytest.raises(error, match=message):
         train_with(tmp_path, change)
+
+
+def test_deepspeed_does_not_round_them(tmp_path, monkeypatch):
+    trainer = trainer_for(build("llama"), [], arguments(str(tmp_path)))
+    attach(trainer, NumericObjective(None))
+    config = SimpleNamespace(hf_ds_config=SimpleNamespace(dtype=lambda: torch.bfloat16))
+    monkeypatch.setattr(type(trainer.accelerator.state), "deepspeed_plugin", config)
+    monkeypatch.setattr(trainer, "is_deepspeed_enabled", True)
+    batch = collate(Case("qwen2_vl", fields="both").rows)
+    prepared = trainer._prepare_inputs(batch)
+    assert prepared["pixel_values"].dtype == torch.bfloat16
+    assert all(torch.equal(prepared[name], batch[name]) and prepared[name].dtype == batch[name].dtype for name in LABEL_FIELDS)
 
 
 def test_sequences_that_are_split_over_processes(tmp_path):

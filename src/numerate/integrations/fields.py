@@ -44,6 +44,12 @@ def without_fields(batch: Batch) -> Any:
     return plain
 
 
+def keep_fields(batch: dict[str, Any], given: Batch) -> dict[str, Any]:
+    """Return a batch with the fields as they were given: DeepSpeed rounds all inputs to the model's dtype."""
+    kept = {name: given[name].to(batch[name].device) for name in LABEL_FIELDS if isinstance(given.get(name), Tensor)}
+    return batch | kept
+
+
 def take_fields(batch: MutableMapping[str, Any]) -> dict[str, Any]:
     """Take the fields out of a batch; return them as arguments of the objective."""
     taken = {"soft": SoftTargets.from_batch(batch), **{name: batch.get(name) for name in WEIGHT_FIELDS}}

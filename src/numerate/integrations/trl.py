@@ -18,7 +18,16 @@ import torch
 from packaging.version import Version
 from torch import Tensor, nn
 
-from numerate.integrations.fields import LABEL_FIELDS, Batch, aligned, collate_fields, fields_of, has_fields, without_fields
+from numerate.integrations.fields import (
+    LABEL_FIELDS,
+    Batch,
+    aligned,
+    collate_fields,
+    fields_of,
+    has_fields,
+    keep_fields,
+    without_fields,
+)
 from numerate.integrations.lazy_logits import find_head
 from numerate.integrations.step import (
     LossSums,
@@ -95,7 +104,7 @@ class NumericSFTTrainer(SFTTrainer):  # type: ignore[misc]
 
     def _prepare_dataset(self, dataset: Any, processing_class: Any, args: Any, packing: bool, *rest: Any) -> Any:
         """Refuse to move tokens away from the soft targets and weights that belong to them."""
-        names = dataset.column_names or ()
+        names = getattr(dataset, "column_names", None) or ()
         from_the_end = args.max_length is not None and args.truncation_mode == "keep_end"
         if has_fields(names) and (packing or from_the_end):
             how = "packing" if packing else "truncation_mode='keep_end' with max_length"
@@ -105,6 +114,9 @@ class NumericSFTTrainer(SFTTrainer):  # type: ignore[misc]
                 "fields, or packing=False and truncation_mode='keep_start'."
             )
         return super()._prepare_dataset(dataset, processing_class, args, packing, *rest)
+
+    def _prepare_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        return keep_fields(dict(super()._prepare_inputs(inputs)), inputs)
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
         """Count the step that begins."""
