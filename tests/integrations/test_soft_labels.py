@@ -17,7 +17,8 @@ from numerate import NumericObjective
 from numerate.integrations import model_loss
 from numerate.integrations.fields import LABEL_FIELDS
 from numerate.integrations.transformers import attach, shifts_labels
-from numerate.soft import SOFT_FIELDS
+from numerate.labels import shift_left
+from numerate.soft import SOFT_FIELDS, SoftTargets
 
 
 def assert_same(found: dict[str, Any], expected: dict[str, Any], tolerance: float = 1e-6) -> None:
@@ -37,7 +38,7 @@ def split(batch: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 @pytest.mark.parametrize(
     ("loss", "normalize", "fields", "accumulation"),
     [
-        ("ntil", "numeric", "both", 4),
+        ("ntil", "numeric", "both", 8),
         ("ntil", "tokens", "soft", 1),
         ("none", "numeric", "weights", 4),
         ("none", "tokens", "both", 1),
@@ -143,6 +144,32 @@ def test_fields_stand_where_the_model_predicts_their_labels(name, tmp_path):
     models.assert_same(collect.grads, gradients(net))
     if name == "gpt2":
         assert shifts_labels(net, batch | fields)
+
+
+def test_shift_labels_of_the_batch(tmp_path):
+    """Packed documents whose labels the collator has shifted; fields and position_ids are those of the tokens."""
+    rows = with_fields(dataset("llama", padded=False), "both")
+
+    def collated(chosen: list[dict[str, Any]]) -> dict[str, Any]:
+        batch = collate(chosen)
+        del batch["attention_mask"]
+        batch["position_ids"] = (torch.arange(batch["labels"].shape[1]) % 7).expand_as(batch["labels"])
+        batch["shift_labels"] = shift_left(batch["labels"], -100)
+        return batch
+
+    collect, objective = Collect(), Case(loss="number").objective
+    trainer = trainer_for(build("llama"), rows, arguments(str(tmp_path), 2), callbacks=[collect])
+    trainer.data_collator = collated
+    attach(trainer, objective)
+    trainer.train()
+    net, batch = build("llama"), collated(rows)
+    logits = net(input_ids=batch["input_ids"], position_ids=batch["position_ids"], use_cache=False).logits
+    moved = {"position_ids": shift_left(batch["position_ids"], 0)}
+    moved |= {name: shift_left(batch[name], 0) for name in ("token_weights", "position_weights")}
+    soft = SoftTargets.from_batch(batch)
+    assert soft is not None
+    objective(logits, batch["shift_labels"], soft=soft.shifted(), **moved).loss.backward()
+    assert_same(collect.grads, gradients(net))
 
 
 def test_label_smoothing_mixes_the_soft_target_with_all_tokens(tmp_path):

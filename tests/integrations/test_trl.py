@@ -376,7 +376,7 @@ def test_assistant_only_loss(tmp_path):
 @pytest.mark.parametrize(
     ("loss", "normalize", "fields", "accumulation", "joined"),
     [
-        ("ntil", "numeric", "both", 4, False),
+        ("ntil", "numeric", "both", 8, False),
         ("ntil", "tokens", "soft", 1, True),
         ("none", "numeric", "soft", 4, False),
         ("none", "tokens", "both", 4, True),

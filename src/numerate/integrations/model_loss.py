@@ -34,7 +34,6 @@ from numerate.integrations.lazy_logits import LazyHead, LazyLogits, find_head, o
 from numerate.integrations.step import StepCounts, reads_whole_numbers
 from numerate.labels import IGNORE_INDEX, shift_left
 from numerate.objective import NumericObjective, ObjectiveOutput
-from numerate.objective.no_loss import NoLoss
 
 
 @dataclass
@@ -182,7 +181,7 @@ class ModelLoss:
             "num_items": forward.counts.num_items,
             "num_units": forward.counts.num_units,
             **fields_of(forward.batch, targets, shift=shift),
-            "with_mass": not isinstance(self.objective.numeric_loss, NoLoss),
+            "with_mass": True,
         }
         if isinstance(logits, LazyLogits):
             forward.output = logits.objective(self.objective, targets, **options)
