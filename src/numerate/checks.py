@@ -55,23 +55,21 @@ def check_count(name: str, count: Any, own: Callable[[], Tensor]) -> None:
         raise ValueError(f"{name}={count!r}, but this batch alone counts {float(mine):g}: expected {remedy}.")
 
 
-def check_weights(position_weights: Any, labels: Tensor) -> None:
-    """Raise unless ``position_weights`` is a tensor of one finite number >= 0 for each label."""
-    check_tensor("position_weights", position_weights, "of the shape of labels")
-    if position_weights.shape != labels.shape:
+def check_weights(weights: Any, labels: Tensor, name: str = "position_weights") -> None:
+    """Raise unless ``weights`` is a tensor of one finite number >= 0 for each label."""
+    check_tensor(name, weights, "of the shape of labels")
+    if weights.shape != labels.shape:
         raise ValueError(
-            f"position_weights has shape {tuple(position_weights.shape)} and labels {tuple(labels.shape)}: expected one "
-            "weight per label."
+            f"{name} has shape {tuple(weights.shape)} and labels {tuple(labels.shape)}: expected one weight per label."
         )
     if torch.compiler.is_compiling():
         return
-    wrong = ~((position_weights >= 0) & (position_weights < float("inf")))
-    if position_weights.device.type != "cpu":  # no sync
-        torch._assert_async(~wrong.any(), "position_weights holds NaN, inf or a number below 0: expected finite weights >= 0")
+    wrong = ~((weights >= 0) & (weights < float("inf")))
+    if weights.device.type != "cpu":  # no sync
+        torch._assert_async(~wrong.any(), f"{name} holds NaN, inf or a number below 0: expected finite weights >= 0")
     elif bool(wrong.any()):
         raise ValueError(
-            f"position_weights holds {float(position_weights[wrong][0]):g}: expected finite weights >= 0; "
-            "use 0 for positions that do not count."
+            f"{name} holds {float(weights[wrong][0]):g}: expected finite weights >= 0; use 0 for positions that do not count."
         )
 
 

@@ -1,17 +1,17 @@
 r"""SoftTargets: labels that are distributions over tokens, at some positions of a batch.
 
-The cross-entropy against a target q is linear in q. With the label y and the logits z of a position:
+With the label y, the target q and the logits z of a position, and their log-sum-exp:
 
-    -sum_k q_k log p_k = (-log p_y) + (1 - q_y) z_y - sum over k != y of q_k z_k
+    -sum_k q_k log p_k = q_y (-log p_y) + sum over k != y of q_k (lse - z_k)
 
-So a soft position costs a few entries of the logits more than a hard one, and its gradient is p - q instead of p - 1[y].
+So a soft position needs a few more entries of the logits than a hard one, and its gradient is p - q instead of p - 1[y].
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -76,7 +76,10 @@ class SoftTargets:
                 raise TypeError(f"soft.{name} has dtype {value.dtype}: expected {_DTYPES[name]}.")
         if self.positions.device.type == "cpu" and not torch.compiler.is_compiling():
             self._check_entries(labels.shape[-1])
-        device = labels.device
+        return self.to(labels.device)
+
+    def to(self, device: torch.device | str) -> SoftTargets:
+        """Copy to another device."""
         return SoftTargets(self.positions.to(device), self.token_ids.to(device), self.probabilities.to(device))
 
     def _check_entries(self, length: int) -> None:
@@ -118,14 +121,34 @@ class SoftTargets:
         return SoftRows(gold, row, token, torch.where(at_label, 0.0, p))
 
 
-@dataclass(frozen=True)
-class SoftRows:
+class SoftRows(NamedTuple):
     """Soft targets of R rows of logits: the label's probability, and that of other tokens as entries."""
 
     gold: Tensor  # [R] float64, probability of each row's label; 1 where the target is hard
     rows: Tensor  # [S]
     token_ids: Tensor  # [S], other than the row's label wherever the probability is not 0
     probabilities: Tensor  # [S] float64; 0: no entry
+
+    def checked(self, vocab_size: int) -> SoftRows:
+        """Return these rows; raise for a token outside the vocabulary."""
+        if torch.compiler.is_compiling():
+            return self
+        wrong = (self.token_ids < 0) | (self.token_ids >= vocab_size)
+        if wrong.device.type != "cpu":  # no sync
+            torch._assert_async(~wrong.any(), f"soft.token_ids holds ids outside [0, {vocab_size})")
+        elif bool(wrong.any()):
+            raise ValueError(f"soft.token_ids holds {int(self.token_ids[wrong][0])}: expected token ids in [0, {vocab_size}).")
+        return self
+
+    def cross_entropy(self, nll: Tensor, lse: Tensor, at_entries: Tensor) -> Tensor:
+        """Return the cross-entropy of each row ``[R]``.
+
+        ``nll [R]`` is that of the labels, ``lse [R]`` the log-sum-exp of the logits, and ``at_entries [S]`` are the logits of the
+        entries.
+        """
+        gold, p = self.gold.to(nll.dtype), self.probabilities.to(nll.dtype)
+        others = torch.where(p > 0, p * (lse.index_select(0, self.rows) - at_entries), 0.0)
+        return torch.where(gold > 0, gold * nll, 0.0).index_add(0, self.rows, others)
 
 
 _DTYPES = {"positions": "whole numbers", "token_ids": "whole numbers", "probabilities": "floating point"}

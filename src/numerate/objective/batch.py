@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
-from numerate.checks import check_count, check_labels, check_tensor
-from numerate.labels import shift_all
+from numerate.checks import check_count, check_labels, check_tensor, check_weights
+from numerate.labels import shift_all, shift_left
 from numerate.losses.base import NumericLoss
+from numerate.soft import SoftTargets
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,8 @@ class BatchLabels:
     position_ids: Tensor | None = None  # [.., T]
     num_items: float | Tensor | None = None
     num_units: float | Tensor | None = None
+    token_weights: Tensor | None = None  # [.., T], factor of each position in the cross-entropy
+    soft: SoftTargets | None = None
 
     def checked(self, loss: NumericLoss, *, shift: bool) -> BatchLabels:
         """Check labels and counts, and align raw labels if ``shift`` is set."""
@@ -27,9 +31,18 @@ class BatchLabels:
         for name, value in (("position_weights", position_weights), ("position_ids", position_ids)):
             if value is not None:
                 check_tensor(name, value, "of the shape of labels")
+        token_weights, soft = self.token_weights, self.soft
+        if token_weights is not None:
+            check_weights(token_weights, ids, "token_weights")
+        if soft is not None:
+            if not isinstance(soft, SoftTargets):
+                raise TypeError(f"soft is a {type(soft).__name__}: expected SoftTargets, such as SoftTargets.from_batch(batch).")
+            soft = soft.checked(ids)
         if shift:
             ids, position_weights, position_ids = shift_all(ids, position_weights, position_ids, loss.ignore_index)
-        batch = BatchLabels(ids, position_weights, position_ids, self.num_items, self.num_units)
+            token_weights = None if token_weights is None else shift_left(token_weights, 0)
+            soft = None if soft is None else soft.shifted()
+        batch = BatchLabels(ids, position_weights, position_ids, self.num_items, self.num_units, token_weights, soft)
         if self.num_items is not None:
             check_count("num_items", self.num_items, lambda: batch.count(loss)[0])
         if self.num_units is not None:
@@ -37,9 +50,14 @@ class BatchLabels:
         return batch
 
     def count(self, loss: NumericLoss) -> tuple[Tensor, Tensor]:
-        """Return the label tokens of this batch, and the units that the mean of ``loss`` divides by."""
+        """Return the label tokens of this batch, or the sum of their weights, and the units that ``loss`` divides by."""
         num_units = loss.count(self.ids, position_weights=self.position_weights, position_ids=self.position_ids)
-        return (self.ids != loss.ignore_index).sum(), num_units
+        return self.count_items(loss.ignore_index), num_units
+
+    def count_items(self, ignore_index: int) -> Tensor:
+        """Return the label tokens of this batch, or the sum of their ``token_weights``."""
+        valid = self.ids != ignore_index
+        return valid.sum() if self.token_weights is None else torch.where(valid, self.token_weights.double(), 0.0).sum()
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from numerate.objective.batch import BatchLabels, ObjectiveOutput
 from numerate.objective.device import rows_at_a_time
 from numerate.objective.term import mean_mass, mean_mass_from_rest, numeric_gradient, rest_as_softmax_share
 from numerate.objective.weighting import Weighting
+from numerate.soft import SoftRows
 
 LossParts = tuple[Tensor, Tensor, Tensor, Tensor | None]  # loss, cross-entropy, numeric term, mass
 
@@ -31,6 +32,8 @@ class _TermInputs(NamedTuple):
     loss: NumericLoss
     weighting: Weighting
     targets: Targets
+    token_weights: Tensor | None  # [R]
+    soft: SoftRows | None
     num_items: Tensor
     num_units: Tensor
     with_mass: bool
@@ -45,10 +48,12 @@ def objective_from_logits(
     check_range(labels, logits.shape[-1], loss.ignore_index)
     targets = loss.targets(labels, position_weights=batch.position_weights, position_ids=batch.position_ids)
     num_items, num_units = batch.num_items, batch.num_units
-    num_items = (labels != loss.ignore_index).sum() if num_items is None else torch.as_tensor(num_items, device=device)
+    num_items = batch.count_items(loss.ignore_index) if num_items is None else torch.as_tensor(num_items, device=device)
     num_units = loss.num_units(targets) if num_units is None else torch.as_tensor(num_units, device=device)
     flat, flat_labels = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
-    inputs = _TermInputs(loss, weighting, targets, num_items, num_units, with_mass)
+    soft = None if batch.soft is None else batch.soft.rows(labels, loss.ignore_index).checked(logits.shape[-1])
+    weights = None if batch.token_weights is None else batch.token_weights.reshape(-1)
+    inputs = _TermInputs(loss, weighting, targets, weights, soft, num_items, num_units, with_mass)
     parts: LossParts
     if torch.compiler.is_compiling():
         parts = _by_autograd(flat, flat_labels, inputs)
@@ -61,10 +66,14 @@ def objective_from_logits(
 
 def _by_autograd(flat: Tensor, labels: Tensor, inputs: _TermInputs) -> LossParts:
     """Compute the plain formula, which torch.compile fuses by itself."""
-    loss, weighting, targets, num_items, num_units, with_mass = inputs
-    wide_logits, smoothing = flat.to(wide(flat.dtype)), weighting.label_smoothing
-    ce_sum = F.cross_entropy(wide_logits, labels, ignore_index=loss.ignore_index, reduction="sum", label_smoothing=smoothing)
-    ce = divide(ce_sum, num_items)
+    loss, weighting, targets, weights, soft, num_items, num_units, with_mass = inputs
+    x, smoothing = flat.to(wide(flat.dtype)), weighting.label_smoothing
+    nll = F.cross_entropy(x, labels, ignore_index=loss.ignore_index, reduction="none", label_smoothing=smoothing)  # [R]
+    if soft is not None:
+        hard = F.cross_entropy(x, labels, ignore_index=loss.ignore_index, reduction="none")
+        target = soft.cross_entropy(hard, x.logsumexp(-1), x[soft.rows, soft.token_ids])
+        nll = nll + (1 - smoothing) * (target - hard)
+    ce = divide((nll if weights is None else nll * weights.to(nll.dtype)).sum(), num_items)
     z, rest = loss.select(flat, targets)
     term = divide(loss.per_row(z, rest, targets).sum(), weighting.denominator(num_items, num_units))
     mass = None
@@ -79,15 +88,19 @@ class _OneBuffer(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, flat: Tensor, labels: Tensor, inputs: _TermInputs) -> LossParts:
-        loss, weighting, targets, num_items, num_units, with_mass = inputs
+        loss, weighting, targets, weights, soft, num_items, num_units, with_mass = inputs
         needs_grad, smoothing = ctx.needs_input_grad[0], weighting.label_smoothing
         valid = labels != loss.ignore_index
         softmax, lse = _softmax(flat, valid, keep=needs_grad)
         label = torch.where(valid, labels, 0)
         log_p = flat.gather(1, label[:, None])[:, 0].to(lse.dtype) - lse  # [R]
         nll = -log_p
+        if soft is not None:
+            nll = soft.cross_entropy(nll, lse, flat[soft.rows, soft.token_ids].to(lse.dtype))
         if smoothing:
             nll = (1 - smoothing) * nll + smoothing * (lse - _row_means(flat))
+        if weights is not None:
+            nll = nll * weights.to(nll.dtype)
         ce = divide(torch.where(valid, nll, 0.0).sum(), num_items)
 
         z, rest = loss.select(flat, targets)
@@ -98,18 +111,21 @@ class _OneBuffer(torch.autograd.Function):
         if needs_grad:
             assert softmax is not None and dz is not None
             numeric_share = factor * divide(torch.ones_like(term), denominator)
-            share = torch.where(valid, divide(torch.ones_like(ce), num_items), 0.0)  # [R], of each row in the cross-entropy
+            each = torch.ones_like(ce) if weights is None else weights.to(ce.dtype)
+            share = torch.where(valid, divide(each, num_items), 0.0)  # [R], of each row in the cross-entropy
             softmax_share: Tensor | None = None  # [R], factor of the softmax that the numeric term adds
             if d_rest is not None and rest is not None:
                 per_row = numeric_share * rest_as_softmax_share(d_rest, -F.logsigmoid(rest - log_sum_exp(z)))
                 per_row = targets.blank(per_row).to(share.dtype)
                 softmax_share = per_row if targets.rows is None else torch.zeros_like(share).index_copy(0, targets.rows, per_row)
             # p - 1 at the label, from log p: exact where p is nearly one, where a rounded softmax is not.
-            at_label = share * (torch.expm1(log_p) + smoothing) - share * smoothing / flat.shape[-1]
-            at_label = torch.where(valid, at_label, 0.0)
+            above_target = torch.expm1(log_p) + smoothing  # p - (1 - smoothing)
+            if soft is not None:
+                above_target = above_target + (1 - smoothing) * (1 - soft.gold).to(share.dtype)
+            d_label = torch.where(valid, share * above_target - share * smoothing / flat.shape[-1], 0.0)
             dz = dz * numeric_share
-            ctx.save_for_backward(flat, valid, label, share, softmax_share, at_label, targets.rows, loss.columns, dz)
-            ctx.softmax, ctx.smoothing = softmax, smoothing
+            ctx.save_for_backward(flat, valid, label, share, softmax_share, d_label, targets.rows, loss.columns, dz)
+            ctx.softmax, ctx.smoothing, ctx.soft = softmax, smoothing, soft
         mass = mean_mass(loss, z, take(lse, targets.rows), targets) if with_mass else None
         ctx.mark_non_differentiable(ce, term, *(() if mass is None else (mass,)))
         return ce + factor * term, ce, term, mass
@@ -117,7 +133,7 @@ class _OneBuffer(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, upstream: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         refuse_second_derivative()
-        flat, valid, label, share, softmax_share, at_label, rows, columns, dz = ctx.saved_tensors
+        flat, valid, label, share, softmax_share, d_label, rows, columns, dz = ctx.saved_tensors
         # The first call turns the stored softmax into the gradient; a retained graph computes it again.
         softmax, ctx.softmax = ctx.softmax, None
         grad: Tensor = _softmax(flat, valid, keep=True)[0] if softmax is None else softmax  # type: ignore[assignment]
@@ -135,7 +151,10 @@ class _OneBuffer(torch.autograd.Function):
         if ce_grad is not None:
             grad[numeric] = (ce_grad - take(uniform, rows)).to(grad.dtype)
         every_row = torch.arange(grad.shape[0], device=grad.device)
-        grad[every_row, label] = (upstream * at_label).to(grad.dtype)
+        grad[every_row, label] = (upstream * d_label).to(grad.dtype)
+        if (soft := ctx.soft) is not None:
+            part = upstream * (ctx.smoothing - 1) * take(share, soft.rows) * soft.probabilities.to(share.dtype)
+            grad.index_put_((soft.rows, soft.token_ids), part.to(grad.dtype), accumulate=True)
         if rows is None:
             grad.index_add_(1, columns, (upstream * dz).to(grad.dtype))
         else:

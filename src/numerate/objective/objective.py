@@ -2,8 +2,9 @@
 
     loss = CE_sum / num_items + weight · numeric_sum / num_units
 
-Both sums run over the batch. Both counts may be those of a whole optimizer step, over all its micro-batches and processes:
-then any split of a batch gives the same gradient.
+The cross-entropy of a position is that of its label, or against a distribution over tokens. Both sums run over the batch. Both
+counts may be those of a whole optimizer step, over all its micro-batches and processes: then any split of a batch gives the same
+gradient.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ from numerate.objective.batch import BatchLabels, ObjectiveOutput
 from numerate.objective.from_hidden import HeadGradDtype, Impl, objective_from_hidden
 from numerate.objective.from_logits import objective_from_logits
 from numerate.objective.head import Head
+from numerate.objective.no_loss import NoLoss
 from numerate.objective.weighting import Normalize, Scale, Weighting
+from numerate.soft import SoftTargets
 
 
 class NumericObjective(nn.Module):
     """Cross-entropy plus ``weight`` times a numeric loss.
 
     Args:
-        loss: a numeric loss, such as ``SMMDLoss(vocab)``.
+        loss: a numeric loss, such as ``SMMDLoss(vocab)``; None for cross-entropy alone, with soft targets for example.
         weight: λ, the factor of the numeric term.
         normalize: ``"numeric"`` divides the numeric term by the numeric positions (or numbers), ``"tokens"`` by all
             label tokens, which gives it less influence in a batch with few numbers.
@@ -48,18 +51,18 @@ class NumericObjective(nn.Module):
 
     def __init__(
         self,
-        loss: NumericLoss,
+        loss: NumericLoss | None,
         weight: float = 0.3,
         normalize: Normalize = "numeric",
         scale: Scale = "fixed",
         label_smoothing: float = 0.0,
     ) -> None:
         super().__init__()
-        if not isinstance(loss, NumericLoss):
-            raise TypeError(f"loss is a {type(loss).__name__}: expected a numeric loss such as SMMDLoss(vocab).")
+        if loss is not None and not isinstance(loss, NumericLoss):
+            raise TypeError(f"loss is a {type(loss).__name__}: expected a numeric loss such as SMMDLoss(vocab), or None.")
         check_choice("normalize", normalize, choices(Normalize))
         check_choice("scale", scale, choices(Scale))
-        self.numeric_loss = loss
+        self.numeric_loss: NumericLoss = NoLoss() if loss is None else loss
         self.weight = check_number("weight", weight, least=0.0)
         self.normalize: Normalize = normalize
         self.scale: Scale = scale
@@ -78,13 +81,20 @@ class NumericObjective(nn.Module):
         return Weighting(self.weight, self.normalize, self.scale, self.label_smoothing)
 
     def count(
-        self, labels: Tensor, *, position_weights: Tensor | None = None, position_ids: Tensor | None = None, shift: bool = False
+        self,
+        labels: Tensor,
+        *,
+        position_weights: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        token_weights: Tensor | None = None,
+        shift: bool = False,
     ) -> tuple[Tensor, Tensor]:
         """Return ``num_items`` and ``num_units`` of these labels.
 
         Sum them over the batches of an optimizer step, and pass the sums to :meth:`forward` or :meth:`fused` with each batch.
         """
-        batch = BatchLabels(labels, position_weights, position_ids).checked(self.numeric_loss, shift=shift)
+        batch = BatchLabels(labels, position_weights, position_ids, token_weights=token_weights)
+        batch = batch.checked(self.numeric_loss, shift=shift)
         return batch.count(self.numeric_loss)
 
     def forward(
@@ -96,6 +106,8 @@ class NumericObjective(nn.Module):
         num_units: int | float | Tensor | None = None,
         position_weights: Tensor | None = None,
         position_ids: Tensor | None = None,
+        token_weights: Tensor | None = None,
+        soft: SoftTargets | None = None,
         shift: bool = False,
         with_mass: bool = False,
     ) -> ObjectiveOutput:
@@ -104,16 +116,19 @@ class NumericObjective(nn.Module):
         Args:
             logits: scores of any floating dtype.
             labels: token ids, or ``ignore_index``.
-            num_items: label tokens to divide the cross-entropy by. Default: those of this batch.
+            num_items: label tokens to divide the cross-entropy by. Default: those of this batch, or the sum of their weights.
             num_units: numeric positions (or numbers) to divide the numeric term by. Default: those of this batch.
             position_weights: ``[.., T]``, factor of each position in the numeric term.
             position_ids: ``[.., T]`` for packed sequences; a 0 begins a new document.
-            shift: set it for the raw labels of a causal model; labels, ``position_weights`` and ``position_ids`` are then
+            token_weights: ``[.., T]``, factor of each position in the cross-entropy.
+            soft: targets that are distributions over tokens, at some positions: see :class:`numerate.soft.SoftTargets`. The
+                numeric term is that of the labels.
+            shift: set it for the raw labels of a causal model; labels, and all that belongs to their positions, are then
                 shifted left by one. Labels that equal ``input_ids`` wherever they are not ``ignore_index`` are raw.
                 Labels that equal the next position's ``input_ids`` are aligned.
             with_mass: also return the mean probability of the numeric tokens where the label is one, for logs.
         """
-        batch = BatchLabels(labels, position_weights, position_ids, num_items, num_units)
+        batch = BatchLabels(labels, position_weights, position_ids, num_items, num_units, token_weights, soft)
         batch = batch.checked(self.numeric_loss, shift=shift)
         return objective_from_logits(self.numeric_loss, self.weighting, logits, batch, with_mass=with_mass)
 
@@ -128,6 +143,8 @@ class NumericObjective(nn.Module):
         num_units: int | float | Tensor | None = None,
         position_weights: Tensor | None = None,
         position_ids: Tensor | None = None,
+        token_weights: Tensor | None = None,
+        soft: SoftTargets | None = None,
         shift: bool = False,
         logit_scale: float | None = None,
         softcap: float | None = None,
@@ -155,7 +172,7 @@ class NumericObjective(nn.Module):
 
         All other arguments are those of :meth:`forward`.
         """
-        batch = BatchLabels(labels, position_weights, position_ids, num_items, num_units)
+        batch = BatchLabels(labels, position_weights, position_ids, num_items, num_units, token_weights, soft)
         output: ObjectiveOutput = objective_from_hidden(
             self.numeric_loss,
             self.weighting,

@@ -1,0 +1,47 @@
+"""NoLoss: the numeric loss of an objective that is cross-entropy alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from numerate.labels import IGNORE_INDEX
+from numerate.losses.base import NumericLoss
+from numerate.losses.targets import Targets
+from numerate.vocab import NumericVocab
+
+
+class NoLoss(NumericLoss):
+    """Reads nothing and costs nothing; ``NumericObjective(None)`` has it."""
+
+    name = "none"
+    vocab: NumericVocab | None  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        nn.Module.__init__(self)
+        self.vocab = None
+        self.outside, self.places, self.thousands, self.ignore_index = "ignore", "uniform", False, IGNORE_INDEX
+        for name in ("columns", "widths"):
+            self.keep(name, torch.zeros(0, dtype=torch.int64))
+        for name in ("values", "worst"):
+            self.keep(name, torch.zeros(0, dtype=torch.float64))
+        self.columns_needed = 0
+
+    def targets(self, labels: Tensor, **_: Any) -> Targets:
+        """Return no rows."""
+        rows = labels.new_zeros(0)
+        return Targets(rows, rows, None, None, labels.shape)
+
+    def cost(self, z: Tensor, rest: Tensor | None, target: Tensor) -> Tensor:
+        """Return the cost of no rows, connected to the logits."""
+        return z.sum(-1)
+
+    def log_mass(self, z: Tensor, rest: Tensor | None) -> Tensor:
+        """Return the log-probability of no tokens at no rows."""
+        return z.sum(-1).double()
+
+    def extra_repr(self) -> str:
+        """Shown by ``repr(loss)``."""
+        return ""
