@@ -69,6 +69,16 @@ def test_the_paper_s_form_in_the_objective(scale: str) -> None:
         torch.testing.assert_close(torch.autograd.grad(out.loss, (hidden, head), retain_graph=True), expected)
 
 
+def test_it_replaces_cross_entropy_where_token_weights_are_0() -> None:
+    vocab, labels = VOCABS["marks"], BATCHES["marks"]
+    logits, loss = random_logits(labels, vocab), nm.RAFTLoss(vocab)
+    text = (vocab.index_of(labels) < 0).double()
+    out = nm.NumericObjective(loss, weight=1.0)(logits, labels, token_weights=text)
+    only_text = torch.where(text > 0, labels, -100)
+    cross_entropy = torch.nn.functional.cross_entropy(logits.flatten(0, 1), only_text.flatten())
+    torch.testing.assert_close(out.loss, cross_entropy + loss(logits, labels))
+
+
 def test_a_longer_number_is_one_regression_per_token() -> None:
     vocab = VOCABS["digits"]
     label, guess = torch.tensor([2, 3]), torch.tensor([2, 10])  # 12, and 19

@@ -13,8 +13,12 @@ Like every loss of the mean it is blind to spread: half on 3 and half on 5 costs
 the label is 0: mass on text lowers the mean, and 0 is as low as it gets.
 
 In the paper it replaces cross-entropy: train on ``RAFTLoss(vocab)(logits, labels)`` alone, or give the objective
-``token_weights`` of 0 at the numbers, so that cross-entropy teaches the text and RAFT the numbers (TRACT). Otherwise the
-objective adds it to cross-entropy, as it does with every loss.
+``token_weights`` of 0 at the numbers and a ``weight`` of 1, so that cross-entropy teaches the text and RAFT the numbers (TRACT):
+
+    text = (vocab.index_of(labels) < 0).float()
+    NumericObjective(RAFTLoss(vocab), weight=1.0)(logits, labels, token_weights=text)
+
+Otherwise the objective adds it to cross-entropy, as it does with every loss.
 """
 
 from __future__ import annotations
