@@ -33,6 +33,7 @@ LAB = [
     "environment",
     "progress",
     "tasks",
+    "derailing",
     "stats",
     "models",
     "config",
