@@ -14,12 +14,12 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from numerate.answers.extract import EXTRACTORS
 from numerate.lab.tasks.base import Example, Located, Split, Task, check_whole, content_hash
@@ -37,6 +37,9 @@ from numerate.lab.tasks.cells import (
 )
 from numerate.lab.tasks.files import BadData, RowReader, delimiter, existing, open_image
 from numerate.messages import check_choice, choices, nearest
+
+if TYPE_CHECKING:
+    from numerate.targets import AnswerDistribution
 
 RegressionKind = Literal["table", "series"]
 Average = Literal["mean", "median"]
@@ -148,6 +151,27 @@ class Regression(Task):
     def answer_of(self, spec: Row) -> str:
         """Return the answer."""
         return spec.answer
+
+    @property
+    def soft_width(self) -> Mapping[str, float]:
+        """Five per cent; ratings have no width."""
+        return {} if self.is_rated else super().soft_width
+
+    def soft_target(self, **settings: Any) -> Callable[[Example], AnswerDistribution]:
+        """Return a bell around the answer if a width is set, else the ratings, with the answer's decimals."""
+        if not self.is_rated or settings.get("width") is not None or settings.get("relative") is not None:
+            return super().soft_target(**settings)
+        from numerate.targets import Ratings
+
+        for name in ("lowest", "highest"):
+            if settings[name] is not None:
+                raise ValueError(f"targets are several people's ratings, for which {name} has no meaning unless a width is set")
+
+        def target(example: Example) -> AnswerDistribution:
+            decimals = len(example.answer.partition(".")[2])
+            return Ratings(decimals=decimals)(example.meta["ratings"]).with_hard(example.answer, settings["hard"])
+
+        return target
 
     def read_rows(self, rows: Iterable[Located], reader: RowReader) -> Iterator[tuple[Path, Row]]:
         """Convert rows of a Hub dataset like rows of a file."""
