@@ -25,6 +25,7 @@ LIBRARY = [
     "losses",
     "objective",
     "decode",
+    "targets",
     "answers",
 ]
 LIBRARY += ["rewards", "integrations", "tokenizers", "inspection", "plotting", "reference", "bench"]

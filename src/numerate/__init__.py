@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from numerate import answers, calibration, decode, inspection, integrations, plotting, reference, rewards, tokenizers
+    from numerate import answers, calibration, decode, inspection, integrations, plotting, reference, rewards, targets, tokenizers
     from numerate.distribution import NumberDistribution
     from numerate.losses import *
     from numerate.objective import NumericObjective, ObjectiveOutput
@@ -48,6 +48,7 @@ __all__ = [
     "plotting",
     "reference",
     "rewards",
+    "targets",
     "tokenizers",
 ]
 
@@ -69,6 +70,7 @@ _SUBMODULES = {
     "plotting",
     "reference",
     "rewards",
+    "targets",
     "tokenizers",
 }
 _SUBMODULES.update(_HOMES.values())
