@@ -78,7 +78,7 @@ class Experiment(BaseModel):
         if not any(map(_is_soft, self.losses)) and (set_by := [part for part in (self.settings, *self.tasks) if "soft" in part]):
             raise ValueError(
                 f"soft={set_by[0]['soft']!r} has no effect, because no loss of the comparison has soft labels: expected one of "
-                f"{', '.join(SOFT)} among the losses, or a loss with its own `soft`, such as {{loss: emd, soft: {{relative: 0.05}}}}."
+                f"{', '.join(SOFT)} among the losses, or a loss with its own settings, such as {{loss: emd, soft: {{relative: 0.1}}}}."
             )
         seen: dict[tuple[str, int], str] = {}
         for cell in cells:
@@ -208,7 +208,7 @@ def read_headline(folder: Path, config: RunConfig) -> tuple[str, float, float]:
 
 
 def tuning_trials(experiment: Experiment, budget: int) -> dict[str, list[RunConfig]]:
-    """Return ``budget`` trials per loss, of learning rates; with a numeric loss also of its weight, with soft labels of their width.
+    """Return ``budget`` trials per loss: of learning rates, of the weight of a numeric loss, and of the width of soft labels.
 
     Each trial changes the settings by factors. All losses get the same number of trials, whatever there is to tune.
     """

@@ -224,13 +224,15 @@ class Task:
         """Return what makes the distribution over answers of an example. An answer that is not a number keeps its label.
 
         Args:
-            **settings: of :class:`numerate.targets.Bell`: ``width`` or ``relative``, ``shape``, ``hard``, ``lowest``, ``highest``.
+            **settings: of :class:`numerate.targets.Bell`: ``width``, ``relative``, ``shape``, ``hard``, ``lowest``, ``highest``.
 
         Raises:
             ValueError: an answer is not one number, or the settings do not fit.
         """
         if self.answer_is != "one number":
             raise ValueError(f"an answer of the task {self.name!r} is {self.answer_is}")
+        if (words := self.words()) and len(words) == self.count("train"):
+            raise ValueError(f"no training answer of the task {self.name!r} is a plain number: the first is {words[0]!r:.60}")
         from numerate.targets import AnswerDistribution, Bell
 
         bell = Bell(**settings)
@@ -240,6 +242,11 @@ class Task:
             return bell(example.answer) if is_number else AnswerDistribution.point(example.answer)
 
         return target
+
+    def words(self) -> list[str]:
+        """Return the answers of the training rows that were read and that are not plain numbers."""
+        answers = map(self.answer_of, (self.rows or {}).get("train", ()))
+        return [answer for answer in answers if _PLAIN_NUMBER.fullmatch(answer) is None]
 
     # Real data
 

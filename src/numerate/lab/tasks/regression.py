@@ -5,8 +5,8 @@
 A CSV, TSV or JSONL file with a ``target`` column becomes questions such as ``area: 84, rooms: 3. price?``. Other columns are
 shown unchanged; the target is rewritten as a plain number, ``70,35 €`` as ``70.35`` (:mod:`numerate.lab.tasks.cells`). A file
 with the columns ``prompt``, ``answer`` and optionally ``image`` (a path) is used unchanged, except for answers such as
-``70,35 €``, which would be misread. Several people's ratings of one thing, in one cell or several columns, become an answer that is
-their mean or median; training on soft labels uses all of them.
+``70,35 €``, which would be misread. Several people's ratings of one thing, in one cell or several columns, become an answer that
+is their mean or median; training on soft labels uses all of them.
 """
 
 from __future__ import annotations
@@ -241,7 +241,9 @@ class Regression(Task):
         if rated:
             fewest, most = min(map(len, rated)), max(map(len, rated))
             count = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-            reader.notes.append(f"{name}: each answer is the {self.average or 'mean'} of {count} ratings, with {decimals} decimals.")
+            reader.notes.append(
+                f"{name}: each answer is the {self.average or 'mean'} of {count} ratings, with {decimals} decimals."
+            )
         reader.notes += _notes(name, rewritten, [cell for _, cell in cells], None if self.decimal else mark)
 
     def _read_answer(self, value: Any) -> TableCell | str | tuple[Decimal, ...]:

@@ -119,8 +119,12 @@ class Clock(Task):
                 raise ValueError(f"an answer of the task {self.name!r} is a time, for which {name} has no meaning")
         from numerate.targets import CircularBell
 
-        bell = CircularBell.clock("2_55", **settings)
+        bell = CircularBell.clock(**settings)
         return lambda example: bell(example.answer)
+
+    def words(self) -> list[str]:
+        """Return nothing: every answer is a time."""
+        return []
 
     def read_row(self, row: dict[str, Any]) -> list[ClockPhoto]:
         """Read a row with :func:`clock_photo`."""
