@@ -78,7 +78,7 @@ class Experiment(BaseModel):
         if not any(map(_is_soft, self.losses)) and (set_by := [part for part in (self.settings, *self.tasks) if "soft" in part]):
             raise ValueError(
                 f"soft={set_by[0]['soft']!r} has no effect, because no loss of the comparison has soft labels: expected one of "
-                f"{', '.join(SOFT)} among the losses, or a loss with its own settings, such as {{loss: emd, soft: {{relative: 0.1}}}}."
+                f"{', '.join(SOFT)} among the losses, or a loss with settings, such as {{loss: emd, soft: {{relative: 0.1}}}}."
             )
         seen: dict[tuple[str, int], str] = {}
         for cell in cells:
