@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from numerate.integrations.fields import Batch, without_fields
 from numerate.integrations.lazy_logits import LazyLogits
-from numerate.integrations.step import Batch
 from numerate.labels import IGNORE_INDEX, shift_left
 
 SHIFTED, AS_THEY_ARE, GIVEN = "labels shifted by one", "labels as they are", "shift_labels as they are"
@@ -35,7 +35,7 @@ def shifts_labels(model: nn.Module, batch: Batch) -> bool:
     training = model.training
     try:
         with torch.no_grad():
-            outputs = model.eval()(**batch)
+            outputs = model.eval()(**without_fields(batch))
     finally:
         model.train(training)
     own, logits = outputs["loss"], outputs["logits"]

@@ -14,7 +14,8 @@ the step's batches, and Lightning's average of the losses is then the step's los
 
     Trainer(accumulate_grad_batches=4).fit(Module(), loader)
 
-A validation step does not need this. Lightning is not imported here: ``lightning`` and ``pytorch_lightning`` both work.
+Soft targets and weights that a batch carries are part of ``counts``. A validation step does not need this. Lightning is not
+imported here: ``lightning`` and ``pytorch_lightning`` both work.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from numerate.checks import check_number
+from numerate.integrations.fields import take_fields
 from numerate.integrations.step import StepCounts, steps_of
 from numerate.objective import NumericObjective
 
@@ -96,11 +98,13 @@ class StepDataLoader(DataLoader[Any]):
                 yield batch
 
 
-def step_counts(module: Any, batch: MutableMapping[str, Any], batch_idx: int) -> dict[str, Tensor]:
+def step_counts(module: Any, batch: MutableMapping[str, Any], batch_idx: int) -> dict[str, Any]:
     """Return ``num_items`` and ``num_units`` for ``objective(..)`` or ``objective.fused(..)`` in ``training_step``.
 
-    Removes the entry that :class:`StepDataLoader` added to the batch. The parts of the objective's output are scaled like its
-    loss: their average over a step's batches and processes, as ``self.log`` computes it, is the step's.
+    Soft targets, ``token_weights`` and ``position_weights`` of the batch are returned too, as the arguments ``soft``,
+    ``token_weights`` and ``position_weights``. They are raw or aligned as the batch's labels are. All this is removed from the
+    batch. The parts of the objective's output are scaled like its loss: their average over a step's batches and processes, as
+    ``self.log`` computes it, is the step's.
     """
     trainer = module.trainer
     step: _BatchCounts | None = batch.pop(_KEY, None)
@@ -123,4 +127,4 @@ def step_counts(module: Any, batch: MutableMapping[str, Any], batch_idx: int) ->
     left = trainer.num_training_batches - (batch_idx - batch_idx % accumulate)
     mean = step.counts[: min(left, accumulate)].sum(0) / accumulate
     num_items, num_units = strategy.reduce(mean, reduce_op="mean")
-    return {"num_items": num_items, "num_units": num_units}
+    return {"num_items": num_items, "num_units": num_units, **take_fields(batch)}

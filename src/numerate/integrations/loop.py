@@ -36,7 +36,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from numerate.checks import check_number
-from numerate.integrations.step import Batch, StepCounts, aligned, steps_of
+from numerate.integrations.fields import LABEL_FIELDS, Batch, aligned, without_fields
+from numerate.integrations.step import StepCounts, steps_of
 from numerate.objective import NumericObjective, ObjectiveOutput
 
 __all__ = ["Step", "Steps"]
@@ -50,7 +51,9 @@ class Steps:
     ``DistributedSampler`` gives them.
 
     Args:
-        loader: yields batches, which are mappings with ``labels`` (and ``position_ids``, if sequences are packed).
+        loader: yields batches, which are mappings with ``labels``, and ``position_ids`` if sequences are packed. A batch may
+            carry soft targets (:class:`numerate.soft.SoftTargets`), ``token_weights`` and ``position_weights``: they are read for
+            the objective, and left out of the batch that a :class:`Step` yields.
         model: the model to train: wrapped by DDP or FSDP, or prepared by the engine.
         objective: the loss.
         accumulate: micro-batches per step.
@@ -94,7 +97,7 @@ class Step:
     """The micro-batches of one optimizer step, and the objective with the counts of all of them, on all processes.
 
     Attributes:
-        num_items: label tokens of the step.
+        num_items: label tokens of the step, or the sum of their weights.
         num_units: numeric positions of the step, or numbers for a number-level loss.
         trained: micro-batches that are done.
     """
@@ -104,7 +107,7 @@ class Step:
         counts = StepCounts.of(objective, batches, shift=shift).over(engine, copies=1)
         self.num_items, self.num_units = counts.num_items, counts.num_units
         self.trained = 0
-        self._labels: tuple[Tensor, Tensor | None] | None = None  # of the current micro-batch, and their position_ids
+        self._labels: tuple[Tensor, dict[str, Any]] | None = None  # of the current micro-batch, and what belongs to them
         self._used = False
 
     def __len__(self) -> int:
@@ -116,7 +119,7 @@ class Step:
             self._labels = aligned(batch, shift=self._shift, ignore_index=self._objective.ignore_index)
             self._used = False
             with self._engine.micro_batch(last=number + 1 == len(self)):
-                yield batch
+                yield without_fields(batch)
             self._labels = None
             if not self._used:
                 raise RuntimeError(
@@ -138,8 +141,11 @@ class Step:
 
     def fused(self, hidden: Tensor, head_weight: Tensor, bias: Tensor | None = None, **options: Any) -> ObjectiveOutput:
         """Compute the same from hidden states ``[.., T, H]`` and a head; ``options`` as in ``NumericObjective.fused``."""
-        if "position_weights" in options:
-            raise TypeError("position_weights is not an option of step.fused: the step was counted without it; leave it out.")
+        if given := options.keys() & {"position_weights", "token_weights", "soft"}:
+            raise TypeError(
+                f"{min(given)} is not an option of step.fused, since the step was counted without it: expected as fields of the "
+                f"batch, which may be {', '.join(LABEL_FIELDS)}."
+            )
         return self._scaled(self._objective.fused(hidden, head_weight, bias=bias, **self._settings(hidden), **options))
 
     def _settings(self, scores: Tensor) -> dict[str, Any]:
@@ -147,10 +153,10 @@ class Step:
             raise RuntimeError("there is no current micro-batch: expected a call inside `for batch in step:`.")
         self._engine.check()
         self._used = True
-        labels, positions = self._labels
-        moved = None if positions is None else positions.to(scores.device)
+        labels, fields = self._labels
+        moved = {name: value.to(scores.device) if isinstance(value, Tensor) else value for name, value in fields.items()}
         counts = {"num_items": self.num_items, "num_units": self.num_units}
-        return {"labels": labels.to(scores.device), "position_ids": moved, **counts}
+        return {"labels": labels.to(scores.device), **moved, **counts}
 
     def _scaled(self, out: ObjectiveOutput) -> ObjectiveOutput:
         return replace(out, loss=out.loss * self._engine.factor)

@@ -29,8 +29,9 @@ from numerate.integrations.alignment import (
     pad_left,
     window,
 )
+from numerate.integrations.fields import Batch, document_positions, fields_of, has_fields, labels_of, without_fields
 from numerate.integrations.lazy_logits import LazyHead, LazyLogits, find_head, override
-from numerate.integrations.step import Batch, StepCounts, document_positions, reads_whole_numbers
+from numerate.integrations.step import StepCounts, reads_whole_numbers
 from numerate.labels import IGNORE_INDEX, shift_left
 from numerate.objective import NumericObjective, ObjectiveOutput
 
@@ -39,7 +40,7 @@ from numerate.objective import NumericObjective, ObjectiveOutput
 class ForwardPass:
     """One forward pass of the model: its batch, the counts of its step, and the objective computed from it."""
 
-    batch: Batch
+    batch: Batch  # with the fields that the model does not see
     counts: StepCounts  # of the optimizer step
     step: list[Batch]  # the batches that were counted; needed until labels are checked
     repeated: Tensor | None = None  # [B], mask of rows to ignore
@@ -57,6 +58,7 @@ class ModelLoss:
         self.shift = not is_encoder_decoder(model) and loss_of(model) is ForCausalLMLoss
         self.alignment: str | None = None  # of the labels that the model passes to its loss function
         self.checked = False
+        self.changes_labels = False  # the model trains on other labels than the batch's
         self._pass: ForwardPass | None = None
         linear, why_not = find_head(model)
         if trainer.args.torch_compile:
@@ -79,7 +81,7 @@ class ModelLoss:
         self._pass = forward
         try:
             with self._in_place():
-                outputs = model(**forward.batch)
+                outputs = model(**without_fields(forward.batch))
                 return outputs, self._extra(model, outputs, forward)
         finally:
             self._pass = None
@@ -128,7 +130,7 @@ class ModelLoss:
             plain = named
             if routed:  # again, without the router's loss
                 with torch.no_grad(), torch.random.fork_rng():
-                    plain = model(**forward.batch, output_router_logits=False)
+                    plain = model(**without_fields(forward.batch), output_router_logits=False)
             self._find_alignment(float(plain["loss"].detach()), plain["logits"], labels)
         _, targets = self._compute_aligned(logits, alignments(labels, shift=self.shift))
         if not routed:
@@ -138,10 +140,10 @@ class ModelLoss:
     def _compute_aligned(self, logits: Tensor, ways: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Return the loss and the aligned labels, by the alignment that was found or else the likeliest."""
         way = self.alignment if self.alignment in ways else next(iter(ways))
-        return self._compute(logits, ways[way], shift=way == SHIFTED), ways[way]
+        return self._compute(logits, ways[way], shift=None if way == GIVEN else way == SHIFTED), ways[way]
 
     def _compute(self, logits: Tensor, targets: Tensor, *, shift: bool | None = None) -> Tensor:
-        """Compute the objective of aligned targets; ``shift``: whether to shift ``position_ids`` too, None if not known.
+        """Compute the objective of aligned targets; ``shift``: whether to shift what belongs to them too, None if not known.
 
         Replaces ``F.cross_entropy`` of lazy logits.
         """
@@ -161,18 +163,24 @@ class ModelLoss:
                     f"{self._name} takes {targets.numel()} positions of {labels.shape[0]} sequences for its loss: expected as "
                     f"many of each, since {type(self.objective.numeric_loss).__name__} reads whole numbers."
                 )
-            targets = targets.reshape(-1 if uneven else labels.shape[0], -1)
+            targets = targets.reshape(1 if uneven else labels.shape[0], -1)
         logits = logits.reshape(*targets.shape, logits.shape[-1])
         if not self.checked:
             self._check_first_label(targets, labels.to(targets.device))
+        if self.changes_labels and has_fields(forward.batch):
+            raise NotImplementedError(
+                f"{self._name} trains on other labels than the batch's, and the batch has soft targets or weights, which belong "
+                "to positions of its labels: expected a model that keeps them; leave these fields out, or use "
+                "objective(logits, labels) in a loss of your own."
+            )
+        if shift is None:
+            shift = self._are_shifted(targets, labels)
         if forward.repeated is not None:
             targets = targets.masked_fill(forward.repeated[:, None], IGNORE_INDEX)
-        if shift is None:
-            shift = self.shift and targets.shape[-1] == labels.shape[-1]
         options = {
             "num_items": forward.counts.num_items,
             "num_units": forward.counts.num_units,
-            "position_ids": document_positions(forward.batch, targets, shift=shift),
+            **fields_of(forward.batch, targets, shift=shift),
             "with_mass": True,
         }
         if isinstance(logits, LazyLogits):
@@ -181,6 +189,14 @@ class ModelLoss:
             forward.output = self.objective(logits, targets, **options)
         forward.targets = targets
         return forward.output.loss.clone()  # models add to it in place
+
+    def _are_shifted(self, targets: Tensor, labels: Tensor) -> bool:
+        """Return whether the last target belongs to no label, since the labels were moved one position to the left."""
+        if targets.shape[-1] <= labels.shape[-1]:
+            return self.shift and targets.shape[-1] == labels.shape[-1]
+        # Virtual tokens: the first label is counted, shifted or not.
+        padded = pad_left(labels.to(targets.device), targets.shape[-1])
+        return targets.shape == padded.shape and torch.equal(targets, shift_left(padded, IGNORE_INDEX))
 
     # What the first batch shows
 
@@ -208,10 +224,11 @@ class ModelLoss:
             self.checked = True
             return
         fits = [_fits(targets, labels, shift=shift) for shift in (True, False)]
-        if not any(fits):  # the model changed the labels; equal counts are enough
+        self.changes_labels = not any(fits)
+        if self.changes_labels:  # equal counts are enough
             positions = document_positions(forward.batch, targets, shift=self.shift)
             mine = StepCounts.of(self.objective, [{"labels": targets, "position_ids": positions}], shift=False)
-            batch = {**forward.batch, "labels": labels}
+            batch = {**without_fields(forward.batch), "labels": labels}
             fits = [mine == StepCounts.of(self.objective, [batch], shift=shift) for shift in (True, False)]
         misfits = dict(zip((True, False), self._over_processes([float(not fit) for fit in fits]), strict=True))
         if misfits[self.shift] and misfits[not self.shift]:
@@ -230,12 +247,6 @@ class ModelLoss:
         if accelerator.num_processes == 1:
             return values
         return accelerator.reduce(torch.tensor(values, dtype=torch.float64, device=accelerator.device), "sum").tolist()  # type: ignore[no-any-return]
-
-
-def labels_of(batch: Batch) -> Tensor:
-    """Return ``labels``, or ``shift_labels`` where there are none."""
-    labels: Tensor = batch["labels"] if "labels" in batch else batch["shift_labels"]
-    return labels
 
 
 def _fits(targets: Tensor, labels: Tensor, *, shift: bool) -> bool:

@@ -1,42 +1,21 @@
-"""What every trainer integration needs: aligned labels, the counts of an optimizer step, sums of the loss's parts for logs."""
+"""What every trainer integration needs: the counts of an optimizer step, and sums of the loss's parts for logs."""
 
 from __future__ import annotations
 
 import warnings
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from numerate.integrations.fields import Batch, aligned, has_fields
 from numerate.labels import IGNORE_INDEX, shift_left
 from numerate.losses.base import NumericLoss
 from numerate.objective import NumericObjective, ObjectiveOutput
-
-Batch = Mapping[str, Any]
-
-
-def aligned(batch: Batch, *, shift: bool, ignore_index: int = IGNORE_INDEX) -> tuple[Tensor, Tensor | None]:
-    """Return a batch's labels aligned with the logits, and their ``position_ids`` if sequences are packed."""
-    labels: Tensor | None = batch.get("shift_labels")
-    if labels is None:
-        labels = shift_left(batch["labels"], ignore_index) if shift else batch["labels"]
-    return labels, document_positions(batch, labels, shift=shift)
-
-
-def document_positions(batch: Batch, targets: Tensor, *, shift: bool) -> Tensor | None:
-    """Return a batch's ``position_ids`` for targets ``[.., T']``; a model may have cut off or added the first positions."""
-    positions: Tensor | None = batch.get("position_ids")
-    if positions is None or positions.dim() > targets.dim():
-        return None  # the three rows of positions of some vision models count image patches, not documents
-    missing = targets.shape[-1] - positions.shape[-1]
-    positions = positions.expand(*targets.shape[:-1], -1)
-    positions = F.pad(positions, (missing, 0)) if missing > 0 else positions[..., -missing:]
-    return shift_left(positions, 0) if shift else positions
 
 
 def steps_of(batches: Iterable[Any], accumulate: int, *, shift: bool, ignore_index: int) -> Iterator[list[Any]]:
@@ -68,17 +47,20 @@ def _warn_if_raw(batch: Batch, ignore_index: int) -> None:
 class StepCounts:
     """What the sums of an optimizer step are divided by."""
 
-    num_items: Tensor  # label tokens
+    num_items: Tensor  # label tokens, or the sum of their weights
     num_units: Tensor  # units of the numeric loss
     num_positions: Tensor  # positions whose label is a numeric token
+    num_labels: Tensor  # label tokens
 
     @classmethod
     def of(cls, objective: NumericObjective, batches: Sequence[Batch], *, shift: bool) -> StepCounts:
         """Count batches, on their device and without a host sync."""
         sums = []
         for batch in batches:
-            labels, positions = aligned(batch, shift=shift, ignore_index=objective.ignore_index)
-            counts = (*objective.count(labels, position_ids=positions), numeric_positions(objective, labels))
+            labels, fields = aligned(batch, shift=shift, ignore_index=objective.ignore_index)
+            fields.pop("soft", None)  # a target counts once, whatever it is
+            num_labels = (labels != objective.ignore_index).sum()
+            counts = (*objective.count(labels, **fields), numeric_positions(objective, labels), num_labels)
             sums.append(torch.stack([count.double() for count in counts]))
         return cls(*torch.stack(sums).sum(0))
 
@@ -86,7 +68,7 @@ class StepCounts:
         """Return the sum over processes, of which ``copies`` share each batch."""
         if accelerator.num_processes == 1:
             return self
-        mine = torch.stack([self.num_items, self.num_units, self.num_positions])
+        mine = torch.stack([self.num_items, self.num_units, self.num_positions, self.num_labels])
         return StepCounts(*(accelerator.reduce(mine.to(accelerator.device), "sum") / copies))
 
 
@@ -119,8 +101,11 @@ def without_repeats(batch: Batch, accelerator: Any) -> dict[str, Any]:
 
 
 def numeric_positions(objective: NumericObjective, labels: Tensor) -> Tensor:
-    """Return the number of labels that are numeric tokens."""
-    numeric = objective.numeric_loss.vocab.index_of(labels) >= 0
+    """Return the number of labels that are numeric tokens; zero for cross-entropy alone, which knows no numeric tokens."""
+    vocab = objective.numeric_loss.vocab
+    if vocab is None:
+        return labels.new_zeros(())
+    numeric = vocab.index_of(labels) >= 0
     return (numeric & (labels != objective.ignore_index)).sum()
 
 
@@ -134,7 +119,7 @@ class LossSums:
         """Add a training micro-batch; ``first``: it begins an optimizer step."""
         self._add({"cross_entropy": out.cross_entropy, "numeric": out.numeric} | _mass(out, positions))
         if first:
-            self._add({"steps": 1.0, "items": counts.num_items, "positions": counts.num_positions})
+            self._add({"steps": 1.0, "labels": counts.num_labels, "positions": counts.num_positions})
 
     def add_batch(
         self, out: ObjectiveOutput, counts: StepCounts, positions: Tensor, objective: NumericObjective, extra: Any
@@ -143,7 +128,8 @@ class LossSums:
         items, units = counts.num_items, counts.num_units
         numeric = out.numeric * objective.weighting.denominator(items, units)
         self._add({"cross_entropy": out.cross_entropy * items, "numeric": numeric, "extra": extra} | _mass(out, positions))
-        self._add({"batches": 1.0, "items": items, "units": units, "positions": counts.num_positions})
+        self._add({"batches": 1.0, "items": items, "units": units})
+        self._add({"labels": counts.num_labels, "positions": counts.num_positions})
 
     def _add(self, new: dict[str, Any]) -> None:
         for name, value in new.items():
@@ -162,9 +148,10 @@ class LossSums:
         sums = self._pop(accelerator)
         if not sums:
             return {}
-        ce = sums["cross_entropy"] / max(sums["items"], 1.0)
+        # Counts may be sums of weights, below one.
+        ce = sums["cross_entropy"] / (sums["items"] or 1.0)
         weighting = objective.weighting
-        numeric = sums["numeric"] / max(float(weighting.denominator(sums["items"], sums["units"])), 1.0)
+        numeric = sums["numeric"] / (float(weighting.denominator(sums["items"], sums["units"])) or 1.0)
         factor = float(weighting.factor(torch.tensor(ce, dtype=torch.float64), torch.tensor(numeric, dtype=torch.float64)))
         extra = sums["extra"] / sums["batches"] / accelerator.num_processes
         loss = ce + factor * numeric + extra
@@ -186,7 +173,7 @@ def _mass(out: ObjectiveOutput, positions: Tensor) -> dict[str, Any]:
 
 
 def _shares(sums: dict[str, float]) -> dict[str, float]:
-    shares = {"numeric/share": sums["positions"] / max(sums["items"], 1.0)}
+    shares = {"numeric/share": sums["positions"] / max(sums["labels"], 1.0)}
     if sums.get("mass_positions"):
         shares["numeric/mass"] = sums["mass"] / sums["mass_positions"]
     return shares
@@ -209,4 +196,13 @@ def refuse_split_sequences(objective: NumericObjective, cp_size: int, sp_size: i
         raise NotImplementedError(
             f"context parallelism over {cp_size} processes cuts sequences, and the numbers in them, but {name} reads whole "
             "numbers: expected whole sequences; use a token-level loss such as SMMDLoss, or data parallelism (DDP, FSDP2)."
+        )
+
+
+def refuse_split_fields(batch: Batch, cp_size: int) -> None:
+    """Raise for soft targets and weights of sequences that are split over processes: they belong to positions of the whole."""
+    if cp_size > 1 and has_fields(batch):
+        raise NotImplementedError(
+            f"context parallelism over {cp_size} processes cuts sequences, and the batch has soft targets or weights, which "
+            "belong to positions of whole sequences: expected data parallelism (DDP, FSDP2), or a batch without these fields."
         )

@@ -17,14 +17,15 @@ from transformers import Trainer
 
 from numerate.integrations.accepted import base_model, refuse_trainer
 from numerate.integrations.alignment import shifts_labels
+from numerate.integrations.fields import LABEL_FIELDS, Batch, labels_of, without_fields
 from numerate.integrations.lazy_logits import override
-from numerate.integrations.model_loss import ForwardPass, ModelLoss, labels_of
+from numerate.integrations.model_loss import ForwardPass, ModelLoss
 from numerate.integrations.step import (
-    Batch,
     LossSums,
     StepCounts,
     check_objective,
     numeric_positions,
+    refuse_split_fields,
     refuse_split_sequences,
     repeated_rows,
     without_repeats,
@@ -48,6 +49,9 @@ def attach(trainer: Trainer, objective: NumericObjective) -> Attachment:
     where the label is one). The first batch is used to compare the model's own loss with the cross-entropy of its logits: this
     shows how the model aligns its labels, and a model whose loss is something else is refused.
 
+    A batch may carry soft targets (:class:`numerate.soft.SoftTargets`), ``token_weights`` and ``position_weights``. The objective
+    gets them, aligned as the labels are, and the model does not. ``remove_unused_columns`` keeps these columns.
+
     Example::
 
         trainer = Trainer(model, args, train_dataset=dataset, data_collator=collator)
@@ -68,7 +72,7 @@ def compute_loss_func(
 
     The Trainer passes it the number of label tokens of a step, but not of its numbers. So with gradient accumulation or several
     processes it needs ``normalize="tokens"``; :func:`attach` has no such limit. Nor does it see how the model aligns its
-    labels: pass the model or ``shift``.
+    labels: pass the model or ``shift``. Soft targets and weights of a batch do not reach it.
 
     Args:
         objective: the objective.
@@ -135,6 +139,9 @@ class Attachment:
             self._undo.append(override(trainer, "compute_loss", self._compute_loss))
         for name in ("get_batch_samples", "evaluation_loop", "prediction_step", "log"):
             self._undo.append(override(trainer, name, getattr(self, f"_{name}")))
+        columns = trainer._signature_columns
+        self._undo.append(override(trainer, "_signature_columns", None if columns is None else [*columns, *LABEL_FIELDS]))
+        self._undo.append(override(trainer, "_set_signature_columns_if_needed", self._set_signature_columns))
         self._undo.append(override(trainer, "label_smoother", None))
         self._undo.append(override(trainer, "loss_is_scaled_for_ga", True))
 
@@ -194,6 +201,13 @@ class Attachment:
         self._batches = [] if model_loss.checked else step
         return batches, num_items
 
+    def _set_signature_columns(self) -> None:
+        """Keep the columns of the dataset that the objective reads, although the model does not."""
+        trainer = self.trainer
+        type(trainer)._set_signature_columns_if_needed(trainer)
+        columns: Any = trainer._signature_columns
+        trainer._signature_columns = [*columns, *(name for name in LABEL_FIELDS if name not in columns)]
+
     def _compute_loss(
         self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
@@ -232,8 +246,11 @@ class Attachment:
     def _prediction_step(self, model: nn.Module, inputs: dict[str, Any], prediction_loss_only: bool, **kwargs: Any) -> Any:
         """Replace the loss of a trainer that generates text: it is the model's own."""
         trainer = self.trainer
-        result = type(trainer).prediction_step(trainer, model, inputs, prediction_loss_only, **kwargs)
-        if not getattr(trainer.args, "predict_with_generate", False) or prediction_loss_only or "labels" not in inputs:
+        generates = getattr(trainer.args, "predict_with_generate", False) and not prediction_loss_only
+        has_labels = "labels" in inputs
+        seen = inputs if has_labels and not generates else without_fields(inputs)
+        result = type(trainer).prediction_step(trainer, model, seen, prediction_loss_only, **kwargs)
+        if not generates or not has_labels:
             return result
         with torch.no_grad(), trainer.compute_loss_context_manager():
             loss = trainer.compute_loss(model, trainer._prepare_inputs(inputs))
@@ -263,6 +280,7 @@ class Attachment:
         """Return a batch whose ignored labels are ``IGNORE_INDEX``, as models expect."""
         if "labels" not in batch and "shift_labels" not in batch:
             raise ValueError(f"a batch has {', '.join(batch)} and no labels: {_NO_LABELS}")
+        refuse_split_fields(batch, self.trainer.get_cp_size())
         if self.ignore_index == IGNORE_INDEX:
             return dict(batch)
         names = batch.keys() & {"labels", "shift_labels"}

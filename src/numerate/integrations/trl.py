@@ -2,8 +2,9 @@
 
 TRL never builds logits: it runs the backbone once, and computes log-probabilities, entropy and accuracy from hidden states and
 head in chunks. This is unchanged. The numeric term is computed from the same hidden states in the same forward pass, as
-``hidden[rows] @ head_weight[columns].T`` of numeric positions and tokens only, and added to TRL's loss. Packing, padding-free
-batches, completion-only and assistant-only loss, vision-language models and PEFT work as in TRL.
+``hidden[rows] @ head_weight[columns].T`` of numeric positions and tokens only, and added to TRL's loss. The cross-entropy against
+a soft target is TRL's plus a term that is linear in the logits of that target's tokens, computed in the same way. Packing,
+padding-free batches, completion-only and assistant-only loss, vision-language models and PEFT work as in TRL.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ import torch
 from packaging.version import Version
 from torch import Tensor, nn
 
+from numerate.integrations.fields import LABEL_FIELDS, Batch, aligned, collate_fields, fields_of, has_fields, without_fields
 from numerate.integrations.lazy_logits import find_head
 from numerate.integrations.step import (
-    Batch,
     LossSums,
     StepCounts,
-    aligned,
     check_objective,
+    refuse_split_fields,
     refuse_split_sequences,
     without_repeats,
 )
@@ -31,6 +32,7 @@ from numerate.losses.rows import divide, rest_of, wide
 from numerate.objective import NumericObjective, ObjectiveOutput
 from numerate.objective.head import Head
 from numerate.objective.term import mean_mass
+from numerate.soft import SoftTargets
 
 _OLDEST, _TOO_NEW = "1.16", "1.17"
 if not Version(_OLDEST) <= Version(version("trl")) < Version(_TOO_NEW):
@@ -40,6 +42,7 @@ if not Version(_OLDEST) <= Version(version("trl")) < Version(_TOO_NEW):
     )
 
 from trl import SFTTrainer  # noqa: E402 - after the check of its version
+from trl.trainer.sft_trainer import DataCollatorForLanguageModeling  # noqa: E402
 from trl.trainer.utils import FusedCausalLMOutput  # noqa: E402
 
 
@@ -47,7 +50,9 @@ class NumericSFTTrainer(SFTTrainer):  # type: ignore[misc]
     """TRL's ``SFTTrainer``, whose loss is TRL's plus ``objective.weight`` times a numeric term.
 
     The term is normalised over the whole optimizer step, all micro-batches and processes, as in
-    :func:`numerate.integrations.transformers.attach`, and logs the same parts.
+    :func:`numerate.integrations.transformers.attach`, and logs the same parts. As there, batches may carry soft targets,
+    ``token_weights`` and ``position_weights``, made by the data collator. They may be columns of a dataset that has ``input_ids``
+    too, if it is not packed: TRL's collator then pads, or joins, them along.
 
     Args:
         *args: as for ``SFTTrainer``.
@@ -77,8 +82,28 @@ class NumericSFTTrainer(SFTTrainer):  # type: ignore[misc]
         self._step_counts: StepCounts | None = None
         self._left, self._first = 0, True  # micro-batches left in the step, and whether the next is its first
         self._training, self._evaluation = LossSums(), LossSums()
+        if type(self.data_collator) is DataCollatorForLanguageModeling:
+            self.data_collator = _FieldCollator(**vars(self.data_collator))
         base = self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
         self._numeric = _NumericForward(base, self.objective)
+
+    def _set_signature_columns_if_needed(self) -> None:
+        """Keep the columns that the objective reads, although the model does not."""
+        super()._set_signature_columns_if_needed()
+        self._signature_columns += [name for name in LABEL_FIELDS if name not in self._signature_columns]
+
+    def _prepare_dataset(self, dataset: Any, processing_class: Any, args: Any, packing: bool, *rest: Any) -> Any:
+        """Refuse to move tokens away from the soft targets and weights that belong to them."""
+        names = dataset.column_names or ()
+        from_the_end = args.max_length is not None and args.truncation_mode == "keep_end"
+        if has_fields(names) and (packing or from_the_end):
+            how = "packing" if packing else "truncation_mode='keep_end' with max_length"
+            raise ValueError(
+                f"{how} moves tokens, and the dataset has columns that belong to positions of tokens "
+                f"({', '.join(name for name in names if name in LABEL_FIELDS)}): expected a data_collator that makes these fields, "
+                "or packing=False and truncation_mode='keep_start'."
+            )
+        return super()._prepare_dataset(dataset, processing_class, args, packing, *rest)
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
         """Count the step that begins."""
@@ -100,7 +125,11 @@ class NumericSFTTrainer(SFTTrainer):  # type: ignore[misc]
             inputs = without_repeats(inputs, self.accelerator)
         counts = self._step_counts if in_step else self._count([inputs])
         assert counts is not None
-        self._numeric.begin(counts)
+        if has_fields(inputs):
+            refuse_split_fields(inputs, self.get_cp_size())
+            num_items_in_batch = self._items(inputs, counts, num_items_in_batch)
+        self._numeric.begin(counts, inputs)
+        inputs = without_fields(inputs)
         result = super().compute_loss(model, inputs, return_outputs=return_outputs, num_items_in_batch=num_items_in_batch)
         loss, outputs = result if return_outputs else (result, None)
         term = self._numeric.take()
@@ -111,6 +140,19 @@ class NumericSFTTrainer(SFTTrainer):  # type: ignore[misc]
             self._evaluation.add_batch(term.out, counts, term.positions, self.objective, 0.0)
         loss = loss + term.out.loss * (self.accelerator.num_processes // self.get_tp_size())
         return (loss, outputs) if return_outputs else loss
+
+    def _items(self, inputs: Batch, counts: StepCounts, num_items: Any) -> Any:
+        """Return what TRL divides its loss by: the weights of the label tokens, if they have any."""
+        if self.args.loss_type == "dft" and has_fields(inputs.keys() - {"position_weights"}):
+            raise ValueError(
+                "loss_type='dft' weighs each token by its probability, and the batch has soft targets or token_weights: expected "
+                "loss_type='nll' with them."
+            )
+        if inputs.get("token_weights") is None:
+            return num_items
+        # TRL multiplies by the processes only if it averages tokens over them.
+        processes = 1 if self.args.average_tokens_across_devices else self.accelerator.num_processes // self.get_tp_size()
+        return counts.num_items / processes
 
     def evaluation_loop(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> Any:
         """Add the parts of the whole set to TRL's metrics."""
@@ -125,6 +167,14 @@ class NumericSFTTrainer(SFTTrainer):  # type: ignore[misc]
         if "loss" in logs:
             logs.update(self._training.of_steps(self.accelerator))
         super().log(logs, *args, **kwargs)
+
+
+class _FieldCollator(DataCollatorForLanguageModeling):  # type: ignore[misc]
+    """TRL's collator, which also pads or joins the soft targets and weights of its examples."""
+
+    def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
+        batch: dict[str, Any] = super().torch_call(examples)
+        return batch | collate_fields(examples, batch["labels"].shape, joined=self.padding_free)
 
 
 @dataclass
@@ -159,13 +209,14 @@ class _NumericForward:
             finally:
                 hook.remove()
             hidden, self.hidden = self.hidden, None
-            self.term = self._term(owner, hidden, output, kwargs)
-            return NumericCausalLMOutput(**output, numeric=self.term.out.loss)
+            assert hidden is not None
+            self.term, log_probs = self._term(owner, hidden, output, kwargs)
+            return NumericCausalLMOutput(**{**output, "log_probs": log_probs}, numeric=self.term.out.loss)
 
         model.forward = MethodType(forward, model)
 
-    def begin(self, counts: StepCounts) -> None:
-        self.counts, self.term = counts, None
+    def begin(self, counts: StepCounts, batch: Batch) -> None:
+        self.counts, self.batch, self.term = counts, batch, None
 
     def take(self) -> _NumericTerm:
         term, self.term = self.term, None
@@ -175,32 +226,52 @@ class _NumericForward:
     def _keep_hidden(self, module: nn.Module, inputs: Any, output: Any) -> None:
         self.hidden = output.last_hidden_state
 
-    def _term(self, model: nn.Module, hidden: Tensor | None, output: FusedCausalLMOutput, batch: Batch) -> _NumericTerm:
-        assert hidden is not None
+    def _term(self, model: nn.Module, hidden: Tensor, output: FusedCausalLMOutput, batch: Batch) -> tuple[_NumericTerm, Tensor]:
+        """Return the numeric term, and the log-probabilities of labels against soft targets and with weights."""
         objective, loss = self.objective, self.objective.numeric_loss
-        labels, positions = aligned(batch, shift=True)
-        # On the CPU, as in `fused`: the number of targets determines shapes.
-        positions = None if positions is None else positions.cpu()
-        targets = loss.targets(labels.cpu(), position_ids=positions, compact=True).to(hidden.device)
+        # On the CPU, as in `fused`: the number of targets determines shapes. PEFT may have added labels of virtual tokens.
+        labels, _ = aligned({name: batch.get(name) for name in ("labels", "shift_labels")}, shift=True)
+        fields = fields_of({**self.batch, "position_ids": batch.get("position_ids")}, labels, shift=True)
+        labels, soft, weights = labels.cpu(), fields.pop("soft", None), fields.pop("token_weights", None)
+        on_cpu = {name: field.cpu() for name, field in fields.items()}
+        targets = loss.targets(labels, **on_cpu, compact=True).to(hidden.device)
         assert targets.rows is not None
-        z = self._logits(model, hidden.flatten(0, -2).index_select(0, targets.rows))
-        log_p = output.log_probs
-        if log_p.shape[1] < labels.shape[1]:  # TRL leaves out the last position, which predicts nothing
-            log_p = nn.functional.pad(log_p, (0, labels.shape[1] - log_p.shape[1]))
+        hidden = hidden.flatten(0, -2)  # [B·T, H]
+        z = self._logits(model, hidden.index_select(0, targets.rows), loss.columns)
+        length = output.log_probs.shape[1]  # TRL leaves out the last position, which predicts nothing
+        log_p = nn.functional.pad(output.log_probs, (0, labels.shape[1] - length))  # [B, T]
         # A label's logit minus its log-probability is the log-sum-exp of its row.
         lse = z.gather(1, targets.index[:, None])[:, 0] - log_p.flatten().index_select(0, targets.rows).to(z.dtype)
         items, units = self.counts.num_items, self.counts.num_units
         total = loss.per_row(z, rest_of(z, lse) if loss.uses_rest else None, targets).sum()
         term = divide(total, objective.weighting.denominator(items, units))
-        ce = divide(-output.log_probs.detach().sum(), items)
+        if soft is not None:
+            log_p = log_p - self._excess(model, hidden, labels, soft).reshape(log_p.shape).to(log_p.dtype)
+        if weights is not None:
+            log_p = log_p * weights.to(log_p)
+        ce = divide(-log_p.detach().sum(), items)
         mass = mean_mass(loss, z.detach(), lse.detach(), targets)
         out = ObjectiveOutput(objective.weighting.factor(ce, term) * term, ce, term.detach(), items, units, mass)
         digits = targets.slots if targets.mask is None else targets.mask.sum()
-        return _NumericTerm(out, torch.as_tensor(digits, device=hidden.device))
+        return _NumericTerm(out, torch.as_tensor(digits, device=hidden.device)), log_p[:, :length]
 
-    def _logits(self, model: nn.Module, rows: Tensor) -> Tensor:
-        """Return ``z [P, N]`` of hidden states ``[P, H]``, from the head's numeric rows only if it is a plain linear layer."""
-        columns = self.objective.numeric_loss.columns
+    def _excess(self, model: nn.Module, hidden: Tensor, labels: Tensor, soft: SoftTargets) -> Tensor:
+        """Return what the cross-entropy of each row ``[B·T]`` against its soft target is above that of its label."""
+        entries = SoftTargets(soft.positions.cpu(), soft.token_ids.cpu(), soft.probabilities.cpu()).rows(labels)
+        vocab_size = model.get_output_embeddings().weight.shape[0]  # type: ignore[operator, union-attr]
+        entries = entries.checked(vocab_size)
+        given = entries.probabilities.nonzero()[:, 0]
+        rows, row = entries.rows[given].unique(return_inverse=True)  # [R], [S]
+        tokens = torch.cat([labels.flatten()[rows], entries.token_ids[given]])
+        columns, column = (x.to(hidden.device) for x in tokens.unique(return_inverse=True))
+        rows_there, row, p = (x.to(hidden.device) for x in (rows, row, entries.probabilities[given]))
+        z = self._logits(model, hidden.index_select(0, rows_there), columns)  # [R, U]
+        at_label = z.gather(1, column[: len(rows), None])[:, 0]
+        each = p.to(z.dtype) * (at_label.index_select(0, row) - z[row, column[len(rows) :]])
+        return each.new_zeros(hidden.shape[0]).index_add(0, rows_there.index_select(0, row), each)
+
+    def _logits(self, model: nn.Module, rows: Tensor, columns: Tensor) -> Tensor:
+        """Return ``z [P, N]`` of hidden states ``[P, H]``, from the head's rows ``columns`` only if it is plain."""
         linear, _ = find_head(model)
         if linear is None:
             head = Head(rows, None, self.logit_scale, self.softcap)
