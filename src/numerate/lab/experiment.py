@@ -104,7 +104,7 @@ class Experiment(BaseModel):
             return {name: value for name, value in values.items() if name != "soft"}
         given = [part["soft"] for part in (self.settings, task, loss) if part.get("soft") is not None]
         if all(isinstance(soft, Mapping) for soft in given):  # others are refused with the run's settings
-            values["soft"] = reduce(_narrowed, given, {})
+            values["soft"] = reduce(_narrowed, given, dict[str, Any]())
         return values
 
 
@@ -113,7 +113,7 @@ def _is_soft(loss: Mapping[str, Any]) -> bool:
     return loss.get("loss") in SOFT or loss.get("soft") is not None
 
 
-def _narrowed(soft: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+def _narrowed(soft: dict[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings of soft labels overridden by ``more``; a width replaces a relative one, and the other way round."""
     widths = {"width", "relative"}
     return {name: value for name, value in soft.items() if name not in widths or not widths & more.keys()} | dict(more)
@@ -220,9 +220,9 @@ def tuning_trials(experiment: Experiment, budget: int) -> dict[str, list[RunConf
         assert cell.learning_rate is not None  # RunConfig sets it
         mine = trials[_key(cell)] = []
         for rate, weight, width in _factors(cell)[:budget]:
-            changes = {"learning_rate": cell.learning_rate * rate, "weight": cell.weight * weight}
-            changes |= {"soft": cell.soft and cell.soft.times(width), "seed": seed, "validation": True, "decide": ()}
-            mine.append(cell.model_copy(update=changes))
+            tried = {"learning_rate": cell.learning_rate * rate, "weight": cell.weight * weight}
+            soft = None if cell.soft is None else cell.soft.times(width)
+            mine.append(cell.model_copy(update={**tried, "soft": soft, "seed": seed, "validation": True, "decide": ()}))
     return trials
 
 

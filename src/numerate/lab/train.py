@@ -143,7 +143,7 @@ def soft_target(config: RunConfig, task: Task) -> Callable[[Example], AnswerDist
 
 def _soft_notes(config: RunConfig, task: Task) -> list[str]:
     """Say how many answers of the training rows keep hard labels, if some do."""
-    kept = [] if config.soft is None else task.words()
+    kept = [] if config.soft is None else task.answers_in_words()
     rows = task.count("train")
     return (
         [f"{len(kept):,} of {rows:,} training answers are not plain numbers, such as {kept[0]!r:.40}: their labels stay hard."]

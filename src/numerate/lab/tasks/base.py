@@ -231,7 +231,7 @@ class Task:
         """
         if self.answer_is != "one number":
             raise ValueError(f"an answer of the task {self.name!r} is {self.answer_is}")
-        if (words := self.words()) and len(words) == self.count("train"):
+        if (words := self.answers_in_words()) and len(words) == self.count("train"):
             raise ValueError(f"no training answer of the task {self.name!r} is a plain number: the first is {words[0]!r:.60}")
         from numerate.targets import AnswerDistribution, Bell
 
@@ -243,7 +243,7 @@ class Task:
 
         return target
 
-    def words(self) -> list[str]:
+    def answers_in_words(self) -> list[str]:
         """Return the answers of the training rows that were read and that are not plain numbers."""
         answers = map(self.answer_of, (self.rows or {}).get("train", ()))
         return [answer for answer in answers if _PLAIN_NUMBER.fullmatch(answer) is None]

@@ -122,7 +122,7 @@ class Clock(Task):
         bell = CircularBell.clock(**settings)
         return lambda example: bell(example.answer)
 
-    def words(self) -> list[str]:
+    def answers_in_words(self) -> list[str]:
         """Return nothing: every answer is a time."""
         return []
 
