@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -76,7 +76,10 @@ class SoftTargets:
                 raise TypeError(f"soft.{name} has dtype {value.dtype}: expected {_DTYPES[name]}.")
         if self.positions.device.type == "cpu" and not torch.compiler.is_compiling():
             self._check_entries(labels.shape[-1])
-        device = labels.device
+        return self.to(labels.device)
+
+    def to(self, device: torch.device | str) -> SoftTargets:
+        """Copy to another device."""
         return SoftTargets(self.positions.to(device), self.token_ids.to(device), self.probabilities.to(device))
 
     def _check_entries(self, length: int) -> None:
@@ -118,8 +121,7 @@ class SoftTargets:
         return SoftRows(gold, row, token, torch.where(at_label, 0.0, p))
 
 
-@dataclass(frozen=True)
-class SoftRows:
+class SoftRows(NamedTuple):
     """Soft targets of R rows of logits: the label's probability, and that of other tokens as entries."""
 
     gold: Tensor  # [R] float64, probability of each row's label; 1 where the target is hard

@@ -19,6 +19,7 @@ from numerate.losses.rows import take, wide
 from numerate.objective.device import add_mm_, mm_wide
 from numerate.objective.head import Head
 from numerate.objective.rows_torch import RowSums, cross_entropy_rows_
+from numerate.soft import SoftRows
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,23 @@ class Execution:
     head_grad_dtype: torch.dtype  # of the head's gradient while it is summed over chunks
 
 
+class SoftEntries(NamedTuple):
+    """The entries of soft targets in a chunk, beside the labels."""
+
+    rows: Tensor  # [s] within the chunk
+    token_ids: Tensor  # [s]
+    probabilities: Tensor  # [s]
+    logits: Tensor  # [s]
+    at_label: Tensor | None  # [r] logits of the labels, where label smoothing needs them
+
+
 class Chunk(NamedTuple):
     """A chunk of rows after the pass over them."""
 
     rows: slice
     grad: Tensor  # [r, V]: the logits, replaced by their gradient
     sums: RowSums
+    entries: SoftEntries | None
 
 
 class ChunkedHead:
@@ -48,13 +60,16 @@ class ChunkedHead:
         labels: Tensor,  # [R]
         head: Head,
         columns: Tensor,  # [N]
-        share: Tensor,  # 0-d, factor of each row in the cross-entropy
+        share: Tensor,  # 0-d or [R], factor of each row in the cross-entropy
         smoothing: float,
         execution: Execution,
         requires_grad: tuple[bool, bool, bool],  # hidden, weight, bias
+        soft: SoftRows | None = None,  # its rows in order
     ) -> None:
         self.hidden, self.rows, self.labels, self.head, self.columns = hidden, rows, labels, head, columns
         self.share, self.smoothing, self.execution, self.requires_grad = share, smoothing, execution, requires_grad
+        self.soft = soft
+        self.soft_edges: list[int] = []  # where each chunk begins among the soft entries, and the end
         self.h = take(hidden, rows)  # [R, H]
         self.slices = split_rows(self.h.shape[0], execution.chunk_rows)
         self.padded_columns = F.pad(columns, (0, -columns.shape[0] % 8))  # matrix units need multiples of 8
@@ -69,32 +84,73 @@ class ChunkedHead:
         """Yield each chunk after the pass over its rows, with the gradient if ``write`` is set. All chunks share memory."""
         largest = self.slices[0].stop if self.slices else 0
         buffer = self.h.new_empty((largest, self.head.weight.shape[0]))
-        for rows in self.slices:
+        for number, rows in enumerate(self.slices):
             h = self.h[rows]
             logits = torch.mm(h, self.head.weight.T, out=buffer[: h.shape[0]])
+            entries = None if self.soft is None else self._entries(number, logits, self.soft)
             softmax_share = None if self.softmax_share is None else self.softmax_share[rows]
-            arguments = (logits, self.labels[rows], self.share, softmax_share, self.head, self.smoothing)
+            arguments = (logits, self.labels[rows], self._share(rows), softmax_share, self.head, self.smoothing)
             if write and self.d_bias is not None:
                 # The gradient of a bias needs sums over rows before they are rounded, which only the torch pass has.
-                sums = cross_entropy_rows_(*arguments, write=True, d_bias=self.d_bias)
+                sums = cross_entropy_rows_(*arguments, write=True, gold=self._gold(rows), d_bias=self.d_bias)
             else:
-                sums = self.execution.implementation.cross_entropy_rows_(*arguments, write=write, excluded=excluded)
-            yield Chunk(rows, logits, sums)
+                pass_over_rows = self.execution.implementation.cross_entropy_rows_
+                sums = pass_over_rows(*arguments, write=write, gold=self._gold(rows), excluded=excluded)
+            yield Chunk(rows, logits, self._soft_sums(rows, sums, entries), entries)
+
+    def _share(self, rows: slice) -> Tensor:
+        return self.share if self.share.dim() == 0 else self.share[rows]
+
+    def _gold(self, rows: slice) -> Tensor | None:
+        return None if self.soft is None else self.soft.gold[rows]
+
+    def _entries(self, number: int, logits: Tensor, soft: SoftRows) -> SoftEntries:
+        """Read the logits of a chunk's soft entries, before they are replaced by their gradient."""
+
+        def read(rows: Tensor, token_ids: Tensor) -> Tensor:
+            return self.head.shaped(logits[rows, token_ids].to(wide(logits.dtype)), token_ids)
+
+        own, chunk = slice(self.soft_edges[number], self.soft_edges[number + 1]), self.slices[number]
+        rows, token_ids = soft.rows[own] - chunk.start, soft.token_ids[own]
+        every_row = torch.arange(logits.shape[0], device=logits.device)
+        at_label = read(every_row, self.labels[chunk]) if self.smoothing else None
+        return SoftEntries(rows, token_ids, soft.probabilities[own], read(rows, token_ids), at_label)
+
+    def _soft_sums(self, rows: slice, sums: RowSums, entries: SoftEntries | None) -> RowSums:
+        """Return sums whose ``nll`` is the cross-entropy against the soft targets."""
+        if entries is None or self.soft is None:
+            return sums
+        soft = SoftRows(self.soft.gold[rows], entries.rows, entries.token_ids, entries.probabilities)
+        above = entries.logits - sums.top.index_select(0, entries.rows)
+        if entries.at_label is None:
+            return sums._replace(nll=soft.cross_entropy(sums.nll, sums.log_total, above))
+        hard = sums.log_total - (entries.at_label - sums.top)
+        return sums._replace(nll=sums.nll + (1 - self.smoothing) * (soft.cross_entropy(hard, sums.log_total, above) - hard))
+
+    def write_soft_entries(self, chunk: Chunk) -> None:
+        """Subtract the soft targets beside the labels from the gradient of a chunk."""
+        if (entries := chunk.entries) is None:
+            return
+        share = self._share(chunk.rows).expand(chunk.grad.shape[0]).index_select(0, entries.rows)
+        part = self.head.unshaped((self.smoothing - 1) * share * entries.probabilities, entries.logits)
+        chunk.grad.index_put_((entries.rows, entries.token_ids), part.to(chunk.grad.dtype), accumulate=True)
+        if self.d_bias is not None:
+            self.d_bias.index_add_(0, entries.token_ids, part.to(self.d_bias.dtype))
 
     def concatenate(self, parts: list[RowSums]) -> RowSums:
         """Return the sums of all chunks as one."""
         if not parts:
-            return RowSums(*self.share.new_zeros((4, 1)))
+            return RowSums(*self.h.new_zeros((4, 1), dtype=wide(self.h.dtype)))
         if len(parts) == 1:
             return parts[0]
         return RowSums(*(None if field[0] is None else torch.cat(field) for field in zip(*parts, strict=True)))  # type: ignore[arg-type]
 
     def write_numeric_columns(self, chunk: Chunk, z: Tensor, dz: Tensor, rows: Tensor, numeric_share: Tensor) -> None:
         """Write the gradient of the objective at the numeric columns of this chunk's numeric ``rows``."""
-        sums, labels, shares = chunk.sums, self.labels[chunk.rows], (self.share, numeric_share)
+        sums, labels, shares = chunk.sums, self.labels[chunk.rows], (self._share(chunk.rows), numeric_share)
         local = rows - chunk.rows.start if chunk.rows.start else rows
         self.execution.implementation.write_numeric_columns_(
-            chunk.grad, local, self.columns, z, dz, sums, labels, *shares, self.head, self.smoothing
+            chunk.grad, local, self.columns, z, dz, sums, labels, *shares, self.head, self.smoothing, self._gold(chunk.rows)
         )
         if self.d_bias is not None:
             change = dz * numeric_share

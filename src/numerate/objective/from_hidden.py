@@ -65,6 +65,8 @@ def objective_from_hidden(
             None if batch.position_ids is None else batch.position_ids.cpu(),
             _plain_number(batch.num_items),
             _plain_number(batch.num_units),
+            None if batch.token_weights is None else batch.token_weights.cpu(),
+            None if batch.soft is None else batch.soft.to("cpu"),
         )
         inputs = FusedInputs(loss, weighting, head, on_cpu, labels_on_device, execution, with_mass)
         return ObjectiveOutput(*FusedObjective.apply(flat, weight, bias, inputs))  # type: ignore[no-untyped-call]

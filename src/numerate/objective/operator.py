@@ -34,6 +34,7 @@ from numerate.objective.replay import MAX_LOGITS, padded_size, replayed_gradient
 from numerate.objective.rows_torch import RowSums
 from numerate.objective.term import mean_mass, numeric_gradient, rest_as_softmax_share
 from numerate.objective.weighting import Weighting
+from numerate.soft import SoftRows, SoftTargets
 
 # Rows times entries of the head below which the device would wait for the CPU to launch a number-level loss: the three products
 # then take less than about 10 ms on an H200.
@@ -113,13 +114,45 @@ class _Forward:
             ids, rows, labels = ids[self.labelled], self._to_device(self.labelled), None
         check_range(ids, head.weight.shape[0], loss.ignore_index)
         labels = self._to_device(ids) if labels is None else labels.reshape(-1).contiguous()
-        self.num_items = ids.shape[0] if batch.num_items is None else batch.num_items
+        self.num_items: float | Tensor
+        if batch.num_items is None:
+            self.num_items = ids.shape[0] if batch.token_weights is None else batch.count_items(loss.ignore_index).item()
+        else:
+            self.num_items = batch.num_items
         # A row's share of the mean is too small for float16: gradients are multiplied by a power of two until the upstream
         # scalar, which may be as large, is known.
         self.gain = 2.0 ** round(math.log2(max(1, ids.shape[0]))) if hidden.dtype == torch.float16 else 1.0
         share = self._ratio(self.gain, self.num_items)
+        self.token_weights: Tensor | None = None  # [R]
+        if batch.token_weights is not None:
+            on_cpu = batch.token_weights.reshape(-1).to(self.dtype)
+            self.token_weights = self._to_device(take(on_cpu, self.labelled))
+            share = share * self.token_weights
         settings = (share, self.weighting.label_smoothing, inputs.execution, requires_grad)
-        self.chunked = ChunkedHead(hidden, rows, labels, head, loss.columns, *settings)
+        soft = None if batch.soft is None else self._soft_rows(batch.soft, batch.ids, head.weight.shape[0])
+        on_device = None if soft is None else SoftRows(*(self._to_device(value) for value in soft))
+        self.chunked = ChunkedHead(hidden, rows, labels, head, loss.columns, *settings, on_device)
+        if soft is not None:
+            self.chunked.soft_edges = torch.searchsorted(soft.rows, self._chunk_starts()).tolist()
+
+    def _soft_rows(self, soft: SoftTargets, labels: Tensor, vocab_size: int) -> SoftRows:
+        """Return the soft targets of the rows with a label, in order and without padding, on the CPU."""
+        found = soft.rows(labels, self.loss.ignore_index).checked(vocab_size)
+        entries = found.probabilities.nonzero()[:, 0]
+        entries = entries[found.rows[entries].argsort(stable=True)]
+        rows = found.rows[entries]
+        if self.labelled is not None:
+            rows = torch.searchsorted(self.labelled, rows)
+        gold, p = take(found.gold, self.labelled).to(self.dtype), found.probabilities[entries].to(self.dtype)
+        return SoftRows(gold, rows, found.token_ids[entries], p)
+
+    def _chunk_starts(self) -> Tensor:
+        """Return where each chunk of rows begins, and the end, on the CPU."""
+        return torch.tensor([*(chunk.start for chunk in self.chunked.slices), self.chunked.h.shape[0]])
+
+    def _cross_entropy(self, nll: Tensor) -> Tensor:
+        """Return the mean of each row's cross-entropy ``[R]``."""
+        return divide((nll if self.token_weights is None else nll * self.token_weights).sum(), self.num_items)
 
     def run(self, *, with_mass: bool) -> tuple[Tensor | None, ...]:
         """Return loss, cross-entropy, numeric term, both counts and the mass; the gradients stay in ``self.chunked``."""
@@ -129,11 +162,11 @@ class _Forward:
         if loss.uses_rest or (weighting.scale == "match_ce" and len(self.chunked.slices) > 1):
             # The numeric gradient needs these sums before the first gradient is written.
             known = self._row_sums()
-            ce = divide(known.nll.sum(), self.num_items)
+            ce = self._cross_entropy(known.nll)
         side = SideStream(self.device)
         passes = self.chunked.passes(write=self.needs_grad)
         first = None if loss.uses_rest else next(passes, None)
-        if first is not None and self.needs_grad and loss.level == "number":
+        if first is not None and self.needs_grad and loss.level == "number" and self.chunked.soft is None:
             self.chunked.add_head_gradient(first)  # work for the device while the CPU reads whole numbers
         with side:
             numeric = self._read_labels()
@@ -142,12 +175,12 @@ class _Forward:
             denominator = weighting.denominator(self.num_items, numeric.num_units)
             term = divide(total, denominator)
         if ce is None and weighting.scale == "match_ce":  # of the only chunk
-            ce = divide(self.chunked.share.new_zeros(()) if first is None else first.sums.nll.sum(), self.num_items)
+            ce = self.chunked.h.new_zeros((), dtype=self.dtype) if first is None else self._cross_entropy(first.sums.nll)
         numeric_share = self._ratio(self.gain * weighting.factor(ce, term), denominator)
         chunks = chain(() if first is None else (first,), passes)
         del first, passes  # they hold the logits
         sums = self._differentiate(chunks, numeric, z, dz, numeric_share)
-        ce = divide(sums.nll.sum(), self.num_items)
+        ce = self._cross_entropy(sums.nll)
         mass = self._mass(numeric, z, sums) if with_mass else None
         value = ce + weighting.factor(ce, term) * term
         return value, ce, term, self._scalar(self.num_items), self._scalar(numeric.num_units), mass
@@ -165,6 +198,7 @@ class _Forward:
             if dz is not None:
                 own = slice(numeric.edges[number], numeric.edges[number + 1])
                 head.write_numeric_columns(chunk, z[own], dz[own], numeric.rows[own], numeric_share)
+                head.write_soft_entries(chunk)
                 head.add_hidden_gradient(chunk)
                 if number == 0 and head.d_weight is not None:  # which lacks only the numeric term
                     head.update_head_gradient(chunk)
@@ -207,8 +241,7 @@ class _Forward:
             rows = targets.rows
         if among_labelled is not None:
             rows = self._to_device(F.pad(among_labelled, (0, rows.shape[0] - size)))
-        starts = torch.tensor([*(chunk.start for chunk in self.chunked.slices), self.chunked.h.shape[0]])
-        return _NumericRows(targets, packed, num_units, rows, torch.searchsorted(on_cpu, starts).tolist())
+        return _NumericRows(targets, packed, num_units, rows, torch.searchsorted(on_cpu, self._chunk_starts()).tolist())
 
     def _replays(self, num_rows: int) -> bool:
         """Return whether the numeric gradient of that many rows is replayed from a recording."""

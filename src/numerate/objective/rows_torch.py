@@ -33,14 +33,18 @@ def cross_entropy_rows_(
     smoothing: float,
     *,
     write: bool,
+    gold: Tensor | None = None,
     excluded: Tensor | None = None,
     d_bias: Tensor | None = None,
 ) -> RowSums:
     """Return the sums of raw logits ``[R, V]``; the mask ``excluded [V]`` marks columns that are not part of ``log_rest``.
 
-    With ``write`` the logits are replaced by their gradient: ``share`` (0-d) times that of the cross-entropy, plus
+    With ``write`` the logits are replaced by their gradient: ``share`` (0-d or ``[R]``) times that of the cross-entropy, plus
     ``softmax_share [R]`` times the softmax. Its sum over rows, before rounding to the logits' dtype, is added to ``d_bias [V]``.
+    The target of a row is ``gold [R]`` at its label; by default 1.
     """
+    share = share.expand(logits.shape[0])
+    target = share if gold is None else share * gold  # [R]
     top, log_total, nll, log_rest = torch.empty((4, logits.shape[0]), dtype=wide(logits.dtype), device=logits.device)
     step = rows_at_a_time(logits)
     for start in range(0, logits.shape[0], step):
@@ -58,11 +62,11 @@ def cross_entropy_rows_(
         if smoothing:
             nll[rows] = (1 - smoothing) * nll[rows] + smoothing * (log_total[rows] - above.mean(-1))
         if write:
-            per_p = share if softmax_share is None else share + softmax_share[rows]
+            per_p = share[rows] if softmax_share is None else share[rows] + softmax_share[rows]
             grad = p.mul_((per_p / total)[:, None])
             if smoothing:
-                grad -= share * (smoothing / x.shape[1])
-            grad[torch.arange(grad.shape[0], device=grad.device), label[:, 0]] -= (1 - smoothing) * share
+                grad -= (share[rows] * (smoothing / x.shape[1]))[:, None]
+            grad[torch.arange(grad.shape[0], device=grad.device), label[:, 0]] -= (1 - smoothing) * target[rows]
             grad = head.unshaped(grad, x)
             logits[rows] = grad.to(logits.dtype)
             if d_bias is not None:
@@ -82,15 +86,19 @@ def write_numeric_columns_(
     numeric_share: Tensor,
     head: Head,
     smoothing: float,
+    gold: Tensor | None = None,
 ) -> None:
     """Write the gradient of cross-entropy plus numeric term at ``rows [P]`` and ``columns [N]`` of a chunk.
 
-    The part of cross-entropy is computed again from ``z [P, N]``, so that the total is rounded once. ``dz [P, N]`` is the
-    gradient of the numeric sum, ``numeric_share`` (0-d) the factor of that sum in the loss.
+    ``share`` and ``gold`` are those of :func:`cross_entropy_rows_`. The part of cross-entropy is computed again from
+    ``z [P, N]``, so that the total is rounded once. ``dz [P, N]`` is the gradient of the numeric sum, ``numeric_share`` (0-d) the
+    factor of that sum in the loss.
     """
+    share = share.expand(logits.shape[0])[rows][:, None]  # [P, 1]
+    target = share if gold is None else share * gold[rows][:, None]
     grad = (z - sums.top[rows][:, None] - sums.log_total[rows][:, None]).exp() * share + dz * numeric_share
     at_label = columns == labels[rows][:, None]
-    grad = grad - torch.where(at_label, (1 - smoothing) * share, 0.0) - share * (smoothing / logits.shape[1])
+    grad = grad - torch.where(at_label, (1 - smoothing) * target, 0.0) - share * (smoothing / logits.shape[1])
     logits[rows[:, None], columns] = head.unshaped(grad, z).to(logits.dtype)
 
 

@@ -33,6 +33,8 @@ def _cross_entropy_rows(
     row_stride,
     labels,
     share,
+    share_stride,
+    gold,
     softmax_share,
     bias,
     excluded,
@@ -45,6 +47,7 @@ def _cross_entropy_rows(
     scale,
     softcap,
     HAS_BIAS: tl.constexpr,
+    HAS_GOLD: tl.constexpr,
     HAS_SOFTMAX_SHARE: tl.constexpr,
     HAS_EXCLUDED: tl.constexpr,
     SMOOTH: tl.constexpr,
@@ -92,7 +95,10 @@ def _cross_entropy_rows(
         tl.store(log_rest_out + row, tl.log2(rest) / LOG2E)
 
     if WRITE:
-        weight = tl.load(share)
+        weight = tl.load(share + row * share_stride)
+        target = weight
+        if HAS_GOLD:
+            target *= tl.load(gold + row)
         per_p = weight
         if HAS_SOFTMAX_SHARE:
             per_p += tl.load(softmax_share + row)
@@ -106,7 +112,7 @@ def _cross_entropy_rows(
             grad = tl.exp2((x - top) * LOG2E) * per_p
             if SMOOTH:
                 grad -= even
-            grad = tl.where(cols == label, grad - (1 - smoothing) * weight, grad)
+            grad = tl.where(cols == label, grad - (1 - smoothing) * target, grad)
             if CAPPED:
                 grad *= 1 - (x / softcap) * (x / softcap)
             if SCALED:
@@ -126,12 +132,15 @@ def _write_numeric_columns(
     log_total,
     labels,
     share,
+    share_stride,
+    gold,
     numeric_share,
     size,
     vocab_size,
     smoothing,
     scale,
     softcap,
+    HAS_GOLD: tl.constexpr,
     SMOOTH: tl.constexpr,
     SCALED: tl.constexpr,
     CAPPED: tl.constexpr,
@@ -143,13 +152,16 @@ def _write_numeric_columns(
     offsets = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = offsets < size
     column = tl.load(columns + offsets, mask=inside, other=0)
-    weight = tl.load(share)
+    weight = tl.load(share + row * share_stride)
+    target = weight
+    if HAS_GOLD:
+        target *= tl.load(gold + row)
     x = tl.load(z + p * size + offsets, mask=inside, other=-float("inf"))
     grad = tl.exp(x - tl.load(top + row) - tl.load(log_total + row)) * weight
     grad += tl.load(dz + p * size + offsets, mask=inside, other=0.0) * tl.load(numeric_share)
     if SMOOTH:
         grad -= smoothing * weight / vocab_size
-    grad = tl.where(column == tl.load(labels + row), grad - (1 - smoothing) * weight, grad)
+    grad = tl.where(column == tl.load(labels + row), grad - (1 - smoothing) * target, grad)
     if CAPPED:
         grad *= 1 - (x / softcap) * (x / softcap)
     if SCALED:
@@ -183,24 +195,28 @@ def cross_entropy_rows_(
     smoothing: float,
     *,
     write: bool,
+    gold: Tensor | None = None,
     excluded: Tensor | None = None,
 ) -> RowSums:
-    """See :func:`numerate.objective.rows_torch.cross_entropy_rows_`; ``share`` is a 0-d float32 tensor."""
+    """See :func:`numerate.objective.rows_torch.cross_entropy_rows_`; ``share`` and ``gold`` are of float32."""
     rows, vocab_size = logits.shape
-    assert logits.stride(1) == 1 and labels.shape == (rows,) and labels.is_contiguous() and share.numel() == 1
+    assert logits.stride(1) == 1 and labels.shape == (rows,) and labels.is_contiguous()
+    assert _fits(share, rows) and (gold is None or _fits(gold, rows))
     assert excluded is None or (excluded.shape == (vocab_size,) and excluded.dtype == torch.bool)
     top, log_total, nll, log_rest = torch.empty((4, rows), dtype=torch.float32, device=logits.device)
     block = min(BLOCK, triton.next_power_of_2(vocab_size))
     # Kernels take tensors, not None: any tensor stands for one that is not read.
     optional = (
+        top if gold is None else gold,
         top if softmax_share is None else softmax_share,
         logits if head.bias is None else head.bias,
         labels if excluded is None else excluded.view(torch.int8),
     )
     values, flags = _settings(head, smoothing)
     _cross_entropy_rows[(rows,)](
-        *(logits, logits.stride(0), labels, share, *optional, top, log_total, nll, log_rest, vocab_size, *values),
+        *(logits, logits.stride(0), labels, share, share.dim(), *optional, top, log_total, nll, log_rest, vocab_size, *values),
         HAS_BIAS=head.bias is not None,
+        HAS_GOLD=gold is not None,
         HAS_SOFTMAX_SHARE=softmax_share is not None,
         HAS_EXCLUDED=excluded is not None,
         WRITE=write,
@@ -223,6 +239,7 @@ def write_numeric_columns_(
     numeric_share: Tensor,
     head: Head,
     smoothing: float,
+    gold: Tensor | None = None,
 ) -> None:
     """See :func:`numerate.objective.rows_torch.write_numeric_columns_`."""
     size = columns.shape[0]
@@ -231,13 +248,21 @@ def write_numeric_columns_(
         return
     block = min(1024, triton.next_power_of_2(size))
     values, flags = _settings(head, smoothing)
-    inputs = (rows, columns, z, dz.contiguous(), sums.top, sums.log_total, labels, share, numeric_share)
+    assert _fits(share, logits.shape[0]) and (gold is None or _fits(gold, logits.shape[0]))
+    shares = (share, share.dim(), share if gold is None else gold, numeric_share)
+    inputs = (rows, columns, z, dz.contiguous(), sums.top, sums.log_total, labels, *shares)
     _write_numeric_columns[(rows.shape[0], triton.cdiv(size, block))](
         *(logits, logits.stride(0), *inputs, size, logits.shape[1], *values),
+        HAS_GOLD=gold is not None,
         BLOCK=block,
         num_warps=max(1, min(4, block // 128)),
         **flags,
     )
+
+
+def _fits(factor: Tensor, rows: int) -> bool:
+    """Return whether a kernel can read the factor of each row: a 0-d tensor, or ``[R]`` without gaps."""
+    return factor.dtype == torch.float32 and (factor.dim() == 0 or (factor.shape == (rows,) and factor.is_contiguous()))
 
 
 def rescale_(tensor: Tensor, factor: Tensor) -> None:

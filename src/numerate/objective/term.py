@@ -32,6 +32,8 @@ def rest_as_softmax_share(d_rest: Tensor, log_ratio: Tensor) -> Tensor:
 
 def mean_mass(loss: NumericLoss, z: Tensor, lse: Tensor, targets: Targets) -> Tensor:
     """Return the mean probability of the numeric tokens, from ``z [P, N]`` and the log-sum-exp ``[P]`` of whole rows."""
+    if not z.shape[1]:  # there are no numeric tokens
+        return z.sum()
     return mean_mass_from_rest(loss, z, rest_of(targets.blank(z), targets.blank(lse)), targets)
 
 
