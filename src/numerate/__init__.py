@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from numerate.distribution import NumberDistribution
     from numerate.losses import *
     from numerate.objective import NumericObjective, ObjectiveOutput
+    from numerate.soft import SoftTargets
     from numerate.spans import NumberSpans
     from numerate.vocab import NumericVocab
 
@@ -38,6 +39,7 @@ __all__ = [
     "ObjectiveOutput",
     "SMMDLoss",
     "SoftLabelLoss",
+    "SoftTargets",
     "SquaredEMDLoss",
     "__version__",
     "answers",
@@ -58,6 +60,7 @@ _HOMES = {
     "NumericObjective": "objective",
     "NumericVocab": "vocab",
     "ObjectiveOutput": "objective",
+    "SoftTargets": "soft",
 }
 _SUBMODULES = {
     "answers",

@@ -330,16 +330,17 @@ from numerate.objective.head import Head
 torch.manual_seed(0)
 shapes = ((None, None), (0.7, 5.0))
 cases = itertools.product((507, 40), (torch.float32, torch.bfloat16), (True, False), shapes, (0.0, 0.1), (True, False))
-for size, dtype, with_bias, (scale, cap), smoothing, with_lse in cases:
+for number, (size, dtype, with_bias, (scale, cap), smoothing, with_lse) in enumerate(cases):
     head = Head(torch.zeros(size, 2), torch.randn(size) if with_bias else None, scale, cap)
     softmax_share = torch.randn(9) if with_lse else None
     excluded = torch.rand(size) < 0.5 if with_lse else None
-    labels, share = torch.randint(0, size, (9,)), torch.tensor(0.3)
+    labels, share = torch.randint(0, size, (9,)), torch.rand(9) if number % 3 == 0 else torch.tensor(0.3)
+    gold = torch.rand(9) if number % 2 else None
     poisoned = torch.full((9, size + 5), float("nan"), dtype=dtype)  # rows further apart than they are long
     poisoned[:, :size] = torch.randn(9, size)
     ours, theirs = poisoned[:, :size], poisoned[:, :size].clone()
     results = [
-        pass_(logits, labels, share, softmax_share, head, smoothing, write=True, excluded=excluded)
+        pass_(logits, labels, share, softmax_share, head, smoothing, write=True, gold=gold, excluded=excluded)
         for pass_, logits in ((rows_triton.cross_entropy_rows_, ours), (rows_torch.cross_entropy_rows_, theirs))
     ]
     assert (results[0].log_rest is None) == (excluded is None)
@@ -350,7 +351,8 @@ for size, dtype, with_bias, (scale, cap), smoothing, with_lse in cases:
     columns, rows = torch.randperm(size)[:21], torch.tensor([1, 4, 8])
     z, dz = torch.randn(3, 21), torch.randn(3, 21)
     for module, logits in ((rows_triton, ours), (rows_torch, theirs)):
-        module.write_numeric_columns_(logits, rows, columns, z, dz, results[1], labels, share, 2 * share, head, smoothing)
+        arguments = (z, dz, results[1], labels, share, torch.tensor(0.6), head, smoothing, gold)
+        module.write_numeric_columns_(logits, rows, columns, *arguments)
     torch.testing.assert_close(ours.float(), theirs.float(), atol=2e-6, rtol=1e-5 if dtype == torch.float32 else 2**-7)
     assert poisoned[:, size:].isnan().all()
 for factor in (1.0, 2.5):

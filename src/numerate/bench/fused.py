@@ -23,12 +23,14 @@ from numerate.bench.measure import Work, compare_ms, median_ratio, peak_mib
 from numerate.checks import check_choice
 from numerate.losses import LOSSES
 from numerate.objective import NumericObjective
+from numerate.soft import SoftTargets
 
 SHAPES = ("49152x576", "128256x4096", "152064x3584", "262144x2304")  # of well-known models
 LOW_MIB = 256.0  # of logits at a time, with the head's gradient summed in its dtype
 FROZEN_MIB = 512.0  # of logits at a time, for a head without a gradient
 CHECK_TOKENS = 264
 SLACK = 1.02  # how much larger than the plain path's an error may be by chance
+SOFT = "CE, soft targets"
 FLOOR = 4e-6  # relative errors below this are due to the order of float32 sums
 
 
@@ -114,9 +116,18 @@ class Workload:
         """Return labels, a quarter of them numeric."""
         return bench_labels(bench_vocab(numeric_tokens, self.vocab_size), self.tokens).to(self.device)
 
-    def objective(self, loss: str, numeric_tokens: int) -> NumericObjective:
-        """Return the objective with default settings."""
-        return NumericObjective(LOSSES[loss](bench_vocab(numeric_tokens, self.vocab_size))).to(self.device)
+    def objective(self, loss: str | None, numeric_tokens: int) -> NumericObjective:
+        """Return the objective with default settings; None: cross-entropy alone."""
+        vocab = bench_vocab(numeric_tokens, self.vocab_size)
+        return NumericObjective(None if loss is None else LOSSES[loss](vocab)).to(self.device)
+
+    def soft_targets(self, labels: Tensor) -> SoftTargets:
+        """Return a distribution over ten numeric tokens at each numeric position of ``labels [1, T]``."""
+        numeric = bench_vocab(10, self.vocab_size).token_ids
+        positions = torch.isin(labels[0].cpu(), numeric).nonzero()[:, 0].repeat_interleave(10)
+        p = torch.rand((positions.shape[0] // 10, 10), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        soft = SoftTargets(positions[None], numeric.repeat(p.shape[0])[None], (p / p.sum(1, keepdim=True)).reshape(1, -1))
+        return soft.to(self.device)
 
     def clear(self, *, cache: bool = False) -> None:
         """Delete the gradients and, if asked for, free cached device memory."""
@@ -150,12 +161,14 @@ class Workload:
 
 def _measure(workload: Workload, variants: dict[str, tuple[str, int]], repeats: int) -> FusedCase:
     """Measure all works; ``variants`` are the names, losses and numeric tokens of the operator with default settings."""
-    device, errors = workload.device, [_errors(workload, *variant) for variant in variants.values()]
-    for (name, n), (error, plain) in zip(variants.values(), errors, strict=True):
+    device = workload.device
+    errors = {name: _errors(workload, *variant) for name, variant in variants.items()}
+    errors[SOFT] = _errors(workload, None, 10, soft_targets=True)
+    for name, (error, plain) in errors.items():
         if not error <= plain * SLACK + FLOOR:
             raise ArithmeticError(
-                f"{name} with {n} numeric tokens has an error of {error:.2e}, and the plain path one of {plain:.2e}, against "
-                "float64: no speed is shown for a wrong result."
+                f"{name} has an error of {error:.2e}, and the plain path one of {plain:.2e}, against float64: no speed is shown "
+                "for a wrong result."
             )
     works = _works(workload, variants)
     did_not_fit = tuple(name for name, work in works.items() if not _fits(work, workload))
@@ -168,7 +181,7 @@ def _measure(workload: Workload, variants: dict[str, tuple[str, int]], repeats: 
         measured = median(times[name]), median_ratio(times[name], baseline), peak_mib(work, device)
         costs.append(FusedCost(name, *measured, *variants.get(name, ())))
     workload.clear()
-    largest, largest_plain = (max(column) for column in zip(*errors, strict=True))
+    largest, largest_plain = (max(column) for column in zip(*errors.values(), strict=True))
     return FusedCase(*workload.shape, workload.tokens, tuple(costs), largest, largest_plain, did_not_fit)
 
 
@@ -180,6 +193,9 @@ def _works(workload: Workload, variants: dict[str, tuple[str, int]]) -> dict[str
         "two products": lambda: workload.products(2),
         "plain CE": lambda: workload.plain_ce(labels),
     }
+    alone, ten = workload.objective(None, 10), workload.labels(10)
+    works["CE alone"] = partial(fused, alone, ten)
+    works[SOFT] = partial(fused, alone, ten, soft=workload.soft_targets(ten))
     for name, (loss, n) in variants.items():
         works[name] = partial(fused, workload.objective(loss, n), workload.labels(n))
     works[f"CE + {first}, low memory"] = partial(fused, objective, labels, head_grad_dtype="weight", max_logits_mib=LOW_MIB)
@@ -216,21 +232,27 @@ def _other_operators(workload: Workload, labels: Tensor) -> dict[str, Work]:
     return works
 
 
-def _errors(workload: Workload, loss: str, numeric_tokens: int) -> tuple[float, float]:
+def _errors(workload: Workload, loss: str | None, numeric_tokens: int, *, soft_targets: bool = False) -> tuple[float, float]:
     """Return the largest relative error of loss and gradients against float64: the operator's, and the plain path's."""
     vocab_size, hidden_size = min(workload.shape[0], 4096), min(workload.shape[1], 512)
     dtype = workload.hidden.dtype
     small = Workload((vocab_size, hidden_size), CHECK_TOKENS, dtype, workload.device)
     objective, labels = small.objective(loss, numeric_tokens), small.labels(numeric_tokens)
-    out = objective.fused(small.hidden, small.weight, labels, max_logits_mib=CHECK_TOKENS * vocab_size / 2**20)
+    soft = small.soft_targets(labels) if soft_targets else None
+    out = objective.fused(small.hidden, small.weight, labels, soft=soft, max_logits_mib=CHECK_TOKENS * vocab_size / 2**20)
     ours = (out.loss, *torch.autograd.grad(out.loss, (small.hidden, small.weight)))
 
     def from_logits(to: torch.dtype) -> tuple[Tensor, ...]:
         hidden, weight = (tensor.detach().to(to).requires_grad_() for tensor in (small.hidden, small.weight))
         logits = hidden @ weight.T
         logits = logits if to == torch.float64 else logits.float()
-        ce = F.cross_entropy(logits.view(-1, vocab_size), labels.view(-1))
-        value = ce + objective.weight * objective.numeric_loss(logits, labels)
+        target = F.one_hot(labels[0], vocab_size).to(logits.dtype)
+        if soft is not None:
+            target[soft.positions[0]] = 0.0
+            target[soft.positions[0], soft.token_ids[0]] = soft.probabilities[0].to(logits.dtype)
+        value = F.cross_entropy(logits.view(-1, vocab_size), target if soft is not None else labels.view(-1))
+        if loss is not None:
+            value = value + objective.weight * objective.numeric_loss(logits, labels)
         return (value, *torch.autograd.grad(value, (hidden, weight)))
 
     truth, plain = from_logits(torch.float64), from_logits(dtype)
