@@ -214,10 +214,10 @@ def run_name(loss: str, path: LabelPath | None) -> str:
 
     Example:
         >>> run_name("ce", None), run_name("ce", "drawn"), run_name("emd", "fixed")
-        ('ce', 'soft', 'emd + soft_fixed')
+        ('ce', 'soft', 'emd+soft_fixed')
     """
     soft = [name for name, its in SOFT.items() if its == path]
-    return " + ".join(([] if soft and loss == PLAIN else [loss]) + soft)
+    return "+".join(([] if soft and loss == PLAIN else [loss]) + soft)
 
 
 Config = TypeVar("Config", bound=BaseModel)
