@@ -2,7 +2,26 @@
 
 from numerate.targets.answer_distribution import AnswerDistribution, Target
 from numerate.targets.bell import Bell
+from numerate.targets.circular import CircularBell
+from numerate.targets.collator import SoftCollator
+from numerate.targets.drawn import DrawnDataset, DrawnTransform
 from numerate.targets.ratings import Ratings
+from numerate.targets.soft_numbers import SoftNumbers
 from numerate.targets.token_trie import SoftPath, TokenTrie
+from numerate.targets.width import estimate_width, width_of_residuals
 
-__all__ = ["AnswerDistribution", "Bell", "Ratings", "SoftPath", "Target", "TokenTrie"]
+__all__ = [
+    "AnswerDistribution",
+    "Bell",
+    "CircularBell",
+    "DrawnDataset",
+    "DrawnTransform",
+    "Ratings",
+    "SoftCollator",
+    "SoftNumbers",
+    "SoftPath",
+    "Target",
+    "TokenTrie",
+    "estimate_width",
+    "width_of_residuals",
+]

@@ -47,7 +47,7 @@ class TokenTrie:
 
     Args:
         sequences: the tokens of each answer, with the token that ends it. Equal ones are merged. No sequence may begin with
-            all of another: without an end token ``1 2`` and ``1 2 3`` do not say how likely it is that the answer ends after ``1 2``.
+            all of another: without an end token ``1 2`` and ``1 2 3`` do not say how likely the answer is to end after ``1 2``.
         probabilities: one finite number >= 0 per sequence; they are normalised. Sequences of probability 0 are left out.
 
     Example:
@@ -109,7 +109,7 @@ class TokenTrie:
             if id(branch) in ends and (branch.children or branch is self._root):
                 raise ValueError(
                     f"sequences holds {[*ends[id(branch)]]!r:.80}, with which another one begins, or which is empty: expected "
-                    "the token that ends the answer as the last of each; append the end token, or what follows the answer in the text."
+                    "the token that ends the answer as the last of each; append the end token, or what follows in the text."
                 )
             open_branches += branch.children.values()
 

@@ -1,0 +1,121 @@
+"""SoftCollator: any data collator, with the soft targets and weights of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from numerate.soft import SOFT_FIELDS
+
+WEIGHT_FIELDS = ("position_weights", "token_weights")
+_DTYPES = dict(zip(SOFT_FIELDS, (torch.int64, torch.int64, torch.float32), strict=True))
+_FILL = dict(zip(SOFT_FIELDS, (-1, 0, 0.0), strict=True))
+
+
+class SoftCollator:
+    """Wraps a data collator: takes soft targets and weights out of the rows, and puts them into its batch.
+
+    The wrapped collator may pad on either side, cut rows, or join them into one (``padding_free`` of TRL). Where each row came to
+    lie is found by its tokens.
+
+    Args:
+        collator: from a list of rows to a batch with ``input_ids``, and ``labels`` if any: of transformers, of TRL, or your own.
+
+    Returns (when called):
+        The batch of the collator, with ``soft_positions``, ``soft_token_ids`` and ``soft_probabilities`` ``[B, E]`` if any row
+        has them (position -1 is no entry), and ``position_weights`` and ``token_weights`` ``[B, T]`` if any row has those.
+
+    Example:
+        >>> def collate(rows):
+        ...     ids = [torch.tensor(row["input_ids"]) for row in rows]
+        ...     return {"input_ids": torch.nn.utils.rnn.pad_sequence(ids, batch_first=True, padding_side="left")}
+        >>> soft = {"soft_positions": [1, 1], "soft_token_ids": [7, 8], "soft_probabilities": [0.5, 0.5]}
+        >>> none = {"soft_positions": [], "soft_token_ids": [], "soft_probabilities": []}
+        >>> batch = SoftCollator(collate)([{"input_ids": [5, 7], **soft}, {"input_ids": [5, 6, 7], **none}])
+        >>> batch["soft_positions"].tolist()
+        [[2, 2], [-1, -1]]
+    """
+
+    def __init__(self, collator: Callable[[list[dict[str, Any]]], Mapping[str, Any]]) -> None:
+        if not callable(collator):
+            raise TypeError(f"collator={collator!r:.80} cannot be called: expected a data collator.")
+        self.collator = collator
+
+    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> Any:
+        """Return the batch of the rows."""
+        fields = {*SOFT_FIELDS, *WEIGHT_FIELDS}
+        batch: Any = self.collator([{name: value for name, value in row.items() if name not in fields} for row in rows])
+        has_soft = any(row.get(SOFT_FIELDS[0]) is not None for row in rows)
+        weights = [name for name in WEIGHT_FIELDS if any(row.get(name) is not None for row in rows)]
+        if not has_soft and not weights:
+            return batch
+        ids = [torch.as_tensor(row["input_ids"], dtype=torch.long) for row in rows]
+        places = _places(ids, batch)
+        length, count = batch["input_ids"].shape[1], batch["input_ids"].shape[0]
+        if has_soft:
+            entries: list[list[tuple[int, int, float]]] = [[] for _ in range(count)]
+            for row, (line, offset) in zip(rows, places, strict=True):
+                positions, token_ids, probabilities = (_listed(row.get(name)) for name in SOFT_FIELDS)
+                for position, token_id, p in zip(positions, token_ids, probabilities, strict=True):
+                    if 0 <= position + offset < length:
+                        entries[line].append((position + offset, token_id, p))
+            most = max(1, *map(len, entries))
+            for i, name in enumerate(SOFT_FIELDS):
+                listed = [[entry[i] for entry in line] + [_FILL[name]] * (most - len(line)) for line in entries]
+                batch[name] = torch.tensor(listed, dtype=_DTYPES[name])  # [B, E]
+        for name in weights:
+            table = torch.zeros(count, length)  # [B, T]
+            for row, own, (line, offset) in zip(rows, ids, places, strict=True):
+                given = row.get(name)
+                values = torch.ones(len(own)) if given is None else torch.as_tensor(given, dtype=torch.float32)
+                if len(values) != len(own):
+                    raise ValueError(f"{name} has {len(values)} entries and input_ids {len(own)}: expected one for each token.")
+                start, stop = max(offset, 0), min(offset + len(own), length)
+                table[line, start:stop] = values[start - offset : stop - offset]
+            batch[name] = table
+        return batch
+
+
+def _listed(value: Any) -> list[Any]:
+    return [] if value is None else value.tolist() if hasattr(value, "tolist") else [*value]
+
+
+def _places(rows: list[Tensor], batch: Mapping[str, Any]) -> list[tuple[int, int]]:
+    """Return for each row the line of the batch that it lies in, and how far it was moved to the right."""
+    table = batch.get("input_ids")
+    if not isinstance(table, Tensor) or table.dim() != 2:
+        found = f"shape {tuple(table.shape)}" if isinstance(table, Tensor) else type(table).__name__
+        raise ValueError(f"the collator's input_ids is {found}: expected a tensor [B, T]; use return_tensors='pt'.")
+    table = table.cpu()
+    if len(table) == len(rows):
+        mask = batch.get("attention_mask")
+        real = mask.cpu() if isinstance(mask, Tensor) and mask.shape == table.shape else None
+        return [(line, _offset(own, table[line], None if real is None else real[line], line)) for line, own in enumerate(rows)]
+    starts = [0, *torch.tensor([len(own) for own in rows]).cumsum(0).tolist()]
+    if len(table) != 1 or starts[-1] > table.shape[1] or not torch.equal(table[0, : starts[-1]], torch.cat(rows)):
+        raise ValueError(
+            f"the collator made input_ids {tuple(table.shape)} of {len(rows)} rows with {starts[-1]} tokens: expected a line for "
+            "each row, or one line with all rows one after the other."
+        )
+    return [(0, start) for start in starts[:-1]]
+
+
+def _offset(own: Tensor, line: Tensor, real: Tensor | None, number: int) -> int:
+    """Return how far a row was moved in its line of the batch: 0 if it was padded or cut on the right, else on the left."""
+    room = len(line) - len(own)
+    size = min(len(own), len(line))
+    begins = torch.equal(line[:size], own[:size])
+    ends = torch.equal(line[len(line) - size :], own[len(own) - size :])
+    if begins and ends and room > 0 and real is not None:  # padding that looks like text
+        begins = bool(real[:size].all())
+    if begins:
+        return 0
+    if ends:
+        return room
+    raise ValueError(
+        f"row {number} is not in the collator's batch: expected its {len(own)} tokens at the left or the right of a line of "
+        f"{len(line)}; a collator that changes tokens needs SoftNumbers after it."
+    )

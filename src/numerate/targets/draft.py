@@ -1,0 +1,142 @@
+"""A row while its numbers are replaced, from left to right: tokens, where each comes from, and the soft targets so far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+import numpy as np
+
+from numerate.targets.answer_distribution import AnswerDistribution
+from numerate.targets.token_trie import SoftPath
+from numerate.targets.windows import Encoder, Window, tokens_of
+
+Span = tuple[int, int]
+
+
+class Draft:
+    """A row of tokens in which numbers are replaced one after the other.
+
+    Args:
+        ids: the tokens of the row.
+        trained: which of them are trained.
+        encoder: the tokenizer.
+    """
+
+    def __init__(self, ids: Sequence[int], trained: Sequence[bool], encoder: Encoder) -> None:
+        self.ids, self.sources = [*ids], [*range(len(ids))]
+        self.text = encoder.text(ids)
+        """The text of the row as it came."""
+        self._trained, self._encoder, self._edges = trained, encoder, encoder.edges(ids)
+        self._soft: dict[int, dict[int, float]] = {}
+        self._meant: list[range] = []
+        self._moved = 0  # characters that were added so far
+
+    def original_text(self, span: Span) -> str:
+        """Return characters of the row as it came."""
+        return self.text[span[0] : span[1]]
+
+    def trained_text(self) -> str:
+        """Return the trained text of the row as it came."""
+        edges = self._edges
+        return "".join(self.text[edges[i] : edges[i + 1]] for i, trained in enumerate(self._trained) if trained)
+
+    def runs(self, docs: Sequence[int]) -> Iterator[tuple[int, str, int]]:
+        """Yield stretches of trained tokens of one document: the first character, the text, and the document."""
+        for (trained, number), group in groupby(range(len(self._trained)), lambda i: (self._trained[i], docs[i])):
+            if trained:
+                places = [*group]
+                begin, end = self._edges[places[0]], self._edges[places[-1] + 1]
+                yield begin, self.text[begin:end], number
+
+    def characters(self, start: int, end: int, unit: str) -> Span:
+        """Return a span of tokens, or of characters of the trained text, as characters of the row."""
+        if unit == "tokens":
+            if not 0 <= start < end <= len(self._trained):
+                raise ValueError(f"0 <= start < end <= {len(self._trained)}, the number of tokens")
+            if not all(self._trained[start:end]):
+                raise ValueError("trained tokens, and one of these has the label -100")
+            return self._edges[start], self._edges[end]
+        places = [k for i, trained in enumerate(self._trained) if trained for k in range(self._edges[i], self._edges[i + 1])]
+        if not 0 <= start < end <= len(places):
+            raise ValueError(f"0 <= start < end <= {len(places)}, the characters of the trained text")
+        if places[end - 1] - places[start] != end - 1 - start:
+            raise ValueError("characters that stand together, and tokens that are not trained lie between these")
+        return places[start], places[end - 1] + 1
+
+    def put(
+        self, span: Span, answers: AnswerDistribution, key: str, end_token: int | None, rng: np.random.Generator | None
+    ) -> bool:
+        """Replace the number at ``span`` of the text as it came, which lies after those before; False if it has to stay.
+
+        Without ``rng`` it is replaced by itself, with its soft targets.
+        """
+        begin, end = span[0] + self._moved, span[1] + self._moved
+        window = None
+        if answers.texts != (self.original_text(span),):
+            closed = self._meant[-1].stop if self._meant else 0
+            locked = [place < closed or not self._trained[source] for place, source in enumerate(self.sources)]
+            window = self._encoder.window(self.ids, (begin, end), locked, answers, key, end_token)
+            path = None if window is None else self._path(window, answers, rng, self.original_text(span))
+            if window is None or path is None:
+                self._mean((begin, end))
+                return False
+            self._replace(window, path, (begin, end))
+            added = self._encoder.edges(self.ids)[-1] - len(self.text) - self._moved
+            self._moved, end = self._moved + added, end + added
+        self._mean((begin, end))
+        return True
+
+    def entries(self) -> tuple[list[int], list[int], list[float]]:
+        """Return positions, tokens and probabilities of the soft targets at trained positions."""
+        found = [(place, k, p) for place, target in sorted(self._soft.items()) for k, p in target.items()]
+        found = [entry for entry in found if self._trained[self.sources[entry[0]]]]
+        return [place for place, _, _ in found], [k for _, k, _ in found], [p for _, _, p in found]
+
+    def meant(self) -> list[bool]:
+        """Return which tokens belong to the numbers that were put."""
+        inside = {place for places in self._meant for place in places}
+        return [place in inside for place in range(len(self.ids))]
+
+    def _path(self, window: Window, answers: AnswerDistribution, rng: np.random.Generator | None, label: str) -> SoftPath | None:
+        """Return the drawn path, or that of the label; None if it would change what was softened before."""
+        if rng is not None:
+            path = window.trie.draw(rng)
+        else:
+            try:
+                path = window.trie.path(window.original)
+            except ValueError:
+                raise ValueError(
+                    f"{label!r:.80} has no probability in its own distribution, {answers!r:.120}: expected one with "
+                    "path='fixed'; use path='drawn', hard=0.1 in the target, or bounds that the label keeps."
+                ) from None
+        split = next((place for place, target in enumerate(path.targets, window.start) if len(target) > 1), None)
+        return None if split is not None and max(self._soft, default=-1) > split else path
+
+    def _replace(self, window: Window, path: SoftPath, span: Span) -> None:
+        """Put the tokens of a path in place of those of the window, and keep their targets."""
+        start, stop, new = window.start, window.stop, path.token_ids[:-1]
+        own = window.original[:-1]
+        first, last = tokens_of(self._encoder.edges(self.ids), span)
+        left = right = 0
+        while left < min(first - start, len(new)) and new[left] == own[left]:
+            left += 1
+        while right < min(stop - 1 - last, len(new) - left) and new[-1 - right] == own[-1 - right]:
+            right += 1
+        middle = [self.sources[first]] * (len(new) - left - right)
+        self.sources[start:stop] = [*self.sources[start : start + left], *middle, *self.sources[stop - right : stop]]
+        self.ids[start:stop] = new
+        for place, target in enumerate(path.targets, start):
+            if len(target) > 1 and place < len(self.ids):
+                options = self._soft.get(place)
+                if options is None:
+                    self._soft[place] = dict(target)
+                    continue
+                # This token ends the number before: its share there is now that of several tokens.
+                share = options.pop(window.original[place - start])
+                for token_id, p in target.items():
+                    options[token_id] = options.get(token_id, 0.0) + share * p
+
+    def _mean(self, span: Span) -> None:
+        first, last = tokens_of(self._encoder.edges(self.ids), span)
+        self._meant.append(range(first, last + 1))

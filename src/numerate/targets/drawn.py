@@ -1,0 +1,163 @@
+"""Datasets whose numbers are drawn anew in every epoch: the same draw for the same seed, epoch and row, in any process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from numerate.checks import check_choice, choices
+from numerate.targets.soft_numbers import Path
+
+Soft = Callable[..., Mapping[str, Any]]
+"""``soft(row, rng=generator, path="drawn")``: :class:`SoftNumbers`, or a function of your own."""
+
+
+class _Draws:
+    """Draws that depend on the seed, the epoch and the row alone. Worker processes share the epoch."""
+
+    def __init__(self, soft: Soft, seed: int, path: Path) -> None:
+        check_choice("path", path, choices(Path))
+        if not callable(soft):
+            raise TypeError(f"soft={soft!r:.80} cannot be called: expected SoftNumbers(tokenizer, target).")
+        if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+            raise ValueError(f"seed={seed!r} is out of range: expected a whole number >= 0.")
+        self.soft, self.seed, self.path = soft, seed, path
+        self._epoch = torch.zeros(1, dtype=torch.int64).share_memory_()
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that is drawn."""
+        return int(self._epoch)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Draw the numbers of this epoch from now on, in running worker processes too."""
+        if epoch < 0 or int(epoch) != epoch:
+            raise ValueError(f"epoch={epoch!r} is out of range: expected a whole number >= 0.")
+        self._epoch.fill_(int(epoch))
+
+    def draw(self, row: Mapping[str, Any], index: int) -> dict[str, Any]:
+        """Return a row with its numbers drawn."""
+        rng = np.random.default_rng([self.seed, self.epoch, index])
+        return dict(self.soft(row, rng=rng, path=self.path))
+
+
+class DrawnDataset(Dataset[dict[str, Any]]):
+    """A dataset of tokenised rows whose numbers are drawn from their distributions each time a row is read.
+
+    A draw depends on ``seed``, the epoch and the index of the row alone. So a run that is resumed sees the same batches, and so
+    does one with another number of worker processes. Call ``set_epoch(epoch)`` before each epoch: accelerate and the Hugging Face
+    Trainer do so on a single process; on several processes they tell the sampler alone, so add ``callbacks=[data.callback()]``.
+
+    Args:
+        dataset: rows by index: a ``datasets.Dataset``, a list, a ``torch.utils.data.Dataset``.
+        soft: :class:`SoftNumbers`, or a function ``soft(row, rng=generator, path=...)``.
+        seed: of all draws.
+        path: ``"drawn"``: a drawn number in each row, with soft targets along its tokens; ``"fixed"``: the label's own number,
+            with soft targets; ``"jitter"``: a drawn number as a hard label.
+
+    Example:
+        >>> from numerate.targets import Bell, SoftNumbers
+        >>> from numerate.tokenizers import load_tokenizer
+        >>> tokenizer = load_tokenizer("smollm2")
+        >>> rows = [{"input_ids": tokenizer("It costs 250 euros.")["input_ids"]}]
+        >>> data = DrawnDataset(rows, SoftNumbers(tokenizer, Bell(relative=0.1)))
+        >>> for epoch in range(2):
+        ...     data.set_epoch(epoch)
+        ...     tokenizer.decode(data[0]["input_ids"])
+        'It costs 259 euros.'
+        'It costs 281 euros.'
+    """
+
+    def __init__(self, dataset: Any, soft: Soft, *, seed: int = 0, path: Path = "drawn") -> None:
+        if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__") or isinstance(dataset, Mapping):
+            raise TypeError(
+                f"dataset is a {type(dataset).__name__}: expected rows by index, with a length, such as dataset['train']; a stream "
+                "has no rows to return to, so read it into a list."
+            )
+        self.dataset = dataset
+        self._draws = _Draws(soft, seed, path)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that is drawn."""
+        return self._draws.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Draw the numbers of this epoch from now on, in running worker processes too."""
+        self._draws.set_epoch(epoch)
+
+    def callback(self) -> Any:
+        """Return a callback for the Hugging Face Trainer that sets the epoch at its beginning, on any number of processes."""
+        from transformers import TrainerCallback
+
+        draws = self._draws
+
+        class SetEpoch(TrainerCallback):  # type: ignore[misc]
+            """Sets the epoch of a drawn dataset."""
+
+            def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+                draws.set_epoch(int(state.epoch or 0))
+
+        return SetEpoch()
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        place = int(index)
+        place += len(self) if place < 0 else 0
+        if not 0 <= place < len(self):
+            raise IndexError(f"index={index!r} is out of range: expected one below {len(self)}, the number of rows.")
+        return self._draws.draw(self.dataset[place], place)
+
+    def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
+        """Return several rows; a data loader asks for a batch at once."""
+        return [self[index] for index in indices]
+
+
+class DrawnTransform:
+    """The same as :class:`DrawnDataset`, as a function for ``dataset.with_transform`` of the library ``datasets``.
+
+    Such a function is not told which rows it gets, so a column has to say so. ``set_epoch`` has to be called by yourself.
+
+    Args:
+        soft: as for :class:`DrawnDataset`.
+        seed: as for :class:`DrawnDataset`.
+        path: as for :class:`DrawnDataset`.
+        index_column: a column with the index of each row, which is taken out.
+
+    Example:
+        >>> from datasets import Dataset as Table
+        >>> from numerate.targets import Bell, SoftNumbers
+        >>> from numerate.tokenizers import load_tokenizer
+        >>> tokenizer = load_tokenizer("smollm2")
+        >>> table = Table.from_dict({"input_ids": tokenizer(["It costs 250 euros."])["input_ids"]})
+        >>> table = table.add_column("index", list(range(len(table))))
+        >>> draw = DrawnTransform(SoftNumbers(tokenizer, Bell(relative=0.1)))
+        >>> tokenizer.decode(table.with_transform(draw)[0]["input_ids"])
+        'It costs 259 euros.'
+    """
+
+    def __init__(self, soft: Soft, *, seed: int = 0, path: Path = "drawn", index_column: str = "index") -> None:
+        self.index_column = index_column
+        self._draws = _Draws(soft, seed, path)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Draw the numbers of this epoch from now on, in running worker processes too."""
+        self._draws.set_epoch(epoch)
+
+    def __call__(self, batch: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+        """Return a batch of columns with the numbers drawn."""
+        if self.index_column not in batch:
+            raise ValueError(
+                f"the batch has no column {self.index_column!r}, only {', '.join(map(repr, batch))}: expected the index of each "
+                "row, which seeds its draw; add dataset.add_column('index', list(range(len(dataset)))), or use DrawnDataset."
+            )
+        indices = batch[self.index_column]
+        names = [name for name in batch if name != self.index_column]
+        rows = [self._draws.draw({name: batch[name][i] for name in names}, int(index)) for i, index in enumerate(indices)]
+        return {name: [row[name] for row in rows] for name in (rows[0] if rows else names)}

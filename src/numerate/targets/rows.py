@@ -1,0 +1,102 @@
+"""Tokenised rows: which tokens are trained, which documents they belong to, and columns that follow when tokens are replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from numerate.labels import IGNORE_INDEX
+
+_ENDINGS = ("_mask", "_masks", "_ids", "_weights")
+
+
+def as_ids(row: Mapping[str, Any], name: str) -> list[int]:
+    """Return a column of token ids or the like as a list."""
+    value = row.get(name)
+    if value is None:
+        raise ValueError(f"the row has no {name!r}, only {', '.join(map(repr, row))}: expected tokenised rows.")
+    listed = value.tolist() if hasattr(value, "tolist") else [*value]
+    if listed and isinstance(listed[0], list | tuple):
+        raise ValueError(f"{name}={listed!r:.80} has more than one dimension: expected one row, a list of numbers.")
+    return listed
+
+
+def trained_tokens(row: Mapping[str, Any], ids: Sequence[int]) -> list[bool]:
+    """Return which tokens of a row are trained: by its labels, or by the masks that a trainer makes labels of."""
+    trained = [True] * len(ids)
+    for name in ("labels", "completion_mask", "assistant_masks", "attention_mask"):
+        if row.get(name) is None:
+            continue
+        values = as_ids(row, name)
+        if len(values) != len(ids):
+            raise ValueError(f"{name} has {len(values)} entries and input_ids {len(ids)}: expected one for each token.")
+        if name != "labels":
+            trained = [a and bool(b) for a, b in zip(trained, values, strict=True)]
+            continue
+        for position, (label, token_id) in enumerate(zip(values, ids, strict=True)):
+            if label not in (token_id, IGNORE_INDEX):
+                raise ValueError(
+                    f"labels has {label} at position {position}, where input_ids has {token_id}: expected raw labels, which are "
+                    f"the tokens themselves or {IGNORE_INDEX}; do not shift them."
+                )
+        trained = [a and label != IGNORE_INDEX for a, label in zip(trained, values, strict=True)]
+    return trained
+
+
+def documents(row: Mapping[str, Any], length: int) -> list[int]:
+    """Return the number of the document that each token belongs to; a packed row has several."""
+    if row.get("seq_lengths") is not None:
+        lengths = as_ids(row, "seq_lengths")
+        found = [number for number, count in enumerate(lengths) for _ in range(count)]
+        if len(found) != length:
+            raise ValueError(f"seq_lengths={lengths!r:.80} sums to {len(found)}: expected {length}, the number of tokens.")
+        return found
+    if row.get("position_ids") is None:
+        return [0] * length
+    positions = as_ids(row, "position_ids")
+    if len(positions) != length:
+        raise ValueError(
+            f"position_ids has {len(positions)} entries for {length} tokens: expected one each; leave it to the model."
+        )
+    starts = np.array([position == 0 for position in positions], dtype=np.int64).cumsum()
+    return [int(number) for number in starts]
+
+
+def rebuilt(row: Mapping[str, Any], ids: list[int], sources: list[int], trained: list[bool], docs: list[int]) -> dict[str, Any]:
+    """Return the row with other tokens: each of ``ids`` takes what belongs to it from the token ``sources`` of the old row.
+
+    Columns with an entry for each token follow: ``labels``, ``position_ids``, and those whose names end in ``_mask``, ``_masks``,
+    ``_ids`` or ``_weights``. ``seq_lengths`` are counted again.
+    """
+    length, out = len(trained), dict(row)
+    out["input_ids"] = _like(row["input_ids"], ids)
+    if row.get("labels") is not None:
+        labels = [token_id if trained[source] else IGNORE_INDEX for token_id, source in zip(ids, sources, strict=True)]
+        out["labels"] = _like(row["labels"], labels)
+    for name, value in row.items():
+        if name in ("input_ids", "labels", "position_ids") or not name.endswith(_ENDINGS):
+            continue
+        if hasattr(value, "__len__") and not isinstance(value, str | Mapping) and len(value) == length:
+            out[name] = _like(value, [value[source] for source in sources])
+    if row.get("position_ids") is not None:
+        positions, new = as_ids(row, "position_ids"), []
+        old_start = {number: place for place, number in reversed([*enumerate(docs)])}
+        new_start: dict[int, int] = {}
+        for place, source in enumerate(sources):
+            start = new_start.setdefault(docs[source], place)
+            new.append(positions[source] + (place - start) - (source - old_start[docs[source]]))
+        out["position_ids"] = _like(row["position_ids"], new)
+    if row.get("seq_lengths") is not None:
+        counts = np.bincount([docs[source] for source in sources], minlength=len(as_ids(row, "seq_lengths")))
+        out["seq_lengths"] = _like(row["seq_lengths"], counts.tolist())
+    return out
+
+
+def _like(old: Any, values: list[Any]) -> Any:
+    """Return the values in the form of ``old``: a tensor, an array or a list."""
+    if isinstance(old, torch.Tensor):
+        return torch.tensor([float(v) if old.is_floating_point() else int(v) for v in values], dtype=old.dtype)
+    return np.array(values, dtype=old.dtype) if isinstance(old, np.ndarray) else values

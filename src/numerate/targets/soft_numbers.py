@@ -1,0 +1,219 @@
+"""SoftNumbers: find the numbers of a tokenised row, draw each from its distribution, and say how likely every token was."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from numerate.checks import check_choice, choices
+from numerate.soft import SOFT_FIELDS
+from numerate.targets.answer_distribution import AnswerDistribution, Target
+from numerate.targets.draft import Draft
+from numerate.targets.numerals import NUMBER
+from numerate.targets.rows import as_ids, documents, rebuilt, trained_tokens
+from numerate.targets.windows import Encoder, trim
+
+Where = Literal["answer", "all", "marked"]
+Path = Literal["drawn", "fixed", "jitter"]
+Span = tuple[int, int]
+
+
+class SoftNumbers:
+    r"""Turns a tokenised row into one whose numbers are drawn from their distributions, with soft targets.
+
+    A number that is meant is replaced by a member of its distribution, in ``input_ids`` and ``labels``; columns with an entry for
+    each token follow. Targets are exact for any tokenizer: all members are encoded in their place in the text, and a number for
+    which that does not reproduce the row's own tokens stays as it is, and is counted in ``left_hard``.
+
+    Args:
+        tokenizer: a Hugging Face tokenizer, or a processor that has one: the one that made the rows.
+        target: from a label's text to its distribution: :class:`Bell`, :class:`CircularBell`, :class:`Ratings`, or any function
+            that returns an :class:`AnswerDistribution`.
+        where: which numbers are meant. ``"answer"``: the last of the trained text, of each document in a packed row; ``"all"``:
+            all of the trained text; a pattern (``re.compile(r"price: (\d+)")``): its matches, or its first group; ``"marked"``:
+            the spans in the column ``spans``. What looks like a number is up to ``target.pattern``; digits in words, dates,
+            versions and phone numbers are none.
+        keep: a pattern of texts that stay as they are, such as ids: numbers that touch a match are not meant.
+        column: a column of the row from which the target is made instead of the number's text, such as several people's ratings.
+            It holds one entry for ``where="answer"``, and a list of one for each number otherwise.
+        spans: the column of ``where="marked"``: a list of ``(start, end)``.
+        unit: what the spans count: ``"characters"`` of the trained text, which :meth:`text` returns, or ``"tokens"`` of the row.
+        mask: whether to add ``position_weights``: 1 at the tokens of the numbers that are meant, 0 elsewhere. Other losses then
+            count these numbers alone.
+        end_token: what ends a number at the very end of a row, where the row has no end token. Without it such a number, which
+            may have been cut, stays as it is.
+
+    Example:
+        >>> from numerate.targets import Bell
+        >>> from numerate.tokenizers import load_tokenizer
+        >>> tokenizer = load_tokenizer("smollm2")
+        >>> ids = tokenizer("The price is 99.")["input_ids"]
+        >>> soft = SoftNumbers(tokenizer, Bell(width=1, shape="uniform"))
+        >>> row = soft({"input_ids": ids, "labels": ids}, rng=np.random.default_rng(1))
+        >>> tokenizer.decode(row["input_ids"]), row["soft_positions"]
+        ('The price is 99.', [4, 4, 5, 5])
+        >>> tokenizer.convert_ids_to_tokens(row["soft_token_ids"]), [round(p, 3) for p in row["soft_probabilities"]]
+        (['9', '1', '8', '9'], [0.667, 0.333, 0.5, 0.5])
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        target: Target,
+        *,
+        where: Where | re.Pattern[str] = "answer",
+        keep: str | re.Pattern[str] | None = None,
+        column: str | None = None,
+        spans: str = "number_spans",
+        unit: Literal["characters", "tokens"] = "characters",
+        mask: bool = False,
+        end_token: int | None = None,
+    ) -> None:
+        if not callable(target):
+            raise TypeError(f"target={target!r:.80} cannot be called: expected Bell(...), Ratings() or a function of the label.")
+        if not isinstance(where, re.Pattern):
+            check_choice("where", where, choices(Where))
+        check_choice("unit", unit, ("characters", "tokens"))
+        if end_token is not None and (isinstance(end_token, bool) or not isinstance(end_token, int) or end_token < 0):
+            raise ValueError(f"end_token={end_token!r} is no token id: expected one such as tokenizer.eos_token_id, or None.")
+        self.target, self.where, self.column = target, where, column
+        self.keep = re.compile(keep) if isinstance(keep, str) else keep
+        self.spans, self.unit, self.mask, self.end_token = spans, unit, mask, end_token
+        self.seen = 0
+        """Numbers that were meant."""
+        self.left_hard = 0
+        """Those of them that stayed as they are since no window fits."""
+        self._encoder = Encoder(tokenizer)
+        self._pattern: re.Pattern[str] = getattr(target, "pattern", NUMBER)
+        self._answers: dict[str, AnswerDistribution] = {}
+        self._warned: set[str] = set()
+
+    def __call__(self, row: Mapping[str, Any], *, rng: np.random.Generator | None = None, path: Path = "drawn") -> dict[str, Any]:
+        """Return the row with drawn numbers and soft targets.
+
+        Args:
+            row: ``input_ids``, and ``labels`` or the masks that say which tokens are trained; all are if there is neither.
+            rng: draws the members; needed unless ``path="fixed"``.
+            path: ``"drawn"``: a drawn number, with soft targets; ``"fixed"``: the label's own number, with soft targets;
+                ``"jitter"``: a drawn number as a hard label.
+
+        Returns:
+            The row, with ``soft_positions``, ``soft_token_ids`` and ``soft_probabilities`` unless ``path="jitter"``, and without
+            the columns that ``column`` and ``spans`` name.
+        """
+        check_choice("path", path, choices(Path))
+        if rng is None and path != "fixed":
+            raise ValueError(
+                f"rng=None: expected np.random.default_rng(...), as path={path!r} draws; DrawnDataset seeds one per row."
+            )
+        ids = as_ids(row, "input_ids")
+        trained, docs = trained_tokens(row, ids), documents(row, len(ids))
+        draft = Draft(ids, trained, self._encoder)
+        spans = self._spans(row, draft, docs)
+        if not spans and self.where == "answer" and any(trained):
+            self._warn("none", f"no number in the trained text {draft.trained_text()!r:.80}: expected one for where='answer'.")
+        for span, label in zip(spans, self._labels(row, draft, spans), strict=True):
+            answers, key = self._distribution(label)
+            self.seen += 1
+            if not draft.put(span, answers, key, self.end_token, None if path == "fixed" else rng):
+                self.left_hard += 1
+                self._warn(
+                    "hard",
+                    f"the number {draft.original_text(span)!r} in {draft.trained_text()!r:.80} stays as it is: the tokenizer "
+                    "does not reproduce the tokens of the row, or the row ends with the number (see end_token). It is the first such "
+                    f"of {self.seen} numbers so far; SoftNumbers.left_hard counts them.",
+                )
+        out = rebuilt(row, draft.ids, draft.sources, trained, docs)
+        for name in (self.column, self.spans if self.where == "marked" else None):
+            if name is not None:
+                out.pop(name, None)
+        if path != "jitter":
+            out |= dict(zip(SOFT_FIELDS, draft.entries(), strict=True))
+        if self.mask:
+            given = out.get("position_weights")
+            weights = [1.0] * len(draft.ids) if given is None else map(float, given)
+            out["position_weights"] = [w if inside else 0.0 for w, inside in zip(weights, draft.meant(), strict=True)]
+        return out
+
+    def text(self, row: Mapping[str, Any]) -> str:
+        """Return the trained text of a row, in which spans of ``unit="characters"`` count; a special token is one character."""
+        ids = as_ids(row, "input_ids")
+        return Draft(ids, trained_tokens(row, ids), self._encoder).trained_text()
+
+    def _spans(self, row: Mapping[str, Any], draft: Draft, docs: list[int]) -> list[Span]:
+        """Return where the numbers that are meant stand in the text of the row."""
+        if self.where == "marked":
+            return self._marked(row, draft)
+        pattern = self.where if isinstance(self.where, re.Pattern) else self._pattern
+        group = 1 if isinstance(self.where, re.Pattern) and pattern.groups else 0
+        found: dict[int, list[Span]] = {}
+        for start, text, number in draft.runs(docs):
+            cut = start > 0 and draft.text[start - 1].isdigit() and text[:1].isdigit()
+            kept = [] if self.keep is None else [match.span() for match in self.keep.finditer(text)]
+            for match in pattern.finditer(text):
+                begin, end = match.span(group)
+                touched = any(begin < last and end > first for first, last in kept)
+                if begin < end and not touched and not (cut and begin == 0):
+                    found.setdefault(number, []).append((start + begin, start + end))
+        if self.where == "answer":
+            return [spans[-1] for _, spans in sorted(found.items())]
+        return [span for _, spans in sorted(found.items()) for span in spans]
+
+    def _marked(self, row: Mapping[str, Any], draft: Draft) -> list[Span]:
+        if row.get(self.spans) is None:
+            raise ValueError(
+                f"the row has no column {self.spans!r}: expected a list of (start, end) for where='marked'; name it in spans."
+            )
+        spans: list[Span] = []
+        for start, end in sorted(map(tuple, row[self.spans])):
+            try:
+                begin, stop = draft.characters(int(start), int(end), self.unit)
+            except ValueError as error:
+                raise ValueError(f"{self.spans} holds {(start, end)}: expected {error}.") from None
+            text = draft.text[begin:stop]
+            begin, stop = begin + len(text) - len(text.lstrip()), stop - (len(text) - len(text.rstrip()))
+            if begin >= stop or (spans and begin < spans[-1][1]):
+                raise ValueError(
+                    f"{self.spans} holds {(start, end)}, which is empty or overlaps another: expected one span per number."
+                )
+            spans.append((begin, stop))
+        return spans
+
+    def _labels(self, row: Mapping[str, Any], draft: Draft, spans: list[Span]) -> Iterator[Any]:
+        """Yield what the target of each number is made from."""
+        if self.column is None:
+            yield from (draft.original_text(span) for span in spans)
+            return
+        if self.column not in row:
+            raise ValueError(
+                f"the row has no column {self.column!r}, only {', '.join(map(repr, row))}: expected the one of `column`."
+            )
+        values = row[self.column]
+        if len(spans) == 1 and self.where == "answer":
+            yield values
+        elif isinstance(values, str) or not hasattr(values, "__len__") or len(values) != len(spans):
+            raise ValueError(f"{self.column}={values!r:.80} for {len(spans)} numbers: expected a list of one entry for each.")
+        else:
+            yield from values
+
+    def _distribution(self, label: Any) -> tuple[AnswerDistribution, str]:
+        key = f"{type(label).__name__} {label!r}"
+        if key not in self._answers:
+            answers = self.target(label)
+            if not isinstance(answers, AnswerDistribution):
+                raise TypeError(f"target({label!r:.80}) is a {type(answers).__name__}: expected an AnswerDistribution.")
+            trim(self._answers)
+            self._answers[key] = answers
+        return self._answers[key], key
+
+    def _warn(self, kind: str, message: str) -> None:
+        if kind not in self._warned:
+            self._warned.add(kind)
+            warnings.warn(f"SoftNumbers: {message}", stacklevel=3)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_answers": {}}

@@ -1,0 +1,202 @@
+"""The tokens of an answer in its text: a window around a number is written with each member of its distribution, and encoded.
+
+What a tokenizer does to a number depends on the text beside it: a space may belong to the first digit's token, a minus may join
+the sign before it. So members are encoded together with their neighbours, and a window is used only if it gives the row's own
+tokens for the row's own number. If it does not (the row may have been encoded in parts), other windows are tried.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+from numerate.decode.tokens import token_texts
+from numerate.targets.answer_distribution import AnswerDistribution
+from numerate.targets.token_trie import TokenTrie
+
+BARRIER = "\0"
+"""Stands for a special token in the text of a row."""
+
+_SIZES = (1, 2, 4, 8, 16, 32)  # neighbours on either side, in tokens
+_ANCHOR = "\n"
+_ASCII_BYTE = re.compile("<0x([0-7][0-9A-F])>")
+_MOST_CACHED = 100_000
+
+
+@dataclass(frozen=True)
+class Window:
+    """A stretch of a row that is replaced: tokens ``start`` to ``stop``, and the paths through it, with what follows."""
+
+    start: int
+    stop: int
+    trie: TokenTrie
+    original: tuple[int, ...]  # the row's own tokens, and the one that follows
+
+
+class Encoder:
+    """A tokenizer, the text of each token, and what was encoded before.
+
+    Args:
+        tokenizer: a Hugging Face tokenizer, or a processor that has one.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        if not hasattr(tokenizer, "get_vocab"):
+            tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
+        if not hasattr(tokenizer, "get_vocab") or not callable(tokenizer):
+            raise TypeError(
+                f"tokenizer is a {type(tokenizer).__name__}: expected a Hugging Face tokenizer, or a processor that has one."
+            )
+        self.tokenizer = tokenizer
+        self._pieces = {token_id: text.replace("\u2581", " ") for text, token_id in token_texts(tokenizer)}
+        for token, token_id in tokenizer.get_vocab().items():  # a newline is a byte in SentencePiece
+            if self._pieces.get(token_id) == "\ufffd" and isinstance(token, str) and (byte := _ASCII_BYTE.fullmatch(token)):
+                self._pieces[token_id] = chr(int(byte[1], 16))
+        self._known: dict[str, tuple[int, ...]] = {}
+        self._tries: dict[Any, TokenTrie | None] = {}
+
+    def piece(self, token_id: int) -> str:
+        """Return the text of a token; ``BARRIER`` for a special one."""
+        return self._pieces.get(token_id, BARRIER)
+
+    def text(self, token_ids: Sequence[int]) -> str:
+        """Return the texts of tokens, joined."""
+        return "".join(map(self.piece, token_ids))
+
+    def edges(self, token_ids: Sequence[int]) -> list[int]:
+        """Return where each token begins in the text of all, and where the last ends: one more than there are tokens."""
+        return [*accumulate((len(self.piece(token_id)) for token_id in token_ids), initial=0)]
+
+    def encode(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
+        """Return the tokens of each text, without special tokens."""
+        encoded = self.tokenizer([*texts], add_special_tokens=False)["input_ids"]
+        return [tuple(map(int, ids)) for ids in encoded]
+
+    def window(
+        self,
+        ids: Sequence[int],
+        span: tuple[int, int],
+        locked: Sequence[bool],
+        answers: AnswerDistribution,
+        key: Any,
+        end_token: int | None,
+    ) -> Window | None:
+        """Return a window in which every answer can stand for the number at the characters ``span`` of a row's text.
+
+        Args:
+            ids: the tokens of the row.
+            span: first character of the number in the text of the row, and the one after its last.
+            locked: whether each token has to stay as it is.
+            answers: what can stand in place of the number.
+            key: equal for equal ``answers``.
+            end_token: what follows a number at the end of the row, if known.
+        """
+        edges = self.edges(ids)
+        first, last = tokens_of(edges, span)
+        if any(locked[first : last + 1]):
+            return None
+        low, high = first, last + 1
+        while low > 0 and self.piece(ids[low - 1]) != BARRIER:
+            low -= 1
+        while high < len(ids) and self.piece(ids[high]) != BARRIER:
+            high += 1
+        free = first
+        while free > low and not locked[free - 1]:
+            free -= 1
+        for start, stop in _bounds(first, last + 1, low, free, high):
+            ender = ids[stop] if stop < len(ids) else end_token
+            if ender is None:
+                continue
+            kept = max((i + 1 - start for i in range(start, first) if locked[i]), default=0)
+            tail = max((stop - i for i in range(last + 1, stop) if locked[i]), default=0)
+            own = tuple(ids[start:stop])
+            before, after = self.text(own)[: span[0] - edges[start]], self.text(own)[span[1] - edges[start] :]
+            middle = self.text(own)[span[0] - edges[start] : span[1] - edges[start]]
+            name = (key, before, middle, after, own, ender, kept, tail)
+            if name not in self._tries:
+                trim(self._tries)
+                self._tries[name] = self._trie(own, ender, before, middle, after, kept, tail, answers)
+            if (trie := self._tries[name]) is not None:
+                return Window(start, stop, trie, (*own, ender))
+        return None
+
+    def _trie(
+        self,
+        own: tuple[int, ...],
+        ender: int,
+        before: str,
+        middle: str,
+        after: str,
+        kept: int,
+        tail: int,
+        answers: AnswerDistribution,
+    ) -> TokenTrie | None:
+        """Return the paths of all answers through a window; None if the window does not fit."""
+        for prefix, cut in ("", 0), ("", 1), (_ANCHOR, 0):
+            if cut and not before.startswith(" "):
+                continue  # a tokenizer that puts a space before every text puts one there itself
+            if self._one(prefix, before + middle + after, cut) != own:
+                continue
+            texts = [f"{before}{text}{after}" for text in answers.texts]
+            encoded = self.encode([prefix + text[cut:] for text in texts])
+            lead = self._cached(prefix) if prefix else ()
+            if any(ids[: len(lead)] != lead for ids in encoded):
+                continue
+            members = [ids[len(lead) :] for ids in encoded]
+            fits = all(
+                self.text(ids) == text
+                and ids[:kept] == own[:kept]
+                and ids[len(ids) - tail :] == own[len(own) - tail :]
+                and len(ids) >= kept + tail
+                for ids, text in zip(members, texts, strict=True)
+            )
+            if fits:
+                try:
+                    return TokenTrie([(*ids, ender) for ids in members], answers.probabilities)
+                except ValueError:  # what follows looks like more of the number
+                    return None
+        return None
+
+    def _one(self, prefix: str, text: str, cut: int) -> tuple[int, ...] | None:
+        encoded = self._cached(prefix + text[cut:])
+        lead = self._cached(prefix) if prefix else ()
+        return encoded[len(lead) :] if encoded[: len(lead)] == lead else None
+
+    def _cached(self, text: str) -> tuple[int, ...]:
+        if text not in self._known:
+            trim(self._known)
+            self._known[text] = self.encode([text])[0]
+        return self._known[text]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_known": {}, "_tries": {}}  # a worker process starts with its own
+
+
+def tokens_of(edges: Sequence[int], span: tuple[int, int]) -> tuple[int, int]:
+    """Return the first and the last token that hold characters of ``span``; ``edges`` are where tokens begin in the text."""
+    held = [i for i in range(len(edges) - 1) if edges[i] < span[1] and edges[i + 1] > span[0]]
+    return held[0], held[-1]
+
+
+def trim(cache: dict[Any, Any], most: int = _MOST_CACHED) -> None:
+    """Drop the oldest half of a cache that is full."""
+    if len(cache) >= most:
+        for name in [*cache][: most // 2]:
+            del cache[name]
+
+
+def _bounds(first: int, after: int, low: int, free: int, high: int) -> Iterator[tuple[int, int]]:
+    """Yield windows around the tokens ``first`` to ``after``, from narrow to wide; up to all of ``low`` to ``high``.
+
+    Narrow windows are shared by more rows. Those without a neighbour, or only with free ones, are for rows encoded in parts.
+    """
+    tried: dict[tuple[int, int], None] = {}
+    for neighbours in (True, False):
+        for size in (*_SIZES, 256):
+            stop = min(after + size, high) if neighbours else after
+            for start in (max(first - size, low), max(first - size, free), first):
+                tried[start, stop] = None
+    yield from tried
