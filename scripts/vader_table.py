@@ -75,6 +75,7 @@ def score(table: Path, folder: Path) -> None:
 
 
 def main() -> None:
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", type=Path, help="CSV file to write; with --score, to read")
     parser.add_argument("--lexicon", type=Path, help=f"{LEXICON}; default: that of the installed package")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import runpy
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
 
-from numerate.lab.comparison import compare
+from numerate.lab.comparison import compare, comparison_settings
 from numerate.lab.config import SOFT, RunConfig, checked
 from numerate.lab.data import SoftAnswers, collate, encode, training_data
 from numerate.lab.experiment import read_experiment, tuning_trials
@@ -19,6 +21,7 @@ from numerate.lab.train import check_fit, make_task, run
 from numerate.soft import SOFT_FIELDS, SoftTargets
 from numerate.targets import AnswerDistribution, Bell
 
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 QUICK = {"task": "regression", "steps": 4, "batch_size": 8, "train_examples": 32, "eval_examples": 4, "log_every": 1}
 QUICK |= {"eval_splits": ["interpolate"]}
 
@@ -317,18 +320,36 @@ def test_widths_are_tuned():
     assert all(trial.soft is None for trial in trials["ce"] + trials["emd"])
 
 
-def test_a_tuned_comparison_of_soft_labels(tmp_path):
-    """A small run of experiments/diamonds_soft.yaml on a table that looks like its data."""
+def test_the_experiment_on_diamonds(tmp_path):
+    """A small run of experiments/diamonds_soft.yaml, tuned, on a table that looks like its data."""
+    names = ["ce", "emd", "ntil", "smmd", "gaussian_ce", "soft", "soft_fixed", "soft_jitter"]
+    cells = read_experiment(comparison_settings(EXPERIMENTS / "diamonds_soft.yaml", None)).cells()
+    assert [cell.name for cell in cells] == names * 8
     table = tmp_path / "diamonds.csv"
     rows = [f"{0.2 + 0.01 * i},Ideal,E,VS{1 + i % 2},{300 + 37 * i}" for i in range(60)]
     table.write_text("\n".join(["carat,cut,color,clarity,price", *rows]) + "\n")
-    small = {"steps": 1, "batch_size": 4, "train_examples": 16, "eval_examples": 2, "model": "tiny", "seeds": [0], "bf16": False}
-    result = compare(
-        "experiments/diamonds_soft.yaml", **small, data=table, out=tmp_path / "out", tune=1, processes=1, progress=False
-    )
-    names = ["ce", "emd", "ntil", "smmd", "gaussian_ce", "soft", "soft_fixed", "soft_jitter"]
-    assert sorted({row["loss"] for row in result.table}) == sorted(names)
+    small = {"steps": 1, "batch_size": 4, "train_examples": 16, "eval_examples": 2, "seeds": [0], "losses": ["soft"], "tune": 1}
+    result = compare(EXPERIMENTS / "diamonds_soft.yaml", **small, data=table, out=tmp_path, processes=1, progress=False)
+    assert sorted({row["loss"] for row in result.table}) == ["ce", "soft"]
     assert {row["decision"] for row in result.data["decisions"]} == {"greedy", "median"}
+    assert len(list((tmp_path / "cells").iterdir())) == 4  # one trial and one run each
+
+
+def test_the_experiment_on_ratings(tmp_path):
+    """The table of scripts/vader_table.py, and the runs of experiments/vader.yaml on it."""
+    script = runpy.run_path(str(EXPERIMENTS.parent / "scripts" / "vader_table.py"))
+    (tmp_path / "lexicon.txt").write_text("".join(f"w{i}\t0.5\t0.5\t[{i % 3}, -1, 2]\n" for i in range(30)))
+    ratings = script["words"](tmp_path / "lexicon.txt")
+    assert ratings["w1"] == [1, -1, 2]
+    script["write_table"](ratings, tmp_path / "vader.csv")
+    values = comparison_settings(EXPERIMENTS / "vader.yaml", None) | {"data": str(tmp_path / "vader.csv"), "models": ["tiny"]}
+    cells = read_experiment(values).cells()[:3]
+    assert [cell.soft and cell.soft.spread for cell in cells] == [None, {}, {"width": 0.9}]
+    for cell in cells:
+        task = make_task(cell)
+        assert task.measures[0] == "absolute_error"
+        check_fit(cell, task, load_encoder("tiny"))
+    assert sorted({example.answer for example in task.examples("train")}) == ["0.3", "0.7", "1.0"]
 
 
 # Ratings
@@ -354,7 +375,7 @@ def test_ratings_in_a_cell(tmp_path):
     assert dict(zip(answers.texts, answers.probabilities.round(4).tolist(), strict=True)) == {"1.0": 0.3333, "2.0": 0.6667}
     bell = task.soft_target(width=0.3)(examples["word: good2. rating?"])  # a width that is set: around the mean
     assert "1.6" in bell.texts
-    assert "each answer is the mean of 3 ratings, with 1 decimals" in task.notes[0]
+    assert "each answer is the mean of 3 ratings, with 1 decimal." in task.notes[0]
 
 
 def test_ratings_in_columns(tmp_path):

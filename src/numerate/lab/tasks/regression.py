@@ -125,6 +125,10 @@ class Regression(Task):
             check_choice("average", self.average, choices(Average))
         if self.is_rated and self.target is None:
             raise ValueError(f"average={self.average!r} and raters={self.raters!r} need a target: expected what is asked.")
+        if self.is_rated:  # ratings may be 0, or of either sign
+            object.__setattr__(
+                self, "measures", ("absolute_error", *(name for name in self.measures if name != "absolute_error"))
+            )
         if self.decimals is not None:
             check_whole("decimals", self.decimals, 0, 15)
             if not self.is_rated:
@@ -241,9 +245,8 @@ class Regression(Task):
         if rated:
             fewest, most = min(map(len, rated)), max(map(len, rated))
             count = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-            reader.notes.append(
-                f"{name}: each answer is the {self.average or 'mean'} of {count} ratings, with {decimals} decimals."
-            )
+            places = f"{decimals} decimal{'' if decimals == 1 else 's'}"
+            reader.notes.append(f"{name}: each answer is the {self.average or 'mean'} of {count} ratings, with {places}.")
         reader.notes += _notes(name, rewritten, [cell for _, cell in cells], None if self.decimal else mark)
 
     def _read_answer(self, value: Any) -> TableCell | str | tuple[Decimal, ...]:
