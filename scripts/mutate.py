@@ -71,7 +71,10 @@ LIBRARY: dict[str, Rounds] = {
     "losses/number.py": [_tests("number"), *_loss("number")],
     "losses/ntil.py": [*_loss("ntil"), _tests("spans", k="ntil")],
     "losses/soft_target.py": _loss("soft_label or gaussian or dist2"),
-    **{f"losses/{name}.py": _loss(name) for name in ("ntl", "emd", "crps", "dist2", "gaussian_ce", "squared_emd", "soft_label")},
+    **{
+        f"losses/{name}.py": _loss(name)
+        for name in ("ntl", "emd", "crps", "dist2", "gaussian_ce", "squared_emd", "soft_label", "raft", "digit_entropy")
+    },
     "losses/*.py": NO_LOSS_BY_NAME,
     "objective/objective.py": [_tests("objective"), _tests("from_hidden", "arguments")],
     "objective/[fho]*.py": FUSED,

@@ -34,6 +34,7 @@ LAB = [
     "environment",
     "progress",
     "tasks",
+    "derailing",
     "stats",
     "models",
     "config",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import pickle
 from collections.abc import Callable
@@ -19,11 +20,12 @@ from hypothesis import strategies as st
 
 from numerate import rewards
 from numerate.answers import METRICS
-from numerate.rewards import REWARDS, exact, iou, log_error, relative_error, time_gap_circular, with_settings
+from numerate.rewards import REWARDS, crps, exact, iou, log_error, relative_error, time_gap_circular, with_settings
 
 Reward = Callable[..., list[float]]
 
 GOLD: dict[str, Any] = {"exact": 42, "relative_error": "42", "log_error": 42.0, "iou": [1, 2, 3, 4], "time_gap_circular": "2_55"}
+POINTWISE = [name for name in REWARDS if name != "crps"]  # rewards of each answer alone
 TEXT = st.one_of(st.text(), st.text(alphabet="0123456789.,-+/eE:_ ()[]×^\n−１\u200f"))
 NUMBERS = st.one_of(
     st.integers(), st.fractions(), st.floats(allow_nan=False, allow_infinity=False).map(lambda x: Fraction(repr(x)))
@@ -38,7 +40,7 @@ def one(reward: Reward, text: str, gold: Any, **settings: Any) -> float:
 
 
 def test_the_registry_has_every_reward_by_its_name() -> None:
-    assert list(GOLD) == list(REWARDS)
+    assert list(GOLD) == POINTWISE
     for name, reward in REWARDS.items():
         assert reward.__name__ == name
         assert getattr(rewards, name) is reward
@@ -170,7 +172,7 @@ def test_time_gap_circular(text: str, gold: Any, gap: float) -> None:
     assert one(time_gap_circular, text, gold, scale=1e12) == pytest.approx(1 - gap / 360)
 
 
-@pytest.mark.parametrize("name", REWARDS)
+@pytest.mark.parametrize("name", POINTWISE)
 def test_completions_as_the_trainer_passes_them(name: str) -> None:
     gold = GOLD[name]
     text = f"It is {gold}"
@@ -192,7 +194,7 @@ def test_completions_as_the_trainer_passes_them(name: str) -> None:
     assert REWARDS[name](completions=completions, answer=[gold] * 11, **given_by_trainer) == [1.0] * 6 + [0.0] * 5
 
 
-@pytest.mark.parametrize("name", REWARDS)
+@pytest.mark.parametrize("name", POINTWISE)
 @given(text=TEXT)
 def test_any_text_scores_between_0_and_1(name: str, text: str) -> None:
     for value in REWARDS[name]([text, [{"role": "assistant", "content": text}]], [GOLD[name]] * 2):
@@ -335,6 +337,101 @@ def test_with_settings_checks_at_once() -> None:
         with_settings(time_gap_circular, scale=-1)
 
 
+def brute_crps(numbers: list[Fraction], gold: Fraction, form: str) -> Fraction:
+    n = len(numbers)
+    spread = sum((abs(a - b) for a in numbers for b in numbers), Fraction(0))
+    terms = n * n if form == "empirical" else n * (n - 1)
+    return sum((abs(x - gold) for x in numbers), Fraction(0)) / n - (spread / terms / 2 if spread else 0)
+
+
+@given(
+    numbers=st.lists(st.fractions(-100, 100, max_denominator=8), min_size=2, max_size=7),
+    gold=st.integers(-50, 50),
+    form=st.sampled_from(["empirical", "fair"]),
+)
+def test_credit_is_the_crps_without_an_answer_minus_that_with_it(numbers: list[Fraction], gold: int, form: Any) -> None:
+    credits = crps([f"It is {x}" for x in numbers], [gold] * len(numbers), ["?"] * len(numbers), form=form)
+    for i, credit in enumerate(credits):
+        others = numbers[:i] + numbers[i + 1 :]
+        expected = brute_crps(others, Fraction(gold), form) - brute_crps(numbers, Fraction(gold), form)
+        assert credit == pytest.approx(float(expected), rel=1e-12, abs=1e-12)
+    if form == "fair" and len(numbers) > 2:
+        assert sum(credits) == pytest.approx(0, abs=1e-9)  # what one answer adds, the others lack
+
+
+def test_crps_rewards_an_answer_on_the_other_side_of_the_truth() -> None:
+    left, also_left, right = crps(["8", "8", "12"], [10] * 3, ["?"] * 3)
+    assert (left, right) == pytest.approx((-1 / 9, 8 / 9))
+    assert left == also_left
+    near, far, farther = crps(["10", "11", "40"], [10] * 3, ["?"] * 3)
+    assert near > far > farther
+    assert crps(["10"] * 3, [10] * 3, ["?"] * 3) == [0.0] * 3
+
+
+def expected_credit(x: int, others: tuple[int, ...], form: Any) -> float:
+    """Mean credit of an answer where the truth is 0 or 10 with equal chance."""
+    texts = [str(x), *map(str, others)]
+    return sum(crps(texts, [gold] * len(texts), ["?"] * len(texts), form=form)[0] for gold in (0, 10)) / 2
+
+
+@pytest.mark.parametrize("form", ["empirical", "fair"])
+def test_crps_spreads_a_collapsed_group_and_leaves_the_true_distribution_alone(form: Any) -> None:
+    """An absolute error is 5 on average for every answer from 0 to 10, whatever the others say."""
+    ends, middle, same = (expected_credit(x, (5, 5, 5), form) for x in (0, 5, 10))
+    assert ends == same > middle  # all at the median: spread is missing
+    at_0, at_5, at_10 = (expected_credit(x, (0, 0, 0), form) for x in (0, 5, 10))
+    assert at_10 > at_5 > at_0
+    groups = list(itertools.product((0, 10), repeat=4))  # all groups of the true distribution
+    means = [sum(expected_credit(x, others, form) for others in groups) / len(groups) for x in (0, 3, 5, 10)]
+    assert means == pytest.approx([means[0]] * 4)
+
+
+def test_groups_of_crps() -> None:
+    """Equal prompts, contiguous or not, with equal golds and pictures; messages are compared by content."""
+    texts, golds = ["8", "1", "8", "3", "12", "2"], [10, 2, 10, 2, 10, 2]
+    expected = [-1 / 9, *crps(["1", "3", "2"], [2] * 3, ["b"] * 3)]
+    expected = [-1 / 9, expected[1], -1 / 9, expected[2], 8 / 9, expected[3]]
+    said = {"a": [{"role": "user", "content": "a"}], "b": [{"role": "user", "content": "b"}]}
+    for prompts in (list("ababab"), [[dict(message) for message in said[name]] for name in "ababab"], ["same"] * 6, None):
+        assert crps(completions=texts, answer=golds, prompts=prompts, level=[1] * 6) == pytest.approx(expected)
+    pictures = ["x", "y", "x", "y", "x", "y"]
+    assert crps(texts, [10] * 6, ["time?"] * 6, image=pictures) == pytest.approx(crps(texts, [10] * 6, list("ababab")))
+    assert with_settings(crps)(texts, [10] * 6, prompts=list("ababab")) == crps(texts, [10] * 6, list("ababab"))
+    assert crps(["8", "9"], [10, 10], ["a", "b"]) == [0.0, 0.0]  # alone in their groups
+
+
+def test_answers_without_a_number_earn_least() -> None:
+    assert crps(["no", "no"], [1, 1], ["?"] * 2) == [-1.0, -1.0]
+    assert crps(["7", "no"], [1, 1], ["?"] * 2, missing=0.5) == [0.0, -0.5]
+    chat = [[{"role": "assistant", "content": "8"}], "8", "12", [], [{"role": "tool", "content": "10"}]]
+    assert crps(chat, [10] * 5, ["?"] * 5) == pytest.approx([-1 / 9, -1 / 9, 8 / 9, -10 / 9, -10 / 9])
+    assert crps(chat, [10] * 5, ["?"] * 5, scale=2.0)[2] == pytest.approx(4 / 9)
+
+
+def test_a_derailed_answer_is_bounded_and_can_be_taken_by_magnitude() -> None:
+    wild = crps(["1", "2", "1" * 400], [1] * 3, ["?"] * 3)
+    assert wild[2] == -1e15
+    assert bool(torch.tensor(wild, dtype=torch.float32).std().isfinite())
+    by_size = crps(["9", "99", "9e300"], [9] * 3, ["?"] * 3, unit=1.0)
+    numbers = [Fraction(1), Fraction(2), Fraction(math.log10(9e300))]
+    expected = brute_crps(numbers[:2], Fraction(1), "empirical") - brute_crps(numbers, Fraction(1), "empirical")
+    assert by_size[2] == pytest.approx(float(expected))
+
+
+def test_wrong_settings_of_crps() -> None:
+    with pytest.raises(ValueError, match="prompts has 1 entries and completions 2: expected one per completion"):
+        crps(["1", "2"], [1, 1], ["?"])
+    with pytest.raises(ValueError, match="form='biased' is not known: expected one of 'empirical', 'fair'"):
+        crps(["1"], [1], ["?"], form="biased")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="unit is a list of 1: .* with_settings"):
+        crps(["1"], [1], ["?"], unit=["km"])  # type: ignore[arg-type]
+    assert with_settings(crps)(["1"], [1], prompts=["?"], unit=["km"]) == [0.0]
+    with pytest.raises(ValueError, match="missing=-1 is out of range"):
+        with_settings(crps, missing=-1)
+    with pytest.raises(ValueError, match=r"answer\[0\]='n/a' cannot be scored"):
+        crps(["1"], ["n/a"], ["?"])
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("conversational", [False, True], ids=["standard", "conversational"])
 def test_a_step_of_grpo(conversational: bool, tmp_path: Path) -> None:
@@ -360,6 +457,8 @@ def test_a_step_of_grpo(conversational: bool, tmp_path: Path) -> None:
         with_settings(log_error, scale=1.0),
         with_settings(log_error, scale=0.1, name="near"),
         functools.partial(relative_error, floor=1),
+        with_settings(crps),
+        with_settings(crps, unit=1.0, name="log_crps"),
     ]
     trainer = trl.GRPOTrainer(
         model=model,
@@ -368,7 +467,7 @@ def test_a_step_of_grpo(conversational: bool, tmp_path: Path) -> None:
         train_dataset=datasets.Dataset.from_dict({"prompt": prompts, "answer": ["2", "5"], "unit": ["km", "m"]}),
         args=trl.GRPOConfig(
             output_dir=str(tmp_path),
-            max_steps=1,
+            max_steps=2,
             learning_rate=1e-2,
             per_device_train_batch_size=8,
             num_generations=4,
@@ -384,9 +483,10 @@ def test_a_step_of_grpo(conversational: bool, tmp_path: Path) -> None:
     trainer.train()
 
     log = trainer.state.log_history[0]
-    names = ["exact", "log_error_scale_1.0", "near", "relative_error"]
+    names = ["exact", "log_error_scale_1.0", "near", "relative_error", "crps", "log_crps"]
     assert [key.split("/")[1] for key in log if key.startswith("rewards/") and key.endswith("/mean")] == names
-    assert all(0 <= log[f"rewards/{name}/mean"] <= 1 for name in names)
+    assert all(0 <= log[f"rewards/{name}/mean"] <= 1 for name in names[:4])
+    assert all(log[f"rewards/{name}/std"] > 0 for name in names[4:])
     assert log["rewards/log_error_scale_1.0/mean"] > log["rewards/near/mean"] > 0
     assert log["reward_std"] > 0
     assert any((old != new).any() for old, new in zip(before, model.parameters(), strict=True))

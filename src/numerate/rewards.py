@@ -8,11 +8,12 @@ With x the answer read from a completion and y the gold answer:
     iou                 I / U                              I, U the areas of intersection and union of the boxes x and y;
                         (I / U + U / H) / 2                with form="giou", H the area of the smallest box around both
     time_gap_circular   (1 - g / 360) / (1 + g / scale)    g = min(d, 720 - d),  d = |x - y| in minutes on a 12-hour face
+    crps                (C(X without x) - C(X)) / scale    C the CRPS of the answers X to one prompt: what x adds to the group
 
-Every reward lies in [0, 1] and falls with the error: 1 is right, 0 is infinitely far or no answer. ``scale`` is the error with
-reward one half (slightly less for ``time_gap_circular``). Near the answer the reward is about ``1 - e / scale``; far from it,
-about ``scale / e``, so that the nearer of two bad answers still scores more. ``exp(-e / scale)`` would be 0 for both in
-float32, and a group of equal rewards has no gradient.
+Every reward but ``crps`` lies in [0, 1] and falls with the error: 1 is right, 0 is infinitely far or no answer. ``scale`` is the
+error with reward one half (slightly less for ``time_gap_circular``). Near the answer the reward is about ``1 - e / scale``; far
+from it, about ``scale / e``, so that the nearer of two bad answers still scores more. ``exp(-e / scale)`` would be 0 for both
+in float32, and a group of equal rewards has no gradient.
 
     from trl import GRPOTrainer
     from numerate import rewards
@@ -39,8 +40,11 @@ from numerate.answers.numerals import as_fraction, last_number
 from numerate.messages import check_choice, check_number, check_settings, choices
 
 IouForm = Literal["iou", "giou"]
+CrpsForm = Literal["empirical", "fair"]
 RewardFunction = Callable[..., list[float]]
 T = TypeVar("T")
+
+MOST_CREDIT = Fraction(10**15)  # larger credits could not be squared in float32, as GRPO does for their deviation
 
 
 def exact(completions: Sequence[Any], answer: Sequence[Any], **ignored: Any) -> list[float]:
@@ -168,12 +172,107 @@ def time_gap_circular(completions: Sequence[Any], answer: Sequence[Any], *, scal
     return _rewards(completions, answer, _minutes, "a time such as 2_55 or 2:55, or minutes after twelve as a number", score)
 
 
+def crps(
+    completions: Sequence[Any],
+    answer: Sequence[Any],
+    prompts: Sequence[Any] | None = None,
+    *,
+    scale: float = 1.0,
+    unit: float | None = None,
+    missing: float = 1.0,
+    form: CrpsForm = "empirical",
+    **columns: Any,
+) -> list[float]:
+    """Credit each completion with what its number adds to the answers of its group: their CRPS without it, minus that with it.
+
+    The completions of one prompt are taken as a distribution. With y the gold number and X the n numbers of a group:
+
+        C(X)        mean_i |x_i - y| - 1/2 mean_ij |x_i - x_j|
+        credit_i    (C(X without x_i) - C(X)) / scale          higher is better; below 0 if the group does better without it
+
+    So an answer scores by its distance from the gold number, and by how much it differs from the other answers: with a gold of
+    10 and the answers 8, 8 and 12, the 12 has a credit of 0.89 and each 8 one of -0.11, though all are 2 off. A reward of each
+    answer alone cannot say that: it makes a model collapse to one answer. Leave-one-out credit is that of DAR (Park et al.:
+    Distribution-Aware Reward, 2026, arXiv:2605.20740).
+
+    A group are the completions with equal prompts, next to each other or not, and equal gold answers and pictures (columns
+    ``image``, ``images``). A process sees whole groups if ``per_device_train_batch_size`` is a multiple of ``num_generations``.
+    The only number of a group has a credit of 0. A completion without a number is not part of the distribution; it gets
+    ``missing`` less than the lowest credit of its group, or less than 0 if that is higher. Credits end at 1e15 in size: give
+    ``unit`` where answers may be off by orders of magnitude, or one of them decides the step.
+
+    Args:
+        completions: see :func:`exact`.
+        answer: see :func:`exact`.
+        prompts: the prompts, one per completion, texts or chat messages, as the trainer passes them. None: the completions with
+            the same gold answer are a group.
+        scale: what credits are divided by. GRPO scales the rewards of a group itself: it matters beside other rewards.
+        unit: take all numbers as ``sign(x) log10(1 + |x| / unit)``, as :func:`log_error` does; None: as they are.
+        missing: price of a completion without a number.
+        form: ``"empirical"``: the mean over i and j has n² terms, n of them 0, as in ``sample_crps``. ``"fair"``: the n (n - 1)
+            other terms only. The fair CRPS does not depend on the group's size in expectation, and its credits are an unbiased
+            gradient of the CRPS of the model's distribution; the empirical one prefers a slightly narrower distribution.
+        columns: other arguments of the trainer.
+
+    Example:
+        >>> [round(credit, 2) for credit in crps(["8", "It is 8.", "12", "no idea"], [10] * 4, ["?"] * 4)]
+        [-0.11, -0.11, 0.89, -1.11]
+    """
+    divisor, price = _setting("scale", scale, above=0), _setting("missing", missing, least=0)
+    log_unit = None if unit is None else _setting("unit", unit, above=0)
+    _refuse_column("form", form)
+    check_choice("form", form, choices(CrpsForm))
+    if prompts is not None and len(prompts) != len(completions):
+        raise ValueError(f"prompts has {len(prompts)} entries and completions {len(completions)}: expected one per completion.")
+
+    def place(number: Fraction) -> Fraction:
+        return number if log_unit is None else Fraction(signed_log10(number / log_unit))
+
+    pairs = _read_pairs(completions, answer, _number, "a number, or text with one")
+    asked = [prompts, *(columns.get(name) for name in ("image", "images"))]
+    groups: list[tuple[Any, list[int]]] = []
+    for position, (_, gold) in enumerate(pairs):
+        key = (gold, *(None if column is None else column[position] for column in asked))
+        found = next((members for other, members in groups if other == key), None)
+        if found is None:
+            groups.append((key, [position]))
+        else:
+            found.append(position)
+    credits = [0.0] * len(pairs)
+    for (gold, *_), members in groups:
+        numbers = {position: place(guess) for position in members if (guess := pairs[position][0]) is not None}
+        credit = dict(zip(numbers, _leave_one_out([*numbers.values()], place(gold), form), strict=True))
+        without = min([Fraction(0), *credit.values()]) / divisor - price
+        for position in members:
+            value = credit[position] / divisor if position in credit else without
+            credits[position] = float(max(-MOST_CREDIT, min(MOST_CREDIT, value)))
+    return credits
+
+
+def _leave_one_out(numbers: Sequence[Fraction], gold: Fraction, form: CrpsForm) -> list[Fraction]:
+    """Return the CRPS of the numbers without each of them, minus that of all; 0 for a single number."""
+    n = len(numbers)
+    if n < 2:
+        return [Fraction(0)] * n
+    away = [abs(x - gold) for x in numbers]
+    apart = [sum((abs(x - other) for other in numbers), Fraction(0)) for x in numbers]
+    all_away, all_apart = sum(away), sum(apart)
+
+    def score(total_away: Fraction, total_apart: Fraction, count: int) -> Fraction:
+        terms = count * count if form == "empirical" else max(1, count * (count - 1))
+        return total_away / count - total_apart / terms / 2
+
+    with_all = score(Fraction(all_away), Fraction(all_apart), n)
+    return [score(all_away - a, all_apart - 2 * b, n - 1) - with_all for a, b in zip(away, apart, strict=True)]
+
+
 REWARDS: dict[str, RewardFunction] = {
     "exact": exact,
     "relative_error": relative_error,
     "log_error": log_error,
     "iou": iou,
     "time_gap_circular": time_gap_circular,
+    "crps": crps,
 }
 
 
@@ -197,15 +296,17 @@ def with_settings(reward: RewardFunction, *, name: str | None = None, **settings
     known = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
     check_settings(reward.__name__, settings, known)
     reward([], [], **settings)  # so that a bad value raises here, not in the first step of training
-    return _WithSettings(reward, settings, name or "_".join([reward.__name__, *(f"{k}_{v}" for k, v in settings.items())]))
+    name = name or "_".join([reward.__name__, *(f"{k}_{v}" for k, v in settings.items())])
+    return _WithSettings(reward, settings, frozenset(known), name)
 
 
 class _WithSettings:
-    def __init__(self, reward: RewardFunction, settings: Mapping[str, Any], name: str) -> None:
-        self.reward, self.settings, self.__name__ = reward, settings, name
+    def __init__(self, reward: RewardFunction, settings: Mapping[str, Any], known: frozenset[str], name: str) -> None:
+        self.reward, self.settings, self.known, self.__name__ = reward, settings, known, name
 
-    def __call__(self, completions: Sequence[Any], answer: Sequence[Any], **ignored: Any) -> list[float]:
-        return self.reward(completions, answer, **self.settings)
+    def __call__(self, completions: Sequence[Any], answer: Sequence[Any], **columns: Any) -> list[float]:
+        columns = {column: values for column, values in columns.items() if column not in self.known}
+        return self.reward(completions, answer, **columns, **self.settings)
 
     def __repr__(self) -> str:
         return f"<reward {self.__name__}>"
@@ -219,6 +320,14 @@ def _rewards(
     score: Callable[[T, T], float],
 ) -> list[float]:
     """Read both sides of each pair and score them; a completion without an answer scores 0."""
+    pairs = _read_pairs(completions, answer, read, expected)
+    return [0.0 if guess is None else score(guess, gold) for guess, gold in pairs]
+
+
+def _read_pairs(
+    completions: Sequence[Any], answer: Sequence[Any], read: Callable[[Any], T | None], expected: str
+) -> list[tuple[T | None, T]]:
+    """Return the answer of each completion, None if there is none, with the gold answer."""
     for argument, value in (("completions", completions), ("answer", answer)):
         if isinstance(value, str):
             raise TypeError(f"{argument}={value!r:.80} is a string: expected a list with one entry per completion.")
@@ -226,7 +335,7 @@ def _rewards(
         raise ValueError(
             f"completions has {len(completions)} entries and answer {len(answer)}: expected one gold answer per completion."
         )
-    rewards = []
+    pairs = []
     for position, (completion, value) in enumerate(zip(completions, answer, strict=True)):
         gold = read(value)
         if gold is None:
@@ -234,9 +343,8 @@ def _rewards(
                 f"answer[{position}]={value!r:.80} cannot be scored: expected {expected}. Correct that row of the dataset, "
                 "or remove it with dataset.filter(...)."
             )
-        guess = read(_text(completion, position))
-        rewards.append(0.0 if guess is None else score(guess, gold))
-    return rewards
+        pairs.append((read(_text(completion, position)), gold))
+    return pairs
 
 
 def _text(completion: Any, position: int) -> str:

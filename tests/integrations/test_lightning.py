@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
+from tests.integrations.trainers.soft import collate_fields, parts_of, with_fields
 from torch import Tensor, nn
 
 from numerate import LOSSES, NumericObjective, NumericVocab
@@ -25,9 +25,10 @@ logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 TEXTS = [*"0123456789", ".", "-", " ", "x"]
 VOCAB = NumericVocab.from_texts({text: i for i, text in enumerate(TEXTS)}, vocab_size=len(TEXTS))
 LEARNING_RATE = 0.5
+FIELDS = {"numeric": "both", "tokens": ""}  # of the batches of two processes
 
 
-def examples(count: int = 8) -> list[dict[str, Tensor]]:
+def examples(count: int = 8, fields: str = "") -> list[dict[str, Tensor]]:
     """Return examples with few and with many numbers, so that a mean of means differs."""
     generator = torch.Generator().manual_seed(0)
     rows = []
@@ -38,18 +39,18 @@ def examples(count: int = 8) -> list[dict[str, Tensor]]:
         labels = ids.clone()
         labels[: 1 + i % 3] = -100
         rows.append({"input_ids": ids, "labels": labels})
-    return rows
+    return with_fields(rows, fields, len(TEXTS))
 
 
 def collate(rows: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     def pad(name: str, fill: int) -> Tensor:
         return nn.utils.rnn.pad_sequence([row[name] for row in rows], batch_first=True, padding_value=fill)
 
-    return {"input_ids": pad("input_ids", 12), "labels": pad("labels", -100)}
+    return {"input_ids": pad("input_ids", 12), "labels": pad("labels", -100)} | collate_fields(rows)
 
 
 def objective_of(loss: str, normalize: str) -> NumericObjective:
-    return NumericObjective(LOSSES[loss](VOCAB), weight=0.7, normalize=normalize)
+    return NumericObjective(None if loss == "none" else LOSSES[loss](VOCAB), weight=0.7, normalize=normalize)
 
 
 class Module(lightning.LightningModule):
@@ -64,7 +65,7 @@ class Module(lightning.LightningModule):
     def training_step(self, batch, batch_idx):
         counts = step_counts(self, batch, batch_idx)
         assert set(batch) == {"input_ids", "labels"}
-        out = self.objective(self.model(batch["input_ids"]), shift_left(batch["labels"], IGNORE_INDEX), **counts)
+        out = self.objective(self.model(batch["input_ids"]), batch["labels"], shift=True, **counts)
         self.parts.append((out.cross_entropy, out.numeric))
         return out.loss
 
@@ -107,11 +108,7 @@ def whole(objective, rows, state) -> tuple[dict[str, Tensor], Tensor, Tensor]:
     model = Module(objective).model
     model.load_state_dict(state)
     batch = collate(rows)
-    logits, labels = model(batch["input_ids"])[:, :-1], batch["labels"][:, 1:]
-    loss = objective.numeric_loss
-    ce = F.cross_entropy(logits.flatten(0, 1), labels.flatten())
-    count = loss.count(labels) if objective.normalize == "numeric" else (labels != -100).sum()
-    numeric = loss(logits, labels, reduction="sum") / count
+    ce, numeric = parts_of(objective, model(batch["input_ids"]), batch["labels"], batch, shift=True)
     (ce + 0.7 * numeric).backward()
     return {name: p.grad for name, p in model.named_parameters()}, ce.detach(), numeric.detach()
 
@@ -123,14 +120,21 @@ def assert_same(grads: dict[str, Tensor], truth: dict[str, Tensor]) -> None:
 
 # Every two settings meet.
 @pytest.mark.parametrize(
-    ("loss", "normalize", "accumulate"),
-    [("smmd", "numeric", 4), ("smmd", "tokens", 1), ("ntil", "numeric", 1), ("ntil", "tokens", 4)],
+    ("loss", "normalize", "accumulate", "fields"),
+    [
+        ("smmd", "numeric", 4, ""),
+        ("smmd", "tokens", 1, ""),
+        ("ntil", "numeric", 1, ""),
+        ("ntil", "tokens", 4, "soft"),
+        ("ntil", "numeric", 4, "both"),
+        ("none", "tokens", 4, "both"),
+    ],
 )
-def test_a_step_has_the_gradient_of_its_whole_batch(loss, normalize, accumulate):
-    objective = objective_of(loss, normalize)
-    module = fit(objective, accumulate, batch_size=8 // accumulate)
+def test_a_step_has_the_gradient_of_its_whole_batch(loss, normalize, accumulate, fields):
+    objective, rows = objective_of(loss, normalize), examples(fields=fields)
+    module = fit(objective, accumulate, batch_size=8 // accumulate, rows=rows)
     ((state, grads),) = module.steps
-    truth, ce, numeric = whole(objective, examples(), state)
+    truth, ce, numeric = whole(objective, rows, state)
     assert_same(grads, truth)
     torch.testing.assert_close(torch.stack([part[0] for part in module.parts]).mean(), ce, rtol=1e-6, atol=0)
     torch.testing.assert_close(torch.stack([part[1] for part in module.parts]).mean(), numeric, rtol=1e-6, atol=0)
@@ -229,13 +233,15 @@ def test_a_look_at_the_loader_leaves_it_as_it_was():
 
 def on_two_processes() -> dict[tuple[str, int], Any]:
     def step(normalize: str, accumulate: int) -> Any:
-        objective = objective_of("ntil", normalize)
-        return fit(objective, accumulate, batch_size=4 // accumulate, strategy="ddp", devices=2).steps[0]
+        rows = examples(fields=FIELDS[normalize])
+        return fit(
+            objective_of("ntil", normalize), accumulate, batch_size=4 // accumulate, rows=rows, strategy="ddp", devices=2
+        ).steps[0]
 
-    return {(normalize, accumulate): step(normalize, accumulate) for normalize in ("numeric", "tokens") for accumulate in (1, 2)}
+    return {(normalize, accumulate): step(normalize, accumulate) for normalize in FIELDS for accumulate in (1, 2)}
 
 
 def check_two_processes(found: dict[tuple[str, int], Any]) -> None:
     assert len(found) == 4
     for (normalize, _), (state, grads) in found.items():
-        assert_same(grads, whole(objective_of("ntil", normalize), examples(), state)[0])
+        assert_same(grads, whole(objective_of("ntil", normalize), examples(fields=FIELDS[normalize]), state)[0])

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
+from tests.integrations.trainers.soft import collate_fields, parts_of, with_fields
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, DistributedSampler
 
@@ -26,7 +26,7 @@ VOCAB = NumericVocab.from_texts({text: i for i, text in enumerate(TEXTS)}, vocab
 WEIGHT, LEARNING_RATE, BATCH_SIZE = 0.7, 0.5, 2
 
 
-def examples(count: int) -> list[dict[str, Tensor]]:
+def examples(count: int, fields: str = "") -> list[dict[str, Tensor]]:
     """Return examples with few and with many numbers, so that a mean of means differs."""
     generator = torch.Generator().manual_seed(0)
     rows = []
@@ -37,7 +37,7 @@ def examples(count: int) -> list[dict[str, Tensor]]:
         labels = ids.clone()
         labels[: 1 + i % 3] = -100
         rows.append({"input_ids": ids, "labels": labels, "row": torch.tensor(i)})
-    return rows
+    return with_fields(rows, fields, len(TEXTS))
 
 
 def collate(rows: list[dict[str, Tensor]]) -> dict[str, Tensor]:
@@ -45,14 +45,21 @@ def collate(rows: list[dict[str, Tensor]]) -> dict[str, Tensor]:
         return nn.utils.rnn.pad_sequence([row[name] for row in rows], batch_first=True, padding_value=fill)
 
     rows_of = torch.stack([row["row"] for row in rows])
-    return {"input_ids": pad("input_ids", 12), "labels": pad("labels", -100), "row": rows_of}
+    return {"input_ids": pad("input_ids", 12), "labels": pad("labels", -100), "row": rows_of} | collate_fields(rows)
 
 
 def objective_of(loss: str, normalize: str) -> NumericObjective:
-    return NumericObjective(LOSSES[loss](VOCAB), weight=WEIGHT, normalize=normalize)
+    return NumericObjective(None if loss == "none" else LOSSES[loss](VOCAB), weight=WEIGHT, normalize=normalize)
 
 
-OBJECTIVES = [("smmd", "numeric"), ("ntil", "tokens"), ("number", "numeric")]
+# Loss, normalize, and the fields of batches.
+OBJECTIVES = [
+    ("smmd", "numeric", ""),
+    ("ntil", "tokens", ""),
+    ("number", "numeric", ""),
+    ("ntil", "numeric", "both"),
+    ("none", "tokens", "both"),
+]
 
 
 def build() -> nn.Sequential:
@@ -91,6 +98,7 @@ def train(steps: Steps, model: nn.Module, optimizer: Any, backward: Any = Tensor
         rows: list[int] = []
         parts = torch.zeros(2, dtype=torch.float64)
         for batch in step:
+            assert batch.keys() == {"input_ids", "labels", "row"}
             rows += batch["row"].tolist()
             out = step.objective(model(batch["input_ids"]))
             parts += torch.stack([out.cross_entropy, out.numeric])
@@ -182,11 +190,7 @@ def truth(objective: NumericObjective, taken: Taken, rows: list[Any]) -> tuple[d
     model = build()
     model.load_state_dict(taken.state)
     batch = collate([rows[at] for at in taken.rows])
-    logits, labels = model(batch["input_ids"])[:, :-1], batch["labels"][:, 1:]
-    loss = objective.numeric_loss
-    ce = F.cross_entropy(logits.flatten(0, 1), labels.flatten())
-    count = loss.count(labels) if objective.normalize == "numeric" else (labels != -100).sum()
-    numeric = loss(logits, labels, reduction="sum") / count
+    ce, numeric = parts_of(objective, model(batch["input_ids"]), batch["labels"], batch, shift=True)
     (ce + WEIGHT * numeric).backward()
     return {name: p.grad for name, p in model.named_parameters()}, torch.stack([ce, numeric]).detach()
 
@@ -200,16 +204,16 @@ def assert_right(steps: list[Taken], objective: NumericObjective, rows: list[Any
         for name, grad in grads.items():
             assert (step.grads[name] - grad).abs().max() <= 1e-12 * grad.abs().max(), name
             assert (step.after[name] - (step.state[name] - LEARNING_RATE * grad)).abs().max() <= 1e-12, name
-        torch.testing.assert_close(step.parts, parts, rtol=1e-12, atol=0)
+        torch.testing.assert_close(step.parts, parts, rtol=1e-12, atol=1e-15)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("accumulate", [1, 3])
-@pytest.mark.parametrize(("loss", "normalize"), OBJECTIVES)
-def test_a_step_has_the_gradient_of_its_whole_batch(engine: str, accumulate: int, loss: str, normalize: str) -> None:
+@pytest.mark.parametrize(("loss", "normalize", "fields"), OBJECTIVES)
+def test_a_step_has_the_gradient_of_its_whole_batch(engine: str, accumulate: int, loss: str, normalize: str, fields: str) -> None:
     if engine in NEEDS:
         pytest.importorskip(NEEDS[engine])
-    objective, rows = objective_of(loss, normalize), examples(9)
+    objective, rows = objective_of(loss, normalize), examples(9, fields)
     steps = ENGINES[engine](objective, accumulate, rows)
     assert_right(steps, objective, rows, sizes=[2, 2, 2, 2, 1] if accumulate == 1 else [6, 3])
 
@@ -225,19 +229,20 @@ def on_two_processes() -> dict[tuple[Any, ...], Any]:
         "accelerate": with_accelerate,
         "fabric": lambda *given: with_fabric(*given, strategy="ddp", devices=2),
     }
-    for (engine, run), accumulate, settings in product(engines.items(), (1, 3), OBJECTIVES):
-        found[engine, accumulate, *settings] = [vars(step) for step in run(objective_of(*settings), accumulate, examples(18))]
+    for (engine, run), accumulate, (loss, normalize, fields) in product(engines.items(), (1, 3), OBJECTIVES):
+        steps = run(objective_of(loss, normalize), accumulate, examples(18, fields))
+        found[engine, accumulate, loss, normalize, fields] = [vars(step) for step in steps]
     return found
 
 
 def check_two_processes(found: dict[tuple[Any, ...], Any]) -> None:
     assert "model is a Sequential, and 2 processes train" in found.pop(("refused",))
     assert len(found) == 4 * 2 * len(OBJECTIVES)
-    for (engine, accumulate, loss, normalize), steps in found.items():
+    for (engine, accumulate, loss, normalize, fields), steps in found.items():
         # A sampler gives each process nine rows; accelerate gives five batches, the tenth of them again from the beginning.
         last = 4 if engine == "accelerate" else 2
         sizes = [4, 4, 4, 4, last] if accumulate == 1 else [12, 4 + last]
-        assert_right([Taken(**step) for step in steps], objective_of(loss, normalize), examples(18), sizes)
+        assert_right([Taken(**step) for step in steps], objective_of(loss, normalize), examples(18, fields), sizes)
 
 
 # One process
@@ -248,14 +253,17 @@ def steps_of(rows: int = 4, **settings: Any) -> tuple[Steps, nn.Module]:
     return Steps(loader_of(examples(rows)), model, objective_of("smmd", "numeric"), **settings), model
 
 
-def test_hidden_states_in_place_of_logits() -> None:
+@pytest.mark.parametrize("fields", ["", "both"])
+def test_hidden_states_in_place_of_logits(fields: str) -> None:
     steps, model = steps_of(6, accumulate=3)
+    steps.loader = loader_of(examples(6, fields))
     for step in steps:
         for batch in step:
             hidden = model[0](batch["input_ids"])
             fused, plain = step.fused(hidden, model[1].weight, model[1].bias), step.objective(model[1](hidden), with_mass=True)
             torch.testing.assert_close(fused.loss, plain.loss)
-            assert fused.num_items == plain.num_items == step.num_items
+            assert float(fused.num_items) == pytest.approx(float(step.num_items), rel=1e-6)
+            assert plain.num_items == step.num_items
             assert plain.mass is not None
 
 
@@ -331,7 +339,7 @@ def test_an_objective_outside_of_a_batch() -> None:
     with pytest.raises(RuntimeError, match="there is no current micro-batch"):
         step.objective(torch.zeros(2, 9, 16))
     for batch in step:
-        with pytest.raises(TypeError, match="position_weights is not an option"):
+        with pytest.raises(TypeError, match="position_weights is not an option of step.fused.* fields of the batch"):
             step.fused(model[0](batch["input_ids"]), model[1].weight, position_weights=torch.ones(2, 9))
         break
 

@@ -12,6 +12,7 @@ pytest.importorskip("trl")
 from datasets import Dataset
 from tests.integrations.trainers import cases
 from tests.integrations.trainers.cases import EXAMPLES, PAD, SMALL, TEXTS, VOCAB, VOCAB_SIZE, Collect, dataset, gradients, llama
+from tests.integrations.trainers.soft import collate_fields, parts_of, with_fields
 from transformers import (
     CohereConfig,
     CohereForCausalLM,
@@ -24,6 +25,7 @@ from transformers import (
 from trl import SFTConfig
 
 from numerate import LOSSES, NumericObjective
+from numerate.integrations.fields import LABEL_FIELDS
 from numerate.integrations.trl import NumericSFTTrainer
 
 pytestmark = [
@@ -42,13 +44,20 @@ def tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=raw, pad_token=f"<{PAD}>", eos_token="<32>")
 
 
-def rows() -> Dataset:
-    keys = ("input_ids", "labels")
-    return Dataset.from_list([{k: row[k].tolist() for k in keys} for row in dataset("llama", padded=True)])
+def rows(fields="") -> Dataset:
+    return Dataset.from_list([{k: v.tolist() for k, v in row.items()} for row in examples(fields)])
 
 
-def trainer(folder, model, loss="ntil", accumulation=1, normalize="numeric", peft_config=None, **settings):
-    objective = NumericObjective(LOSSES[loss](VOCAB), weight=0.7, normalize=normalize)
+def examples(fields=""):
+    return with_fields(dataset("llama", padded=True), fields)
+
+
+def objective_of(loss="ntil", normalize="numeric"):
+    return NumericObjective(None if loss == "none" else LOSSES[loss](VOCAB), weight=0.7, normalize=normalize)
+
+
+def trainer(folder, model, loss="ntil", accumulation=1, normalize="numeric", peft_config=None, fields="", **settings):
+    objective, collator = objective_of(loss, normalize), settings.pop("data_collator", None)
     batch = settings.pop("per_device_train_batch_size", EXAMPLES // accumulation)
     args = SFTConfig(
         output_dir=str(folder),
@@ -70,11 +79,12 @@ def trainer(folder, model, loss="ntil", accumulation=1, normalize="numeric", pef
     made = NumericSFTTrainer(
         model,
         args,
-        train_dataset=rows(),
+        train_dataset=rows(fields),
         processing_class=tokenizer(),
         callbacks=[collect],
         objective=objective,
         peft_config=peft_config,
+        data_collator=collator,
     )
     return made, collect
 
@@ -84,17 +94,14 @@ def build(make=llama, dtype=torch.float64):
     return make().to(dtype).train()
 
 
-def reference(model, loss="ntil", normalize="numeric"):
+def reference(model, loss="ntil", normalize="numeric", chosen=None):
     """Return gradients, cross-entropy and numeric term of all examples in one batch, by autograd."""
-    batch = cases.collate(dataset("llama", padded=True))
-    labels = batch.pop("labels")[:, 1:]
-    logits = model(**batch).logits[:, :-1]
-    numeric = LOSSES[loss](VOCAB)
-    count = numeric.count(labels) if normalize == "numeric" else (labels != -100).sum()
-    ce = F.cross_entropy(logits.flatten(0, 1), labels.flatten())
-    value = ce + 0.7 * numeric(logits, labels, reduction="sum") / count
-    value.backward()
-    return gradients(model), ce.item(), (numeric(logits, labels, reduction="sum") / count).item()
+    batch = cases.collate(examples() if chosen is None else chosen)
+    fields = {name: batch.pop(name) for name in list(batch) if name in LABEL_FIELDS}
+    labels = batch.pop("labels")
+    ce, numeric = parts_of(objective_of(loss, normalize), model(**batch).logits, labels, fields, shift=True)
+    (ce + 0.7 * numeric).backward()
+    return gradients(model), ce.item(), numeric.item()
 
 
 def assert_same(found, expected, tolerance=1e-6):
@@ -213,7 +220,7 @@ def test_evaluation_logs_its_parts(tmp_path):
     assert logs["eval_loss/numeric"] == pytest.approx(numeric, rel=1e-5)
 
 
-def parts_of(data):
+def logged_parts(data):
     """Return the parts of examples in one batch."""
     batch = cases.collate([{name: torch.tensor(row[name]) for name in ("input_ids", "labels")} for row in data])
     labels = batch.pop("labels")[:, 1:]
@@ -230,7 +237,7 @@ def test_parts_of_an_evaluation_are_those_of_the_whole_set(tmp_path):
     few, many = data.select(range(3)), data.select(range(3, EXAMPLES))
     metrics = made.evaluate({"few": few, "many": many}) | made.predict(few).metrics | made.evaluate(many)
     for prefix, some in {"eval_few": few, "eval_many": many, "test": few, "eval": many}.items():
-        expected = parts_of(some)
+        expected = logged_parts(some)
         assert {name: metrics[f"{prefix}_{name}"] for name in expected} == pytest.approx(expected, rel=1e-5)
 
 
@@ -239,7 +246,7 @@ def test_a_step_by_hand_after_training(tmp_path):
     made.train()
     some = rows().select(range(3))
     batch = cases.collate([{name: torch.tensor(row[name]) for name in ("input_ids", "labels")} for row in some])
-    parts = parts_of(some)
+    parts = logged_parts(some)
     expected = (parts["loss/cross_entropy"] + 0.7 * parts["loss/numeric"]) / 2  # as the trainer divides it
     assert float(made.training_step(made.model, batch)) == pytest.approx(expected, rel=1e-5)
 
@@ -362,26 +369,184 @@ def test_assistant_only_loss(tmp_path):
     assert logs["numeric/share"] == pytest.approx(3 / 6)  # of x i 2 . 5 and a space, three are digits
 
 
+# Soft targets and weights
+
+
+# Every two settings meet.
+@pytest.mark.parametrize(
+    ("loss", "normalize", "fields", "accumulation", "joined"),
+    [
+        ("ntil", "numeric", "both", 8, False),
+        ("ntil", "tokens", "soft", 1, True),
+        ("none", "numeric", "soft", 4, False),
+        ("none", "tokens", "both", 4, True),
+        ("gaussian_ce", "tokens", "weights", 1, False),
+    ],
+)
+def test_columns_of_the_dataset_that_belong_to_labels(loss, normalize, fields, accumulation, joined, tmp_path):
+    expected, ce, numeric = reference(build(), loss, normalize, examples(fields))
+    settings = {"padding_free": True, "max_length": None} if joined else {}
+    made, collect = trainer(tmp_path, build(), loss, accumulation, normalize, fields=fields, **settings)
+    made.train()
+    assert_same(collect.grads, expected)
+    logs = made.state.log_history[0]
+    assert logs["loss"] == pytest.approx(ce + 0.7 * numeric, rel=1e-5)
+    assert logs["loss/cross_entropy"] == pytest.approx(ce, rel=1e-5)
+    assert logs["loss/numeric"] == pytest.approx(numeric, rel=1e-5)
+
+
+def test_soft_targets_that_are_the_labels_change_nothing(tmp_path):
+    def grads(fields):
+        made, collect = trainer(tmp_path, build(), accumulation=2, fields=fields)
+        made.train()
+        return collect.grads
+
+    assert_same(grads("hard"), grads(""), 1e-12)
+
+
+def join(chosen):
+    """Return examples in one row, with the position of their tokens and the fields made for the packed row."""
+    lengths = [len(row["input_ids"]) for row in chosen]
+    batch = {name: torch.cat([torch.tensor(row[name]) for row in chosen])[None] for name in ("input_ids", "labels")}
+    batch["position_ids"] = torch.cat([torch.arange(length) for length in lengths])[None]
+    starts = torch.tensor([0, *lengths]).cumsum(0)
+    row = {name: torch.cat([torch.tensor(row[name]) for row in chosen]) for name in LABEL_FIELDS}
+    entries = torch.tensor([len(row["soft_positions"]) for row in chosen])
+    row["soft_positions"] = row["soft_positions"].long() + starts[:-1].repeat_interleave(entries)
+    row["soft_token_ids"] = row["soft_token_ids"].long()
+    return batch | collate_fields([row])
+
+
+def test_fields_of_a_collator_for_packed_rows(tmp_path):
+    chosen = examples("both")
+    expected, _, _ = reference(build(), "number", chosen=chosen)
+    made, collect = trainer(tmp_path, build(), "number", 2, fields="both", data_collator=join)
+    made.train()
+    assert_same(collect.grads, expected)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Gemma2ForCausalLM(Gemma2Config(**SMALL, head_dim=16, final_logit_softcapping=0.3)),
+        lambda: GraniteForCausalLM(GraniteConfig(**SMALL, logits_scaling=0.25)),
+    ],
+    ids=["gemma2", "granite"],
+)
+def test_soft_targets_of_scaled_and_capped_logits(make, tmp_path):
+    expected, _, _ = reference(build(make), chosen=examples("both"))
+    made, collect = trainer(tmp_path, build(make), fields="both")
+    made.train()
+    assert_same(collect.grads, expected)
+
+
+def test_soft_targets_with_peft(tmp_path):
+    def model():
+        from peft import get_peft_model
+
+        base = build()
+        torch.manual_seed(1)
+        return get_peft_model(base, lora()).double().train()
+
+    expected, _, _ = reference(model(), chosen=examples("both"))
+    made, collect = trainer(tmp_path, model(), accumulation=4, fields="both")
+    made.train()
+    assert_same(collect.grads, expected)
+
+
+def test_soft_targets_with_prompt_tuning(tmp_path):
+    """The last virtual token predicts the first label. Weights count it; without them TRL has it in its sum alone."""
+    peft = pytest.importorskip("peft")
+
+    def model():
+        config = peft.PromptTuningConfig(num_virtual_tokens=3, task_type="CAUSAL_LM")
+        base = build()
+        torch.manual_seed(1)
+        return peft.get_peft_model(base, config).double().train()
+
+    chosen = with_fields([row | {"labels": row["input_ids"].clone()} for row in dataset("llama", padded=True)], "both")
+    expected, _, _ = reference(model(), chosen=chosen)
+    made, collect = trainer(tmp_path, model(), accumulation=4)
+    made.train_dataset = Dataset.from_list([{name: value.tolist() for name, value in row.items()} for row in chosen])
+    made.train()
+    assert_same(collect.grads, expected)
+
+
+@pytest.mark.parametrize("loss_only", [True, False])
+def test_an_evaluation_with_soft_targets(loss_only, tmp_path):
+    _, ce, numeric = reference(build(), chosen=examples("both"))
+    made, _ = trainer(tmp_path, build(), per_device_eval_batch_size=3, prediction_loss_only=loss_only)
+    found = made.evaluate(rows("both"))
+    assert found["eval_loss/cross_entropy"] == pytest.approx(ce, rel=1e-5)
+    assert found["eval_loss/numeric"] == pytest.approx(numeric, rel=1e-5)
+    made, _ = trainer(tmp_path, build(), per_device_eval_batch_size=EXAMPLES, prediction_loss_only=loss_only)
+    assert made.evaluate(rows("both"))["eval_loss"] == pytest.approx(ce + 0.7 * numeric, rel=1e-5)
+
+
+def test_completions_with_soft_targets_and_a_length(tmp_path):
+    """A mask of the completion makes the labels; what is cut off takes its targets and weights along."""
+    length, chosen = 14, examples("both")
+    for row in chosen:
+        row["completion_mask"] = (row.pop("labels") != -100).long()
+    data = Dataset.from_list([{k: v.tolist() for k, v in row.items()} for row in chosen])
+    made, collect = trainer(tmp_path, build(), accumulation=4, dataset_kwargs={}, max_length=length, completion_only_loss=True)
+    arguments = (tokenizer(), made.args, False, None, "train")
+    made.train_dataset = made._prepare_dataset(data, *arguments)
+    assert {"labels", *LABEL_FIELDS} <= set(made.train_dataset.column_names)
+    made.train()
+    cut = []
+    for row in examples("both"):
+        inside = row["soft_positions"] < length
+        cut.append({name: value[inside] if name.startswith("soft") else value[:length] for name, value in row.items()})
+    assert_same(collect.grads, reference(build(), chosen=cut)[0])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"packing": True, "max_length": 48}, r"packing moves tokens, and the dataset has columns .*soft_positions"),
+        ({"max_length": 8, "truncation_mode": "keep_end"}, "truncation_mode='keep_end' with max_length moves tokens"),
+    ],
+)
+def test_tokens_that_move_away_from_their_targets(settings, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        trainer(tmp_path, build(), fields="both", dataset_kwargs={}, **settings)
+
+
+def test_a_loss_that_weighs_tokens_itself(tmp_path):
+    made, _ = trainer(tmp_path, build(), fields="soft", loss_type="dft")
+    with pytest.raises(ValueError, match="loss_type='dft' weighs each token by its probability, and the batch has soft"):
+        made.train()
+
+
+def test_too_few_weights(tmp_path):
+    made, _ = trainer(tmp_path, build())
+    short = rows("weights").map(lambda row: {"token_weights": row["token_weights"][1:]})
+    made.train_dataset = short
+    with pytest.raises(ValueError, match=r"token_weights of an example has length \d+ and input_ids \d+: expected one per token"):
+        made.train()
+
+
 def on_two_processes():
     """Train a step on this process's half of the examples, padded and packed."""
     found = {}
-    for loss, packing in (("ntil", False), ("number", True)):
+    for loss, packing, fields in (("ntil", False, ""), ("number", True, ""), ("ntil", False, "both")):
         settings = {"packing": True, "max_length": 40, "dataset_kwargs": {}} if packing else {}
         with tempfile.TemporaryDirectory() as folder:
             made, collect = trainer(
-                folder, build(), loss, accumulation=2, per_device_train_batch_size=1 if packing else 2, **settings
+                folder, build(), loss, accumulation=2, per_device_train_batch_size=1 if packing else 2, fields=fields, **settings
             )
             made.train()
         assert not packing or len(made.train_dataset) == 4, len(made.train_dataset)
-        found[loss, packing] = collect.grads, made.state.log_history[0]
+        found[loss, packing, fields] = collect.grads, made.state.log_history[0]
     return found
 
 
 def check_two_processes(found):
     """Gradient and logs are those of one process."""
-    assert len(found) == 2
-    for (loss, packing), (grads, logs) in found.items():
-        expected, ce, numeric = reference(build(), loss)
+    assert len(found) == 3
+    for (loss, packing, fields), (grads, logs) in found.items():
+        expected, ce, numeric = reference(build(), loss, chosen=examples(fields))
         assert_same(grads, expected)
         assert logs["loss"] == pytest.approx(ce + 0.7 * numeric, rel=1e-5), packing
         assert logs["loss/cross_entropy"] == pytest.approx(ce, rel=1e-5)

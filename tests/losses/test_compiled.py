@@ -27,11 +27,12 @@ def every_case() -> list[Any]:
     cases = []
     for name in NAMES:
         kinds: list[dict[str, Any]] = [{}, {"numbers": "runs"}] if name in ("ntil", "ntl_number") else [{}]
-        places: list[dict[str, Any]] = [{"places": p} for p in ("uniform", "exponential", "linear")]
+        places: list[dict[str, Any]] = [{"places": p} for p in ("uniform", "exponential", "linear", "del")]
         for other in kinds if name in NUMBER_LEVEL else places:
             for outside in ("ignore", "penalize"):
                 cases.append((name, {"outside": outside, **other}))
     cases += [("smmd", {"variant": "repaired"}), ("ntil", {"average": "sequence"}), ("ntl_was", {"squash": 5.0})]
+    cases += [("raft", {"outside": "zero"}), ("digit_entropy", {"variant": "released"})]
     return [pytest.param(name, settings, id="-".join([name, *map(str, settings.values())])) for name, settings in cases]
 
 

@@ -89,8 +89,8 @@ PATHS: dict[str, Callable[[nm.NumericLoss, Tensor, Tensor], Tensor]] = {
 def settings_of(name: str) -> list[dict[str, Any]]:
     """Every treatment of mass outside, and of numbers and places where there is a choice."""
     more = [{}, {"numbers": "runs"}] if name in ("ntil", "ntl_number") else [{}]
-    more += [] if name in NUMBER_LEVEL else [{"places": "exponential"}, {"places": "linear"}]
-    return [{"outside": outside, **other} for outside in ("ignore", "penalize") for other in more]
+    more += [] if name in NUMBER_LEVEL else [{"places": "exponential"}, {"places": "linear"}, {"places": "del"}]
+    return [{"outside": outside, **other} for outside in nm.LOSSES[name].outsides for other in more]
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)

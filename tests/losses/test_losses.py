@@ -56,7 +56,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"ablation": "random", "seed": 7},
         {"ablation": "shuffled"},
     ],
-    "emd": [{"squash": 5.0}],
+    "emd": [{"squash": 5.0}, {"places": "del"}],
     "ntil": [
         {"sigma": 0.0},
         {"alpha": 1.0, "beta": 0.0, "emd_weight": 0.0},
@@ -79,6 +79,12 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"spread": "poisson"},
         {"spread": "uniform", "outside": "ignore"},
         {"eta": 0.3},
+    ],
+    "raft": [{"outside": "zero"}, {"outside": "zero", "places": "del"}],
+    "digit_entropy": [
+        {"places": "del", "outside": "penalize"},
+        {"variant": "released"},
+        {"variant": "released", "places": "linear"},
     ],
     "number": [{"beta": 0.5}, {"lowest": 0.1, "frequencies": 12}],
 }
@@ -638,11 +644,13 @@ def test_places_weigh_what_they_say(name: str) -> None:
         return
     vocab, labels = VOCABS["digits"], encode_batch(["x123"], DIGITS)
     logits = random_logits(labels, vocab)
-    uniform = nm.LOSSES[name](vocab)(logits, labels, reduction="none")[0, 1:]
+    uniform = nm.LOSSES[name](vocab, places="uniform")(logits, labels, reduction="none")[0, 1:]
     linear = nm.LOSSES[name](vocab, places="linear")(logits, labels, reduction="none")[0, 1:]
     powers = nm.LOSSES[name](vocab, places="exponential", place_sigma=1.0)(logits, labels, reduction="none")[0, 1:]
     torch.testing.assert_close(linear, uniform * torch.tensor([1.5, 1.0, 0.5]).double())
     torch.testing.assert_close(powers, uniform * torch.tensor([4.0, 2.0, 1.0]).double())
+    by_place = nm.LOSSES[name](vocab, places="del")(logits, labels, reduction="none")[0, 1:]
+    torch.testing.assert_close(by_place, uniform * torch.tensor([6.0, 4.0, 2.0]).double())
 
 
 # As a module
@@ -941,6 +949,9 @@ def test_bad_settings(name: str) -> None:
         ("dist2", {"tau": 0.0}, ValueError, ["tau=0.0", "expected", "> 0"]),
         ("soft_label", {"eta": 1.5}, ValueError, ["eta=1.5", "expected", "[0, 1]"]),
         ("soft_label", {"spread": "gauss"}, ValueError, ["spread='gauss'", "'triangular', 'binomial', 'poisson', 'uniform'"]),
+        ("raft", {"outside": "none"}, ValueError, ["outside='none'", "'ignore', 'penalize', 'zero'"]),
+        ("digit_entropy", {"variant": "repaired"}, ValueError, ["variant='repaired'", "'paper', 'released'"]),
+        ("digit_entropy", {"outside": "zero"}, ValueError, ["outside='zero'", "'ignore', 'penalize'"]),
         ("number", {"frequencies": 0}, ValueError, ["frequencies=0", "expected", ">= 1"]),
         ("number", {"frequencies": 4.5}, ValueError, ["frequencies=4.5", "expected", ">= 1"]),
         ("number", {"lowest": 0}, ValueError, ["lowest=0", "expected", "> 0"]),
@@ -966,7 +977,9 @@ def test_the_name_of_ntl_follows_its_kind() -> None:
 
 
 @pytest.mark.parametrize(
-    "released", [nm.SMMDLoss.released, nm.NTILLoss.released, nm.NTLLoss.released], ids=["smmd", "ntil", "ntl"]
+    "released",
+    [nm.SMMDLoss.released, nm.NTILLoss.released, nm.NTLLoss.released, nm.DigitEntropyLoss.released],
+    ids=["smmd", "ntil", "ntl", "digit_entropy"],
 )
 def test_released_names_an_unknown_setting(released: Any) -> None:
     refused(TypeError, ["outsid=", "Did you mean 'outside'?"], lambda: released(VOCABS["marks"], outsid="ignore"))

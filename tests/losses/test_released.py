@@ -1,6 +1,6 @@
 """``released`` computes what the published code computed: values, gradients and grams measured by running that code.
 
-``data/reference_values.json`` holds them, for SMMD, NTIL and ntloss, on small inputs.
+``data/reference_values.json`` holds them, for SMMD, NTIL and ntloss, on small inputs; ``test_digit_entropy.py`` has those of DEL.
 """
 
 from __future__ import annotations
@@ -184,6 +184,7 @@ OVERRIDES: dict[str, list[dict[str, Any]]] = {
         {"outside": "penalize"},
     ],
     "ntil": [{"noise": 0}, {"average": "number"}, {"numbers": "values", "alpha": 1.0}, {"outside": "penalize"}],
+    "digit_entropy": [{"outside": "penalize"}, {"places": "uniform"}, {"places": "exponential", "place_sigma": 0.5}],
     **{
         name: [{"reweigh": False}, {"outside": "ignore"}, {"digit_level": False}] for name in nm.LOSSES if name.startswith("ntl_")
     },

@@ -155,6 +155,26 @@ def signed_log10(x: Fraction) -> float:
     return sign * (math.log10(size.numerator) - math.log10(size.denominator))
 
 
+def digit_counts(x: Fraction) -> tuple[int, int]:
+    """Return how many digits a number has before the point, and in all; sign, point and leading zeros are not counted.
+
+    A fraction without a finite decimal form has the digits of its numerator and denominator in all.
+
+    Example:
+        >>> [digit_counts(Fraction(text)) for text in ("-1234.50", "0.05", "007", "22/7")]
+        [(4, 5), (1, 3), (1, 1), (1, 3)]
+    """
+    before = max(0, _order(x) or 0) + 1
+    rest = x.denominator
+    twos = (rest & -rest).bit_length() - 1
+    rest, fives = rest >> twos, 0
+    while rest % 5 == 0:
+        rest, fives = rest // 5, fives + 1
+    if rest == 1:
+        return before, before + max(twos, fives)
+    return before, sum(max(0, _order(Fraction(part)) or 0) + 1 for part in (x.numerator, x.denominator))
+
+
 def _equal(y: Any, x: Any) -> float:
     return float(x == y)
 

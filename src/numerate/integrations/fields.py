@@ -38,10 +38,16 @@ def without_fields(batch: Batch) -> Any:
         return batch
     if not isinstance(batch, MutableMapping):
         return {name: value for name, value in batch.items() if name not in LABEL_FIELDS}
-    batch = copy.copy(batch)  # of the same class, such as a BatchEncoding
+    plain = copy.copy(batch)  # of the same class, such as a BatchEncoding
     for name in LABEL_FIELDS:
-        batch.pop(name, None)
-    return batch
+        plain.pop(name, None)
+    return plain
+
+
+def keep_fields(batch: dict[str, Any], given: Batch) -> dict[str, Any]:
+    """Return a batch with the fields as they were given: DeepSpeed rounds all inputs to the model's dtype."""
+    kept = {name: given[name].to(batch[name].device) for name in LABEL_FIELDS if isinstance(given.get(name), Tensor)}
+    return batch | kept
 
 
 def take_fields(batch: MutableMapping[str, Any]) -> dict[str, Any]:

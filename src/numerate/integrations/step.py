@@ -16,6 +16,7 @@ from numerate.integrations.fields import Batch, aligned, has_fields
 from numerate.labels import IGNORE_INDEX, shift_left
 from numerate.losses.base import NumericLoss
 from numerate.objective import NumericObjective, ObjectiveOutput
+from numerate.objective.no_loss import NoLoss
 
 
 def steps_of(batches: Iterable[Any], accumulate: int, *, shift: bool, ignore_index: int) -> Iterator[list[Any]]:
@@ -102,10 +103,9 @@ def without_repeats(batch: Batch, accelerator: Any) -> dict[str, Any]:
 
 def numeric_positions(objective: NumericObjective, labels: Tensor) -> Tensor:
     """Return the number of labels that are numeric tokens; zero for cross-entropy alone, which knows no numeric tokens."""
-    vocab = objective.numeric_loss.vocab
-    if vocab is None:
+    if isinstance(objective.numeric_loss, NoLoss):
         return labels.new_zeros(())
-    numeric = vocab.index_of(labels) >= 0
+    numeric = objective.numeric_loss.vocab.index_of(labels) >= 0
     return (numeric & (labels != objective.ignore_index)).sum()
 
 

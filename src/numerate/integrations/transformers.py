@@ -17,7 +17,7 @@ from transformers import Trainer
 
 from numerate.integrations.accepted import base_model, refuse_trainer
 from numerate.integrations.alignment import shifts_labels
-from numerate.integrations.fields import LABEL_FIELDS, Batch, labels_of, without_fields
+from numerate.integrations.fields import LABEL_FIELDS, Batch, keep_fields, labels_of, without_fields
 from numerate.integrations.lazy_logits import override
 from numerate.integrations.model_loss import ForwardPass, ModelLoss
 from numerate.integrations.step import (
@@ -137,8 +137,8 @@ class Attachment:
             self._insert_below(trainer)
         else:
             self._undo.append(override(trainer, "compute_loss", self._compute_loss))
-        for name in ("get_batch_samples", "evaluation_loop", "prediction_step", "log"):
-            self._undo.append(override(trainer, name, getattr(self, f"_{name}")))
+        for name in ("get_batch_samples", "evaluation_loop", "prediction_step", "_prepare_inputs", "log"):
+            self._undo.append(override(trainer, name, getattr(self, f"_{name.removeprefix('_')}")))
         columns = trainer._signature_columns
         self._undo.append(override(trainer, "_signature_columns", None if columns is None else [*columns, *LABEL_FIELDS]))
         self._undo.append(override(trainer, "_set_signature_columns_if_needed", self._set_signature_columns))
@@ -207,6 +207,10 @@ class Attachment:
         type(trainer)._set_signature_columns_if_needed(trainer)
         columns: Any = trainer._signature_columns
         trainer._signature_columns = [*columns, *(name for name in LABEL_FIELDS if name not in columns)]
+
+    def _prepare_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        trainer = self.trainer
+        return keep_fields(dict(type(trainer)._prepare_inputs(trainer, inputs)), inputs)
 
     def _compute_loss(
         self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None

@@ -18,7 +18,16 @@ import torch
 from packaging.version import Version
 from torch import Tensor, nn
 
-from numerate.integrations.fields import LABEL_FIELDS, Batch, aligned, collate_fields, fields_of, has_fields, without_fields
+from numerate.integrations.fields import (
+    LABEL_FIELDS,
+    Batch,
+    aligned,
+    collate_fields,
+    fields_of,
+    has_fields,
+    keep_fields,
+    without_fields,
+)
 from numerate.integrations.lazy_logits import find_head
 from numerate.integrations.step import (
     LossSums,
@@ -82,8 +91,9 @@ class NumericSFTTrainer(SFTTrainer):  # type: ignore[misc]
         self._step_counts: StepCounts | None = None
         self._left, self._first = 0, True  # micro-batches left in the step, and whether the next is its first
         self._training, self._evaluation = LossSums(), LossSums()
-        if type(self.data_collator) is DataCollatorForLanguageModeling:
-            self.data_collator = _FieldCollator(**vars(self.data_collator))
+        collator: Any = self.data_collator  # type: ignore[has-type]
+        if type(collator) is DataCollatorForLanguageModeling:
+            self.data_collator = _FieldCollator(**vars(collator))
         base = self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
         self._numeric = _NumericForward(base, self.objective)
 
@@ -94,16 +104,19 @@ class NumericSFTTrainer(SFTTrainer):  # type: ignore[misc]
 
     def _prepare_dataset(self, dataset: Any, processing_class: Any, args: Any, packing: bool, *rest: Any) -> Any:
         """Refuse to move tokens away from the soft targets and weights that belong to them."""
-        names = dataset.column_names or ()
+        names = getattr(dataset, "column_names", None) or ()
         from_the_end = args.max_length is not None and args.truncation_mode == "keep_end"
         if has_fields(names) and (packing or from_the_end):
             how = "packing" if packing else "truncation_mode='keep_end' with max_length"
             raise ValueError(
                 f"{how} moves tokens, and the dataset has columns that belong to positions of tokens "
-                f"({', '.join(name for name in names if name in LABEL_FIELDS)}): expected a data_collator that makes these fields, "
-                "or packing=False and truncation_mode='keep_start'."
+                f"({', '.join(name for name in names if name in LABEL_FIELDS)}): expected a data_collator that makes these "
+                "fields, or packing=False and truncation_mode='keep_start'."
             )
         return super()._prepare_dataset(dataset, processing_class, args, packing, *rest)
+
+    def _prepare_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        return keep_fields(dict(super()._prepare_inputs(inputs)), inputs)
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
         """Count the step that begins."""
@@ -258,7 +271,7 @@ class _NumericForward:
     def _excess(self, model: nn.Module, hidden: Tensor, labels: Tensor, soft: SoftTargets) -> Tensor:
         """Return what the cross-entropy of each row ``[B·T]`` against its soft target is above that of its label."""
         entries = SoftTargets(soft.positions.cpu(), soft.token_ids.cpu(), soft.probabilities.cpu()).rows(labels)
-        vocab_size = model.get_output_embeddings().weight.shape[0]  # type: ignore[operator, union-attr]
+        vocab_size = model.get_output_embeddings().weight.shape[0]  # type: ignore[operator]
         entries = entries.checked(vocab_size)
         given = entries.probabilities.nonzero()[:, 0]
         rows, row = entries.rows[given].unique(return_inverse=True)  # [R], [S]

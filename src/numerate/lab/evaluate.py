@@ -23,6 +23,7 @@ from numerate.answers.metrics import METRICS
 from numerate.distribution import NumberDistribution
 from numerate.lab.data import collate, encode
 from numerate.lab.decisions import decision_record, find_distributions, number_finder, prompts
+from numerate.lab.derailing import LabelDigits, mark_derailed
 from numerate.lab.models import LoadedModel
 from numerate.lab.progress import Progress
 from numerate.lab.tasks import Example, Examples, Task
@@ -47,6 +48,7 @@ def evaluate(
     seed: int = 0,
     bf16: bool = False,
     images: Path | None = None,
+    label_digits: LabelDigits | None = None,
     done: Sequence[Record] = (),
     keep: Callable[[Record], object] = lambda record: None,
     progress: Progress = lambda *_: None,
@@ -56,13 +58,17 @@ def evaluate(
     Pictures are saved under ``images``. ``done`` are records of an earlier call; their examples are not evaluated again.
     ``keep`` is called with each new record. ``seed`` decides the ``samples``. With rules to ``decide``, a record also has what
     :func:`numerate.lab.decisions.decision_record` returns, and the ``seconds`` per example that greedy answers, samples and the
-    search took.
+    search took. ``label_digits`` are those of the training labels: with them, ``derailed`` is one of the measures
+    (:mod:`numerate.lab.derailing`).
     """
     loaded.model.eval()
     vocab = NumericVocab.from_tokenizer(loaded.tokenizer)
     finder = number_finder(loaded, task, decide_width) if decide else None
     generate = partial(_generate, loaded, max_new_tokens=max_new_tokens, bf16=bf16)
     records = {(record["split"], record["index"]): record for record in done}
+    for earlier in records.values():
+        if label_digits is not None:  # an earlier release may have made it
+            mark_derailed(earlier, task, label_digits)
     order = [(split, index) for split, rows in examples.items() for index in range(len(rows))]
     todo = [(split, index, examples[split][index]) for split, index in order if (split, index) not in records]
     todo.sort(key=lambda row: len(row[2].prompt), reverse=True)
@@ -97,6 +103,8 @@ def evaluate(
             if decide:
                 record |= decision_record(task, example, output, distribution, decide, interval, sampled)
                 record["seconds"] = seconds
+            if label_digits is not None:
+                mark_derailed(record, task, label_digits)
             if example.image is not None and images is not None:
                 record["image"] = f"images/{split}_{index}.png"
                 path = images / record["image"]

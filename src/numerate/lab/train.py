@@ -26,6 +26,7 @@ import torch
 from numerate.lab.config import PLAIN, RunConfig, checked
 from numerate.lab.data import SoftAnswers, training_data
 from numerate.lab.decisions import check_decisions
+from numerate.lab.derailing import label_digits
 from numerate.lab.environment import environment
 from numerate.lab.evaluate import Record, evaluate
 from numerate.lab.model_card import model_card, save_model
@@ -34,8 +35,8 @@ from numerate.lab.progress import Progress
 from numerate.lab.questions import asked
 from numerate.lab.records import RESULT, is_first_process, plain, recover_jsonl, write_json, write_jsonl
 from numerate.lab.splits import held_out, reserved_rows, training_examples, validation_examples
-from numerate.lab.tasks import TASKS, Task
-from numerate.lab.tasks.base import Example, Split
+from numerate.lab.tasks import TASKS, Example, Examples, Task
+from numerate.lab.tasks.base import Split
 from numerate.lab.tasks.regression import LEAST_ROWS
 from numerate.losses import LOSSES
 from numerate.objective import NumericObjective
@@ -78,7 +79,8 @@ def run(config: RunConfig, folder: Path, *, resume: bool = True, progress: Progr
     if not first:
         return {}
     begin = time.perf_counter()
-    records = _evaluate(config, task, loaded, images=folder, progress=progress)
+    digits = label_digits(task, _training_examples(config, task))
+    records = _evaluate(config, task, loaded, images=folder, label_digits=digits, progress=progress)
     write_jsonl(folder / "predictions.jsonl", records)
     if config.keep_model:
         save_model(loaded, folder / "model", model_card(settings, records), asked(config, task, loaded))
@@ -86,6 +88,7 @@ def run(config: RunConfig, folder: Path, *, resume: bool = True, progress: Progr
         "hash": config.hash,
         "label": config.name,
         "headline": task.measures[0],
+        "label_digits": digits,
         "splits": {split: {"n": n} for split, n in Counter(record["split"] for record in records).items()},
         "skipped_rows": len(task.skipped),
         "notes": [*task.notes, *_soft_notes(config, task)],
@@ -183,13 +186,12 @@ def train(
 
     from numerate.lab.trainer import fit
 
-    reserved = reserved_rows(task, config.eval_examples) if config.validation else 0
     soft = None
     if config.soft is not None:
         soft = SoftAnswers(loaded, soft_target(config, task), config.soft.path, config.seed)
     data, too_long = training_data(
         loaded,
-        training_examples(task, config.train_examples, config.seed, reserved=reserved),
+        _training_examples(config, task),
         batch_size=config.batch_size,
         batches=config.steps * config.accumulation * int(os.environ.get("WORLD_SIZE", "1")),
         seed=config.seed,
@@ -219,6 +221,11 @@ def train(
         loaded, data, objective, arguments, folder, tensorboard=config.tensorboard, checkpoint=checkpoint, progress=progress
     )
     return cost | {"examples_too_long": too_long}
+
+
+def _training_examples(config: RunConfig, task: Task) -> Examples:
+    reserved = reserved_rows(task, config.eval_examples) if config.validation else 0
+    return training_examples(task, config.train_examples, config.seed, reserved=reserved)
 
 
 def _evaluate(config: RunConfig, task: Task, loaded: LoadedModel, **options: Any) -> list[Record]:
@@ -256,13 +263,15 @@ def evaluate_again(
     done = recover_jsonl(part)
     loaded = _load_trained(config, folder / "model")
     write_json(out / "evaluation.json", {"hash": config.hash, "model": str(folder / "model"), **config.used})
+    result = folder / RESULT
+    digits = json.loads(result.read_text(encoding="utf-8")).get("label_digits") if result.is_file() else None
     with part.open("a", encoding="utf-8") as lines:
 
         def keep(record: Record) -> None:
             lines.write(json.dumps(plain(record)) + "\n")
             lines.flush()
 
-        records = _evaluate(config, task, loaded, images=out, done=done, keep=keep, progress=progress)
+        records = _evaluate(config, task, loaded, images=out, label_digits=digits, done=done, keep=keep, progress=progress)
     write_jsonl(out / "predictions.jsonl", records)
     part.unlink()
     return records

@@ -2,6 +2,7 @@
 
 from numerate.losses.base import NumericLoss
 from numerate.losses.crps import CRPSLoss, crps_loss
+from numerate.losses.digit_entropy import DigitEntropyLoss, digit_entropy_loss
 from numerate.losses.dist2 import DIST2Loss, dist2_loss
 from numerate.losses.emd import EMDLoss, emd_loss
 from numerate.losses.gaussian_ce import GaussianCELoss, gaussian_ce_loss
@@ -9,6 +10,7 @@ from numerate.losses.ntil import NTILLoss, ntil_loss
 from numerate.losses.ntl import NTLHuberLoss, NTLLoss, NTLMAELoss, NTLMSELoss, NTLNumberLoss, ntl_loss, ntl_number_loss
 from numerate.losses.number import NumberLoss, number_loss
 from numerate.losses.number_level import NumberLevelLoss
+from numerate.losses.raft import RAFTLoss, raft_loss
 from numerate.losses.smmd import SMMDLoss, smmd_loss
 from numerate.losses.soft_label import SoftLabelLoss, soft_label_loss
 from numerate.losses.squared_emd import SquaredEMDLoss, squared_emd_loss
@@ -27,6 +29,8 @@ LOSSES: dict[str, type[NumericLoss]] = {
     "gaussian_ce": GaussianCELoss,
     "dist2": DIST2Loss,
     "soft_label": SoftLabelLoss,
+    "raft": RAFTLoss,
+    "digit_entropy": DigitEntropyLoss,
     "number": NumberLoss,
 }
 
@@ -34,6 +38,7 @@ __all__ = [
     "LOSSES",
     "CRPSLoss",
     "DIST2Loss",
+    "DigitEntropyLoss",
     "EMDLoss",
     "GaussianCELoss",
     "NTILLoss",
@@ -45,10 +50,12 @@ __all__ = [
     "NumberLevelLoss",
     "NumberLoss",
     "NumericLoss",
+    "RAFTLoss",
     "SMMDLoss",
     "SoftLabelLoss",
     "SquaredEMDLoss",
     "crps_loss",
+    "digit_entropy_loss",
     "dist2_loss",
     "emd_loss",
     "gaussian_ce_loss",
@@ -56,6 +63,7 @@ __all__ = [
     "ntl_loss",
     "ntl_number_loss",
     "number_loss",
+    "raft_loss",
     "smmd_loss",
     "soft_label_loss",
     "squared_emd_loss",

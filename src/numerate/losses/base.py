@@ -41,7 +41,7 @@ from numerate.spans import Numbers, NumberSpans, check_position_ids, find_number
 from numerate.vocab import NumericVocab, look_up
 
 Level = Literal["token", "number"]
-Outside = Literal["ignore", "penalize"]
+Outside = Literal["ignore", "penalize", "zero"]
 Reduction = Literal["mean", "sum", "none"]
 Fit = Literal["good", "fair", "poor"]
 Variant = Literal["paper", "released"]
@@ -81,9 +81,10 @@ class NumericLoss(nn.Module):
 
     Settings that all losses share:
         outside: what to do with probability on tokens that are not numbers. ``"ignore"``: the softmax is over the numeric
-            tokens alone. ``"penalize"``: mass outside costs more than the worst number.
+            tokens alone. ``"penalize"``: mass outside costs more than the worst number. ``raft`` also has ``"zero"``.
         places: weights of the positions within a number, for token-level losses. ``"exponential"``: ``(1 + place_sigma)^k``
-            for a token with k digits to its right, 15 at most (NTIL); ``"linear"``: n, n-1, .., 1 over their mean (DIST2).
+            for a token with k digits to its right, 15 at most (NTIL); ``"linear"``: n, n-1, .., 1 over their mean (DIST2);
+            ``"del"``: 2, 4, 6, .. for units, tens, hundreds, and ``1.02^-(j + 1)`` for the j-th digit after the point (DEL).
         thousands: read ``1,000`` as one number. Matters to losses of whole numbers, and to ``places``.
         ignore_index: the label of positions to skip.
 
@@ -94,8 +95,10 @@ class NumericLoss(nn.Module):
 
     name: ClassVar[str]
     level: ClassVar[Level] = "token"
+    outsides: ClassVar[tuple[Outside, ...]] = ("ignore", "penalize")  # what ``outside`` may be
     default_outside: ClassVar[Outside] = "ignore"
     strictly_proper: ClassVar[bool] = False  # only the true distribution over distinct values has the lowest expected cost
+    shift_invariant: ClassVar[bool] = True  # adding a constant to all logits of a row changes nothing
     zero_when_certain: ClassVar[bool] = True  # a certain right answer costs nothing (not so for smoothed targets)
     numbers: Numbers = "values"
     scores_signs = False  # whether it also reads the logits where the label is a minus
@@ -123,7 +126,7 @@ class NumericLoss(nn.Module):
         check_vocab(vocab)
         check_settings(type(self).__name__, unknown, self.settings())
         outside = self.default_outside if outside is None else outside
-        check_choice("outside", outside, choices(Outside))
+        check_choice("outside", outside, self.outsides)
         check_choice("places", places, choices(Places))
         check_choice("thousands", thousands, (False, True))
         self.vocab = vocab
@@ -303,9 +306,12 @@ class NumericLoss(nn.Module):
             cost = self.charge_outside(cost, self.log_mass(z, rest))
         cost = targets.blank(cost)
         if self.places != "uniform":
-            weights = NumberTargets.of(targets).place_weights(self.places, self.place_sigma, self.numbers)
-            cost = cost * weights.to(cost.dtype)
+            cost = cost * self.place_weights(targets).to(cost.dtype)
         return cost if targets.position_weights is None else cost * targets.position_weights.to(cost.dtype)
+
+    def place_weights(self, targets: Targets) -> Tensor:
+        """Return the weight of each row ``[P]`` within its number, float64."""
+        return NumberTargets.of(targets).place_weights(self.places, self.place_sigma, self.numbers, self.widths)
 
     def cost(self, z: Tensor, rest: Tensor | None, target: Tensor) -> Tensor:
         """Return the cost of each row ``[P]``: logits ``[P, N]``, log-sum-exp of all others ``[P]``, target index ``[P]``."""
@@ -344,7 +350,7 @@ class NumericLoss(nn.Module):
     @property
     def uses_rest(self) -> bool:
         """Whether the loss needs the log-sum-exp of the tokens that it does not read."""
-        return self.outside == "penalize"
+        return self.outside != "ignore"
 
     @property
     def costs_outside(self) -> bool:

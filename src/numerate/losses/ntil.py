@@ -196,7 +196,7 @@ class NTILLoss(NumberLevelLoss):
         unit, size = (targets.group, targets.slots) if by_number else (targets.sequence, targets.shape[:-1].numel())
         members = torch.stack([spans.is_digit, spans.is_start], -1).double()
         tokens, numbers = sum_by(unit, members, size)[unit.clamp_min(0)].clamp_min(1.0).unbind(-1)
-        emd_share = self.emd_weight * targets.place_weights("exponential", self.sigma, self.numbers) / tokens
+        emd_share = self.emd_weight * targets.place_weights("exponential", self.sigma, self.numbers, self.widths) / tokens
         emd_share, whole_share = targets.blank(emd_share), numbers.reciprocal()
         if (weights := targets.number_weights) is None:
             return emd_share, whole_share

@@ -10,7 +10,9 @@ from torch import Tensor
 
 from numerate.spans import EXACT_DIGITS, Numbers, NumberSpans, put_by, sum_by
 
-Places = Literal["uniform", "exponential", "linear"]
+Places = Literal["uniform", "exponential", "linear", "del"]
+
+DECIMAL_FACTOR = 1.02  # each digit after the point weighs this much less than the one before (DEL)
 
 
 @dataclass(frozen=True)
@@ -127,12 +129,17 @@ class NumberTargets(Targets):
         """Put ``amounts [slots]`` at the first digit of each number, and zero elsewhere: ``[P]``."""
         return torch.where(self.spans.is_start, self.per_row(amounts), 0.0)
 
-    def place_weights(self, places: Places, sigma: float, numbers: Numbers) -> Tensor:
-        """Return the weight of each row ``[P]`` within its number, by the digits to its right."""
+    def place_weights(self, places: Places, sigma: float, numbers: Numbers, widths: Tensor) -> Tensor:
+        """Return the weight of each row ``[P]`` within its number; ``widths [N]`` are those of the numeric tokens."""
         right = (self.spans.exponent - self.spans.last).double()  # [P]
         if places == "exponential":
             # Bounded at 15 places, or a number of 400 digits would have a weight of 10^31; the published code has no bound.
             return (1 + sigma) ** (right.clamp_max(EXACT_DIGITS) if numbers == "values" else right)
+        if places == "del":
+            after_point = torch.where(self.spans.is_fraction, widths[self.index].double(), 0.0)
+            decimals = torch.where(self.spans.is_power, 0.0, self.per_row(self.sum(after_point)))  # a power of ten has none
+            place = right - decimals  # 0 for units, -1 for tenths
+            return torch.where(self.spans.is_fraction, torch.pow(DECIMAL_FACTOR, place - 1), 2 * (place + 1))
         # Linear: n, n-1, .., 1 over the digits; each token has the weight of its last digit, and the mean over a number is 1.
         raw = self.blank(right + 1)
         return raw * self.per_row(self.sum(torch.ones_like(raw)) / self.sum(raw).clamp_min(1.0))

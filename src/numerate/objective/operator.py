@@ -261,13 +261,16 @@ class _Forward:
         if numeric.packed is not None:
             return replayed_gradient(loss, z, targets, numeric.packed)
         above, rest = z, None
-        if loss.uses_rest:  # shifting a row's logits changes no loss, and rounding is smaller near 0
+        if loss.uses_rest:  # rounding is smaller near 0, for a loss that does not change if a row's logits are shifted
             assert known is not None and known.log_rest is not None
             above, rest = z - known.top[numeric.rows, None], known.log_rest[numeric.rows].double()
             rest = rest.clamp_min(torch.finfo(z.dtype).min)
+            log_ratio = known.log_total[numeric.rows] - rest
+            if not loss.shift_invariant:
+                above, rest = z, rest + known.top[numeric.rows]
         total, dz, d_rest = numeric_gradient(loss, above, rest, targets, needs_grad=self.needs_grad)
-        if d_rest is not None and rest is not None and known is not None:
-            share = rest_as_softmax_share(d_rest, known.log_total[numeric.rows] - rest).to(self.dtype)
+        if d_rest is not None and known is not None:
+            share = rest_as_softmax_share(d_rest, log_ratio).to(self.dtype)
             self.chunked.softmax_share = torch.zeros_like(known.top).index_copy(0, numeric.rows, share)
         return total, dz
 

@@ -16,9 +16,11 @@ from numerate.reference.number_level import (
 from numerate.reference.numbers import Number, numbers_reference
 from numerate.reference.token_level import (
     crps_reference,
+    digit_entropy_reference,
     dist2_reference,
     emd_reference,
     gaussian_ce_reference,
+    raft_reference,
     smmd_reference,
     soft_label_reference,
     squared_emd_reference,
@@ -38,6 +40,8 @@ REFERENCES: dict[str, Callable[..., ReferenceCost]] = {
     "gaussian_ce": gaussian_ce_reference,
     "dist2": dist2_reference,
     "soft_label": soft_label_reference,
+    "raft": raft_reference,
+    "digit_entropy": digit_entropy_reference,
     "number": number_reference,
 }
 
@@ -46,6 +50,7 @@ __all__ = [
     "Number",
     "ReferenceCost",
     "crps_reference",
+    "digit_entropy_reference",
     "dist2_reference",
     "emd_reference",
     "gaussian_ce_reference",
@@ -58,6 +63,7 @@ __all__ = [
     "ntl_was_reference",
     "number_reference",
     "numbers_reference",
+    "raft_reference",
     "smmd_reference",
     "soft_label_reference",
     "squared_emd_reference",

@@ -127,6 +127,10 @@ def place_weights(number: Number, places: str, sigma: float, numbers: str) -> li
     if places == "linear":
         mean = sum(k + 1 for k in right) / len(right)
         return [(k + 1) / mean for k in right]
+    if places == "del":
+        decimals = sum(token.width for token, fraction in zip(number.tokens, number.fraction, strict=True) if fraction)
+        place = [k - (0 if power else decimals) for k, power in zip(right, number.power, strict=True)]  # 0 for units
+        return [1.02 ** (k - 1) if k < 0 else 2.0 * (k + 1) for k in place]
     return [1.0] * len(right)
 
 

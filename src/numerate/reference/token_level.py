@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from numerate.reference.batch import Batch, ReferenceCost, charged, distances, place_weights
@@ -186,6 +188,75 @@ def dist2_reference(
     soft = [bell / bell.sum() for bell in soft]
     entropy = [-sum(float(q) * math.log(q) for q in bell if q > 0) for bell in soft]
     return by_target(logits, labels, vocab, soft, entropy, outside or "ignore", **shared)
+
+
+def raft_reference(
+    logits: Tensor, labels: Tensor, vocab: NumericVocab, outside: str | None = None, **shared: Any
+) -> ReferenceCost:
+    """RAFT: (y - Σ_i p_i v_i)², p over the whole vocabulary for ``outside="zero"``, else over the numeric tokens."""
+    values = vocab.values
+    if (outside or "zero") != "zero":
+        return by_distribution(
+            logits, labels, vocab, lambda p, t: ((p * values.to(p.dtype)).sum() - values[t]).square(), outside=outside, **shared
+        )
+
+    def token_cost(batch: Batch, row: int, position: int, target: int) -> Tensor:
+        p = batch.logits[row, position].softmax(-1)[batch.ids]
+        return ((p * values.to(p.dtype)).sum() - values[target]).square()
+
+    return each_token(logits, labels, vocab, token_cost, **shared)
+
+
+def digit_entropy_reference(
+    logits: Tensor,
+    labels: Tensor,
+    vocab: NumericVocab,
+    places: str = "del",
+    variant: str = "paper",
+    outside: str | None = None,
+    **shared: Any,
+) -> ReferenceCost:
+    """DEL: 1/10 Σ_k p_k BCE(σ(z_k), 1[k = t]). With ``outside="penalize"`` all other tokens are one more wrong class."""
+    if variant == "released":
+        vocab = vocab.restrict(digits_only=True)
+
+    def token_cost(batch: Batch, row: int, position: int, target: int) -> Tensor:
+        z = batch.logits[row, position]
+        digits = z[batch.ids]
+        if outside == "penalize":
+            others = [i for i in range(z.shape[0]) if i not in batch.ids.tolist()]
+            digits = torch.cat([digits, z[others].logsumexp(0, keepdim=True)])
+        right = torch.eye(digits.shape[0], dtype=z.dtype)[target]
+        entropy = F.binary_cross_entropy_with_logits(digits, right, reduction="none")
+        return (digits.softmax(0) * entropy).sum() / 10
+
+    if variant == "paper" or places != "del":
+        return each_token(logits, labels, vocab, token_cost, places=places, **shared)
+    shared.pop("place_sigma", None)
+    batch = Batch(logits, labels, vocab, **shared)
+    for (row, position), weight in _published_weights(labels, vocab, shared.get("ignore_index", -100)).items():
+        target = batch.ids.tolist().index(int(labels.reshape(-1, labels.shape[-1])[row, position]))
+        batch.charge(row, position, token_cost(batch, row, position, target) * weight)
+    return batch.result()
+
+
+def _published_weights(labels: Tensor, vocab: NumericVocab, ignore_index: int) -> dict[tuple[int, int], float]:
+    """Return DEL's published weight of each digit by sequence and position: runs of digits and points in one long sequence."""
+    points = [token_id for token_id, text in vocab.marks if text == "."]
+    kinds = dict.fromkeys(vocab.token_ids.tolist(), "digit") | dict.fromkeys(points, "point")
+    rows = labels.reshape(-1, labels.shape[-1]).tolist()
+    tokens = [((r, t), kinds.get(token)) for r, row in enumerate(rows) for t, token in enumerate(row) if token != ignore_index]
+    weights: dict[tuple[int, int], float] = {}
+    for part_of_number, run in groupby(tokens, key=lambda token: token[1] is not None):
+        if not part_of_number:
+            continue
+        members = list(run)
+        first_point = next((i for i, (_, kind) in enumerate(members) if kind == "point"), 0)
+        end = first_point or len(members)  # a point that begins the run is not seen as one
+        for i, (place, kind) in enumerate(members):
+            if kind == "digit":
+                weights[place] = 2.0 * (end - i) if i < end else 1.02 ** (end - 1 - i)
+    return weights
 
 
 def soft_label_reference(

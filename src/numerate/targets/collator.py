@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from numerate.labels import IGNORE_INDEX
 from numerate.soft import SOFT_FIELDS
 
 WEIGHT_FIELDS = ("position_weights", "token_weights")
@@ -56,12 +57,16 @@ class SoftCollator:
         places = _places(ids, batch)
         length, count = batch["input_ids"].shape[1], batch["input_ids"].shape[0]
         if has_soft:
+            # A collator that joins rows takes the label of the first token of each, which nothing predicts.
+            labels = batch.get("labels")
+            trained = None if labels is None else (labels != IGNORE_INDEX).tolist()
             entries: list[list[tuple[int, int, float]]] = [[] for _ in range(count)]
             for row, (line, offset) in zip(rows, places, strict=True):
                 positions, token_ids, probabilities = (_listed(row.get(name)) for name in SOFT_FIELDS)
                 for position, token_id, p in zip(positions, token_ids, probabilities, strict=True):
-                    if 0 <= position + offset < length:
-                        entries[line].append((position + offset, token_id, p))
+                    place = position + offset
+                    if 0 <= place < length and (trained is None or trained[line][place]):
+                        entries[line].append((place, token_id, p))
             most = max(1, *map(len, entries))
             for i, name in enumerate(SOFT_FIELDS):
                 listed = [[entry[i] for entry in line] + [_FILL[name]] * (most - len(line)) for line in entries]

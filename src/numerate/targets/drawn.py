@@ -75,8 +75,8 @@ class DrawnDataset(Dataset[dict[str, Any]]):
     def __init__(self, dataset: Any, soft: Soft, *, seed: int = 0, path: Path = "drawn") -> None:
         if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__") or isinstance(dataset, Mapping):
             raise TypeError(
-                f"dataset is a {type(dataset).__name__}: expected rows by index, with a length, such as dataset['train']; a stream "
-                "has no rows to return to, so read it into a list."
+                f"dataset is a {type(dataset).__name__}: expected rows by index, with a length, such as dataset['train']; a "
+                "stream has no rows to return to, so read it into a list."
             )
         self.dataset = dataset
         self._draws = _Draws(soft, seed, path)

@@ -59,11 +59,12 @@ class Ratings:
     def _listed(label: Any) -> list[Any]:
         if isinstance(label, str):
             try:
-                label = json.loads(label, parse_float=str, parse_int=str)
+                listed = json.loads(label, parse_float=str, parse_int=str)
             except ValueError:
-                label = None
-            if not isinstance(label, list):
+                listed = None
+            if not isinstance(listed, list):
                 raise ValueError(f"label={label!r:.80} is not a list: expected the ratings as a text such as '[1, 2, 2]'.")
-        elif hasattr(label, "tolist"):  # an array or a tensor
+            return listed
+        if hasattr(label, "tolist"):  # an array or a tensor
             label = label.tolist()
         return as_list("label", label)

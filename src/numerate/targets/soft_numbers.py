@@ -15,7 +15,7 @@ from numerate.targets.answer_distribution import AnswerDistribution, Target
 from numerate.targets.draft import Draft
 from numerate.targets.numerals import NUMBER
 from numerate.targets.rows import as_ids, documents, rebuilt, trained_tokens
-from numerate.targets.windows import Encoder, trim
+from numerate.targets.windows import BARRIER, Encoder, trim
 
 Where = Literal["answer", "all", "marked"]
 Path = Literal["drawn", "fixed", "jitter"]
@@ -113,9 +113,9 @@ class SoftNumbers:
         ids = as_ids(row, "input_ids")
         trained, docs = trained_tokens(row, ids), documents(row, len(ids))
         draft = Draft(ids, trained, self._encoder)
-        spans = self._spans(row, draft, docs)
+        spans, shown = self._spans(row, draft, docs), draft.trained_text().strip(BARRIER)
         if not spans and self.where == "answer" and any(trained):
-            self._warn("none", f"no number in the trained text {draft.trained_text()!r:.80}: expected one for where='answer'.")
+            self._warn("none", f"no number in the trained text {shown!r:.80}: expected one for where='answer'.")
         for span, label in zip(spans, self._labels(row, draft, spans), strict=True):
             answers, key = self._distribution(label)
             self.seen += 1
@@ -123,8 +123,8 @@ class SoftNumbers:
                 self.left_hard += 1
                 self._warn(
                     "hard",
-                    f"the number {draft.original_text(span)!r} in {draft.trained_text()!r:.80} stays as it is: the tokenizer "
-                    "does not reproduce the tokens of the row, or the row ends with the number (see end_token). It is the first such "
+                    f"the number {draft.original_text(span)!r} in {shown!r:.80} stays as it is: the tokenizer "
+                    "does not reproduce the tokens of the row, or the row ends with the number (see end_token). It is the first "
                     f"of {self.seen} numbers so far; SoftNumbers.left_hard counts them.",
                 )
         out = rebuilt(row, draft.ids, draft.sources, trained, docs)

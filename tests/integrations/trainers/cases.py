@@ -21,11 +21,11 @@ from typing import Any
 from unittest import mock
 
 import torch
-import torch.nn.functional as F
 import transformers
 from accelerate.state import AcceleratorState, PartialState
 from accelerate.utils import DistributedType
 from packaging.version import Version
+from tests.integrations.trainers.soft import collate_fields, parts_of, with_fields
 from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
@@ -47,6 +47,7 @@ from transformers import (
 )
 
 from numerate import LOSSES, NumericObjective, NumericVocab, ObjectiveOutput
+from numerate.integrations.fields import LABEL_FIELDS
 from numerate.integrations.lazy_logits import LazyHead
 from numerate.integrations.transformers import attach
 
@@ -200,6 +201,7 @@ def collate(rows: list[dict[str, Any]]) -> dict[str, Tensor]:
 
     batch = {"input_ids": pad("input_ids", PAD), "labels": pad("labels", -100)}
     batch["attention_mask"] = (batch["input_ids"] != PAD).long()
+    batch |= collate_fields(rows)
     if "pixel_values" in rows[0]:
         batch["mm_token_type_ids"] = pad("mm_token_type_ids", 0)
         batch |= {name: torch.cat([row[name] for row in rows]) for name in ("pixel_values", "image_grid_thw")}
@@ -231,10 +233,17 @@ class Case:
     padded: bool = True
     dtype: str = "float64"  # bfloat16: float32 weights, mixed precision
     units: str = ""  # what FSDP shards together: modules of these classes, "model" for all at once; "" for the default
+    fields: str = ""  # of the batches, that belong to labels: see `with_fields`
 
     @property
     def objective(self) -> Watched:
-        return Watched(LOSSES[self.loss](VOCAB), weight=0.7, normalize=self.normalize)
+        loss = None if self.loss == "none" else LOSSES[self.loss](VOCAB)
+        return Watched(loss, weight=0.7, normalize=self.normalize)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        rows = with_fields(dataset(self.model, padded=self.padded), self.fields)
+        return rows[:1] * EXAMPLES if self.model in ROUTED else rows
 
     @classmethod
     def parse(cls, text: str) -> Case:
@@ -313,7 +322,7 @@ def run(case: Case, accumulation: int = 1, model: nn.Module | None = None, *, ev
     mixed = case.dtype == "bfloat16"
     collect, objective = Collect(), case.objective
     with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, units):
-        rows = dataset(case.model, padded=case.padded)
+        rows = case.rows
         model = build(case.model, torch.float32 if mixed else getattr(torch, case.dtype)) if model is None else model
         args = arguments(folder, accumulation, bf16=mixed)
         if case.units == "model" and PROCESSES > 1:
@@ -343,19 +352,18 @@ def label_logit(prediction: EvalPrediction) -> dict[str, float]:
 def reference(case: Case) -> dict[str, Tensor]:
     """Return the gradients by autograd, in float64, from one batch of all examples."""
     model = build(case.model)
-    batch = collate(dataset(case.model, padded=case.padded))
+    batch = collate(case.rows)
+    fields = {name: batch.pop(name) for name in list(batch) if name in LABEL_FIELDS}
     labels = batch.pop("labels")
     own = model(**batch, labels=labels).loss
     if case.model in SEQUENCE_TO_SEQUENCE:
         batch["decoder_input_ids"] = model.prepare_decoder_input_ids_from_labels(labels)
     logits = model(**batch).logits
-    if case.model not in SEQUENCE_TO_SEQUENCE:
-        logits, labels = logits[:, :-1], labels[:, 1:]
-    loss = case.objective.numeric_loss
-    count = loss.count(labels) if case.normalize == "numeric" else (labels != -100).sum()
-    ce = F.cross_entropy(logits.flatten(0, 1), labels.flatten())
-    value = ce + 0.7 * loss(logits, labels, reduction="sum") / count
-    (value + own - ce if case.model in ROUTED else value).backward()
+    shift = case.model not in SEQUENCE_TO_SEQUENCE
+    ce, numeric = parts_of(case.objective, logits, labels, fields, shift=shift)
+    plain, _ = parts_of(case.objective, logits, labels, {}, shift=shift)
+    value = ce + 0.7 * numeric
+    (value + own - plain if case.model in ROUTED else value).backward()
     return gradients(model)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import csv
+import html
 import io
 import json
 import math
@@ -187,6 +188,35 @@ class TestNumbers:
         assert score.effect > 0
         assert score.interval.estimate == 0
         assert headline_of(setup)["ce", "interpolate"].interval.estimate == 100  # between 0 and 200
+
+    def test_derailed_answers_are_a_share_and_a_sentence(self, tmp_path: Path):
+        def mark(row: dict[str, Any]) -> None:
+            row["measures"]["derailed"] = float(
+                row["split"] == "interpolate" and row["index"] >= 38 and row["answer"] is not None
+            )
+
+        folder = make_run(tmp_path, {"ce": ce, "smmd": smmd}, change=mark)
+        found = {(s.label, s.split): s for s in scores(setup_of(folder)) if s.measure.name == "derailed"}
+        assert found["ce", "interpolate"].interval.estimate == 1 / 40
+        assert found["smmd", "interpolate"].measure.value(found["smmd", "interpolate"].interval.estimate) == "5.0 %"
+        assert 0 <= found["smmd", "interpolate"].interval.low <= found["smmd", "interpolate"].interval.high <= 1
+        told = "Some answers derailed, with more digits than any training label, in range: ce 2.5 % and smmd 5.0 %."
+        page = write_report(folder)
+        assert told in html.unescape(page.read_text(encoding="utf-8"))
+        data = json.loads(page.with_suffix(".json").read_text(encoding="utf-8"))
+        assert told in data["answers"][0]["sentences"]
+        rows = [row for row in data["scores"] if row["measure"] == "derailed"]
+        assert {row["higher_is_better"] for row in rows} == {False}
+        assert "derailed" in page.with_suffix(".csv").read_text(encoding="utf-8")
+
+    def test_runs_of_an_earlier_release_have_no_derailed_answers(self, tmp_path: Path):
+        """They are compared with new ones by all other measures, and without any derailed answer there is no sentence."""
+        folder = make_run(tmp_path, {"smmd": smmd}, change=lambda row: row["measures"].update(derailed=0.0))
+        make_run(tmp_path, {"ce": ce})
+        measured = {score.measure.name for score in scores(setup_of(folder))}
+        assert "exact" in measured
+        assert "derailed" not in measured
+        assert "derailed" not in write_report(folder).read_text(encoding="utf-8")
 
     def test_costs_and_their_ratio_by_seed(self, run: Path):
         base, ours = costs(setup_of(run))

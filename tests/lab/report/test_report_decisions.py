@@ -41,6 +41,7 @@ def record(split: str, seed: int, i: int, missing: Sequence[int], rules: Sequenc
     def scores(decision: str) -> dict[str, Any]:
         said = None if i in missing and decision == "greedy" else gold + OFF[decision](seed, i)
         found = {name: METRICS[name](gold, said) for name in MEASURES}
+        found["derailed"] = float(decision == "greedy" and i == 0)
         return {name: None if math.isinf(value) else value for name, value in found.items()}
 
     row: dict[str, Any] = {"split": split, "index": i, "prompt": "?", "gold": str(gold), "output": "1", "answer": "1"}
@@ -102,7 +103,7 @@ class TestNumbers:
     def test_differences_are_paired_with_greedy_answers_of_the_same_weights(self, run: Path):
         _, found = found_in(run)
         assert found.decisions == ("greedy", "median", "mean")
-        assert [m.name for m in found.measures] == ["absolute_error", "relative_error"]
+        assert [m.name for m in found.measures] == ["absolute_error", "relative_error", "derailed"]
         error = found.measures[0]
         greedy, median, mean = (found.cell("smmd", "interpolate", error, rule) for rule in found.decisions)
         assert greedy is not None
@@ -197,12 +198,37 @@ class TestWords:
         assert "2 ms, 6 ms" in text
 
 
+class TestDerailed:
+    def test_by_decision(self, run: Path):
+        _, found = found_in(run)
+        shares = {name: found.cell("ce", "interpolate", found.measures[2], name) for name in found.decisions}
+        assert {name: score.interval.estimate for name, score in shares.items() if score} == {
+            "greedy": pytest.approx(1 / EXAMPLES),
+            "median": 0.0,
+            "mean": 0.0,
+        }
+
+    def test_means_of_errors_have_their_median_beside_them(self, page: Path):
+        _, found = found_in(page.parent)
+        score = found.cell("ce", "interpolate", found.measures[0], "greedy")
+        assert score is not None
+        assert score.unbounded
+        assert f"<small>median {found.measures[0].number(score.median)}</small>" in page.read_text(encoding="utf-8")
+        assert not any(score.unbounded for score in found.scores if score.measure.name == "derailed")
+
+    def test_no_table_without_a_derailed_answer(self, tmp_path: Path):
+        folder = make_run(tmp_path)
+        for file in folder.glob("cells/*/predictions.jsonl"):
+            file.write_text(file.read_text().replace('"derailed": 1.0', '"derailed": 0.0'))
+        assert [measure.name for measure in found_in(folder)[1].measures] == ["absolute_error", "relative_error"]
+
+
 class TestFiles:
     def test_json_csv_and_page(self, page: Path):
         data = json.loads(page.with_suffix(".json").read_text())
         with page.with_name("report_decisions.csv").open() as file:
             rows = list(csv.DictReader(file))
-        assert len(rows) == len(data["decisions"]) == 2 * 2 * 2 * 3  # losses, splits, measures, decisions
+        assert len(rows) == len(data["decisions"]) == 2 * 2 * 3 * 3  # losses, splits, measures, decisions
         row = next(row for row in data["decisions"] if (row["label"], row["decision"]) == ("ce", "median"))
         assert (row["mean"], row["difference"], row["seconds"], row["coverage"]) == (5, pytest.approx(-6), 0.006, 0.75)
         greedy = next(row for row in data["decisions"] if row["decision"] == "greedy")

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from numerate.lab.derailing import DERAILED, SAMPLE_DERAILED
 from numerate.lab.report.records import ExperimentRecord, Floats, Predictions, RunRecord
 from numerate.lab.report.wording import EXAMPLES_WON, Measure, measure
 from numerate.lab.stats import Comparison, Interval, compare, corrected, mean_interval, median_interval
@@ -64,9 +65,12 @@ class Setup:
         return tuple(sorted({seed for cells in self.cells.values() for seed in cells}))
 
     def measures(self, split: str) -> tuple[Measure, ...]:
-        """Return the measures of the split, the headline first."""
-        names = sorted(self.first.splits[split].measures, key=lambda name: name != self.first.headline)
-        return tuple(measure(name) for name in names)
+        """Return the measures of the split that all runs have, the headline first."""
+        cells = [cell for cells in self.cells.values() for cell in cells.values()]
+        common = [
+            name for name in self.first.splits[split].measures if all(name in cell.splits[split].measures for cell in cells)
+        ]
+        return tuple(measure(name) for name in sorted(common, key=lambda name: name != self.first.headline))
 
     def examples(self, split: str) -> Predictions:
         """Return the predictions of one run, for prompts and gold answers, which all runs share."""
@@ -177,7 +181,7 @@ def scores(setup: Setup) -> list[Score]:
     """
     result: list[Score] = []
     for name in dict.fromkeys(metric.name for split in setup.splits for metric in setup.measures(split)):
-        splits = [split for split in setup.splits if name in setup.first.splits[split].measures]
+        splits = [split for split in setup.splits if measure(name) in setup.measures(split)]
         rows = [_score(setup, label, split, measure(name)) for split in splits for label in setup.labels]
         comparisons = {i: row.comparison for i, row in enumerate(rows) if row.comparison is not None}
         alike = {i: replace(same, corrected_p=1.0) for i, same in comparisons.items() if rows[i].alike}
@@ -288,7 +292,7 @@ def _differences(first: RunRecord, cell: RunRecord) -> Iterator[str]:
         mine = cell.splits[split]
         if (mine.index, mine.prompts, mine.golds) != (theirs.index, theirs.prompts, theirs.golds):
             yield f"other examples of split {split!r}"
-        if mine.measures.keys() != theirs.measures.keys():
+        if (mine.measures.keys() ^ theirs.measures.keys()) - {DERAILED, SAMPLE_DERAILED}:  # older runs lack these
             yield f"other measures of split {split!r}"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from numerate.lab.derailing import DERAILED
 from numerate.lab.report.analysis import LEAST_SEEDS, LEVEL, SPLIT_NAMES, RunCost, Score, Setup
 from numerate.lab.report.wording import counted, listed, p_text, sentence, times
 from numerate.lab.stats import seeds_needed
@@ -72,6 +73,17 @@ def error_sizes(setup: Setup, scores: Sequence[Score]) -> str:
     ]
     share = f"share of examples closer to the gold answer than {setup.baseline} minus share farther"
     return f"{sentence(errors[0].measure.plain)} ({share}): {'; '.join(parts)}." if parts else ""
+
+
+def derailed_sentence(setup: Setup, scores: Sequence[Score]) -> str:
+    """Return the share of derailed answers of each loss, on the split with the largest; empty if there are none."""
+    found = [score for score in scores if score.measure.name == DERAILED and score.interval.estimate > 0]
+    if not found:
+        return ""
+    split = max(found, key=lambda score: score.interval.estimate).split
+    mine = [score for score in scores if score.measure.name == DERAILED and score.split == split]
+    shares = listed([f"{score.label} {score.measure.value(score.interval.estimate)}" for score in mine])
+    return f"Some answers derailed, with more digits than any training label{_place(setup, split, ', ')}: {shares}."
 
 
 def overall(setups: Sequence[Setup], answers: Sequence[Answer], baseline: str) -> str:

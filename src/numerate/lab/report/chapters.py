@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from numerate.lab.report.analysis import LEAST_SEEDS, RunCost, Score, Setup, costs, scores
-from numerate.lab.report.answer import Answer, answer, error_sizes, overall
+from numerate.lab.report.answer import Answer, answer, derailed_sentence, error_sizes, overall
 from numerate.lab.report.decisions import Decisions, decision_sentence, decisions, decisions_table
 from numerate.lab.report.drawing import drawing, styles, to_svg
 from numerate.lab.report.examples import MAX_EXAMPLES, DifferingExamples, differing
@@ -121,6 +121,8 @@ def chapters(experiment: ExperimentRecord, setups: Sequence[Setup]) -> list[Chap
         result = answer(setup, headline, all_costs, setup.task if len(setups) == 1 else setup.title)
         if errors := error_sizes(setup, all_scores):
             result = replace(result, more=(*result.more, errors))
+        if derailed := derailed_sentence(setup, all_scores):
+            result = replace(result, more=(*result.more, derailed))
         decided = decisions(setup)
         if decided is not None and (told := decision_sentence(decided)):
             result = replace(result, more=(*result.more, told))

@@ -14,6 +14,7 @@ import numpy as np
 
 from numerate.answers.metrics import METRICS
 from numerate.lab.decisions import FITTING, GREEDY, SAMPLED, Decided, ErrorSources, cost, error_sources
+from numerate.lab.derailing import DERAILED
 from numerate.lab.report.analysis import LEAST_SEEDS, LEVEL, SPLIT_NAMES, Setup, interval
 from numerate.lab.report.records import Floats
 from numerate.lab.report.tables import DataTable
@@ -39,6 +40,12 @@ class DecisionScore:
     median: float  # over all examples
     comparison: Comparison | None
     alike: bool = False
+
+    @property
+    def unbounded(self) -> bool:
+        """Whether a few answers can ruin the mean, so that the median is displayed beside it."""
+        metric = METRICS.get(self.measure.name)
+        return metric is not None and metric.summary == "median"
 
     @property
     def change(self) -> float | None:
@@ -125,6 +132,9 @@ def decisions(setup: Setup) -> Decisions | None:
         return None
     names = list(dict.fromkeys(name for parts in found.values() for name in parts[0].measures[GREEDY]))
     chosen = [name for name in dict.fromkeys((*_MEASURES, setup.headline.name)) if name in names]
+    every = [scores for parts in found.values() for part in parts for scores in part.measures.values()]
+    if any(DERAILED in scores and scores[DERAILED].any() for scores in every):
+        chosen.append(DERAILED)
     measures = tuple(mean_measure(name) for name in chosen)
     rules = dict.fromkeys(rule for parts in found.values() for rule in parts[0].measures)
     scores: list[DecisionScore] = []
@@ -145,7 +155,7 @@ def _decided(setup: Setup, label: str, split: str) -> list[Decided] | None:
 
 def _scores(found: Mapping[tuple[str, str], list[Decided]], summary: Measure) -> Iterator[DecisionScore]:
     for (label, split), parts in found.items():
-        if summary.name not in parts[0].measures[GREEDY]:
+        if not all(summary.name in part.measures[GREEDY] for part in parts):
             continue
         values = {rule: np.stack([part.measures[rule][summary.name] for part in parts]) for rule in parts[0].measures}  # [S, E]
         kept = np.isfinite(np.stack([*values.values()])).all((0, 1))  # [E]
@@ -215,7 +225,7 @@ def mean_measure(name: str) -> Measure:
 
 def title(summary: Measure) -> str:
     """Return the name of a mean: ``mean absolute error``; of an accuracy, its own."""
-    return summary.plain if summary.higher_is_better else f"mean {summary.plain}"
+    return summary.plain if summary.higher_is_better or summary.name == DERAILED else f"mean {summary.plain}"
 
 
 def decision_sentence(found: Decisions) -> str:

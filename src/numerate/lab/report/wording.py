@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from numerate.answers.distributions import DISTRIBUTION_METRICS
 from numerate.answers.metrics import METRICS
+from numerate.lab.derailing import DERAILED, SAMPLE_DERAILED
 from numerate.lab.report.records import Floats
 
 MAX_CHARACTERS = 160  # default length of text from data
@@ -28,7 +29,10 @@ _TITLES = {
     "acc_50": "IoU ≥ 0.5",
     "sample_crps": "CRPS of samples",
     "sample_parsed": "samples with an answer",
+    "derailed": "derailed answers",
+    "sample_derailed": "derailed samples",
 }
+_DERAILED = "has more digits than any training label, and than its own gold answer"
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,8 @@ class Measure:
         """Smallest and largest possible value. A measure with a direction is taken to be >= 0 if all its values are."""
         if self.higher_is_better is None or values.min() < 0:
             return -math.inf, math.inf
-        return 0.0, 1.0 if self.percent and self.higher_is_better and values.max() <= 1 else math.inf
+        share = self.percent and (self.higher_is_better or self.name in (DERAILED, SAMPLE_DERAILED))
+        return 0.0, 1.0 if share and values.max() <= 1 else math.inf
 
     def value(self, value: float) -> str:
         """Format with unit: ``57.3 %``, ``12.5 min``, ``0.0123``."""
@@ -111,6 +116,8 @@ def measure(name: str) -> Measure:
         median = name == "sample_crps"  # infinite if a sample has no answer
         unit = _UNITS.get(distribution.unit, "")
         return Measure(name, distribution.higher_is_better, median, False, unit, distribution.description)
+    if name in (DERAILED, SAMPLE_DERAILED):
+        return Measure(name, False, False, True, "", f"{'a sampled' if name == SAMPLE_DERAILED else 'the'} number {_DERAILED}")
     return Measure(name, None, False, False, "", "")
 
 

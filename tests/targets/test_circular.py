@@ -1,0 +1,98 @@
+"""Times and angles: the end of the scale is next to its beginning."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.targets.small import written
+
+from numerate.targets import CircularBell
+
+MINUTE = {"width": 1, "shape": "uniform"}
+
+
+@pytest.mark.parametrize(
+    ("hours", "label", "texts"),
+    [
+        (24, "23:59", ("23:58", "23:59", "00:00")),
+        (24, "00:00", ("23:59", "00:00", "00:01")),
+        (24, "9:59", ("9:58", "9:59", "10:00")),
+        (24, "10:00", ("09:59", "10:00", "10:01")),
+        (24, "11:59 PM", ("11:58 PM", "11:59 PM", "12:00 AM")),
+        (24, "12:59 p.m.", ("12:58 p.m.", "12:59 p.m.", "1:00 p.m.")),
+        (12, "12_00", ("11_59", "12_00", "12_01")),
+        (12, "12_59", ("12_58", "12_59", "1_00")),
+        (12, "2_55", ("2_54", "2_55", "2_56")),
+        (12, "01:00", ("12:59", "01:00", "01:01")),
+        (12, "10_00", ("9_59", "10_00", "10_01")),
+    ],
+)
+def test_clock_times(hours: int, label: str, texts: tuple[str, ...]):
+    assert CircularBell.clock(hours=hours, **MINUTE)(label).texts == texts
+
+
+def test_seconds_and_writing():
+    assert len(CircularBell.clock(hours=24, **MINUTE)("23:59:30")) == 121
+    assert CircularBell.clock(width="0.0167", hours=24, shape="uniform")("23:59:59").texts == ("23:59:58", "23:59:59", "00:00:00")
+    assert CircularBell.clock(padded=True, **MINUTE)("10_00").texts == ("09_59", "10_00", "10_01")
+    assert CircularBell.clock(zero=True, **MINUTE)("0_00").texts == ("11_59", "0_00", "0_01")
+
+
+def test_angles():
+    assert CircularBell.angle(**MINUTE)("359").texts == ("358", "359", "0")
+    assert CircularBell.angle(360, lowest=-180, **MINUTE)("-180").texts == ("179", "-180", "-179")
+    assert CircularBell.angle(width="0.5", shape="uniform")("0.0").texts[:2] == ("359.5", "359.6")
+
+
+def test_the_whole_circle_wraps_onto_itself():
+    """A wide bell is the sum of its windings, by brute force."""
+    answers = written(CircularBell.angle(12, width=5)("3"))
+    windings = np.arange(-40, 41)
+    expected = np.array([np.exp(-np.square((value - 3 + 12 * windings) / 5) / 2).sum() for value in range(12)])
+    expected /= expected.sum()
+    assert answers == pytest.approx({str(value): p for value, p in enumerate(expected)}, rel=1e-6)
+
+
+@given(st.integers(0, 1439), st.sampled_from(["gaussian", "laplace", "uniform"]))
+def test_turning_the_dial_turns_the_bell(minute: int, shape):
+    target = CircularBell.clock(width=3, hours=24, shape=shape)
+    noon = written(target("12:00"))
+    turned = written(target(f"{minute // 60:02}:{minute % 60:02}"))
+
+    def moved(text: str) -> str:
+        there = (60 * int(text[:2]) + int(text[3:]) - 720 + minute) % 1440
+        return f"{there // 60:02}:{there % 60:02}"
+
+    assert turned == {moved(text): p for text, p in noon.items()}
+
+
+def test_width_0_and_hard():
+    assert CircularBell.clock(0)("2_55").texts == ("2_55",)
+    assert written(CircularBell.clock(hard=0.4, **MINUTE)("2_55")) == pytest.approx({"2_54": 0.2, "2_55": 0.6, "2_56": 0.2})
+
+
+def test_a_scale_of_ones_own():
+    days = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]
+    target = CircularBell(
+        7, 1, "uniform", lambda text: (Fraction(days.index(text)), Fraction(1)), lambda value, label: days[int(value)]
+    )
+    assert target("Mon").texts == ("Sun", "Mon", "Tue")
+
+
+@pytest.mark.parametrize("label", ["25:00", "14:75", "noon", "14", "2:55 PM"])
+def test_a_label_that_is_no_time(label: str):
+    with pytest.raises(ValueError, match="is not a time on 12 hours: expected 2_55"):
+        CircularBell.clock(1)(label)
+
+
+def test_settings_are_checked():
+    with pytest.raises(ValueError, match="hours=10 is not known: expected one of 12, 24"):
+        CircularBell.clock(1, hours=10)
+    with pytest.raises(ValueError, match="period=0 is out of range"):
+        CircularBell(0, 1)
+    with pytest.raises(TypeError, match="read='x' cannot be called"):
+        CircularBell(7, 1, read="x")

@@ -1,0 +1,143 @@
+"""Drawn datasets: the same draws for the same seed, epoch and row, in any process and after any break."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from datasets import Dataset as Table
+from tests.targets.small import encoded, row_targets, tokenizer
+from torch.utils.data import DataLoader, Dataset
+from transformers import TrainerCallback, TrainerState
+
+from numerate.targets import Bell, DrawnDataset, DrawnTransform, SoftNumbers
+
+
+def make_rows(count: int = 12) -> list[dict[str, Any]]:
+    tokens = tokenizer("digits")
+    return [{"input_ids": [*encoded(tokens, f"x={100 + i}"), 0]} for i in range(count)]
+
+
+def make_soft() -> SoftNumbers:
+    return SoftNumbers(tokenizer("digits"), Bell(width=20))
+
+
+class Rows(Dataset):
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return make_rows()[index]
+
+
+def plain(rows: Any) -> list[dict[str, Any]]:
+    return [{name: [*row[name]] for name in sorted(row)} for row in rows]
+
+
+def same(batch: list[Any]) -> list[Any]:
+    return batch
+
+
+@pytest.mark.parametrize("source", [make_rows(), Table.from_list(make_rows()), Rows()], ids=["list", "table", "torch"])
+def test_any_dataset_by_index(source):
+    data = DrawnDataset(source, make_soft(), seed=5)
+    assert len(data) == 12
+    first = plain(data[i] for i in range(12))
+    assert plain([data[5], data[-7], data[np.int64(5)]]) == [first[5]] * 3
+    assert plain(data.__getitems__([3, 1])) == [first[3], first[1]]
+    assert first == plain(DrawnDataset(make_rows(), make_soft(), seed=5)[i] for i in range(12))
+    with pytest.raises(IndexError, match="index=12 is out of range: expected one below 12"):
+        data[12]
+
+
+def test_epochs_seeds_and_rows_differ_and_come_back():
+    data = DrawnDataset([make_rows(1)[0]] * 12, make_soft())
+    first = plain(data[i] for i in range(12))
+    assert len({tuple(row["input_ids"]) for row in first}) > 5
+    data.set_epoch(1)
+    assert data.epoch == 1
+    assert plain(data[i] for i in range(12)) != first
+    data.set_epoch(0)
+    assert plain(data[i] for i in range(12)) == first
+    other = DrawnDataset([make_rows(1)[0]] * 12, make_soft(), seed=1)
+    assert plain(other[i] for i in range(12)) != first
+
+
+@pytest.mark.launch
+@pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+def test_workers_draw_the_same_and_see_the_epoch(context: str):
+    data = DrawnDataset(make_rows(), make_soft())
+    loader = DataLoader(data, 4, collate_fn=same, num_workers=2, persistent_workers=True, multiprocessing_context=context)
+    for epoch in (0, 3, 0):
+        data.set_epoch(epoch)
+        alone = DrawnDataset(make_rows(), make_soft())
+        alone.set_epoch(epoch)
+        assert plain(row for batch in loader for row in batch) == plain(alone[i] for i in range(12))
+
+
+def test_a_resumed_run_sees_the_same_batches():
+    """Break off after two batches of the second epoch; a new process continues with the third."""
+    accelerate = pytest.importorskip("accelerate")
+
+    def batches(epoch: int, skipped: int) -> list[Any]:
+        loader = accelerate.data_loader.prepare_data_loader(
+            DataLoader(DrawnDataset(make_rows(), make_soft()), 2, collate_fn=same), put_on_device=False
+        )
+        loader.set_epoch(epoch)
+        return [plain(batch) for batch in accelerate.skip_first_batches(loader, skipped)]
+
+    assert batches(1, 0)[2:] == batches(1, 2)
+    assert batches(0, 0) != batches(1, 0)
+
+
+def test_the_callback_sets_the_epoch():
+    data = DrawnDataset(make_rows(), make_soft())
+    callback = data.callback()
+    assert isinstance(callback, TrainerCallback)
+    callback.on_epoch_begin(None, TrainerState(epoch=2.0), None)
+    assert data.epoch == 2
+
+
+@pytest.mark.parametrize("path", ["drawn", "fixed", "jitter"])
+def test_paths(path):
+    rows = make_rows()
+    out = [DrawnDataset(rows, make_soft(), path=path)[i] for i in range(12)]
+    assert ([row["input_ids"] for row in out] == [row["input_ids"] for row in rows]) == (path == "fixed")
+    assert all(("soft_positions" in row) == (path != "jitter") for row in out)
+    assert path == "jitter" or all(row_targets(row) for row in out)
+
+
+class TestTransform:
+    def test_draws_as_the_dataset_does(self):
+        table = Table.from_list(make_rows())
+        table = table.add_column("index", [*range(12)])
+        draw = DrawnTransform(make_soft(), seed=2)
+        lazy, data = table.with_transform(draw), DrawnDataset(make_rows(), make_soft(), seed=2)
+        for epoch in (0, 1):
+            draw.set_epoch(epoch)
+            data.set_epoch(epoch)
+            assert plain([lazy[3]]) == plain([data[3]])
+            assert plain(lazy.select([7, 2])[i] for i in (0, 1)) == plain([data[7], data[2]])
+        assert "index" not in lazy[0]
+
+    def test_without_an_index(self):
+        lazy = Table.from_list(make_rows()).with_transform(DrawnTransform(make_soft()))
+        with pytest.raises(ValueError, match=r"no column 'index', only 'input_ids'.*add dataset.add_column\('index'"):
+            lazy[0]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: DrawnDataset(iter([]), make_soft()), "dataset is a list_iterator: expected rows by index"),
+        (lambda: DrawnDataset({"train": []}, make_soft()), "dataset is a dict: expected rows by index.*dataset..train.."),
+        (lambda: DrawnDataset([], None), "soft=None cannot be called: expected SoftNumbers"),
+        (lambda: DrawnDataset([], make_soft(), seed=-1), "seed=-1 is out of range"),
+        (lambda: DrawnDataset([], make_soft(), path="draw"), "Did you mean 'drawn'"),
+        (lambda: DrawnDataset([], make_soft()).set_epoch(0.5), "epoch=0.5 is out of range"),
+    ],
+)
+def test_settings_are_checked(call, message: str):
+    with pytest.raises((TypeError, ValueError), match=message):
+        call()

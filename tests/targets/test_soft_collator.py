@@ -1,0 +1,200 @@
+"""Collators of transformers, TRL and one's own: soft targets and weights land where the row's tokens do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.targets.small import encoded, row_targets, tokenizer
+from transformers import (
+    DataCollatorForLanguageModeling,
+    DataCollatorForSeq2Seq,
+    DataCollatorWithFlattening,
+    default_data_collator,
+)
+from trl.trainer.sft_trainer import DataCollatorForLanguageModeling as TRLCollator
+
+from numerate.soft import SoftTargets
+from numerate.targets import Bell, SoftCollator, SoftNumbers
+
+EMPTY: dict[str, Any] = {"soft_positions": [], "soft_token_ids": [], "soft_probabilities": []}
+
+
+def make_rows(mask: bool = False) -> list[dict[str, Any]]:
+    tokens = tokenizer("digits")
+    soft, rng = SoftNumbers(tokens, Bell(width=9), mask=mask), np.random.default_rng(0)
+    rows = []
+    for text in ("x=99", "a longer one: 1000\n", "=0"):
+        ids = [*encoded(tokens, text), 0]
+        start = max(len(ids) - 6, 0)
+        rows.append(soft({"input_ids": ids, "labels": [-100] * start + ids[start:]}, rng=rng))
+    return rows
+
+
+def seq2seq(side: str) -> Any:
+    tokens = tokenizer("digits")
+    tokens.padding_side = side
+    return DataCollatorForSeq2Seq(tokens, return_tensors="pt")
+
+
+def check(batch: Any, rows: list[dict[str, Any]]) -> None:
+    """Each entry of the batch says of the same token what the entry of its row says."""
+    found = SoftTargets.from_batch(batch)
+    assert found is not None
+    found.checked(batch["labels"])
+    expected = sorted(
+        (row["labels"][place], k, np.float32(p)) for row in rows for place, o in row_targets(row).items() for k, p in o.items()
+    )
+    ours = []
+    for line, places in enumerate(found.positions.tolist()):
+        for i, place in enumerate(places):
+            if place >= 0:
+                ours.append(
+                    (int(batch["labels"][line, place]), int(found.token_ids[line, i]), float(found.probabilities[line, i]))
+                )
+    assert sorted(ours) == [(a, b, pytest.approx(c)) for a, b, c in expected]
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_seq2seq_pads_on_either_side(side: str):
+    rows = make_rows()
+    batch = SoftCollator(seq2seq(side))(rows)
+    check(batch, rows)
+    lengths = [len(row["input_ids"]) for row in rows]
+    shift = max(lengths) - lengths[0] if side == "left" else 0
+    first = [place for place in batch["soft_positions"][0].tolist() if place >= 0]
+    assert first == [place + shift for place in rows[0]["soft_positions"]]
+    assert "soft_positions" in rows[0], "the rows are left alone"
+
+
+@pytest.mark.parametrize("padding_free", [False, True])
+def test_trl(padding_free: bool):
+    rows = make_rows(mask=True)
+    batch = SoftCollator(TRLCollator(pad_token_id=0, padding_free=padding_free))(rows)
+    check(batch, rows)
+    assert batch["soft_positions"].shape[0] == (1 if padding_free else 3)
+    weights = [w for row in rows for w in row["position_weights"]]
+    if padding_free:
+        assert batch["position_weights"].tolist() == [weights]
+    assert float(batch["position_weights"].sum()) == sum(weights)
+    assert batch["position_weights"].shape == batch["labels"].shape
+
+
+def test_trl_pads_a_flat_batch():
+    rows = make_rows()
+    batch = SoftCollator(TRLCollator(pad_token_id=0, padding_free=True, pad_to_multiple_of=64))(rows)
+    assert batch["input_ids"].shape == (1, 64)
+    check(batch, rows)
+
+
+def test_trl_takes_the_label_of_the_first_token_of_a_joined_row():
+    soft = {"soft_positions": [0, 1], "soft_token_ids": [5, 6], "soft_probabilities": [1.0, 1.0]}
+    rows = [{"input_ids": [5, 6], **soft}, {"input_ids": [5, 6], **soft}]
+    batch = SoftCollator(TRLCollator(pad_token_id=0, padding_free=True))(rows)
+    assert batch["labels"].tolist() == [[-100, 6, -100, 6]]
+    assert batch["soft_positions"].tolist() == [[1, 3]]
+
+
+def test_transformers_flattening():
+    rows = make_rows()
+    batch = SoftCollator(DataCollatorWithFlattening())(rows)
+    assert batch["input_ids"].shape[0] == 1
+    starts = np.cumsum([0, *(len(row["input_ids"]) for row in rows)])
+    expected = [place + start for row, start in zip(rows, starts, strict=False) for place in row["soft_positions"]]
+    assert batch["soft_positions"].tolist() == [expected]
+
+
+def test_language_modeling_collator():
+    rows = [{name: value for name, value in row.items() if name != "labels"} for row in make_rows()]
+    tokens = tokenizer("digits")
+    tokens.padding_side = "right"
+    batch = SoftCollator(DataCollatorForLanguageModeling(tokens, mlm=False))(rows)
+    assert [[p for p in places if p >= 0] for places in batch["soft_positions"].tolist()] == [
+        row["soft_positions"] for row in rows
+    ]
+
+
+def test_weights_where_some_rows_have_them():
+    rows = [{"input_ids": [1, 2], "token_weights": [2.0, 3.0], **EMPTY}, {"input_ids": [1, 2, 3], **EMPTY}]
+    batch = SoftCollator(TRLCollator(pad_token_id=0))(rows)
+    assert batch["token_weights"].tolist() == [[2.0, 3.0, 0.0], [1.0, 1.0, 1.0]]
+    assert batch["soft_positions"].tolist() == [[-1], [-1]]
+    assert "position_weights" not in batch
+
+
+def test_rows_without_anything_soft_pass_through():
+    rows = [{"input_ids": [1, 2], "labels": [1, 2]}]
+    assert SoftCollator(default_data_collator)(rows).keys() == {"input_ids", "labels"}
+
+
+@pytest.mark.parametrize(("cut", "kept"), [(slice(None, 3), [0, 2]), (slice(-3, None), [0, 2])])
+def test_rows_that_the_collator_cuts(cut: slice, kept: list[int]):
+    row = {
+        "input_ids": [5, 6, 7, 8],
+        "soft_positions": [0, 1, 2, 3],
+        "soft_token_ids": [5, 6, 7, 8],
+        "soft_probabilities": [1.0] * 4,
+    }
+    batch = SoftCollator(lambda rows: {"input_ids": torch.tensor([row["input_ids"][cut] for row in rows])})([row])
+    places, ids = batch["soft_positions"][0].tolist(), batch["soft_token_ids"][0].tolist()
+    assert places == [0, 1, 2]
+    assert ids == row["input_ids"][cut]
+
+
+def test_padding_that_looks_like_text():
+    """An end token as padding, before a row of end tokens: the mask tells the sides apart."""
+    row = {"input_ids": [0, 0], "soft_positions": [1], "soft_token_ids": [0], "soft_probabilities": [1.0]}
+    other = {"input_ids": [1, 2, 3], **EMPTY}
+    for side, place in (("left", 2), ("right", 1)):
+        tokens = tokenizer("digits")
+        tokens.padding_side = side
+        batch = SoftCollator(lambda rows, t=tokens: t.pad(rows, return_tensors="pt"))([row, other])
+        assert batch["soft_positions"][0].tolist() == [place]
+
+
+@given(
+    st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=6), min_size=1, max_size=4),
+    st.sampled_from(["left", "right", "flat"]),
+)
+def test_every_place_is_found(sequences: list[list[int]], how: str):
+    def collate(rows):
+        ids = [torch.tensor(row["input_ids"]) for row in rows]
+        if how == "flat":
+            return {"input_ids": torch.cat(ids)[None]}
+        padded = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True, padding_side=how)
+        return {"input_ids": padded, "attention_mask": (padded > 0).long()}
+
+    rows = []
+    for ids in sequences:
+        places = [*range(len(ids))]
+        rows.append({"input_ids": ids, "soft_positions": places, "soft_token_ids": ids, "soft_probabilities": [1.0] * len(ids)})
+    batch = SoftCollator(collate)(rows)
+    for line, places in enumerate(batch["soft_positions"].tolist()):
+        for place, token_id in zip(places, batch["soft_token_ids"][line].tolist(), strict=True):
+            assert place == -1 or int(batch["input_ids"][line, place]) == token_id
+    assert int((batch["soft_positions"] >= 0).sum()) == sum(map(len, sequences))
+
+
+@pytest.mark.parametrize(
+    ("collate", "message"),
+    [
+        (lambda rows: {"input_ids": [[1]]}, "the collator's input_ids is list: expected a tensor .B, T."),
+        (lambda rows: {"input_ids": torch.tensor([[9, 9], [9, 9]])}, "row 0 is not in the collator's batch"),
+        (lambda rows: {"input_ids": torch.tensor([[1, 2]])}, r"made input_ids \(1, 2\) of 2 rows with 3 tokens"),
+    ],
+)
+def test_batches_in_which_rows_cannot_be_found(collate, message: str):
+    rows = [{"input_ids": [1, 2], **EMPTY}, {"input_ids": [3], **EMPTY}]
+    with pytest.raises(ValueError, match=message):
+        SoftCollator(collate)(rows)
+
+
+def test_arguments_are_checked():
+    with pytest.raises(TypeError, match="collator=None cannot be called"):
+        SoftCollator(None)
+    with pytest.raises(ValueError, match="token_weights has 1 entries and input_ids 2"):
+        SoftCollator(TRLCollator(pad_token_id=0))([{"input_ids": [1, 2], "token_weights": [1.0]}])
