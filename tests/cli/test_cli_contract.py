@@ -18,6 +18,7 @@ import numerate
 from numerate.cli import app
 from numerate.cli.settings import parse_settings, run_types
 from numerate.cli.task import TASK_NAMES
+from numerate.lab.config import SOFT
 from numerate.lab.presets import merged
 from numerate.lab.tasks import TASKS
 
@@ -109,6 +110,12 @@ def test_the_names_of_tasks_in_the_help():
     assert ", ".join(TASKS) == TASK_NAMES
 
 
+@pytest.mark.parametrize("command", ["train", "compare"])
+def test_the_names_of_soft_labels_in_the_help(command, run):
+    assert ", ".join(SOFT)[: len("soft, soft_fixed")] in " ".join(run(command, "--help").output.split())
+    assert "soft_jitter" in run(command, "--help").output
+
+
 def test_public_names_are_imported_when_they_are_used():
     assert set(numerate.__all__) <= set(dir(numerate))
     for name in numerate.__all__:
@@ -179,6 +186,13 @@ BAD: list[tuple[str, str]] = [
     ("train --set loss_settings=3", "expected a mapping"),
     ("train --loss smmd --set loss_settings.sigm=2", "Did you mean 'sigma'"),
     ("train --set weight=nan", "expected a number"),
+    ("train --loss soft_drawn", "'soft', 'soft_fixed', 'soft_jitter'"),
+    ("train --loss soft --set soft.widht=1", "Did you mean 'width'"),
+    ("train --loss soft --set soft.width=wide", "expected null or a number"),
+    ("train --loss soft --set soft.path=fixed", "leave out soft.path"),
+    ("train --set soft.path=jiter", "expected one of 'drawn', 'fixed', 'jitter'"),
+    ("train --set soft=0.05", "soft.relative=0.05"),
+    ("train --task word_problems --loss soft", "is a worked solution"),
     ("train {missing}", "there is no such file"),
     ("train {folder}", "Is a directory"),
     ("train {empty}", "expected settings"),
@@ -210,6 +224,8 @@ BAD: list[tuple[str, str]] = [
     ("compare --preset dmo", "Did you mean 'demo'"),
     ("compare --executor rai", "Did you mean 'ray'"),
     ("compare --loss smd", "Did you mean 'smmd'"),
+    ("compare --loss emd --set soft.width=1", "no loss of the comparison has soft labels"),
+    ("compare --loss soft --set soft.width=0", "a soft width of 0 is 'ce'"),
     ("compare --task clok", "Did you mean 'clock'"),
     ("compare --baseline sm", "baseline='sm' is not known"),
     ("compare --model nowhere/at-all", "nowhere/at-all"),
@@ -310,6 +326,10 @@ SETTINGS: dict[str, Any] = {
     "loss_settings.sigma=2": {"loss_settings": {"sigma": 2}},
     "loss_settings.variant=repaired": {"loss_settings": {"variant": "repaired"}},
     'loss_settings={"sigma": [1, 2]}': {"loss_settings": {"sigma": [1, 2]}},
+    "soft.relative=0.05": {"soft": {"relative": 0.05}},
+    "soft.lowest=null": {"soft": {"lowest": None}},
+    "soft.path=jitter": {"soft": {"path": "jitter"}},
+    'soft={"width": 2}': {"soft": {"width": 2}},
     "unknown=a=b": {"unknown": "a=b"},
 }
 
@@ -403,6 +423,8 @@ def test_train_does_not_overwrite_a_run(finished, run, tmp_path, monkeypatch):
     other = run("train", "--out", "a", "--resume", "--loss", "smmd")
     assert "with other settings (loss is 'ce' there and 'smmd' here)" in other.stderr
     assert not begun
+    softer = run("train", "--out", "a", "--resume", "--loss", "soft")
+    assert "(soft is None there" in softer.stderr
     same = run("train", "--out", "a", "--resume", "--set", "log_every=7")
     if finished:
         assert same.exit_code == 0

@@ -20,7 +20,11 @@ def compare(
     config: Annotated[Path | None, typer.Argument(help="YAML file with settings of the comparison; options override it.")] = None,
     preset: Annotated[str | None, typer.Option(help=f"One of {', '.join(PRESETS)}. Default: demo.")] = None,
     loss: Annotated[
-        list[str] | None, typer.Option(help="Loss to compare; repeat for several. The baseline is always included.")
+        list[str] | None,
+        typer.Option(
+            help="Loss to compare, soft labels (soft, soft_fixed, soft_jitter) among them; repeat for several. The baseline is "
+            "always included."
+        ),
     ] = None,
     baseline: Annotated[str | None, typer.Option(help="Loss that the others are compared with. Default: ce.")] = None,
     task: Annotated[list[str] | None, typer.Option(help="Task; repeat for several.")] = None,
@@ -36,7 +40,9 @@ def compare(
     processes: Annotated[int | None, typer.Option(min=1, help="Runs at a time. Default: one per core, or one on a GPU.")] = None,
     executor: Annotated[str, typer.Option(help="local or ray.")] = "local",
     address: Annotated[str | None, typer.Option(help="Address of the Ray cluster.")] = None,
-    tune: Annotated[int, typer.Option(min=0, max=9, help="Tuning trials per loss, on a validation split.")] = 0,
+    tune: Annotated[
+        int, typer.Option(min=0, max=9, help="Tuning trials per loss, on a validation split: learning rate, weight, soft width.")
+    ] = 0,
 ) -> None:
     """Train with each loss and seed, evaluate on the same examples, write a report. Call again to continue."""
     from rich.console import Console

@@ -4,6 +4,7 @@ steps=200                            a number, a string, true or false, null
 columns=area,rooms                   several strings; columns='["a, b","c"]' if one contains a comma
 loss_settings.variant=repaired       an entry of a mapping
 loss_settings='{"sigma":2}'          a mapping
+soft.relative=0.05                   soft labels, with a width of 5 %
 columns=area                         in train and compare: short for task_settings.columns
 """
 
@@ -22,7 +23,7 @@ from numerate.messages import check_choice
 
 Types = Mapping[str, Any]
 SET_HELP = (
-    'a setting, such as steps=200, columns=area,rooms, columns=\'["a, b","c"]\', loss_settings.sigma=2 or '
+    'a setting, such as steps=200, columns=area,rooms, columns=\'["a, b","c"]\', soft.relative=0.05, loss_settings.sigma=2 or '
     "loss_settings='{\"sigma\":2}'; repeat for several."
 )
 _FLAGS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
@@ -68,10 +69,13 @@ def task_types(*names: str, prefix: str = "") -> dict[str, Any]:
 
 def run_types(*tasks: str) -> dict[str, Any]:
     """Return the types of the settings of a run and its task."""
-    from numerate.lab.config import RunConfig
+    from numerate.lab.config import RunConfig, SoftLabels
 
-    hints = get_type_hints(RunConfig)
-    return {name: hints[name] for name in RunConfig.model_fields} | task_types(*tasks, prefix="task_settings.")
+    hints, soft = get_type_hints(RunConfig), get_type_hints(SoftLabels)
+    types = {name: hints[name] for name in RunConfig.model_fields} | {
+        f"soft.{name}": soft[name] for name in SoftLabels.model_fields
+    }
+    return types | task_types(*tasks, prefix="task_settings.")
 
 
 def experiment_types(tasks: str | Sequence[str | Mapping[str, Any]]) -> dict[str, Any]:

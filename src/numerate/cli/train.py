@@ -21,7 +21,12 @@ def train(
     config: Annotated[Path | None, typer.Argument(help="YAML file with settings of the run; options override it.")] = None,
     model: Annotated[str | None, typer.Option(help="tiny, tiny-3, tiny-vlm, smollm2, a folder, or a Hub id.")] = None,
     task: Annotated[str | None, typer.Option(help="Task. Default: arithmetic.")] = None,
-    loss: Annotated[str | None, typer.Option(help="ce (default), or a numeric loss that is added to cross-entropy.")] = None,
+    loss: Annotated[
+        str | None,
+        typer.Option(
+            help="ce (default), a numeric loss that is added to cross-entropy, or soft, soft_fixed or soft_jitter: soft labels."
+        ),
+    ] = None,
     data: Annotated[str | None, typer.Option(help="File or folder with real data, such as a table.")] = None,
     target: Annotated[str | None, typer.Option(help="Column of the table to predict.")] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip rows of the data that cannot be read.")] = False,
@@ -54,7 +59,7 @@ def train(
     chosen = checked(RunConfig, settings, "" if config is None else str(config))
     folder = out or Path("runs") / f"{chosen.task}-{chosen.name}-{chosen.seed}".replace(" ", "-")
     console = Console(highlight=False, quiet=not is_first_process())
-    if not claim(folder, chosen.deciding, resume=resume, overwrite=overwrite):
+    if not claim(folder, {"soft": None} | chosen.deciding, resume=resume, overwrite=overwrite):
         console.print("This run is already finished.")
         _show(console, folder)
         return

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from numerate.distribution.bell import Shape
 from numerate.distribution.decisions import RULE_NAMES
 from numerate.lab.models import Adapter, suitable_rate
 from numerate.lab.tasks import TASKS
@@ -20,11 +21,47 @@ from numerate.objective import Normalize, Scale
 
 PLAIN = "ce"  # cross-entropy alone, the baseline
 
+LabelPath = Literal["drawn", "fixed", "jitter"]
+
+SOFT: dict[str, LabelPath] = {"soft": "drawn", "soft_fixed": "fixed", "soft_jitter": "jitter"}
+"""Names of cross-entropy with soft labels, and their ``soft.path``."""
+
 NO_EFFECT = {"label", "log_every", "save_every", "keep_model", "tensorboard", "trust_remote_code"}
 """Settings that do not change the result of a run."""
 
 RULES = tuple(name for name in RULE_NAMES if name != "within")
 """Rules of :meth:`numerate.NumberDistribution.decide` that need no other argument; ``within_5`` has its own tolerance."""
+
+
+class SoftLabels(BaseModel):
+    """Settings of soft labels: the target of an answer is a distribution over answers near it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: LabelPath = Field(
+        "drawn",
+        description="drawn: the answer is drawn from its distribution each time, with soft targets along it; "
+        "fixed: soft targets along the label; jitter: the answer is drawn and its targets are hard.",
+    )
+    width: float | None = Field(
+        None, ge=0, allow_inf_nan=False, description="Width of the bell, in units of the answer: how far off would still be fine."
+    )
+    relative: float | None = Field(
+        None, ge=0, allow_inf_nan=False, description="Width as a share of the answer. Neither: what suits the task."
+    )
+    shape: Shape = Field("gaussian", description="Shape of the bell.")
+    hard: float = Field(0.0, ge=0, lt=1, description="Weight of the label itself in a mixture with the bell.")
+    lowest: float | None = Field(None, allow_inf_nan=False, description="Lower bound of an answer.")
+    highest: float | None = Field(None, allow_inf_nan=False, description="Upper bound of an answer.")
+
+    @property
+    def spread(self) -> dict[str, float]:
+        """Return the width that is set, by its name; empty if none is."""
+        return {name: value for name in ("width", "relative") if (value := getattr(self, name)) is not None}
+
+    def times(self, factor: float) -> Self:
+        """Return the same settings with another width."""
+        return self.model_copy(update={name: value * factor for name, value in self.spread.items()})
 
 
 class RunConfig(BaseModel):
@@ -42,11 +79,17 @@ class RunConfig(BaseModel):
     data: str | None = Field(None, description="File or folder with real data. None: examples are generated.")
     skip_bad: bool = Field(False, description="Skip rows of the data that cannot be read.")
 
-    loss: str = Field(PLAIN, description="ce, or a numeric loss that is added to cross-entropy.")
+    loss: str = Field(
+        PLAIN,
+        description="ce, or a numeric loss that is added to cross-entropy; soft, soft_fixed and soft_jitter are ce with `soft`.",
+    )
     loss_settings: dict[str, Any] = Field(default_factory=dict, description="Settings of the numeric loss.")
     weight: float = Field(0.3, ge=0, description="Weight of the numeric term.")
     normalize: Normalize = Field("numeric", description="What the numeric term is divided by: see NumericObjective.")
     scale: Scale = Field("fixed", description="match_ce rescales the numeric term to weight * cross-entropy.")
+    soft: SoftLabels | None = Field(
+        None, description="Soft labels: path, width or relative, shape, hard, lowest, highest. None or a width of 0: hard labels."
+    )
     label: str = Field("", description="Name of the run in tables. Default: the loss.")
 
     seed: int = Field(0, ge=0, description="Seed of weights and data.")
@@ -89,6 +132,28 @@ class RunConfig(BaseModel):
         model, adapter = (values.get(name, cls.model_fields[name].default) for name in ("model", "adapter"))
         return {**values, "learning_rate": suitable_rate(model, adapter)}
 
+    @model_validator(mode="before")
+    @classmethod
+    def _set_soft_labels(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Turn the loss ``soft`` into cross-entropy with soft labels, and fill in the width that suits the task."""
+        if isinstance(soft := values.get("soft"), SoftLabels):
+            values = {**values, "soft": soft.model_dump()}
+        values = named_soft(values)
+        if (soft := values.get("soft")) is None:
+            return values
+        if not isinstance(soft, Mapping):
+            raise ValueError(f"soft={soft!r} is not a mapping: expected its settings, such as soft.relative=0.05 for 5 %.")
+        check_settings("soft labels", soft, SoftLabels.model_fields)
+        spread = {name: soft[name] for name in ("width", "relative") if soft.get(name) is not None}
+        if len(spread) == 2:
+            raise ValueError(f"soft.width={soft['width']!r} and soft.relative={soft['relative']!r} are both set: expected one.")
+        if any(isinstance(value, int | float) and value == 0 for value in spread.values()):
+            return {**values, "soft": None}
+        task, settings = values.get("task", cls.model_fields["task"].default), values.get("task_settings", {})
+        if not spread and task in TASKS and isinstance(settings, Mapping):
+            soft = {**soft, **TASKS[task](**settings).soft_width}
+        return {**values, "soft": soft}
+
     @field_validator("decide", mode="before")
     @classmethod
     def _split_rules(cls, value: Any) -> Any:
@@ -98,7 +163,7 @@ class RunConfig(BaseModel):
     @model_validator(mode="after")
     def _check_task_and_loss(self) -> Self:
         check_choice("task", self.task, tuple(TASKS))
-        check_choice("loss", self.loss, (PLAIN, *LOSSES))
+        check_choice("loss", self.loss, (PLAIN, *LOSSES, *SOFT))
         if self.data is None:
             TASKS[self.task](**self.task_settings)
         for rule in self.decide:
@@ -110,7 +175,7 @@ class RunConfig(BaseModel):
     @property
     def name(self) -> str:
         """Return the name in tables."""
-        return self.label or self.loss
+        return self.label or run_name(self.loss, None if self.soft is None else self.soft.path)
 
     @property
     def deciding(self) -> dict[str, Any]:
@@ -119,13 +184,40 @@ class RunConfig(BaseModel):
 
     @property
     def used(self) -> dict[str, Any]:
-        """Return the settings as JSON, without those of decisions if there are none."""
-        return self.model_dump(mode="json", exclude=set() if self.decide else {"decide", "interval", "decide_width"})
+        """Return the settings as JSON, without those of decisions and of soft labels if there are none."""
+        unused = set() if self.decide else {"decide", "interval", "decide_width"}
+        return self.model_dump(mode="json", exclude=unused | (set() if self.soft else {"soft"}))
 
     @property
     def hash(self) -> str:
         """Return a hash of the settings that decide the result: the name of the run's folder."""
         return hashlib.blake2b(json.dumps(self.deciding, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+def named_soft(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a run with the loss ``soft``, ``soft_fixed`` or ``soft_jitter`` as ``ce`` and its ``soft.path``.
+
+    Example:
+        >>> named_soft({"loss": "soft_fixed", "soft": {"relative": 0.1}})
+        {'loss': 'ce', 'soft': {'relative': 0.1, 'path': 'fixed'}}
+    """
+    loss, soft = values.get("loss"), values.get("soft") or {}
+    if not isinstance(loss, str) or loss not in SOFT or not isinstance(soft, Mapping):
+        return dict(values)
+    if soft.get("path", SOFT[loss]) != SOFT[loss]:
+        raise ValueError(f"loss={loss!r} has the path {SOFT[loss]!r}, and soft.path={soft['path']!r}: leave out soft.path.")
+    return {**values, "loss": PLAIN, "soft": {**soft, "path": SOFT[loss]}}
+
+
+def run_name(loss: str, path: LabelPath | None) -> str:
+    """Return the name of a loss with soft labels along this path, or with hard ones.
+
+    Example:
+        >>> run_name("ce", None), run_name("ce", "drawn"), run_name("emd", "fixed")
+        ('ce', 'soft', 'emd+soft_fixed')
+    """
+    soft = [name for name, its in SOFT.items() if its == path]
+    return "+".join(([] if soft and loss == PLAIN else [loss]) + soft)
 
 
 Config = TypeVar("Config", bound=BaseModel)

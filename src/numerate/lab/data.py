@@ -1,24 +1,33 @@
-"""Turn examples into model inputs: tokens and labels, padded batches, and the order of training."""
+"""Turn examples into model inputs: tokens and labels, soft labels, padded batches, and the order of training."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from numerate.lab.config import LabelPath
 from numerate.lab.models import LoadedModel
 from numerate.lab.tasks import Example
 from numerate.labels import IGNORE_INDEX
+from numerate.soft import SOFT_FIELDS
+from numerate.targets import AnswerDistribution, SoftPath, TokenTrie
 
 _WINDOW = 8  # batches whose examples are sorted by length together
+_TRIES = 4096  # distributions that are kept as tokens, up to half a MiB each
 _PADDING = 1 / 3  # share of padding in a batch above which examples are sorted
 
 
 def collate(rows: Sequence[dict[str, Any]], *, pad: int, left: bool = False) -> dict[str, Tensor]:
-    """Pad rows to one length, on the right or the left, and stack them. Pictures of a batch are concatenated."""
+    """Pad rows to one length, on the right or the left, and stack them. Pictures of a batch are concatenated.
+
+    Soft labels are padded to the most entries of a row.
+    """
     fills = {"input_ids": pad, "labels": IGNORE_INDEX, "attention_mask": 0}
     rows = [{**row, "attention_mask": [1] * len(row["input_ids"])} for row in rows]
     longest = max(len(row["input_ids"]) for row in rows)
@@ -33,6 +42,19 @@ def collate(rows: Sequence[dict[str, Any]], *, pad: int, left: bool = False) -> 
             batch[name] = torch.cat([row[name] for row in rows])
         elif name in fills:
             batch[name] = torch.tensor([padded(row[name], fills[name]) for row in rows])
+    return batch | (_collate_soft(rows, longest if left else None) if SOFT_FIELDS[0] in rows[0] else {})
+
+
+def _collate_soft(rows: Sequence[dict[str, Any]], aligned: int | None) -> dict[str, Tensor]:
+    """Return the soft fields as ``[B, E]``; positions are counted from the left of rows that end at ``aligned``."""
+    most = max(1, *(len(row[SOFT_FIELDS[0]]) for row in rows))
+    batch = {}
+    for name, fill in zip(SOFT_FIELDS, (-1, 0, 0.0), strict=True):
+        values = [[*row[name], *[fill] * (most - len(row[name]))] for row in rows]
+        batch[name] = torch.tensor(values, dtype=torch.float32 if name == SOFT_FIELDS[2] else torch.int64)
+    if aligned is not None:
+        before = torch.tensor([[aligned - len(row["input_ids"])] for row in rows])
+        batch[SOFT_FIELDS[0]] = torch.where(batch[SOFT_FIELDS[0]] < 0, -1, batch[SOFT_FIELDS[0]] + before)
     return batch
 
 
@@ -51,17 +73,64 @@ def encode(loaded: LoadedModel, examples: Sequence[Example]) -> list[dict[str, A
     ]
 
 
+class SoftAnswers:
+    """Replace the answer of a row by one that is drawn from the distribution of its example, with soft targets along it.
+
+    What is drawn depends on the seed and the row's position in the order of training alone: it is the same after resuming, and
+    for any number of processes.
+
+    Args:
+        loaded: the model whose tokens are used.
+        target: from an example to the distribution over its answers; see :meth:`numerate.lab.tasks.Task.soft_target`.
+        path: ``"drawn"``; ``"fixed"`` keeps the answer, with soft targets along it; ``"jitter"`` draws, with hard targets.
+        seed: of the run.
+    """
+
+    def __init__(self, loaded: LoadedModel, target: Callable[[Example], AnswerDistribution], path: LabelPath, seed: int) -> None:
+        self.loaded, self.target, self.path, self.seed = loaded, target, path, seed
+        self._tokens: dict[str, list[int]] = {}  # of every text so far: the answers of similar labels are the same
+        self._trie = lru_cache(_TRIES)(self._make_trie)
+
+    def row(self, row: dict[str, Any], example: Example, position: int) -> dict[str, Any]:
+        """Return a row of :func:`encode` with the answer of this position, and its ``SOFT_FIELDS``."""
+        trie = self._trie(example.answer, example.meta.get("ratings"))
+        begin = row["labels"].count(IGNORE_INDEX)
+        if self.path == "fixed":
+            answer = trie.path(row["labels"][begin:])
+        else:
+            answer = trie.draw(np.random.default_rng([self.seed, position]))
+        fields = {} if self.path == "jitter" else _soft_fields(answer, begin)
+        ids = [*row["input_ids"][:begin], *answer.token_ids]
+        return {**row, "input_ids": ids, "labels": [*row["labels"][:begin], *answer.token_ids], **fields}
+
+    def _make_trie(self, answer: str, ratings: Any) -> TokenTrie:
+        answers = self.target(Example("", answer, meta={} if ratings is None else {"ratings": ratings}))
+        if self.path == "fixed" and answer not in answers.texts:  # bounds, and few of many values, may leave it out
+            answers = answers.with_hard(answer, 1 / (len(answers) + 1))
+        new = [text for text in answers.texts if text not in self._tokens]
+        if new:
+            self._tokens |= zip(new, self.loaded.tokens(new), strict=True)
+        return TokenTrie([[*self._tokens[text], self.loaded.end] for text in answers.texts], answers.probabilities)
+
+
+def _soft_fields(answer: SoftPath, begin: int) -> dict[str, list[Any]]:
+    """Return the entries of all positions that have a choice of tokens; the first token of the answer is at ``begin``."""
+    targets = [(begin + at, target) for at, target in enumerate(answer.targets) if len(target) > 1]
+    entries = [(position, token, p) for position, target in targets for token, p in target.items()]
+    return {name: [entry[at] for entry in entries] for at, name in enumerate(SOFT_FIELDS)}
+
+
 class _Ordered(torch.utils.data.Dataset[dict[str, Any]]):
     """Rows in training order. Rows with pictures are built on access, because all of them would fill the memory."""
 
-    def __init__(self, order: Sequence[int], row: Callable[[int], dict[str, Any]]) -> None:
-        self.order, self.row = order, row
+    def __init__(self, order: Sequence[int], row: Callable[[int, int], dict[str, Any]]) -> None:
+        self.order, self.row = order, row  # the row of an index, at a position of the order
 
     def __len__(self) -> int:
         return len(self.order)
 
     def __getitem__(self, position: int) -> dict[str, Any]:
-        return self.row(self.order[position])
+        return self.row(self.order[position], position)
 
 
 def training_order(lengths: Sequence[int], batch_size: int, batches: int, seed: int) -> list[int]:
@@ -90,16 +159,35 @@ def training_order(lengths: Sequence[int], batch_size: int, batches: int, seed: 
 
 
 def training_data(
-    loaded: LoadedModel, examples: Sequence[Example], *, batch_size: int, batches: int, seed: int, max_length: int
+    loaded: LoadedModel,
+    examples: Sequence[Example],
+    *,
+    batch_size: int,
+    batches: int,
+    seed: int,
+    max_length: int,
+    soft: SoftAnswers | None = None,
 ) -> tuple[torch.utils.data.Dataset[dict[str, Any]], int]:
-    """Return the rows to train on, in order, and how many examples were left out because they exceed ``max_length``."""
+    """Return the rows to train on, in order, and how many examples were left out because they exceed ``max_length``.
+
+    Order and length are those of the labels themselves, with ``soft`` labels too.
+    """
+
+    def answered(row: dict[str, Any], example: Example, position: int) -> dict[str, Any]:
+        return row if soft is None else soft.row(row, example, position)
+
     if examples[0].image is not None:
-        order = training_order([1] * len(examples), batch_size, batches, seed)
-        return _Ordered(order, lambda index: encode(loaded, [examples[index]])[0]), 0
+
+        def built(index: int, position: int) -> dict[str, Any]:
+            example = examples[index]
+            return answered(encode(loaded, [example])[0], example, position)
+
+        return _Ordered(training_order([1] * len(examples), batch_size, batches, seed), built), 0
+    examples = list(examples)
     rows = encode(loaded, examples)
-    fitting = [row for row in rows if len(row["labels"]) <= max_length]
+    fitting = [(row, example) for row, example in zip(rows, examples, strict=True) if len(row["labels"]) <= max_length]
     if not fitting:
         least = min(len(row["labels"]) for row in rows)
         raise ValueError(f"max_length={max_length} is shorter than every example: expected at least {least}.")
-    order = training_order([len(row["labels"]) for row in fitting], batch_size, batches, seed)
-    return _Ordered(order, fitting.__getitem__), len(rows) - len(fitting)
+    order = training_order([len(row["labels"]) for row, _ in fitting], batch_size, batches, seed)
+    return _Ordered(order, lambda index, position: answered(*fitting[index], position)), len(rows) - len(fitting)

@@ -15,6 +15,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import reduce
 from itertools import count, product
 from pathlib import Path
 from typing import Any, Self
@@ -22,7 +23,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from numerate.answers.metrics import METRICS
-from numerate.lab.config import PLAIN, RunConfig, checked
+from numerate.lab.config import PLAIN, SOFT, RunConfig, checked, named_soft, run_name
 from numerate.lab.environment import environment
 from numerate.lab.evaluate import summarize
 from numerate.lab.presets import DEFAULT_LOSSES
@@ -59,9 +60,9 @@ class Experiment(BaseModel):
         for plural in ("losses", "tasks"):
             listed = [values[plural]] if isinstance(values[plural], str | Mapping) else values[plural]
             values[plural] = [{_SINGULAR[plural]: item} if isinstance(item, str) else item for item in listed]
-        labels = [loss.get("label") or loss.get("loss") for loss in values["losses"] if isinstance(loss, Mapping)]
+        labels = [_label(loss) for loss in values["losses"] if isinstance(loss, Mapping)]
         if labels and values["baseline"] not in labels:
-            check_choice("baseline", values["baseline"], (PLAIN, *LOSSES, *filter(None, labels)))
+            check_choice("baseline", values["baseline"], (PLAIN, *LOSSES, *SOFT, *labels))
             values["losses"].insert(0, {"loss": values["baseline"]})
         if isinstance(values.get("models"), str):
             values["models"] = (values["models"],)
@@ -74,19 +75,55 @@ class Experiment(BaseModel):
         cells = self.cells()
         if not cells:
             raise ValueError("nothing is compared: expected at least one loss, task, model and seed.")
-        seen = set()
+        if not any(map(_is_soft, self.losses)) and (set_by := [part for part in (self.settings, *self.tasks) if "soft" in part]):
+            raise ValueError(
+                f"soft={set_by[0]['soft']!r} has no effect, because no loss of the comparison has soft labels: expected one of "
+                f"{', '.join(SOFT)} among the losses, or a loss with settings, such as {{loss: emd, soft: {{relative: 0.1}}}}."
+            )
+        seen: dict[tuple[str, int], str] = {}
         for cell in cells:
-            if (key := (_key(cell), cell.seed)) in seen:
+            key = (_key(cell), cell.seed)
+            if seen.get(key) == cell.hash:
+                raise ValueError(f"label {cell.name!r} names one run twice (a soft width of 0 is {PLAIN!r}): leave one out.")
+            if key in seen:
                 raise ValueError(f"label {cell.name!r} names two different runs: give each a different `label`.")
-            seen.add(key)
+            seen[key] = cell.hash
         return self
 
     def cells(self) -> list[RunConfig]:
         """Return every run. All losses of a seed come before the next seed, so that a part of the grid can be compared."""
         return [
-            checked(RunConfig, {**self.settings, **task, **loss, "model": model, "seed": seed})
+            checked(RunConfig, {**self._shared(task, loss), "model": model, "seed": seed})
             for seed, model, task, loss in product(self.seeds, self.models, self.tasks, self.losses)
         ]
+
+    def _shared(self, task: Mapping[str, Any], loss: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings of a loss on a task. Those in ``soft`` are for losses with soft labels, and are merged."""
+        values = {**self.settings, **task, **loss}
+        if not _is_soft(loss):
+            return {name: value for name, value in values.items() if name != "soft"}
+        given = [part["soft"] for part in (self.settings, task, loss) if part.get("soft") is not None]
+        if all(isinstance(soft, Mapping) for soft in given):  # others are refused with the run's settings
+            values["soft"] = reduce(_narrowed, given, dict[str, Any]())
+        return values
+
+
+def _is_soft(loss: Mapping[str, Any]) -> bool:
+    """Return whether a loss of a comparison has soft labels: by its name, or settings of its own."""
+    return loss.get("loss") in SOFT or loss.get("soft") is not None
+
+
+def _narrowed(soft: dict[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings of soft labels overridden by ``more``; a width replaces a relative one, and the other way round."""
+    widths = {"width", "relative"}
+    return {name: value for name, value in soft.items() if name not in widths or not widths & more.keys()} | dict(more)
+
+
+def _label(loss: Mapping[str, Any]) -> str:
+    named = named_soft(loss)
+    soft = named.get("soft")
+    path = soft.get("path", "drawn") if isinstance(soft, Mapping) else None
+    return str(named.get("label") or run_name(str(named.get("loss", PLAIN)), path))
 
 
 def read_experiment(values: Mapping[str, Any], source: str = "") -> Experiment:
@@ -171,29 +208,44 @@ def read_headline(folder: Path, config: RunConfig) -> tuple[str, float, float]:
 
 
 def tuning_trials(experiment: Experiment, budget: int) -> dict[str, list[RunConfig]]:
-    """Return ``budget`` trials per loss: learning rates for plain cross-entropy, learning rates and weights for the others."""
+    """Return ``budget`` trials per loss: of learning rates, of the weight of a numeric loss, and of the width of soft labels.
+
+    Each trial changes the settings by factors. All losses get the same number of trials, whatever there is to tune.
+    """
     seed = next(seed for seed in count(TUNING_SEED) if seed not in experiment.seeds)
     trials: dict[str, list[RunConfig]] = {}
     for cell in experiment.cells():
         if cell.seed != experiment.seeds[0]:
             continue
         assert cell.learning_rate is not None  # RunConfig sets it
-        rates = [cell.learning_rate * factor for factor in (1.0, 0.5, 2.0, 0.25, 4.0, 0.7, 1.4, 0.35, 2.8)]
-        if cell.loss == PLAIN:
-            pairs = [(rate, cell.weight) for rate in rates]
-        else:
-            grid = [(rate, cell.weight * factor) for factor, rate in product((1.0, 0.3, 3.0), rates[:3])]
-            pairs = [grid[index] for index in (0, 1, 3, 6, 2, 4, 7, 5, 8)]
-        shared = {"seed": seed, "validation": True, "decide": ()}
-        changes = [{"learning_rate": rate, "weight": weight, **shared} for rate, weight in pairs[:budget]]
-        trials[_key(cell)] = [cell.model_copy(update=change) for change in changes]
+        mine = trials[_key(cell)] = []
+        for rate, weight, width in _factors(cell)[:budget]:
+            tried = {"learning_rate": cell.learning_rate * rate, "weight": cell.weight * weight}
+            soft = None if cell.soft is None else cell.soft.times(width)
+            mine.append(cell.model_copy(update={**tried, "soft": soft, "seed": seed, "validation": True, "decide": ()}))
     return trials
 
 
+def _factors(cell: RunConfig) -> list[tuple[float, float, float]]:
+    """Return factors of learning rate, weight and width for up to nine trials, the most promising first."""
+    weighted, widened = cell.loss != PLAIN, cell.soft is not None and bool(cell.soft.spread)
+    if weighted and widened:
+        order = [(1, 1, 1), (0.5, 1, 1), (1, 0.3, 1), (1, 1, 0.4), (1, 1, 2), (1, 3, 1), (2, 1, 1), (1, 1, 0.2), (1, 1, 4)]
+    elif weighted:
+        pairs = [(1, 1), (0.5, 1), (1, 0.3), (1, 3), (2, 1), (0.5, 0.3), (0.5, 3), (2, 0.3), (2, 3)]
+        order = [(rate, weight, 1) for rate, weight in pairs]
+    elif widened:
+        pairs = [(1, 1), (0.5, 1), (1, 0.4), (1, 2), (2, 1), (1, 0.2), (1, 4), (0.5, 2), (0.5, 0.4)]
+        order = [(rate, 1, width) for rate, width in pairs]
+    else:
+        order = [(rate, 1, 1) for rate in (1, 0.5, 2, 0.25, 4, 0.7, 1.4, 0.35, 2.8)]
+    return [(float(rate), float(weight), float(width)) for rate, weight, width in order]
+
+
 def tuned_cells(experiment: Experiment, folder: Path, trials: Mapping[str, Sequence[RunConfig]]) -> list[RunConfig]:
-    """Return the experiment's cells with the learning rate and weight of the best validation trial of their loss."""
+    """Return the experiment's cells with the learning rate, weight and width of the best validation trial of their loss."""
     best = {key: max(mine, key=lambda trial: validation_score(folder, trial)) for key, mine in trials.items()}
-    chosen = {key: {"learning_rate": trial.learning_rate, "weight": trial.weight} for key, trial in best.items()}
+    chosen = {key: {name: getattr(trial, name) for name in ("learning_rate", "weight", "soft")} for key, trial in best.items()}
     return [cell.model_copy(update=chosen[_key(cell)]) for cell in experiment.cells()]
 
 

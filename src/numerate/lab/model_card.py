@@ -34,6 +34,9 @@ def model_card(settings: Mapping[str, Any], records: Sequence[dict[str, Any]]) -
         exact = f"{figures['exact']:.3f}" if "exact" in figures else "-"
         rows.append(f"| {split} | {n} | {exact} |")
     numeric = "" if settings["loss"] == "ce" else f" + {settings['weight']:g} x `{settings['loss']}`"
+    if soft := settings.get("soft"):
+        used = ", ".join(f"{name} {value}" for name, value in soft.items() if value not in (None, 0))
+        numeric += f" on soft labels ({used})"
     listed = "\n".join(f"- {name}: `{value}`" for name, value in settings.items())
     return f"""---
 library_name: transformers

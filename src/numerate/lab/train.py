@@ -17,13 +17,14 @@ import os
 import shutil
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
 import torch
 
 from numerate.lab.config import PLAIN, RunConfig, checked
-from numerate.lab.data import training_data
+from numerate.lab.data import SoftAnswers, training_data
 from numerate.lab.decisions import check_decisions
 from numerate.lab.derailing import label_digits
 from numerate.lab.environment import environment
@@ -34,11 +35,12 @@ from numerate.lab.progress import Progress
 from numerate.lab.questions import asked
 from numerate.lab.records import RESULT, is_first_process, plain, recover_jsonl, write_json, write_jsonl
 from numerate.lab.splits import held_out, reserved_rows, training_examples, validation_examples
-from numerate.lab.tasks import TASKS, Examples, Task
+from numerate.lab.tasks import TASKS, Example, Examples, Task
 from numerate.lab.tasks.base import Split
 from numerate.lab.tasks.regression import LEAST_ROWS
 from numerate.losses import LOSSES
 from numerate.objective import NumericObjective
+from numerate.targets import AnswerDistribution
 from numerate.vocab import NumericVocab
 
 EVALUATION = (
@@ -89,7 +91,7 @@ def run(config: RunConfig, folder: Path, *, resume: bool = True, progress: Progr
         "label_digits": digits,
         "splits": {split: {"n": n} for split, n in Counter(record["split"] for record in records).items()},
         "skipped_rows": len(task.skipped),
-        "notes": list(task.notes),
+        "notes": [*task.notes, *_soft_notes(config, task)],
         "cost": cost | {"eval_seconds": time.perf_counter() - begin},
     }
     write_json(folder / RESULT, result)
@@ -114,10 +116,43 @@ def check_fit(config: RunConfig, task: Task, encoder: PromptEncoder) -> NumericO
             f"model={config.model!r} does not accept pictures, which task={config.task!r} has: expected a vision-language "
             "model, such as tiny-vlm."
         )
+    if config.soft is not None:
+        soft_target(config, task)
     if config.loss == PLAIN:
-        return None
+        # Jitter is plain cross-entropy on drawn answers.
+        return None if config.soft is None or config.soft.path == "jitter" else NumericObjective(None)
     loss = LOSSES[config.loss](NumericVocab.from_tokenizer(encoder.tokenizer), **config.loss_settings)
     return NumericObjective(loss, config.weight, config.normalize, config.scale)
+
+
+def soft_target(config: RunConfig, task: Task) -> Callable[[Example], AnswerDistribution]:
+    """Return the distribution over answers that a run with soft labels trains an example on; raise if the task has none."""
+    assert config.soft is not None
+    settings = config.soft.model_dump(exclude={"path"})
+    shown = ", ".join(f"soft.{name}={value!r}" for name, value in config.soft.model_dump(exclude_none=True).items())
+    try:
+        target = task.soft_target(**settings)
+    except ValueError as error:
+        raise ValueError(
+            f"{shown}: {str(error).removesuffix('.')}. Expected a task whose answers are numbers, or hard labels."
+        ) from None
+    if config.soft.path == "fixed" and not config.soft.spread:
+        raise ValueError(
+            f"{shown}: the average of several ratings need not be one of them, so there are no targets along it. Expected the "
+            "path 'drawn' or 'jitter', or a width, for a bell around the average."
+        )
+    return target
+
+
+def _soft_notes(config: RunConfig, task: Task) -> list[str]:
+    """Say how many answers of the training rows keep hard labels, if some do."""
+    kept = [] if config.soft is None else task.answers_in_words()
+    rows = task.count("train")
+    return (
+        [f"{len(kept):,} of {rows:,} training answers are not plain numbers, such as {kept[0]!r:.40}: their labels stay hard."]
+        if kept
+        else []
+    )
 
 
 def _check_rows(config: RunConfig, task: Task) -> None:
@@ -151,6 +186,9 @@ def train(
 
     from numerate.lab.trainer import fit
 
+    soft = None
+    if config.soft is not None:
+        soft = SoftAnswers(loaded, soft_target(config, task), config.soft.path, config.seed)
     data, too_long = training_data(
         loaded,
         _training_examples(config, task),
@@ -158,6 +196,7 @@ def train(
         batches=config.steps * config.accumulation * int(os.environ.get("WORLD_SIZE", "1")),
         seed=config.seed,
         max_length=config.max_length,
+        soft=soft,
     )
     checkpoints = folder / "checkpoints"
     arguments = {

@@ -21,6 +21,7 @@ from numerate.lab.models import LoadedModel
 from numerate.lab.progress import Progress
 from numerate.lab.records import is_first_process, plain
 from numerate.objective import NumericObjective
+from numerate.objective.no_loss import NoLoss
 
 
 def fit(
@@ -42,7 +43,8 @@ def fit(
     trainer = make_trainer(loaded, data, arguments)
     if tensorboard and is_first_process():
         trainer.add_callback(_board(folder / "tensorboard", checkpoint))
-    recorder = _CurveRecorder(folder / "curve.jsonl", progress)
+    numeric = objective is not None and not isinstance(objective.numeric_loss, NoLoss)
+    recorder = _CurveRecorder(folder / "curve.jsonl", progress, numeric=numeric)
     trainer.add_callback(recorder)
     detach: Callable[[], object] = attach(trainer, objective).detach if objective is not None else lambda: None
     begin = time.perf_counter()
@@ -95,8 +97,8 @@ def _board(folder: Path, checkpoint: str | None) -> TrainerCallback:
 class _CurveRecorder(TrainerCallback):  # type: ignore[misc]
     """Callback that writes the learning curve and measures each step."""
 
-    def __init__(self, curve: Path, progress: Progress) -> None:
-        self.curve, self.progress = curve, progress
+    def __init__(self, curve: Path, progress: Progress, *, numeric: bool) -> None:
+        self.curve, self.progress, self.numeric = curve, progress, numeric
         self.step_ms: list[float] = []
         self.tokens = self.tokens_before = 0  # of the whole run, and up to the checkpoint
         self.peak_mib: float | None = None
@@ -131,8 +133,12 @@ class _CurveRecorder(TrainerCallback):  # type: ignore[misc]
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         if logs is None or "loss" not in logs or not state.is_world_process_zero:
             return
-        names = ("loss", "numeric/", "learning_rate", "grad_norm")
-        self.figures = {name: float(value) for name, value in logs.items() if name.startswith(names)}
+        parts = ("loss/", "numeric/") if self.numeric else ()  # of a loss that has a numeric term
+        self.figures = {
+            name: float(value)
+            for name, value in logs.items()
+            if name in ("loss", "learning_rate", "grad_norm") or name.startswith(parts)
+        }
         self.tokens = int(state.num_input_tokens_seen or 0)
         point = {"step": state.global_step, **self.figures, "seconds": time.perf_counter() - self.begin}
         with self.curve.open("a", encoding="utf-8") as file:

@@ -7,6 +7,7 @@ example to one of them. ``extrapolate`` lies outside the training range. The sam
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from decimal import Decimal
@@ -23,10 +24,12 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
     from numerate.decode.grammar import Grammar
+    from numerate.targets import AnswerDistribution
 
 Split = Literal["train", "interpolate", "extrapolate"]
 Located = tuple[Path, int, dict[str, Any]]  # file or part of a dataset, line, columns
 
+_PLAIN_NUMBER = re.compile(r"[-+]?(?:\d+|\d{1,3}(?:,\d{3})+)(?:\.\d+)?(?:[eE][-+]?\d{1,3})?", re.ASCII)
 _PATIENCE = 2000  # draws without a new example before a range is reported as exhausted
 
 
@@ -209,6 +212,41 @@ class Task:
     def written(self, value: Decimal) -> str:
         """Return a decided number as an answer; :meth:`read` gives the number again."""
         return f"{value:f}"
+
+    # Soft labels
+
+    @property
+    def soft_width(self) -> Mapping[str, float]:
+        """The width of soft labels if none is set: ``width`` or ``relative``; neither if they have no width."""
+        return {"relative": 0.05}
+
+    def soft_target(self, **settings: Any) -> Callable[[Example], AnswerDistribution]:
+        """Return what makes the distribution over answers of an example. An answer that is not a number keeps its label.
+
+        Args:
+            **settings: of :class:`numerate.targets.Bell`: ``width``, ``relative``, ``shape``, ``hard``, ``lowest``, ``highest``.
+
+        Raises:
+            ValueError: an answer is not one number, or the settings do not fit.
+        """
+        if self.answer_is != "one number":
+            raise ValueError(f"an answer of the task {self.name!r} is {self.answer_is}")
+        if (words := self.answers_in_words()) and len(words) == self.count("train"):
+            raise ValueError(f"no training answer of the task {self.name!r} is a plain number: the first is {words[0]!r:.60}")
+        from numerate.targets import AnswerDistribution, Bell
+
+        bell = Bell(**settings)
+
+        def target(example: Example) -> AnswerDistribution:
+            is_number = _PLAIN_NUMBER.fullmatch(example.answer) is not None
+            return bell(example.answer) if is_number else AnswerDistribution.point(example.answer)
+
+        return target
+
+    def answers_in_words(self) -> list[str]:
+        """Return the answers of the training rows that were read and that are not plain numbers."""
+        answers = map(self.answer_of, (self.rows or {}).get("train", ()))
+        return [answer for answer in answers if _PLAIN_NUMBER.fullmatch(answer) is None]
 
     # Real data
 

@@ -22,6 +22,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
+from fractions import Fraction
+from statistics import mean, median
 from typing import Any, Literal
 
 from numerate.answers.numerals import MAX_DIGITS
@@ -130,6 +132,32 @@ def read_cell(value: Any) -> TableCell:
 def plain_answer(value: Any) -> str:
     """Return the answer of a single cell with a decimal point."""
     return answer_text(number_of(read_cell(value), ".", ""))
+
+
+def read_ratings(value: Any) -> tuple[Decimal, ...]:
+    """Return several people's numbers: a list of cells, or a text such as ``[1, 2, 2]``; blank ones are left out.
+
+    Example:
+        >>> [str(rating) for rating in read_ratings("[2, -1.5, 2]")]
+        ['2', '-1.5', '2']
+    """
+    if isinstance(value, str):
+        value = re.split(r"[,;\s]+", value.strip().removeprefix("[").removesuffix("]").strip())
+    cells = [read_cell(cell) for cell in (value if isinstance(value, Sequence) else [value]) if not is_blank(cell)]
+    if not cells:
+        raise _rejected(value, "has no rating")
+    return tuple(number_of(cell, ".", "") for cell in cells)
+
+
+def average(numbers: Sequence[Decimal], kind: Literal["mean", "median"], decimals: int) -> Decimal:
+    """Return the mean or median of numbers, rounded half to even.
+
+    Example:
+        >>> average([Decimal(1), Decimal(2), Decimal(2)], "mean", 1)
+        Decimal('1.7')
+    """
+    exact = (mean if kind == "mean" else median)(map(Fraction, numbers))
+    return Decimal(round(exact * 10**decimals)).scaleb(-decimals)
 
 
 def decimal_mark(cells: Sequence[tuple[str, TableCell]], name: str, *, semicolons: bool = False) -> DecimalMark:

@@ -5,7 +5,8 @@
 A CSV, TSV or JSONL file with a ``target`` column becomes questions such as ``area: 84, rooms: 3. price?``. Other columns are
 shown unchanged; the target is rewritten as a plain number, ``70,35 €`` as ``70.35`` (:mod:`numerate.lab.tasks.cells`). A file
 with the columns ``prompt``, ``answer`` and optionally ``image`` (a path) is used unchanged, except for answers such as
-``70,35 €``, which would be misread.
+``70,35 €``, which would be misread. Several people's ratings of one thing, in one cell or several columns, become an answer that
+is their mean or median; training on soft labels uses all of them.
 """
 
 from __future__ import annotations
@@ -13,19 +14,35 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from numerate.answers.extract import EXTRACTORS
-from numerate.lab.tasks.base import Example, Located, Split, Task, content_hash
-from numerate.lab.tasks.cells import DecimalMark, TableCell, answer_text, decimal_mark, is_blank, number_of, read_cell, usual_unit
+from numerate.lab.tasks.base import Example, Located, Split, Task, check_whole, content_hash
+from numerate.lab.tasks.cells import (
+    DecimalMark,
+    TableCell,
+    answer_text,
+    average,
+    decimal_mark,
+    is_blank,
+    number_of,
+    read_cell,
+    read_ratings,
+    usual_unit,
+)
 from numerate.lab.tasks.files import BadData, RowReader, delimiter, existing, open_image
 from numerate.messages import check_choice, choices, nearest
 
+if TYPE_CHECKING:
+    from numerate.targets import AnswerDistribution
+
 RegressionKind = Literal["table", "series"]
+Average = Literal["mean", "median"]
 
 LEAST_ROWS = 10
 """The fewest different rows for which a table is split into training and test rows."""
@@ -36,22 +53,23 @@ _NUMERAL_RUN = re.compile(r"[-+]?\d(?:[\d.,:'’_/–-]|[ \u00a0\u2009\u202f](?=
 
 @dataclass(frozen=True)
 class Row:
-    """A question, its answer, and the path of its image."""
+    """A question, its answer, the path of its image, and the ratings whose average the answer is."""
 
     prompt: str
     answer: str
     image: Path | None = None
+    ratings: tuple[Decimal, ...] = ()
 
 
 @dataclass(frozen=True)
 class _UnreadRow:
-    """A row whose answer is not converted yet: a cell of the column, or a text that ends with a number."""
+    """A row whose answer is not converted yet: a cell of the column, a text that ends with a number, or several ratings."""
 
     file: Path
     line: int
     split: Split | None
     row: Row
-    answer: TableCell | str
+    answer: TableCell | str | tuple[Decimal, ...]
 
 
 @dataclass(frozen=True)
@@ -68,6 +86,9 @@ class Regression(Task):
         extrapolate: files only: the share of rows with the largest targets that is kept for extrapolation, in [0, 0.5).
         decimal: files only: the decimal mark of the target, ``"."`` or ``","``. None: detected, see
             :mod:`numerate.lab.tasks.cells`.
+        average: files only: ``"mean"`` or ``"median"`` of several ratings, which cells of the target hold (``[1, 2, 2]``).
+        raters: files only: the columns with one person's ratings each; ``target`` is then only what is asked.
+        decimals: files only: of the average. None: one more than the ratings have.
 
     Example:
         >>> task = Regression()
@@ -80,6 +101,9 @@ class Regression(Task):
     columns: tuple[str, ...] | None = None
     extrapolate: float = 0.0
     decimal: DecimalMark | None = None
+    average: Average | None = None
+    raters: tuple[str, ...] | None = None
+    decimals: int | None = None
 
     name = "regression"
     extractor = "last_number"
@@ -94,8 +118,26 @@ class Regression(Task):
             raise ValueError(f"extrapolate={self.extrapolate!r} is out of range: expected a share in [0, 0.5).")
         if self.decimal is not None:
             check_choice("decimal", self.decimal, choices(DecimalMark))
-        if isinstance(self.columns, str):
-            raise TypeError(f"columns={self.columns!r} is one string: expected several names, such as ('area', 'rooms').")
+        for name in ("columns", "raters"):
+            if isinstance(value := getattr(self, name), str):
+                raise TypeError(f"{name}={value!r} is one string: expected several names, such as ('area', 'rooms').")
+        if self.average is not None:
+            check_choice("average", self.average, choices(Average))
+        if self.is_rated and self.target is None:
+            raise ValueError(f"average={self.average!r} and raters={self.raters!r} need a target: expected what is asked.")
+        if self.is_rated:  # ratings may be 0, or of either sign
+            object.__setattr__(
+                self, "measures", ("absolute_error", *(name for name in self.measures if name != "absolute_error"))
+            )
+        if self.decimals is not None:
+            check_whole("decimals", self.decimals, 0, 15)
+            if not self.is_rated:
+                raise ValueError(f"decimals={self.decimals} is for averages of ratings: expected average='mean' or 'median' too.")
+
+    @property
+    def is_rated(self) -> bool:
+        """Whether an answer is the average of several ratings."""
+        return self.average is not None or bool(self.raters)
 
     def draw(self, rng: random.Random, split: Split) -> Row:
         """Draw a question and its answer."""
@@ -103,7 +145,8 @@ class Regression(Task):
 
     def make(self, spec: Row) -> Example:
         """Open the image, if there is one."""
-        return Example(spec.prompt, spec.answer, None if spec.image is None else open_image(spec.image))
+        meta = {"ratings": spec.ratings} if spec.ratings else {}
+        return Example(spec.prompt, spec.answer, None if spec.image is None else open_image(spec.image), meta)
 
     def content(self, spec: Row) -> Any:
         """Return question, answer and the name of the image."""
@@ -112,6 +155,27 @@ class Regression(Task):
     def answer_of(self, spec: Row) -> str:
         """Return the answer."""
         return spec.answer
+
+    @property
+    def soft_width(self) -> Mapping[str, float]:
+        """Five per cent; ratings have no width."""
+        return {} if self.is_rated else super().soft_width
+
+    def soft_target(self, **settings: Any) -> Callable[[Example], AnswerDistribution]:
+        """Return a bell around the answer if a width is set, else the ratings, with the answer's decimals."""
+        if not self.is_rated or settings.get("width") is not None or settings.get("relative") is not None:
+            return super().soft_target(**settings)
+        from numerate.targets import Ratings
+
+        for name in ("lowest", "highest"):
+            if settings[name] is not None:
+                raise ValueError(f"targets are several people's ratings, for which {name} has no meaning unless a width is set")
+
+        def target(example: Example) -> AnswerDistribution:
+            decimals = len(example.answer.partition(".")[2])
+            return Ratings(decimals=decimals)(example.meta["ratings"]).with_hard(example.answer, settings["hard"])
+
+        return target
 
     def read_rows(self, rows: Iterable[Located], reader: RowReader) -> Iterator[tuple[Path, Row]]:
         """Convert rows of a Hub dataset like rows of a file."""
@@ -161,9 +225,15 @@ class Regression(Task):
             raise BadData(bad.problem, bad.remedy, unread_rows[0].file) from None
         unit = usual_unit([cell for _, cell in cells])
         rewritten: list[tuple[str, str]] = []
+        rated = [unread.answer for unread in unread_rows if isinstance(unread.answer, tuple)]
+        decimals = _decimals(rated) + 1 if self.decimals is None else self.decimals
         for unread in unread_rows:
             with reader.row(unread.file, unread.line):
                 cell = unread.answer
+                if isinstance(cell, tuple):
+                    number = average(cell, self.average or "mean", decimals)
+                    yield unread, replace(unread.row, answer=answer_text(number), ratings=cell), Fraction(number)
+                    continue
                 if isinstance(cell, str):
                     yield unread, replace(unread.row, answer=cell), _last_number(cell)
                     continue
@@ -172,10 +242,17 @@ class Regression(Task):
                 answer = cell.text if unchanged else answer_text(number)
                 rewritten += [(cell.text, answer)] if cell.text != answer else []
                 yield unread, replace(unread.row, answer=answer), Fraction(number)
+        if rated:
+            fewest, most = min(map(len, rated)), max(map(len, rated))
+            count = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+            places = f"{decimals} decimal{'' if decimals == 1 else 's'}"
+            reader.notes.append(f"{name}: each answer is the {self.average or 'mean'} of {count} ratings, with {places}.")
         reader.notes += _notes(name, rewritten, [cell for _, cell in cells], None if self.decimal else mark)
 
-    def _read_answer(self, value: Any) -> TableCell | str:
-        """Parse a cell; without a target column, also accept a text that ends with a number."""
+    def _read_answer(self, value: Any) -> TableCell | str | tuple[Decimal, ...]:
+        """Parse a cell, or ratings; without a target column, also accept a text that ends with a number."""
+        if self.is_rated:
+            return read_ratings(value)
         try:
             return read_cell(value)
         except BadData:
@@ -191,9 +268,16 @@ class Regression(Task):
                 f"has the columns {', '.join(map(str, values))}, but not prompt and answer, and no target is set",
                 "Name the column to predict: target='...' (--target).",
             )
-        answer = "answer" if self.target is None else self.target
-        _check_columns((answer,), values)
-        return values[answer], self.ask(values, folder)
+        names = self.raters or ("answer" if self.target is None else self.target,)
+        _check_columns(names, values)
+        return self._raw_answer(values), self.ask(values, folder)
+
+    def _raw_answer(self, values: Mapping[str, Any]) -> Any:
+        """Return the cell of the answer, or those of all raters; None if no rater has a number."""
+        if not self.raters:
+            return values.get("answer" if self.target is None else self.target)
+        cells = [values[name] for name in self.raters if not is_blank(values.get(name))]
+        return cells or None
 
     def ask(self, values: Mapping[str, Any], folder: Path) -> Row:
         """Return the question about a row, in which the answer may be missing; images are relative to ``folder``.
@@ -212,8 +296,8 @@ class Regression(Task):
         return Row(f"{described}. {self.target}?", "", image)
 
     def shown(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return the columns that questions show if ``columns`` is not set: all except target, split and image."""
-        return tuple(name for name in names if name not in (self.target, "split", "image"))
+        """Return the columns that questions show if ``columns`` is not set: all except target, raters, split and image."""
+        return tuple(name for name in names if name not in (self.target, *(self.raters or ()), "split", "image"))
 
     def asked_columns(self, path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the columns that the questions about a file show, and those of them that some rows of a JSONL file lack."""
@@ -224,14 +308,14 @@ class Regression(Task):
         counts: Counter[str] = Counter()
         total = 0
         for _, values in RowReader(skip_bad=True).jsonl(path):
-            if not is_blank(values.get(self.target)):
+            if not is_blank(self._raw_answer(values)):
                 counts.update(self.shown(values))
                 total += 1
         return tuple(counts), tuple(name for name, count in counts.items() if count < total)
 
     def numbers(self, answers: Iterable[Any], *, semicolons: bool = False) -> list[Fraction | None]:
         """Read the known answers of new rows as one column; None where a cell is empty or not one number."""
-        read: list[TableCell | str | None] = []
+        read: list[TableCell | str | tuple[Decimal, ...] | None] = []
         for value in answers:
             try:
                 read.append(None if is_blank(value) else self._read_answer(value))
@@ -243,11 +327,20 @@ class Regression(Task):
         numbers: list[Fraction | None] = []
         for cell in read:
             if not isinstance(cell, TableCell):
-                numbers.append(None if cell is None else _last_number(cell))
+                if isinstance(cell, tuple):
+                    numbers.append(Fraction(average(cell, self.average or "mean", 15)))
+                else:
+                    numbers.append(None if cell is None else _last_number(cell))
                 continue
             number = cell.numbers[mark] if cell.unit == unit or self.target is None else None
             numbers.append(None if number is None else Fraction(number))
         return numbers
+
+
+def _decimals(rated: Iterable[Sequence[Decimal]]) -> int:
+    """Return the most decimals of any rating."""
+    exponents = (rating.as_tuple().exponent for ratings in rated for rating in ratings)
+    return max((-exponent for exponent in exponents if isinstance(exponent, int) and exponent < 0), default=0)
 
 
 def _check_columns(names: Iterable[str], values: Mapping[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
     from numerate.decode.grammar import Grammar
+    from numerate.targets import AnswerDistribution
 
 PROMPT = "What time does the clock show? Answer as hour_minute, such as 2_55."
 
@@ -105,6 +106,25 @@ class Clock(Task):
         """Return minutes after twelve, rounded, as ``2_55``."""
         hour, minute = divmod(round(value) % FACE, 60)
         return f"{hour or 12}_{minute:02}"
+
+    @property
+    def soft_width(self) -> Mapping[str, float]:
+        """Two minutes."""
+        return {"width": 2.0}
+
+    def soft_target(self, **settings: Any) -> Callable[[Example], AnswerDistribution]:
+        """Return times within some minutes of the answer, across twelve o'clock too."""
+        for name in ("relative", "lowest", "highest"):
+            if settings.pop(name, None) is not None:
+                raise ValueError(f"an answer of the task {self.name!r} is a time, for which {name} has no meaning")
+        from numerate.targets import CircularBell
+
+        bell = CircularBell.clock(**settings)
+        return lambda example: bell(example.answer)
+
+    def answers_in_words(self) -> list[str]:
+        """Return nothing: every answer is a time."""
+        return []
 
     def read_row(self, row: dict[str, Any]) -> list[ClockPhoto]:
         """Read a row with :func:`clock_photo`."""
