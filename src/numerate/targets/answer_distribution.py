@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -93,14 +92,9 @@ class AnswerDistribution:
             ('84.49', '84.50', '84.51')
         """
         notation = Notation.of(like)
-
-        def write(value: Decimal) -> str:
-            return like if value == notation.value else notation.write(value)
-
-        return cls(
-            [write(notation.rounded(value)) for value in distribution.values],
-            distribution.probabilities,
-        )
+        plain = notation.write(notation.value)
+        texts = [notation.write(value) for value in distribution.values]
+        return cls([like if text == plain else text for text in texts], distribution.probabilities)
 
     @classmethod
     def mixed(cls, distributions: Sequence[AnswerDistribution], weights: npt.ArrayLike) -> AnswerDistribution:

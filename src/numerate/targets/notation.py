@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from decimal import ROUND_HALF_EVEN, Decimal
+from decimal import Decimal
 
 from numerate.distribution.exact import EXACT
 from numerate.marks import DASHES
@@ -81,8 +81,3 @@ class Notation:
             whole = ",".join(filter(None, [whole[:head], *(whole[i : i + 3] for i in range(head, len(whole), 3))]))
         sign = self.minus if mantissa < 0 else ""
         return f"{sign}{whole}{'.' + decimals if decimals else self.point}{self.power}"
-
-    def rounded(self, value: Decimal) -> Decimal:
-        """Return the value that :meth:`write` writes."""
-        scaled = EXACT.scaleb(value, self.decimals).to_integral_value(ROUND_HALF_EVEN)
-        return EXACT.scaleb(scaled, -self.decimals)
