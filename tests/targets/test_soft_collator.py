@@ -108,13 +108,13 @@ def test_transformers_flattening():
     assert batch["soft_positions"].tolist() == [expected]
 
 
-def test_language_modeling_collator():
+def test_language_modeling_collator_takes_the_labels_of_end_tokens_that_are_padding():
     rows = [{name: value for name, value in row.items() if name != "labels"} for row in make_rows()]
     tokens = tokenizer("digits")
     tokens.padding_side = "right"
     batch = SoftCollator(DataCollatorForLanguageModeling(tokens, mlm=False))(rows)
     assert [[p for p in places if p >= 0] for places in batch["soft_positions"].tolist()] == [
-        row["soft_positions"] for row in rows
+        [place for place in row["soft_positions"] if row["input_ids"][place] != 0] for row in rows
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
 import numpy as np
@@ -65,27 +65,34 @@ class Draft:
         return places[start], places[end - 1] + 1
 
     def put(
-        self, span: Span, answers: AnswerDistribution, key: str, end_token: int | None, rng: np.random.Generator | None
+        self,
+        span: Span,
+        answers: Callable[[], AnswerDistribution],
+        key: str,
+        end_token: int | None,
+        rng: np.random.Generator | None,
     ) -> bool:
         """Replace the number at ``span`` of the text as it came, which lies after those before; False if it has to stay.
 
         Without ``rng`` it is replaced by itself, with its soft targets.
         """
         begin, end = span[0] + self._moved, span[1] + self._moved
-        window = None
-        if answers.texts != (self.original_text(span),):
-            closed = self._meant[-1].stop if self._meant else 0
-            locked = [place < closed or not self._trained[source] for place, source in enumerate(self.sources)]
-            window = self._encoder.window(self.ids, (begin, end), locked, answers, key, end_token)
-            path = None if window is None else self._path(window, answers, rng, self.original_text(span))
-            if window is None or path is None:
-                self._mean((begin, end))
-                return False
-            self._replace(window, path, (begin, end))
-            added = self._encoder.edges(self.ids)[-1] - len(self.text) - self._moved
-            self._moved, end = self._moved + added, end + added
-        self._mean((begin, end))
+        closed = self._meant[-1].stop if self._meant else 0
+        locked = [place < closed or not self._trained[source] for place, source in enumerate(self.sources)]
+        window = self._encoder.window(self.ids, (begin, end), locked, answers, key, end_token)
+        path = None if window is None else self._path(window, answers, rng, self.original_text(span))
+        if window is None or path is None:
+            self.keep(span)
+            return False
+        self._replace(window, path, (begin, end))
+        added = self._encoder.edges(self.ids)[-1] - len(self.text) - self._moved
+        self._mean((begin, end + added))
+        self._moved += added
         return True
+
+    def keep(self, span: Span) -> None:
+        """Leave the number at ``span`` of the text as it came as it is."""
+        self._mean((span[0] + self._moved, span[1] + self._moved))
 
     def entries(self) -> tuple[list[int], list[int], list[float]]:
         """Return positions, tokens and probabilities of the soft targets at trained positions."""
@@ -98,7 +105,9 @@ class Draft:
         inside = {place for places in self._meant for place in places}
         return [place in inside for place in range(len(self.ids))]
 
-    def _path(self, window: Window, answers: AnswerDistribution, rng: np.random.Generator | None, label: str) -> SoftPath | None:
+    def _path(
+        self, window: Window, answers: Callable[[], AnswerDistribution], rng: np.random.Generator | None, label: str
+    ) -> SoftPath | None:
         """Return the drawn path, or that of the label; None if it would change what was softened before."""
         if rng is not None:
             path = window.trie.draw(rng)
@@ -107,7 +116,7 @@ class Draft:
                 path = window.trie.path(window.original)
             except ValueError:
                 raise ValueError(
-                    f"{label!r:.80} has no probability in its own distribution, {answers!r:.120}: expected one with "
+                    f"{label!r:.80} has no probability in its own distribution, {answers()!r:.120}: expected one with "
                     "path='fixed'; use path='drawn', hard=0.1 in the target, or bounds that the label keeps."
                 ) from None
         split = next((place for place, target in enumerate(path.targets, window.start) if len(target) > 1), None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -55,9 +56,9 @@ class SoftNumbers:
         >>> soft = SoftNumbers(tokenizer, Bell(width=1, shape="uniform"))
         >>> row = soft({"input_ids": ids, "labels": ids}, rng=np.random.default_rng(1))
         >>> tokenizer.decode(row["input_ids"]), row["soft_positions"]
-        ('The price is 99.', [4, 4, 5, 5])
+        ('The price is 98.', [4, 4, 5, 5])
         >>> tokenizer.convert_ids_to_tokens(row["soft_token_ids"]), [round(p, 3) for p in row["soft_probabilities"]]
-        (['9', '1', '8', '9'], [0.667, 0.333, 0.5, 0.5])
+        (['1', '9', '8', '9'], [0.333, 0.667, 0.5, 0.5])
     """
 
     def __init__(
@@ -89,7 +90,8 @@ class SoftNumbers:
         """Those of them that stayed as they are since no window fits."""
         self._encoder = Encoder(tokenizer)
         self._pattern: re.Pattern[str] = getattr(target, "pattern", NUMBER)
-        self._answers: dict[str, AnswerDistribution] = {}
+        self._only: dict[str, str | None] = {}  # the answer of labels that have a single one
+        self._last = "", AnswerDistribution.point("")  # the one needed next is most often the same
         self._warned: set[str] = set()
 
     def __call__(self, row: Mapping[str, Any], *, rng: np.random.Generator | None = None, path: Path = "drawn") -> dict[str, Any]:
@@ -117,9 +119,16 @@ class SoftNumbers:
         if not spans and self.where == "answer" and any(trained):
             self._warn("none", f"no number in the trained text {shown!r:.80}: expected one for where='answer'.")
         for span, label in zip(spans, self._labels(row, draft, spans), strict=True):
-            answers, key = self._distribution(label)
+            key = f"{type(label).__name__} {label!r}"
+            answers = partial(self._distribution, label, key)
             self.seen += 1
-            if not draft.put(span, answers, key, self.end_token, None if path == "fixed" else rng):
+            if key not in self._only:
+                trim(self._only)
+                texts = answers().texts
+                self._only[key] = texts[0] if len(texts) == 1 else None
+            if self._only[key] == draft.original_text(span):
+                draft.keep(span)
+            elif not draft.put(span, answers, key, self.end_token, None if path == "fixed" else rng):
                 self.left_hard += 1
                 self._warn(
                     "hard",
@@ -200,15 +209,13 @@ class SoftNumbers:
         else:
             yield from values
 
-    def _distribution(self, label: Any) -> tuple[AnswerDistribution, str]:
-        key = f"{type(label).__name__} {label!r}"
-        if key not in self._answers:
+    def _distribution(self, label: Any, key: str) -> AnswerDistribution:
+        if self._last[0] != key:
             answers = self.target(label)
             if not isinstance(answers, AnswerDistribution):
                 raise TypeError(f"target({label!r:.80}) is a {type(answers).__name__}: expected an AnswerDistribution.")
-            trim(self._answers)
-            self._answers[key] = answers
-        return self._answers[key], key
+            self._last = key, answers
+        return self._last[1]
 
     def _warn(self, kind: str, message: str) -> None:
         if kind not in self._warned:
@@ -216,4 +223,4 @@ class SoftNumbers:
             warnings.warn(f"SoftNumbers: {message}", stacklevel=3)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_answers": {}}
+        return {**self.__dict__, "_only": {}}

@@ -11,22 +11,13 @@ the distribution is an unbiased estimate of the cross-entropy between the distri
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from numerate.distribution.exact import Floats, check_masses
 from numerate.targets.answer_distribution import draw_index
-
-
-@dataclass
-class _Branch:
-    """A prefix of answers: its mass, and what can follow it."""
-
-    mass: float = 0.0
-    children: dict[int, _Branch] = field(default_factory=dict)
-    target: dict[int, float] | None = None  # computed when it is first asked for
 
 
 @dataclass(frozen=True)
@@ -53,7 +44,7 @@ class TokenTrie:
     Example:
         >>> trie = TokenTrie([[9, 8, 0], [9, 9, 0], [1, 0, 0, 0]], [0.25, 0.25, 0.5])  # 98, 99 and 100, with the end token 0
         >>> trie.path([9, 9, 0]).targets
-        [{9: 0.5, 1: 0.5}, {8: 0.5, 9: 0.5}, {0: 1.0}]
+        [{1: 0.5, 9: 0.5}, {8: 0.5, 9: 0.5}, {0: 1.0}]
     """
 
     def __init__(self, sequences: Iterable[Sequence[int]], probabilities: npt.ArrayLike) -> None:
@@ -63,25 +54,41 @@ class TokenTrie:
         for tokens, mass in zip(listed, (masses / masses.sum()).tolist(), strict=True):
             if mass > 0:
                 merged[tokens] = merged.get(tokens, 0.0) + mass
-        self.sequences: tuple[tuple[int, ...], ...] = tuple(merged)
-        self.probabilities: Floats = np.array([*merged.values()])  # [N]
+        # Sorted, so that the sequences that begin alike are neighbours, and one with which others begin is right before them.
+        ordered = sorted(merged)
+        for tokens, following in zip(ordered, [*ordered[1:], ()], strict=True):
+            if following[: len(tokens)] == tokens:
+                raise ValueError(
+                    f"sequences holds {[*tokens]!r:.80}, with which another one begins, or which is empty: expected the token "
+                    "that ends the answer as the last of each; append the end token, or what follows in the text."
+                )
+        self.probabilities: Floats = np.array([merged[tokens] for tokens in ordered])  # [N]
         self._cumulative = self.probabilities.cumsum()
-        self._root = _Branch()
-        ends = {id(self._insert(tokens, mass)): tokens for tokens, mass in merged.items()}
-        self._check_prefixes(ends)
+        self._tokens = np.full((len(ordered), max(map(len, ordered))), -1, dtype=np.int32)  # [N, longest]; small in a cache
+        for row, tokens in zip(self._tokens, ordered, strict=True):
+            row[: len(tokens)] = tokens
+
+    @property
+    def sequences(self) -> tuple[tuple[int, ...], ...]:
+        """Distinct and sorted; N of them."""
+        return tuple(map(self._sequence, range(len(self))))
 
     def path(self, token_ids: Sequence[int]) -> SoftPath:
         """Return the targets along the tokens of one of the sequences."""
-        branch, targets = self._root, []
-        for position, token_id in enumerate(token_ids):
-            if token_id not in branch.children:
+        first, stop, targets = 0, len(self), []
+        for place, token_id in enumerate(token_ids):
+            column = self._tokens[first:stop, place] if place < self._tokens.shape[1] else np.empty(0, dtype=np.int32)
+            low, high = np.searchsorted(column, [token_id, token_id + 1])
+            if low == high:
                 raise ValueError(
-                    f"token_ids={[*token_ids]!r:.80} leaves the sequences at position {position}: expected the tokens of one "
-                    f"of the {len(self.sequences)} answers; a label must have a probability above 0 in its own distribution."
+                    f"token_ids={[*token_ids]!r:.80} leaves the sequences at position {place}: expected the tokens of one of the "
+                    f"{len(self)} answers; a label must have a probability above 0 in its own distribution."
                 )
-            targets.append(self._target(branch))
-            branch = branch.children[token_id]
-        if branch.children or not targets:
+            starts = np.flatnonzero(np.diff(column, prepend=-1))
+            sums = np.add.reduceat(self.probabilities[first:stop], starts)
+            targets.append(dict(zip(column[starts].tolist(), (sums / sums.sum()).tolist(), strict=True)))
+            first, stop = first + int(low), first + int(high)
+        if stop - first > 1 or self._sequence(first) != tuple(token_ids):
             raise ValueError(
                 f"token_ids={[*token_ids]!r:.80} ends before the answer does: expected all tokens of a sequence, with its end."
             )
@@ -89,33 +96,10 @@ class TokenTrie:
 
     def draw(self, rng: np.random.Generator) -> SoftPath:
         """Draw a sequence, and return it with the targets along it."""
-        return self.path(self.sequences[draw_index(self._cumulative, rng)])
+        return self.path(self._sequence(draw_index(self._cumulative, rng)))
 
     def __len__(self) -> int:
-        return len(self.sequences)
+        return len(self.probabilities)
 
-    def _insert(self, tokens: tuple[int, ...], mass: float) -> _Branch:
-        branch = self._root
-        for token_id in tokens:
-            branch.mass += mass
-            branch = branch.children.setdefault(token_id, _Branch())
-        branch.mass += mass
-        return branch
-
-    def _check_prefixes(self, ends: dict[int, tuple[int, ...]]) -> None:
-        open_branches = [self._root]
-        while open_branches:
-            branch = open_branches.pop()
-            if id(branch) in ends and (branch.children or branch is self._root):
-                raise ValueError(
-                    f"sequences holds {[*ends[id(branch)]]!r:.80}, with which another one begins, or which is empty: expected "
-                    "the token that ends the answer as the last of each; append the end token, or what follows in the text."
-                )
-            open_branches += branch.children.values()
-
-    @staticmethod
-    def _target(branch: _Branch) -> dict[int, float]:
-        if branch.target is None:
-            total = sum(child.mass for child in branch.children.values())
-            branch.target = {token_id: child.mass / total for token_id, child in branch.children.items()}
-        return branch.target
+    def _sequence(self, index: int) -> tuple[int, ...]:
+        return tuple(token_id for token_id in self._tokens[index].tolist() if token_id >= 0)

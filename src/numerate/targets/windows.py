@@ -8,7 +8,7 @@ tokens for the row's own number. If it does not (the row may have been encoded i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -23,7 +23,7 @@ BARRIER = "\0"
 _SIZES = (1, 2, 4, 8, 16, 32)  # neighbours on either side, in tokens
 _ANCHOR = "\n"
 _ASCII_BYTE = re.compile("<0x([0-7][0-9A-F])>")
-_MOST_CACHED = 100_000
+_MOST_CACHED = 50_000  # of about 20 kB, for a bell of 501 values
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Encoder:
         ids: Sequence[int],
         span: tuple[int, int],
         locked: Sequence[bool],
-        answers: AnswerDistribution,
+        answers: Callable[[], AnswerDistribution],
         key: Any,
         end_token: int | None,
     ) -> Window | None:
@@ -90,7 +90,7 @@ class Encoder:
             ids: the tokens of the row.
             span: first character of the number in the text of the row, and the one after its last.
             locked: whether each token has to stay as it is.
-            answers: what can stand in place of the number.
+            answers: returns what can stand in place of the number; called where that is not known yet.
             key: equal for equal ``answers``.
             end_token: what follows a number at the end of the row, if known.
         """
@@ -118,7 +118,7 @@ class Encoder:
             name = (key, before, middle, after, own, ender, kept, tail)
             if name not in self._tries:
                 trim(self._tries)
-                self._tries[name] = self._trie(own, ender, before, middle, after, kept, tail, answers)
+                self._tries[name] = self._trie(own, ender, before, middle, after, kept, tail, answers())
             if (trie := self._tries[name]) is not None:
                 return Window(start, stop, trie, (*own, ender))
         return None
