@@ -9,7 +9,7 @@ So a soft position needs a few more entries of the logits than a hard one, and i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,6 +20,12 @@ from numerate.checks import check_tensor
 
 SOFT_FIELDS = ("soft_positions", "soft_token_ids", "soft_probabilities")
 """Fields of a batch that hold soft targets, ``[B, E]`` each; see :class:`SoftTargets`."""
+
+WEIGHT_FIELDS = ("token_weights", "position_weights")
+"""Fields of a batch that weigh its labels, ``[B, T]`` each: in the cross-entropy, and in the numeric term."""
+
+Entry = tuple[int, int, float]
+"""Position, token id, probability."""
 
 _SUM = 1e-3  # how far the probabilities of a position may be from 1
 
@@ -119,6 +125,21 @@ class SoftTargets:
         gold = torch.zeros_like(soft).index_add(0, row, torch.where(at_label, p, 0.0))
         gold = torch.where(soft > 0, gold, 1.0)
         return SoftRows(gold, row, token, torch.where(at_label, 0.0, p))
+
+
+def soft_fields(entries: Sequence[Sequence[Entry]], dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
+    """Return the entries of each sequence of a batch as its ``SOFT_FIELDS``, filled up to the most entries of a sequence.
+
+    Example:
+        >>> {name: value.tolist() for name, value in soft_fields([[(2, 7, 1.0)], []]).items()}
+        {'soft_positions': [[2], [-1]], 'soft_token_ids': [[7], [0]], 'soft_probabilities': [[1.0], [0.0]]}
+    """
+    most = max(1, *map(len, entries))
+    filled = [[*own, *[(-1, 0, 0.0)] * (most - len(own))] for own in entries]
+    return {
+        name: torch.tensor([[entry[i] for entry in own] for own in filled], dtype=dtype if i == 2 else torch.int64)
+        for i, name in enumerate(SOFT_FIELDS)
+    }
 
 
 class SoftRows(NamedTuple):

@@ -16,12 +16,9 @@ from torch import Tensor
 
 from numerate.checks import check_weights
 from numerate.labels import IGNORE_INDEX, shift_left
-from numerate.soft import SOFT_FIELDS, SoftTargets
+from numerate.soft import SOFT_FIELDS, WEIGHT_FIELDS, Entry, SoftTargets, soft_fields
 
 Batch = Mapping[str, Any]
-
-WEIGHT_FIELDS = ("token_weights", "position_weights")
-"""Fields of a batch that weigh its labels, ``[B, T]`` each: in the cross-entropy, and in the numeric term."""
 
 LABEL_FIELDS = (*SOFT_FIELDS, *WEIGHT_FIELDS)
 """Fields of a batch that the objective reads and the model does not."""
@@ -140,13 +137,9 @@ def collate_fields(examples: Sequence[Batch], shape: Sequence[int], *, joined: b
             batch[name][row, start : start + length] = weights
     softened = [SoftTargets.from_batch(example) for example in examples]
     if any(soft is not None for soft in softened):
-        entries: list[list[tuple[int, int, float]]] = [[] for _ in range(shape[0])]
+        entries: list[list[Entry]] = [[] for _ in range(shape[0])]
         for soft, length, (row, start) in zip(softened, lengths, places, strict=True):
             triples = () if soft is None else zip(soft.positions, soft.token_ids, soft.probabilities, strict=True)
             entries[row] += [(int(t) + start, int(k), float(p)) for t, k, p in triples if 0 <= t < length]
-        most = max(len(row) for row in entries)
-        filled = [row + [(-1, 0, 0.0)] * (most - len(row)) for row in entries]
-        for i, name in enumerate(SOFT_FIELDS):
-            dtype = torch.float64 if i == 2 else torch.int64
-            batch[name] = torch.tensor([[entry[i] for entry in row] for row in filled], dtype=dtype).reshape(shape[0], most)
+        batch |= soft_fields(entries, torch.float64)
     return batch

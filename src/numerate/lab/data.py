@@ -15,11 +15,11 @@ from numerate.lab.config import LabelPath
 from numerate.lab.models import LoadedModel
 from numerate.lab.tasks import Example
 from numerate.labels import IGNORE_INDEX
-from numerate.soft import SOFT_FIELDS
+from numerate.soft import SOFT_FIELDS, soft_fields
 from numerate.targets import AnswerDistribution, SoftPath, TokenTrie
 
 _WINDOW = 8  # batches whose examples are sorted by length together
-_TRIES = 4096  # distributions that are kept as tokens, up to half a MiB each
+_TRIES = 4096  # distributions that are kept as tokens, about 20 kB each
 _PADDING = 1 / 3  # share of padding in a batch above which examples are sorted
 
 
@@ -42,20 +42,12 @@ def collate(rows: Sequence[dict[str, Any]], *, pad: int, left: bool = False) -> 
             batch[name] = torch.cat([row[name] for row in rows])
         elif name in fills:
             batch[name] = torch.tensor([padded(row[name], fills[name]) for row in rows])
-    return batch | (_collate_soft(rows, longest if left else None) if SOFT_FIELDS[0] in rows[0] else {})
-
-
-def _collate_soft(rows: Sequence[dict[str, Any]], aligned: int | None) -> dict[str, Tensor]:
-    """Return the soft fields as ``[B, E]``; positions are counted from the left of rows that end at ``aligned``."""
-    most = max(1, *(len(row[SOFT_FIELDS[0]]) for row in rows))
-    batch = {}
-    for name, fill in zip(SOFT_FIELDS, (-1, 0, 0.0), strict=True):
-        values = [[*row[name], *[fill] * (most - len(row[name]))] for row in rows]
-        batch[name] = torch.tensor(values, dtype=torch.float32 if name == SOFT_FIELDS[2] else torch.int64)
-    if aligned is not None:
-        before = torch.tensor([[aligned - len(row["input_ids"])] for row in rows])
-        batch[SOFT_FIELDS[0]] = torch.where(batch[SOFT_FIELDS[0]] < 0, -1, batch[SOFT_FIELDS[0]] + before)
-    return batch
+    if SOFT_FIELDS[0] not in rows[0]:
+        return batch
+    moved = [longest - len(row["input_ids"]) if left else 0 for row in rows]
+    columns = ([row[name] for name in SOFT_FIELDS] for row in rows)
+    entries = [[(t + by, k, p) for t, k, p in zip(*own, strict=True)] for own, by in zip(columns, moved, strict=True)]
+    return batch | soft_fields(entries)
 
 
 def encode(loaded: LoadedModel, examples: Sequence[Example]) -> list[dict[str, Any]]:

@@ -9,11 +9,7 @@ import torch
 from torch import Tensor
 
 from numerate.labels import IGNORE_INDEX
-from numerate.soft import SOFT_FIELDS
-
-WEIGHT_FIELDS = ("position_weights", "token_weights")
-_DTYPES = dict(zip(SOFT_FIELDS, (torch.int64, torch.int64, torch.float32), strict=True))
-_FILL = dict(zip(SOFT_FIELDS, (-1, 0, 0.0), strict=True))
+from numerate.soft import SOFT_FIELDS, WEIGHT_FIELDS, Entry, soft_fields
 
 
 class SoftCollator:
@@ -60,17 +56,15 @@ class SoftCollator:
             # A collator that joins rows takes the label of the first token of each, which nothing predicts.
             labels = batch.get("labels")
             trained = None if labels is None else (labels != IGNORE_INDEX).tolist()
-            entries: list[list[tuple[int, int, float]]] = [[] for _ in range(count)]
+            entries: list[list[Entry]] = [[] for _ in range(count)]
             for row, (line, offset) in zip(rows, places, strict=True):
                 positions, token_ids, probabilities = (_listed(row.get(name)) for name in SOFT_FIELDS)
                 for position, token_id, p in zip(positions, token_ids, probabilities, strict=True):
                     place = position + offset
                     if 0 <= place < length and (trained is None or trained[line][place]):
                         entries[line].append((place, token_id, p))
-            most = max(1, *map(len, entries))
-            for i, name in enumerate(SOFT_FIELDS):
-                listed = [[entry[i] for entry in line] + [_FILL[name]] * (most - len(line)) for line in entries]
-                batch[name] = torch.tensor(listed, dtype=_DTYPES[name])  # [B, E]
+            for name, value in soft_fields(entries).items():
+                batch[name] = value  # [B, E]
         for name in weights:
             table = torch.zeros(count, length)  # [B, T]
             for row, own, (line, offset) in zip(rows, ids, places, strict=True):
