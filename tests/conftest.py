@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
+import torch
 from hypothesis import settings
 
 settings.register_profile("numerate", derandomize=True, deadline=None, database=None)
 settings.load_profile("numerate")
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Small models train faster on one thread, and the same on every machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -50,12 +50,7 @@ TODAY = {"split", "index", "prompt", "gold", "output", "answer", "measures", "nl
 DECIDED = {"decisions", "distribution", "truth", "median", "interval", "level", "covers", "crps", "expected", "seconds"}
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-import torch
 
 from numerate.lab.comparison import compare, comparison_settings
 from numerate.lab.config import SOFT, RunConfig, checked
@@ -26,12 +25,7 @@ QUICK = {"task": "regression", "steps": 4, "batch_size": 8, "train_examples": 32
 QUICK |= {"eval_splits": ["interpolate"]}
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

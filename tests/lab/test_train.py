@@ -26,12 +26,7 @@ EASY = {"difficulty": 1, "operations": "+-", "wording": "bare"}
 QUICK = {"task_settings": EASY, "steps": 4, "batch_size": 8, "train_examples": 64, "eval_examples": 6, "log_every": 2}
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def quick(**settings):
