@@ -46,7 +46,19 @@ LAB = [
     "trainer",
     "model_card",
 ]
-LAB += ["train", "workloads", "predictions", "answering", "predict", "presets", "experiment", "executors", "report", "comparison"]
+LAB += [
+    "train",
+    "stacked",
+    "workloads",
+    "predictions",
+    "answering",
+    "predict",
+    "presets",
+    "experiment",
+    "executors",
+    "report",
+    "comparison",
+]
 ROOMS = ["", *LIBRARY, *(f"lab.{room}" for room in LAB), "lab", "cli", "__main__"]  # "": the package itself
 
 

@@ -62,7 +62,7 @@ def trained(tmp_path_factory):
     return folder
 
 
-def near_the_truth(loaded, finder, examples, *, indices, seed, bf16):
+def near_the_truth(loaded, finder, examples, *, indices, **_):
     """The stand-in for a search: the gold number with 1/2, and 1 and 10 more with 1/4 each; nothing for index 2."""
     found = []
     for example, index in zip(examples, indices, strict=True):

@@ -32,7 +32,7 @@ from numerate.lab.experiment import (
     cell_folder,
     is_finished,
     read_experiment,
-    run_cell,
+    run_cells,
     tuned_cells,
     tuning_trials,
     validation_score,
@@ -249,11 +249,11 @@ def test_somebody_else_at_the_same_cell_is_waited_for(tmp_path, monkeypatch):
         write_json(folder / "result.json", {})
 
     monkeypatch.setattr("numerate.lab.experiment.run", slow)
-    first = threading.Thread(target=run_cell, args=(cell, tmp_path))
+    first = threading.Thread(target=run_cells, args=([cell], tmp_path))
     first.start()
     assert inside.wait(20)
-    assert run_cell(cell, tmp_path, wait=False) is False
-    second = threading.Thread(target=run_cell, args=(cell, tmp_path))
+    assert run_cells([cell], tmp_path, wait=False) == [cell]
+    second = threading.Thread(target=run_cells, args=([cell], tmp_path))
     second.start()
     go.set()
     first.join(20)
@@ -641,7 +641,7 @@ def test_a_trained_model_on_a_cpu(tmp_path):
         (["--task", "clock", "--seeds", "1", "--processes", "1", "--set", "steps=1"], "does not accept pictures"),
         (["--set", "stepz=1"], "Did you mean 'steps'"),
         (["--out", "/proc/nowhere"], "cannot be written to"),
-        (["--executor", "slurm"], "expected one of 'local', 'ray'"),
+        (["--executor", "slurm"], "expected one of 'local', 'stacked', 'ray'"),
     ],
 )
 def test_bad_input_is_one_line(arguments, message, tmp_path, monkeypatch):

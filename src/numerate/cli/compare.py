@@ -29,7 +29,7 @@ def compare(
     baseline: Annotated[str | None, typer.Option(help="Loss that the others are compared with. Default: ce.")] = None,
     task: Annotated[list[str] | None, typer.Option(help="Task; repeat for several.")] = None,
     model: Annotated[
-        list[str] | None, typer.Option(help="tiny, tiny-3, tiny-vlm, smollm2, a folder, or a Hub id; repeat for several.")
+        list[str] | None, typer.Option(help="tiny, tiny-3, tiny-vlm, small, smollm2, a folder, or a Hub id; repeat for several.")
     ] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds. Default: 3.")] = None,
     data: Annotated[str | None, typer.Option(help="File or folder with real data, such as a table.")] = None,
@@ -38,7 +38,10 @@ def compare(
     setting: Annotated[list[str] | None, typer.Option("--set", help=f"For every run: {SET_HELP}")] = None,
     out: Annotated[Path | None, typer.Option(help="Output folder. Default: runs/NAME.")] = None,
     processes: Annotated[int | None, typer.Option(min=1, help="Runs at a time. Default: one per core, or one on a GPU.")] = None,
-    executor: Annotated[str, typer.Option(help="local or ray.")] = "local",
+    executor: Annotated[
+        str | None,
+        typer.Option(help="local, stacked (runs of small models trained as one), or ray. Default: stacked on a GPU, else local."),
+    ] = None,
     address: Annotated[str | None, typer.Option(help="Address of the Ray cluster.")] = None,
     tune: Annotated[
         int, typer.Option(min=0, max=9, help="Tuning trials per loss, on a validation split: learning rate, weight, soft width.")

@@ -136,6 +136,10 @@ class NumberFinder:
 
     def find(self, rows: Rows, indices: Sequence[int], seed: int | Sequence[int]) -> list[Answers]:
         """Return the answers that may follow each row; ``indices`` are the prompts' numbers, ``seed`` is one, or one per row."""
+        return self.find_seeded(rows, indices, prompt_seeds(indices, seed))
+
+    def find_seeded(self, rows: Rows, indices: Sequence[int], seeds: Sequence[Sequence[int]]) -> list[Answers]:
+        """Do the same with :func:`prompt_seeds` of each row."""
         self._check(rows, indices)
         memory = _default_memory(rows.scores.device) if self.memory is None else self.memory
         most = len(rows) if self.width is None else max(1, memory // max(1, rows.bytes_per_row * self.width))
@@ -143,12 +147,12 @@ class NumberFinder:
         for first in range(0, len(rows), most):
             chosen = range(first, min(first + most, len(rows)))
             part = rows if most >= len(rows) else rows.select(torch.tensor(chosen))
-            seeds = [(seed, indices[row]) if isinstance(seed, int) else (seed[row],) for row in chosen]
-            answers = self._search(part, seeds, self.width, self.covered)
+            drawn = [seeds[row] for row in chosen]
+            answers = self._search(part, drawn, self.width, self.covered)
             for index, answer in enumerate(answers):
                 for wider in (1024,) if self.width is None else (8 * self.width, 64 * self.width):
                     if not answer.has_number(self.grammar.value):  # beginnings that led nowhere, such as a minus
-                        answer = self._search(part.select(torch.tensor([index])), seeds[index : index + 1], wider, 1.0)[0]
+                        answer = self._search(part.select(torch.tensor([index])), drawn[index : index + 1], wider, 1.0)[0]
                 answers[index] = answer
             found += answers
         return found
@@ -173,6 +177,11 @@ class NumberFinder:
                     f"inputs[{index}] ends with {text!r}, within a number: expected a prompt that ends before the number; end it "
                     "with the text that comes before the answer, such as ' =' or a new line."
                 )
+
+
+def prompt_seeds(indices: Sequence[int], seed: int | Sequence[int]) -> list[tuple[int, ...]]:
+    """Return what decides the draws for each prompt: one seed with the prompt's index, or a seed of its own."""
+    return [(seed, index) for index in indices] if isinstance(seed, int) else [(own,) for own in seed]
 
 
 def _default_memory(device: torch.device) -> int:

@@ -244,7 +244,7 @@ class Answering:
             if not group:
                 continue
             with torch.no_grad(), self._autocast():
-                answers = self.loaded.answers(**self._batch(group), do_sample=False, num_beams=1, max_new_tokens=_ROOM)
+                answers = self.loaded.answers(None, **self._batch(group), do_sample=False, num_beams=1, max_new_tokens=_ROOM)
             texts |= {index: answer for (index, _), answer in zip(group, answers, strict=True)}
         return [texts[index] for index in range(len(rows))]
 

@@ -25,6 +25,8 @@ from numerate.lab.tasks import Task
 from numerate.lab.train import check_fit, make_task
 from numerate.messages import check_choice, one_line
 
+EXECUTORS = ("local", "stacked", "ray")
+
 
 @dataclass(frozen=True)
 class ComparisonResult:
@@ -58,7 +60,7 @@ def compare(
     target: str | None = None,
     out: str | Path | None = None,
     processes: int | None = None,
-    executor: str = "local",
+    executor: str | None = None,
     address: str | None = None,
     tune: int = 0,
     progress: bool = True,
@@ -73,13 +75,14 @@ def compare(
         preset: name of a comparison in ``PRESETS``. Default: ``"demo"``, if there is no ``config``.
         losses: names, or settings with a label; the baseline is added.
         task: one or several.
-        model: one or several: tiny, tiny-3, tiny-vlm, smollm2, a folder or a Hub id.
+        model: one or several: tiny, tiny-3, tiny-vlm, small, smollm2, a folder or a Hub id.
         seeds: how many, or which ones.
         data: a file or folder with real data, or a table.
         target: the column of the table to predict.
         out: folder of the comparison. Default: ``runs/NAME``.
         processes: runs at a time. Default: one per core, or one on a GPU.
-        executor: ``"local"`` or ``"ray"``.
+        executor: ``"local"``: runs in processes; ``"stacked"``: the same, with runs of small models trained as one; ``"ray"``.
+            Default: stacked on a GPU, local elsewhere.
         address: of the Ray cluster.
         tune: trials per loss on a validation split before the comparison.
         progress: show bars on a terminal, or a line per finished run elsewhere.
@@ -87,7 +90,8 @@ def compare(
     """
     from rich.console import Console
 
-    check_choice("executor", executor, ("local", "ray"))
+    executor = ("stacked" if torch.cuda.is_available() else "local") if executor is None else executor
+    check_choice("executor", executor, EXECUTORS)
     named = {"losses": losses, "tasks": task, "models": model, "seeds": seeds}
     settings = {name: value for name, value in named.items() if value is not None} | settings
     values = comparison_settings(config, preset, data, target, settings)
@@ -95,12 +99,12 @@ def compare(
     folder = Path("runs") / experiment.name if out is None else Path(out)
     check_writable(folder)
     cells = experiment.cells()
-    tasks = _check_cells(cells) if executor == "local" else []
+    tasks = _check_cells(cells) if executor != "ray" else []
     processes = processes or (1 if torch.cuda.is_available() else os.cpu_count() or 1)
     with GridProgress(Console(highlight=False, quiet=not progress)) as display:
         run_cells: Callable[..., None] = partial(run_ray, address=address)
-        if executor == "local":
-            run_cells = partial(run_local, processes=processes, progress=display)
+        if executor != "ray":
+            run_cells = partial(run_local, processes=processes, stacked=executor == "stacked", progress=display)
         others = dict.fromkeys(cell.name for cell in cells if cell.name != experiment.baseline)
         display.write(f"Comparing {', '.join(others) or 'nothing'} with the baseline {experiment.baseline}.")
         if tune:

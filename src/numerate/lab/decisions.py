@@ -73,25 +73,36 @@ def number_finder(loaded: LoadedModel, task: Task, width: int | None) -> NumberF
 
 
 def find_distributions(
-    loaded: LoadedModel, finder: NumberFinder, examples: Sequence[Example], *, indices: Sequence[int], seed: int, bf16: bool
+    loaded: LoadedModel,
+    finder: NumberFinder,
+    examples: Sequence[Example],
+    *,
+    indices: Sequence[int],
+    seed: int | Sequence[int],
+    bf16: bool,
+    members: Sequence[int] | None = None,
 ) -> list[NumberDistribution | None]:
     """Return the model's distribution over the answers to each question; None where it gives every number a probability of 0.
 
-    What the search draws depends on ``seed`` and on the index of the example, not on the batch.
+    What the search draws depends on ``seed`` and on the index of the example, not on the batch. For stacked models, ``members``
+    and ``seed`` are those of each example.
     """
     from numerate.decode.model import generate
 
     answers: list[Answers] = []
     options = {"pad_token_id": loaded.pad, "eos_token_id": loaded.end}
+    seeds = [*zip([seed] * len(indices) if isinstance(seed, int) else seed, indices, strict=True)]
+    batch = prompts(loaded, examples, members)
     with torch.autocast(loaded.model.device.type, torch.bfloat16, enabled=bf16):
-        generate(loaded.model, prompts(loaded, examples), lambda rows: answers.extend(finder.find(rows, indices, seed)), options)
+        generate(loaded.model, batch, lambda rows: answers.extend(finder.find_seeded(rows, indices, seeds)), options)
     return [answer.distribution(finder.grammar.value) for answer in answers]
 
 
-def prompts(loaded: LoadedModel, examples: Sequence[Example]) -> dict[str, Any]:
-    """Return the questions as a batch for ``generate``, padded on the left."""
+def prompts(loaded: LoadedModel, examples: Sequence[Example], members: Sequence[int] | None = None) -> dict[str, Any]:
+    """Return the questions as a batch for ``generate``, padded on the left; for stacked models with the model of each."""
     rows = loaded.encode([(example.prompt, example.image) for example in examples])
-    return {name: value.to(loaded.model.device) for name, value in collate(rows, pad=loaded.pad, left=True).items()}
+    batch = collate(rows, pad=loaded.pad, left=True) | ({} if members is None else {"members": torch.tensor(members)})
+    return {name: value.to(loaded.model.device) for name, value in batch.items()}
 
 
 def decision_record(

@@ -11,7 +11,9 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,8 @@ from numerate.vocab import NumericVocab
 
 Record = dict[str, Any]
 
+_MOST_ROWS = 16_384  # rows that a stack of models continues at a time
+
 
 @torch.no_grad()
 def evaluate(
@@ -39,60 +43,126 @@ def evaluate(
     task: Task,
     examples: Mapping[str, Examples],
     *,
+    images: Path | None = None,
+    label_digits: LabelDigits | None = None,
+    seed: int = 0,
+    done: Sequence[Record] = (),
+    keep: Callable[[Record], object] = lambda record: None,
+    **options: Any,
+) -> list[Record]:
+    """Return a record of each example, in order; ``examples`` are by split.
+
+    Args:
+        loaded: the model.
+        task: scores the answers.
+        examples: by split.
+        images: folder under which pictures are saved.
+        label_digits: those of the training labels: with them, ``derailed`` is one of the measures
+            (:mod:`numerate.lab.derailing`).
+        seed: decides the ``samples``.
+        done: records of an earlier call; their examples are not evaluated again.
+        keep: called with each new record.
+        **options: those of :func:`evaluate_all`.
+    """
+    return evaluate_all(loaded, task, [Evaluation(examples, seed, images, label_digits, done, keep)], **options)[0]
+
+
+@dataclass
+class Evaluation:
+    """What a model is evaluated on. The arguments are those of :func:`evaluate`."""
+
+    examples: Mapping[str, Examples]
+    seed: int = 0
+    images: Path | None = None
+    label_digits: LabelDigits | None = None
+    done: Sequence[Record] = ()
+    keep: Callable[[Record], object] = lambda record: None
+    records: dict[tuple[str, int], Record] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.records = {(record["split"], record["index"]): record for record in self.done}
+
+    @property
+    def order(self) -> list[tuple[str, int]]:
+        """Split and index of each example."""
+        return [(split, index) for split, rows in self.examples.items() for index in range(len(rows))]
+
+    def batches(self, size: int) -> list[list[_Asked]]:
+        """Return the examples that are not done, in batches of similar length."""
+        todo = [(split, index, self.examples[split][index]) for split, index in self.order if (split, index) not in self.records]
+        todo.sort(key=lambda row: len(row[2].prompt), reverse=True)
+        return [todo[start : start + size] for start in range(0, len(todo), size)]
+
+
+_Asked = tuple[str, int, Example]  # split, index
+
+
+@torch.no_grad()
+def evaluate_all(
+    loaded: LoadedModel,
+    task: Task,
+    evaluations: Sequence[Evaluation],
+    *,
+    stacked: bool = False,
     batch_size: int = 128,
     max_new_tokens: int | None = None,
     samples: int = 0,
     decide: Sequence[str] = (),
     interval: float = 0.9,
     decide_width: int | None = 16,
-    seed: int = 0,
     bf16: bool = False,
-    images: Path | None = None,
-    label_digits: LabelDigits | None = None,
-    done: Sequence[Record] = (),
-    keep: Callable[[Record], object] = lambda record: None,
     progress: Progress = lambda *_: None,
-) -> list[Record]:
-    """Return a record of each example, in order; ``examples`` are by split.
+) -> list[list[Record]]:
+    """Return the records of each evaluation.
 
-    Pictures are saved under ``images``. ``done`` are records of an earlier call; their examples are not evaluated again.
-    ``keep`` is called with each new record. ``seed`` decides the ``samples``. With rules to ``decide``, a record also has what
-    :func:`numerate.lab.decisions.decision_record` returns, and the ``seconds`` per example that greedy answers, samples and the
-    search took. ``label_digits`` are those of the training labels: with them, ``derailed`` is one of the measures
-    (:mod:`numerate.lab.derailing`).
+    Args:
+        loaded: the model; with ``stacked``, several of them, one for each evaluation (:mod:`numerate.lab.stacked`).
+        task: scores the answers.
+        evaluations: what is asked of the model, or of each.
+        stacked: whether ``loaded`` is a stack. Answers are those of each model alone, except for ``samples``, which are drawn for
+            all of them at once.
+        batch_size: examples per batch and model.
+        max_new_tokens: most tokens of an answer. None: half as many again as the longest gold answer of the batch, plus 4.
+        samples: answers to draw for each example.
+        decide: rules; with them, a record also has what :func:`numerate.lab.decisions.decision_record` returns, and the
+            ``seconds`` per example that greedy answers, samples and the search took.
+        interval: level of the interval whose coverage is recorded.
+        decide_width: width of the search.
+        bf16: compute in bfloat16.
+        progress: called after each batch.
     """
     loaded.model.eval()
     vocab = NumericVocab.from_tokenizer(loaded.tokenizer)
     finder = number_finder(loaded, task, decide_width) if decide else None
-    generate = partial(_generate, loaded, max_new_tokens=max_new_tokens, bf16=bf16)
-    records = {(record["split"], record["index"]): record for record in done}
-    for earlier in records.values():
-        if label_digits is not None:  # an earlier release may have made it
-            mark_derailed(earlier, task, label_digits)
-    order = [(split, index) for split, rows in examples.items() for index in range(len(rows))]
-    todo = [(split, index, examples[split][index]) for split, index in order if (split, index) not in records]
-    todo.sort(key=lambda row: len(row[2].prompt), reverse=True)
-    for start in range(0, len(todo), batch_size):
-        rows = todo[start : start + batch_size]
-        batch = [example for _, _, example in rows]
+    for evaluation in evaluations:
+        for earlier in evaluation.records.values():
+            if evaluation.label_digits is not None:  # an earlier release may have made it
+                mark_derailed(earlier, task, evaluation.label_digits)
+    total = sum(len(evaluation.order) for evaluation in evaluations)
+    for parts in zip_longest(*(evaluation.batches(batch_size) for evaluation in evaluations), fillvalue=()):
+        rows = [(member, *asked) for member, part in enumerate(parts) for asked in part]
+        batch = [example for *_, example in rows]
+        members = [member for member, *_ in rows] if stacked else None
+        limits = [limit for part in parts for limit in _limits(loaded, part, max_new_tokens)]
+        generate = partial(_generate, loaded, batch, members, limits, bf16=bf16)
         begin = time.perf_counter()
-        outputs = generate(batch, do_sample=False, num_beams=1)
+        outputs = generate(do_sample=False, num_beams=1)
         seconds = {"greedy": (time.perf_counter() - begin) / len(batch)}
-        readings = _readings(loaded, vocab, batch)
+        readings = _readings(loaded, vocab, batch, members)
         begin = time.perf_counter()
         drawn: list[list[str]] | list[None] = [None] * len(batch)
         if samples:
-            torch.manual_seed(seed)
-            texts = generate(batch, do_sample=True, temperature=1.0, top_k=0, top_p=1.0, num_return_sequences=samples)
+            torch.manual_seed(evaluations[0].seed)
+            texts = generate(do_sample=True, temperature=1.0, top_k=0, top_p=1.0, num_return_sequences=samples)
             drawn = [texts[first : first + samples] for first in range(0, len(texts), samples)]
             seconds["samples"] = (time.perf_counter() - begin) / len(batch)
         begin = time.perf_counter()
         found: list[NumberDistribution | None] = [None] * len(batch)
         if finder is not None:
-            indices = [index for _, index, _ in rows]
-            found = find_distributions(loaded, finder, batch, indices=indices, seed=seed, bf16=bf16)
+            indices, seeds = [index for _, _, index, _ in rows], [evaluations[member].seed for member, *_ in rows]
+            found = find_distributions(loaded, finder, batch, indices=indices, seed=seeds, bf16=bf16, members=members)
         seconds["search"] = (time.perf_counter() - begin) / len(batch)
-        for (split, index, example), output, reading, sampled, distribution in zip(
+        for (member, split, index, example), output, reading, sampled, distribution in zip(
             rows, outputs, readings, drawn, found, strict=True
         ):
             record: Record = {"split": split, "index": index, "prompt": example.prompt, "gold": example.answer}
@@ -103,17 +173,23 @@ def evaluate(
             if decide:
                 record |= decision_record(task, example, output, distribution, decide, interval, sampled)
                 record["seconds"] = seconds
-            if label_digits is not None:
-                mark_derailed(record, task, label_digits)
-            if example.image is not None and images is not None:
-                record["image"] = f"images/{split}_{index}.png"
-                path = images / record["image"]
-                path.parent.mkdir(parents=True, exist_ok=True)
-                example.image.save(path)
-            records[split, index] = record
-            keep(record)
-        progress("evaluate", len(records), len(order), {})
-    return [records[key] for key in order]
+            _enter(record, example, task, evaluations[member])
+        progress("evaluate", sum(len(evaluation.records) for evaluation in evaluations), total, {})
+    return [[evaluation.records[key] for key in evaluation.order] for evaluation in evaluations]
+
+
+def _enter(record: Record, example: Example, task: Task, evaluation: Evaluation) -> None:
+    """Complete a record and keep it."""
+    split, index = record["split"], record["index"]
+    if evaluation.label_digits is not None:
+        mark_derailed(record, task, evaluation.label_digits)
+    if example.image is not None and evaluation.images is not None:
+        record["image"] = f"images/{split}_{index}.png"
+        path = evaluation.images / record["image"]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        example.image.save(path)
+    evaluation.records[split, index] = record
+    evaluation.keep(record)
 
 
 def summarize(records: Sequence[Record]) -> dict[str, dict[str, float]]:
@@ -162,21 +238,44 @@ def _shown(value: object) -> str | None:
 # The model
 
 
+def _limits(loaded: LoadedModel, part: Sequence[_Asked], most: int | None) -> list[int]:
+    """Return the most tokens of each answer in a batch."""
+    if most is None and part:
+        longest = max(map(len, loaded.tokens([example.answer for *_, example in part])))
+        most = longest + longest // 2 + 4  # room for an answer that is too long to be seen as such
+    return [] if most is None else [most] * len(part)
+
+
 def _generate(
-    loaded: LoadedModel, examples: Sequence[Example], *, max_new_tokens: int | None, bf16: bool, **options: Any
+    loaded: LoadedModel,
+    examples: Sequence[Example],
+    members: Sequence[int] | None,
+    limits: Sequence[int],
+    *,
+    bf16: bool,
+    num_return_sequences: int = 1,
+    **options: Any,
 ) -> list[str]:
-    """Return the answers to a batch of questions, each up to its end token."""
-    batch = prompts(loaded, examples)
-    if max_new_tokens is None:
-        longest = max(map(len, loaded.tokens([example.answer for example in examples])))
-        max_new_tokens = longest + longest // 2 + 4  # room for an answer that is too long to be seen as such
-    with torch.autocast(loaded.model.device.type, torch.bfloat16, enabled=bf16):
-        return loaded.answers(**batch, max_new_tokens=max_new_tokens, **options)
+    """Return the answers to a batch of questions, each up to its end token; a stack of models answers some rows at a time."""
+    texts: list[str] = []
+    size = len(examples) if members is None else max(1, _MOST_ROWS // num_return_sequences)
+    for first in range(0, len(examples), size):
+        part = slice(first, first + size)
+        batch = prompts(loaded, examples[part], None if members is None else members[part])
+        own = [limit for limit in limits[part] for _ in range(num_return_sequences)]
+        with torch.autocast(loaded.model.device.type, torch.bfloat16, enabled=bf16):
+            texts += loaded.answers(
+                **batch, limits=own, max_new_tokens=max(own), num_return_sequences=num_return_sequences, **options
+            )
+    return texts
 
 
-def _readings(loaded: LoadedModel, vocab: NumericVocab, examples: Sequence[Example]) -> Iterator[Record]:
+def _readings(
+    loaded: LoadedModel, vocab: NumericVocab, examples: Sequence[Example], members: Sequence[int] | None
+) -> Iterator[Record]:
     """Yield the likelihood of each gold answer and, per numeric token: place, probability, largest probability, mass."""
     batch = collate(encode(loaded, examples), pad=loaded.pad)
+    batch |= {} if members is None else {"members": torch.tensor(members)}
     labels = batch.pop("labels")[:, 1:]
     inputs = {name: value.to(loaded.model.device) for name, value in batch.items()}
     logits = loaded.model(**inputs).logits[:, :-1].float().cpu()

@@ -1,4 +1,4 @@
-"""Run the cells of an experiment: in processes on this machine, or on a Ray cluster."""
+"""Run the cells of an experiment: in processes on this machine, one at a time or stacked, or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -15,60 +15,90 @@ from typing import Any
 import torch
 
 from numerate.lab.config import RunConfig
-from numerate.lab.experiment import cell_folder, is_finished, run_cell
+from numerate.lab.experiment import cell_folder, is_finished, run_cells
+from numerate.lab.models import BUILT
 from numerate.lab.progress import Progress
 from numerate.lab.records import RESULT, write_bytes
+from numerate.lab.stacked import stackable, stacks
 from numerate.lab.train import run
 
 OnDone = Callable[[RunConfig, Exception | None], object]
 
 
+_MOST = 32  # runs of a stack
+
+
 def threads_for(config: RunConfig, processes: int) -> int:
-    """Return 1 for the tiny models, so that their results do not depend on the number of cores; else a share of the cores."""
-    return 1 if config.model.startswith("tiny") else max(1, (os.cpu_count() or 1) // processes)
+    """Return 1 for models that are built here, so that results do not depend on the number of cores; else a share of them."""
+    return 1 if config.model in BUILT else max(1, (os.cpu_count() or 1) // processes)
 
 
 def run_local(
-    cells: Sequence[RunConfig], folder: Path, *, processes: int = 1, on_done: OnDone, progress: Progress = lambda *_: None
+    cells: Sequence[RunConfig],
+    folder: Path,
+    *,
+    processes: int = 1,
+    stacked: bool = False,
+    on_done: OnDone,
+    progress: Progress = lambda *_: None,
 ) -> None:
     """Run the cells that are not finished, ``processes`` at a time.
+
+    With ``stacked``, cells of small models are trained and evaluated as one, a stack for each process
+    (:mod:`numerate.lab.stacked`).
 
     A failed cell is reported via ``on_done`` and the others continue, except after an OSError (such as a full disk), which
     would stop them too.
     """
-    todo = [cell for cell in cells if not is_finished(folder, cell)]
+    todo = _jobs([cell for cell in cells if not is_finished(folder, cell)], processes, stacked=stacked)
     if processes == 1 or len(todo) <= 1:
-        for cell in todo:
-            torch.set_num_threads(threads_for(cell, 1))
+        for job in todo:
+            torch.set_num_threads(threads_for(job[0], 1))
+            failure: Exception | None = None
             try:
-                run_cell(cell, folder, progress=progress)
+                run_cells(job, folder, progress=progress)
             except Exception as error:  # reported via on_done; other cells continue
-                on_done(cell, error)
-                if isinstance(error, OSError):
-                    return
-            else:
-                on_done(cell, None)
+                failure = error
+            _report(job, folder, failure, on_done)
+            if isinstance(failure, OSError):
+                return
         return
     workers = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_end_with_parent)
-    with _library_threads(todo, processes), workers as pool:
+    with _library_threads([job[0] for job in todo], processes), workers as pool:
         stopped = False
         # Cells that another process holds are retried last, and waited for.
         for patient in (False, True):
-            running = {pool.submit(_in_worker, cell, folder, processes, patient): cell for cell in todo}
+            running = {pool.submit(_in_worker, job, folder, processes, patient): job for job in todo}
             todo = []
             while running:
                 done, _ = wait(running, return_when=FIRST_COMPLETED)
                 for future in done:
-                    cell, failure = running.pop(future), future.exception()
-                    if failure is None and not future.result():
-                        todo.append(cell)
-                        continue
-                    on_done(cell, failure if isinstance(failure, Exception | None) else RuntimeError(repr(failure)))
-                    if isinstance(failure, OSError):
+                    job, raised = running.pop(future), future.exception()
+                    held = [] if raised is not None else future.result()
+                    todo += [held] if held else []
+                    failed = raised if isinstance(raised, Exception | None) else RuntimeError(repr(raised))
+                    _report([cell for cell in job if cell not in held], folder, failed, on_done)
+                    if isinstance(raised, OSError):
                         running = {other: its for other, its in running.items() if not other.cancel()}
                         stopped = True
             if stopped:
                 return
+
+
+def _jobs(cells: Sequence[RunConfig], processes: int, *, stacked: bool) -> list[list[RunConfig]]:
+    """Return what is run as one: single cells, or stacks of about equal size that all processes can share, the largest first."""
+    if not stacked:
+        return [[cell] for cell in cells]
+    together = [cell for cell in cells if stackable(cell)]
+    size = min(_MOST, -(-len(together) // processes)) if together else 1
+    jobs = [*stacks(together, size), *([cell] for cell in cells if not stackable(cell))]
+    return sorted(jobs, key=len, reverse=True)
+
+
+def _report(job: Sequence[RunConfig], folder: Path, failure: Exception | None, on_done: OnDone) -> None:
+    """Report the cells of a job; part of a stack may be finished although it failed."""
+    for cell in job:
+        on_done(cell, None if is_finished(folder, cell) else failure)
 
 
 @contextmanager
@@ -96,9 +126,9 @@ def _end_with_parent() -> None:
     threading.Thread(target=wait_for_parent, daemon=True).start()
 
 
-def _in_worker(cell: RunConfig, folder: Path, processes: int, patient: bool) -> bool:
-    torch.set_num_threads(threads_for(cell, processes))
-    return run_cell(cell, folder, wait=patient)
+def _in_worker(job: list[RunConfig], folder: Path, processes: int, patient: bool) -> list[RunConfig]:
+    torch.set_num_threads(threads_for(job[0], processes))
+    return run_cells(job, folder, wait=patient)
 
 
 def run_ray(cells: Sequence[RunConfig], folder: Path, *, address: str | None = None, on_done: OnDone, cpus: float = 1) -> None:

@@ -13,13 +13,14 @@ from __future__ import annotations
 import fcntl
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import reduce
 from itertools import count, product
 from pathlib import Path
 from typing import Any, Self
 
+import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from numerate.answers.metrics import METRICS
@@ -29,6 +30,7 @@ from numerate.lab.evaluate import summarize
 from numerate.lab.presets import DEFAULT_LOSSES
 from numerate.lab.progress import Progress
 from numerate.lab.records import RESULT, read_jsonl, write_json
+from numerate.lab.stacked import run_stack
 from numerate.lab.train import run
 from numerate.losses import LOSSES
 from numerate.messages import check_choice
@@ -156,16 +158,41 @@ def is_finished(folder: Path, config: RunConfig) -> bool:
     return (cell_folder(folder, config) / RESULT).is_file()
 
 
-def run_cell(config: RunConfig, folder: Path, *, wait: bool = True, progress: Progress = lambda *_: None) -> bool:
-    """Run a cell unless it is finished; return False if another process holds its lock and ``wait=False``."""
-    mine = cell_folder(folder, config)
-    mine.mkdir(parents=True, exist_ok=True)
-    with _lock(mine / ".lock", wait=wait) as locked:
-        if locked and not is_finished(folder, config):
-            for part in mine.glob(".*.json*.part"):  # left by a process that was killed
-                part.unlink()
-            run(config, mine, progress=progress)
-    return locked
+def run_cells(
+    configs: Sequence[RunConfig], folder: Path, *, wait: bool = True, progress: Progress = lambda *_: None
+) -> list[RunConfig]:
+    """Run cells unless they are finished: one, or several as one stack; return those whose lock another process holds.
+
+    With ``wait``, locks are waited for. A stack that does not fit into memory is run in halves.
+    """
+    with ExitStack() as locks:
+        mine, others = list[RunConfig](), list[RunConfig]()
+        for config in sorted(configs, key=lambda config: config.hash):  # in one order: no two processes wait for each other
+            own = cell_folder(folder, config)
+            own.mkdir(parents=True, exist_ok=True)
+            if not locks.enter_context(_lock(own / ".lock", wait=wait)):
+                others.append(config)
+            elif not is_finished(folder, config):
+                for part in own.glob(".*.json*.part"):  # left by a process that was killed
+                    part.unlink()
+                mine.append(config)
+        _run([config for config in configs if config in mine], folder, progress)
+        return others
+
+
+def _run(configs: Sequence[RunConfig], folder: Path, progress: Progress) -> None:
+    folders = [cell_folder(folder, config) for config in configs]
+    if len(configs) < 2:
+        for config, own in zip(configs, folders, strict=True):
+            run(config, own, progress=progress)
+        return
+    try:
+        run_stack(configs, folders, progress=progress)
+    except torch.OutOfMemoryError:
+        torch.cuda.empty_cache()
+        half = len(configs) // 2
+        _run(configs[:half], folder, progress)
+        _run(configs[half:], folder, progress)
 
 
 @contextmanager

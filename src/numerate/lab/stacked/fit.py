@@ -1,0 +1,223 @@
+"""Train stacked models: the steps of the Hugging Face Trainer, for E runs at once.
+
+Batches, learning rates, clipping of gradients and what is logged are those that :mod:`numerate.lab.trainer` has for each run. The
+loss of the stack is the sum over runs, so that the gradient of each is its own.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from numerate.lab.data import collate
+from numerate.lab.models import LoadedModel
+from numerate.lab.progress import Progress
+from numerate.lab.records import plain, write_bytes
+from numerate.lab.stacked.objective import StackedObjective, StackedParts
+from numerate.soft import SOFT_FIELDS, SoftTargets
+
+_NOT_FOR_MODEL = {"labels", "counts", "tokens", *SOFT_FIELDS}
+_CURVE_STATE = ("steps", "sums", "counts", "tokens")
+
+Rows = torch.utils.data.Dataset[dict[str, Any]]
+
+
+class _Steps(torch.utils.data.Dataset[list[dict[str, Tensor]]]):
+    """The micro-batches of each optimizer step, of all runs; each has the counts ``[3, E]`` of the whole step."""
+
+    def __init__(
+        self, data: Sequence[Rows], objective: StackedObjective, pad: int, arguments: dict[str, Any], begin: int
+    ) -> None:
+        self.data, self.objective, self.pad, self.begin = data, objective, pad, begin
+        self.steps: int = arguments["max_steps"]
+        self.batch_size: int = arguments["per_device_train_batch_size"]
+        self.accumulation: int = arguments["gradient_accumulation_steps"]
+
+    def __len__(self) -> int:
+        return self.steps - self.begin
+
+    def __getitem__(self, index: int) -> list[dict[str, Tensor]]:
+        if index >= len(self):
+            raise IndexError(index)
+        first = (self.begin + index) * self.accumulation * self.batch_size
+        batches = []
+        for start in range(first, first + self.accumulation * self.batch_size, self.batch_size):
+            rows = [own[at] for own in self.data for at in range(start, start + self.batch_size)]
+            if any(SOFT_FIELDS[0] in row for row in rows):
+                rows = [{name: [] for name in SOFT_FIELDS} | row for row in rows]
+            batches.append(collate(rows, pad=self.pad))
+        counts = [self.objective.count(batch["labels"].unflatten(0, (len(self.data), -1))) for batch in batches]
+        total = torch.stack(counts).sum(0)
+        tokens = torch.stack([batch["attention_mask"].view(len(self.data), -1).sum(1) for batch in batches]).sum(0)
+        return [batch | {"counts": total, "tokens": tokens} for batch in batches]
+
+
+def fit(
+    stacked: LoadedModel,
+    data: Sequence[Rows],
+    objective: StackedObjective,
+    arguments: dict[str, Any],
+    curves: Sequence[Path],
+    *,
+    checkpoint: Path | None = None,
+    progress: Progress = lambda *_: None,
+) -> list[dict[str, Any]]:
+    """Train the stack in place, and return the cost of each run.
+
+    Args:
+        stacked: the models.
+        data: rows of each run, in training order.
+        objective: of the runs.
+        arguments: those of ``TrainingArguments`` that :func:`numerate.lab.trainer.fit` takes.
+        curves: where each run's learning curve is written.
+        checkpoint: file to resume from, if it exists, and to write to every ``save_steps``. None: no checkpoints.
+        progress: called after each step.
+    """
+    from transformers import get_cosine_schedule_with_warmup
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model: Any = stacked.model.to(device).train()
+    size, steps = len(data), int(arguments["max_steps"])
+    counting = copy.deepcopy(objective)  # in workers, where there is no GPU
+    objective = objective.to(device)
+    groups = _decayed(model, arguments["weight_decay"])
+    optimizer = torch.optim.AdamW(groups, lr=arguments["learning_rate"], fused=True)
+    schedule = get_cosine_schedule_with_warmup(optimizer, arguments["warmup_steps"], steps)
+    curve = _Curves(curves, size, arguments["logging_steps"], numeric=counting.numeric)
+    done = _restore(checkpoint, model, optimizer, schedule, curve)
+    loader = torch.utils.data.DataLoader(
+        _Steps(data, counting, stacked.pad, arguments, done),
+        batch_size=None,
+        num_workers=min(4, (os.cpu_count() or 1) // 4) if device.type == "cuda" else 0,
+    )
+    curve.begin(done)
+    for step, batches in enumerate(loader, done + 1):
+        for batch in batches:
+            moved = {name: value.to(device, non_blocking=True) for name, value in batch.items()}
+            with torch.autocast(device.type, torch.bfloat16, enabled=arguments["bf16"]):
+                logits = model(**{name: value for name, value in moved.items() if name not in _NOT_FOR_MODEL}).logits
+            parts = objective(logits, moved["labels"], moved["counts"], SoftTargets.from_batch(moved))
+            parts.loss.sum().backward()
+            curve.add(parts, moved["counts"])
+        norms = clip_each([p for group in groups for p in group["params"]], arguments["max_grad_norm"])
+        rate = schedule.get_last_lr()[0]
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+        curve.end_step(step, batches[0]["tokens"], norms, rate)
+        if checkpoint is not None and step % arguments["save_steps"] == 0 and step < steps:
+            _save(checkpoint, step, model, optimizer, schedule, curve)
+        progress("train", step, steps, curve.latest)
+    seconds = time.perf_counter() - curve.began
+    weights = sum(p.numel() for p in model.parameters()) // size
+    cost = {"steps": steps, "train_seconds": seconds / size, "ms_per_step": None, "peak_mib": None, "stacked": size}
+    cost |= {"parameters": weights, "trained_parameters": weights}
+    return [cost | {"tokens_per_second": tokens * size / seconds} for tokens in curve.tokens.tolist()]
+
+
+def clip_each(parameters: Sequence[Tensor], most: float) -> Tensor:
+    """Clip the gradients of each run to the norm ``most``, and return the norms ``[E]`` that they had."""
+    grads = [p.grad for p in parameters if p.grad is not None]
+    norms: Tensor = torch.stack([grad.flatten(1).norm(dim=1) for grad in grads]).norm(dim=0)
+    factors = (most / (norms + 1e-6)).clamp_max(1.0)  # as torch.nn.utils.clip_grad_norm_
+    for grad in grads:
+        grad.mul_(factors.view(-1, *[1] * (grad.dim() - 1)))
+    return norms
+
+
+def _decayed(model: Any, weight_decay: float) -> list[dict[str, Any]]:
+    """Return the parameters with and without weight decay, as the Trainer does: none for norms and biases."""
+    from numerate.lab.stacked.layers import StackedNorm
+
+    norms = {id(p) for module in model.modules() if isinstance(module, StackedNorm) for p in module.parameters()}
+    plain = {id(p) for name, p in model.named_parameters() if name.endswith("bias")} | norms
+    return [
+        {"params": [p for p in model.parameters() if id(p) not in plain], "weight_decay": weight_decay},
+        {"params": [p for p in model.parameters() if id(p) in plain], "weight_decay": 0.0},
+    ]
+
+
+class _Curves:
+    """Figures of each run since the last point of its learning curve; kept on the device until a point is written."""
+
+    def __init__(self, files: Sequence[Path], size: int, every: int, *, numeric: Sequence[bool]) -> None:
+        self.files, self.size, self.every, self.numeric = files, size, every, numeric
+        self.tokens = torch.zeros(size, dtype=torch.float64)
+        self.latest: dict[str, float] = {}
+        self.began = self.earlier = 0.0
+        self._reset()
+
+    def _reset(self) -> None:
+        self.steps = 0
+        self.sums: Tensor | None = None  # [4, E] loss, cross-entropy, numeric, mass
+        self.counts: Tensor | None = None  # [3, E]
+
+    def begin(self, done: int) -> None:
+        """Keep the points up to the step ``done``; later ones are written again."""
+        for file in self.files:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            lines = file.read_text(encoding="utf-8").split("\n")[:-1] if done and file.is_file() else []
+            kept = [line for line in lines if json.loads(line)["step"] <= done]
+            file.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+            self.earlier = json.loads(kept[-1])["seconds"] if kept else 0.0
+        self.began = time.perf_counter()
+
+    def add(self, parts: StackedParts, counts: Tensor) -> None:
+        """Add a micro-batch."""
+        sums = torch.stack([part.detach().double() for part in parts])
+        self.sums = sums if self.sums is None else self.sums + sums
+        self._step_counts = counts
+
+    def end_step(self, step: int, tokens: Tensor, norms: Tensor, rate: float) -> None:
+        """End an optimizer step, and write a point of each curve if one is due."""
+        self.steps += 1
+        self.tokens += tokens
+        self.counts = self._step_counts if self.counts is None else self.counts + self._step_counts
+        if step != 1 and step % self.every:
+            return
+        assert self.sums is not None
+        seconds = time.perf_counter() - self.began + self.earlier
+        columns = zip(self.sums.T.tolist(), self.counts.T.tolist(), norms.tolist(), self.files, self.numeric, strict=True)
+        for (loss, ce, term, mass), (items, _, positions), norm, file, numeric in columns:
+            point = {"step": step, "loss": loss / self.steps, "grad_norm": norm, "learning_rate": rate}
+            if numeric:
+                point |= {"loss/cross_entropy": ce / self.steps, "loss/numeric": term / self.steps}
+                point |= {"numeric/share": positions / max(items, 1.0)} | (
+                    {"numeric/mass": mass / positions} if positions else {}
+                )
+            with file.open("a", encoding="utf-8") as lines:
+                lines.write(json.dumps(plain(point | {"seconds": seconds})) + "\n")
+        self.latest = {"loss": float(self.sums[0].mean()) / self.steps}
+        self._reset()
+
+
+def _save(file: Path, step: int, model: Any, optimizer: Any, schedule: Any, curve: _Curves) -> None:
+    """Write the state after a step, whole or not at all."""
+    state = {"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict(), "schedule": schedule.state_dict()}
+    state["curve"] = {name: getattr(curve, name) for name in _CURVE_STATE}
+    content = io.BytesIO()
+    torch.save(state, content)
+    write_bytes(file, content.getvalue())
+
+
+def _restore(file: Path | None, model: Any, optimizer: Any, schedule: Any, curve: _Curves) -> int:
+    """Read the state that :func:`_save` wrote, if there is one, and return its step."""
+    if file is None or not file.is_file():
+        return 0
+    state = torch.load(file, map_location=next(model.parameters()).device, weights_only=True)
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    schedule.load_state_dict(state["schedule"])
+    for name, value in state["curve"].items():
+        setattr(curve, name, value)
+    curve.tokens = curve.tokens.cpu()
+    return int(state["step"])

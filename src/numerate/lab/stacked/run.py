@@ -1,0 +1,102 @@
+"""Runs as one stack: each has the files that :func:`numerate.lab.train.run` writes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from numerate.lab.config import RunConfig
+from numerate.lab.derailing import label_digits
+from numerate.lab.evaluate import Evaluation, evaluate_all
+from numerate.lab.models import BUILT, load_encoder
+from numerate.lab.progress import Progress
+from numerate.lab.stacked.fit import fit
+from numerate.lab.stacked.model import stack, unstack
+from numerate.lab.stacked.objective import StackedObjective
+from numerate.lab.train import (
+    begin_run,
+    check_fit,
+    end_run,
+    evaluation_options,
+    load_run_model,
+    make_task,
+    run_data,
+    run_examples,
+    tested,
+    training_arguments,
+)
+
+OWN = frozenset({"loss", "loss_settings", "weight", "normalize", "scale", "soft", "label", "seed"})
+"""Settings in which the runs of a stack may differ."""
+
+_OBJECTIVE = ("loss", "loss_settings", "normalize", "scale")
+
+
+def stackable(config: RunConfig) -> bool:
+    """Return whether a run can be part of a stack."""
+    return config.model in BUILT and config.adapter == "none" and not config.tensorboard
+
+
+def stacks(configs: Sequence[RunConfig], most: int) -> list[list[RunConfig]]:
+    """Return the runs in stacks of up to ``most`` that differ only in the settings ``OWN``; runs with one loss are neighbours."""
+    by_settings: dict[str, list[RunConfig]] = {}
+    for config in configs:
+        by_settings.setdefault(json.dumps(config.model_dump(mode="json", exclude=set(OWN)), sort_keys=True), []).append(config)
+    found = []
+    for group in by_settings.values():
+        group.sort(key=_kind)
+        parts = -(-len(group) // most)  # of about equal size
+        found += [group[len(group) * k // parts : len(group) * (k + 1) // parts] for k in range(parts)]
+    return found
+
+
+def _kind(config: RunConfig) -> str:
+    return json.dumps(config.model_dump(mode="json", include=set(_OBJECTIVE)), sort_keys=True)
+
+
+def run_stack(
+    configs: Sequence[RunConfig], folders: Sequence[Path], *, progress: Progress = lambda *_: None
+) -> list[dict[str, Any]]:
+    """Train and evaluate runs as one, one of :func:`stacks`; return the content of their ``result.json``.
+
+    Batches, objectives, steps and answers are those of one run at a time, up to rounding; ``samples`` are other draws. Times are
+    each run's share. With ``save_every``, an interrupted stack continues where it was saved, if its runs are the same.
+    """
+    first = configs[0]
+    task = make_task(first)
+    encoder = load_encoder(first.model)
+    objectives = [check_fit(config, task, encoder) for config in configs]
+    for config, folder in zip(configs, folders, strict=True):
+        begin_run(config, folder)
+    single = [load_run_model(config, encoder) for config in configs]
+    stacked = stack(single)
+    data = [run_data(config, task, loaded) for config, loaded in zip(configs, single, strict=True)]
+    name = hashlib.blake2b("".join(config.hash for config in configs).encode(), digest_size=8).hexdigest()
+    checkpoint = None if first.save_every is None else folders[0] / "checkpoints" / f"{name}.pt"
+    costs = fit(
+        stacked,
+        [rows for rows, _ in data],
+        StackedObjective(objectives, [_kind(config) for config in configs]),
+        training_arguments(first),
+        [folder / "curve.jsonl" for folder in folders],
+        checkpoint=checkpoint,
+        progress=progress,
+    )
+    begin = time.perf_counter()
+    digits = [label_digits(task, run_examples(config, task)) for config in configs]
+    evaluations = [
+        Evaluation(tested(config, task), config.seed, folder, own)
+        for config, folder, own in zip(configs, folders, digits, strict=True)
+    ]
+    records = evaluate_all(stacked, task, evaluations, stacked=True, progress=progress, **evaluation_options(first))
+    seconds = (time.perf_counter() - begin) / len(configs)
+    results = []
+    for index, (config, folder) in enumerate(zip(configs, folders, strict=True)):
+        cost = costs[index] | {"examples_too_long": data[index][1], "eval_seconds": seconds}
+        trained = unstack(stacked, index, single[index])
+        results.append(end_run(config, task, trained, records[index], digits[index], cost, folder))
+    return results

@@ -1,0 +1,235 @@
+"""Stacked runs are the runs themselves: same batches, same learning curves, same answers, for every loss and built model."""
+
+import json
+import math
+
+import pytest
+import torch
+from PIL import Image
+
+from numerate.lab.comparison import compare
+from numerate.lab.config import RunConfig
+from numerate.lab.executors import run_local
+from numerate.lab.models import BUILT, load_model
+from numerate.lab.records import read_jsonl
+from numerate.lab.stacked import run_stack, stack, stackable, stacks, unstack
+from numerate.lab.train import run
+from numerate.losses import LOSSES
+
+EASY = {"difficulty": 1, "longest": 2, "operations": "+-", "signed": False, "wording": "bare"}
+FEW = {"steps": 4, "batch_size": 4, "train_examples": 60, "eval_examples": 6, "eval_batch_size": 4, "log_every": 2}
+
+
+def config(loss="ce", seed=0, **settings):
+    task = {"task": "arithmetic", "task_settings": EASY, "eval_splits": ("interpolate",)}
+    return RunConfig(**task | FEW | {"loss": loss, "seed": seed} | settings)
+
+
+def both(tmp_path, configs):
+    """The files of the runs as a stack, and one at a time."""
+    alone, together = ([tmp_path / kind / str(k) for k in range(len(configs))] for kind in ("alone", "together"))
+    for own, folder in zip(configs, alone, strict=True):
+        run(own, folder)
+    run_stack(configs, together)
+    return zip(alone, together, strict=True)
+
+
+def assert_same_curve(one, other):
+    points = [read_jsonl(folder / "curve.jsonl") for folder in (one, other)]
+    assert len(points[0]) == len(points[1]) >= 2
+    for mine, theirs in zip(*points, strict=True):
+        assert mine.keys() == theirs.keys()
+        for name in mine.keys() - {"seconds"}:
+            assert math.isclose(mine[name], theirs[name], rel_tol=2e-4, abs_tol=2e-5), (name, mine, theirs)
+
+
+def assert_same_answers(one, other):
+    records = [read_jsonl(folder / "predictions.jsonl") for folder in (one, other)]
+    assert [record["output"] for record in records[0]] == [record["output"] for record in records[1]]
+    for mine, theirs in zip(*records, strict=True):
+        assert mine.keys() == theirs.keys()
+        assert mine["measures"] == theirs["measures"]
+        assert math.isclose(mine["nll"], theirs["nll"], rel_tol=1e-3)
+
+
+def assert_same_files(one, other):
+    assert {path.name for path in one.iterdir()} == {path.name for path in other.iterdir()}
+    results = [json.loads((folder / "result.json").read_text()) for folder in (one, other)]
+    costs = [result.pop("cost") for result in results]
+    assert results[0] == results[1]
+    assert costs[0].keys() | {"stacked"} == costs[1].keys()
+    assert costs[0]["parameters"] == costs[1]["parameters"]
+
+
+@pytest.mark.parametrize("model", BUILT)
+def test_a_stack_is_its_models(model, tmp_path):
+    """Logits of each model in a stack, with rows in equal parts and in any order, are its own; so are the weights taken out."""
+    single = [load_model(model, seed=seed) for seed in range(3)]
+    stacked = stack(single)
+    ids = torch.randint(4, 90, (6, 7))
+    more = {}
+    if model == "tiny-vlm":
+        (pictures,) = single[0].encode([("", Image.new("RGB", (9, 9), "red"))])
+        ids = torch.cat([torch.tensor([pictures["input_ids"]] * 6), ids], 1)
+        more["pixel_values"] = pictures["pixel_values"] * torch.linspace(0.1, 1, 6)[:, None, None, None]
+    for owners in ([0, 0, 1, 1, 2, 2], [2, 0, 0, 1, 0, 2], [1, 1, 1, 1, 1, 1]):
+        with torch.no_grad():
+            together = stacked.model(input_ids=ids, members=torch.tensor(owners), **more).logits
+            alone = [
+                single[owner].model(input_ids=ids[[row]], **{name: value[[row]] for name, value in more.items()}).logits[0]
+                for row, owner in enumerate(owners)
+            ]
+        torch.testing.assert_close(together, torch.stack(alone), rtol=1e-4, atol=1e-4)
+    blank = load_model(model, seed=9)
+    for index, expected in enumerate(single):
+        taken = unstack(stacked, index, blank)
+        for name, weight in expected.model.named_parameters():
+            assert torch.equal(weight, taken.model.get_parameter(name)), name
+    head = stacked.model.get_output_embeddings().weight
+    assert head is stacked.model.get_input_embeddings().weight
+
+
+@pytest.mark.parametrize("loss", ["ce", *LOSSES])
+def test_every_loss(loss, tmp_path):
+    """Two seeds with two weights; the baseline beside them."""
+    configs = [config("ce", 0), config(loss, 0, weight=0.3, label="a"), config(loss, 1, weight=1.0, label="b")]
+    for one, other in both(tmp_path, configs[loss == "ce" :]):
+        assert_same_files(one, other)
+        assert_same_curve(one, other)
+        assert_same_answers(one, other)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"soft": {"width": 2.0, "path": "drawn"}},
+        {"soft": {"width": 2.0, "path": "fixed"}},
+        {"soft": {"width": 2.0, "path": "jitter"}},
+        {"loss": "smmd", "soft": {"width": 2.0}},
+        {"loss": "ntil", "scale": "match_ce"},
+        {"loss": "emd", "normalize": "tokens"},
+        {"loss": "emd", "accumulation": 2},
+        {"loss": "emd", "decide": ("median", "mean")},
+        {"loss": "emd", "validation": True},
+        {"model": "tiny-3", "loss": "ntil"},
+        {"model": "small", "loss": "smmd"},
+        {"model": "tiny-vlm", "task": "clock", "task_settings": {}, "loss": "emd", "eval_splits": ("interpolate",)},
+    ],
+    ids=lambda settings: "-".join(f"{name}" for name in settings),
+)
+def test_every_setting(settings, tmp_path):
+    shared = {name: value for name, value in settings.items() if name not in ("soft", "loss", "scale", "normalize")}
+    configs = [config(**{"seed": 1} | settings), config(**{"seed": 2, "label": "same"} | settings), config(seed=3, **shared)]
+    for one, other in both(tmp_path, configs):
+        assert_same_files(one, other)
+        assert_same_curve(one, other)
+        assert_same_answers(one, other)
+        if "decide" in settings:
+            mine, theirs = (read_jsonl(folder / "predictions.jsonl") for folder in (one, other))
+            for a, b in zip(mine, theirs, strict=True):
+                assert a["decisions"]["median"] == b["decisions"]["median"]
+                means = [float(record["decisions"]["mean"]["answer"]) for record in (a, b)]
+                assert means[0] == pytest.approx(means[1], rel=1e-4)
+                assert a["crps"] == pytest.approx(b["crps"], rel=1e-3)
+
+
+def test_runs_do_not_touch(tmp_path):
+    """A run's results do not depend on what it is stacked with."""
+    one, two, three = config("emd", 1), config("emd", 2), config("ce", 3)
+    run_stack([one, three], [tmp_path / "a", tmp_path / "b"])
+    run_stack([one, two, three], [tmp_path / "c", tmp_path / "d", tmp_path / "e"])
+    assert_same_curve(tmp_path / "a", tmp_path / "c")
+    assert_same_answers(tmp_path / "b", tmp_path / "e")
+
+
+def test_samples_are_drawn_for_each_run(tmp_path):
+    run_stack([config(seed=0, samples=3), config(seed=1, samples=3)], [tmp_path / "a", tmp_path / "b"])
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        for record in read_jsonl(folder / "predictions.jsonl"):
+            assert len(record["samples"]) == 3
+            assert "sample_crps" in record["measures"]
+
+
+def test_an_interrupted_stack_continues(tmp_path):
+    configs = [config("emd", 0, save_every=2), config("ce", 1, save_every=2)]
+    folders = [tmp_path / "a", tmp_path / "b"]
+    run_stack(configs, [tmp_path / "c", tmp_path / "d"])
+
+    class StopError(Exception):
+        pass
+
+    def stop(stage, done, total, figures):
+        if done == 3:
+            raise StopError
+
+    with pytest.raises(StopError):
+        run_stack(configs, folders, progress=stop)
+    seen = []
+    run_stack(configs, folders, progress=lambda stage, done, total, figures: seen.append((stage, done)))
+    assert seen[0] == ("train", 3)
+    for folder, whole in zip(folders, (tmp_path / "c", tmp_path / "d"), strict=True):
+        assert_same_curve(folder, whole)
+        assert_same_answers(folder, whole)
+        assert not (folder / "checkpoints").exists()
+
+
+def test_stacks_hold_runs_that_differ_in_their_own_settings_only():
+    rates = [config("emd", seed, learning_rate=rate) for seed in range(5) for rate in (1e-3, 2e-3)]
+    found = stacks([*rates, config("ce", 0, learning_rate=1e-3), config("ce", 0, steps=9)], most=4)
+    assert sorted(map(len, found)) == [1, 2, 3, 3, 3]
+    for group in found:
+        assert len({(one.learning_rate, one.steps) for one in group}) == 1
+    mixed = stacks([config("ce", 0), config("emd", 0), config("ce", 1), config("emd", 1)], most=10)
+    assert [one.loss for one in mixed[0]] == ["ce", "ce", "emd", "emd"]
+
+
+def test_what_cannot_be_stacked():
+    assert stackable(config())
+    assert not stackable(config(model="smollm2"))
+    assert not stackable(config(adapter="lora"))
+    assert not stackable(config(tensorboard=True))
+    with pytest.raises(ValueError, match="cannot be split among 2 models"):
+        stack([load_model("tiny"), load_model("tiny")]).model(input_ids=torch.zeros(3, 4, dtype=torch.long))
+
+
+def test_a_comparison_of_stacked_runs(tmp_path):
+    """The same comparison, stacked and one at a time: same cells, same table; a second call finds all of them finished."""
+    settings = {"losses": ["ce", "emd", "soft"], "seeds": 2, "task": "arithmetic", "task_settings": EASY, "progress": False}
+    settings |= FEW | {"eval_splits": ["interpolate"], "soft": {"width": 1.0}, "processes": 1}
+    tables = []
+    for executor in ("local", "stacked"):
+        tables.append(compare(out=tmp_path / executor, executor=executor, **settings).table)
+    assert tables[0] == tables[1]
+    local, stacked = ({path.name for path in (tmp_path / name / "cells").iterdir()} for name in ("local", "stacked"))
+    assert local == stacked
+    assert len(stacked) == 6
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "stacked" / "cells").glob("*/result.json")}
+    compare(out=tmp_path / "stacked", executor="stacked", **settings)
+    assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "stacked" / "cells").glob("*/result.json")}
+
+
+def test_a_stack_without_memory_is_run_in_halves(tmp_path, monkeypatch):
+    sizes = []
+
+    def too_large(configs, folders, **options):
+        sizes.append(len(configs))
+        if len(configs) > 2:
+            raise torch.OutOfMemoryError("out of memory")
+        return run_stack(configs, folders, **options)
+
+    monkeypatch.setattr("numerate.lab.experiment.run_stack", too_large)
+    cells = [config(seed=seed) for seed in range(5)]
+    done = []
+    run_local(cells, tmp_path, stacked=True, on_done=lambda cell, error: done.append((cell.seed, error)))
+    assert sizes == [5, 2, 3, 2]
+    assert sorted(done, key=lambda pair: pair[0]) == [(seed, None) for seed in range(5)]
+
+
+def test_a_stack_that_fails_is_reported_for_each_run(tmp_path, monkeypatch):
+    def broken(configs, folders, **options):
+        raise RuntimeError("no such kernel")
+
+    monkeypatch.setattr("numerate.lab.experiment.run_stack", broken)
+    failed = []
+    run_local([config(seed=0), config(seed=1)], tmp_path, stacked=True, on_done=lambda cell, error: failed.append(str(error)))
+    assert failed == ["no such kernel"] * 2
