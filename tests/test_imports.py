@@ -43,6 +43,7 @@ LAB = [
     "questions",
     "decisions",
     "evaluate",
+    "validation",
     "trainer",
     "model_card",
 ]

@@ -39,7 +39,8 @@ def assert_same_curve(one, other):
     assert len(points[0]) == len(points[1]) >= 2
     for mine, theirs in zip(*points, strict=True):
         assert mine.keys() == theirs.keys()
-        for name in mine.keys() - {"seconds"}:
+        assert {name for name in mine if mine[name] is None} == {name for name in theirs if theirs[name] is None}  # infinite
+        for name in (name for name in mine if name != "seconds" and mine[name] is not None):
             assert math.isclose(mine[name], theirs[name], rel_tol=2e-4, abs_tol=2e-5), (name, mine, theirs)
 
 
@@ -111,6 +112,8 @@ def test_every_loss(loss, tmp_path):
         {"loss": "emd", "accumulation": 2},
         {"loss": "emd", "decide": ("median", "mean")},
         {"loss": "emd", "validation": True},
+        {"loss": "emd", "validate_every": 3},
+        {"loss": "emd", "validate_every": 1, "keep_best": True, "choose_by": "absolute_error"},
         {"model": "tiny-3", "loss": "ntil"},
         {"model": "small", "loss": "smmd"},
         {"model": "tiny-vlm", "task": "clock", "task_settings": {}, "loss": "emd", "eval_splits": ("interpolate",)},

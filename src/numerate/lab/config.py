@@ -104,6 +104,13 @@ class RunConfig(BaseModel):
     max_length: int = Field(1024, ge=8, description="Maximum tokens per example; longer ones are skipped and counted.")
     bf16: bool = Field(False, description="Compute in bfloat16.")
     log_every: int = Field(20, ge=1, description="Steps between points of the learning curve.")
+    validate_every: int | None = Field(
+        None, ge=1, description="Steps between validations, which join the learning curve. None: no validation while training."
+    )
+    keep_best: bool = Field(False, description="With validate_every: end with the weights that validated best, not the last.")
+    choose_by: str | None = Field(
+        None, description="Measure whose mean on validation examples chooses weights and tuning trials. None: the headline's."
+    )
     save_every: int | None = Field(None, ge=1, description="Steps between checkpoints to resume from. None: no checkpoints.")
     keep_model: bool = Field(False, description="Keep the trained weights.")
     tensorboard: bool = Field(False, description="Also write the learning curve for TensorBoard.")
@@ -168,6 +175,10 @@ class RunConfig(BaseModel):
             TASKS[self.task](**self.task_settings)
         for rule in self.decide:
             check_choice("decide", rule, RULES)
+        if self.choose_by is not None:
+            check_choice("choose_by", self.choose_by, TASKS[self.task].measures)
+        if self.keep_best and self.validate_every is None:
+            raise ValueError("keep_best=True needs validate_every: expected the steps between validations, such as 100.")
         if self.loss == PLAIN and self.loss_settings:
             raise ValueError(f"loss_settings={self.loss_settings!r} is not supported for loss='ce': expected none.")
         return self
@@ -184,9 +195,11 @@ class RunConfig(BaseModel):
 
     @property
     def used(self) -> dict[str, Any]:
-        """Return the settings as JSON, without those of decisions and of soft labels if there are none."""
+        """Return the settings as JSON, without those of decisions, soft labels and validation if there are none."""
         unused = set() if self.decide else {"decide", "interval", "decide_width"}
-        return self.model_dump(mode="json", exclude=unused | (set() if self.soft else {"soft"}))
+        unused |= set() if self.soft else {"soft"}
+        unused |= set() if self.validate_every else {"validate_every", "keep_best"}
+        return self.model_dump(mode="json", exclude=unused | (set() if self.choose_by else {"choose_by"}))
 
     @property
     def hash(self) -> str:

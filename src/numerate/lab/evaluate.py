@@ -178,6 +178,31 @@ def evaluate_all(
     return [[evaluation.records[key] for key in evaluation.order] for evaluation in evaluations]
 
 
+@torch.no_grad()
+def greedy_answers(
+    loaded: LoadedModel,
+    questions: Sequence[Examples],
+    *,
+    stacked: bool = False,
+    batch_size: int = 128,
+    max_new_tokens: int | None = None,
+    bf16: bool = False,
+) -> list[list[str]]:
+    """Return greedy answers to the questions of a model, or of each model of a stack; the options are those of `evaluate_all`."""
+    loaded.model.eval()
+    answers: list[list[str]] = [[] for _ in questions]
+    most = max(map(len, questions))
+    for start in range(0, most, batch_size):
+        parts = [[("", 0, example) for example in own[start : start + batch_size]] for own in questions]
+        members = [member for member, part in enumerate(parts) for _ in part]
+        limits = [limit for part in parts for limit in _limits(loaded, part, max_new_tokens)]
+        batch = [example for part in parts for *_, example in part]
+        texts = _generate(loaded, batch, members if stacked else None, limits, bf16=bf16, do_sample=False, num_beams=1)
+        for member, text in zip(members, texts, strict=True):
+            answers[member].append(text)
+    return answers
+
+
 def _enter(record: Record, example: Example, task: Task, evaluation: Evaluation) -> None:
     """Complete a record and keep it."""
     split, index = record["split"], record["index"]

@@ -23,7 +23,6 @@ from typing import Any, Self
 import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from numerate.answers.metrics import METRICS
 from numerate.lab.config import PLAIN, SOFT, RunConfig, checked, named_soft, run_name
 from numerate.lab.environment import environment
 from numerate.lab.evaluate import summarize
@@ -32,6 +31,7 @@ from numerate.lab.progress import Progress
 from numerate.lab.records import RESULT, read_jsonl, write_json
 from numerate.lab.stacked import run_stack
 from numerate.lab.train import run
+from numerate.lab.validation import chosen_figure
 from numerate.losses import LOSSES
 from numerate.messages import check_choice
 
@@ -281,6 +281,8 @@ def _key(cell: RunConfig) -> str:
 
 
 def validation_score(folder: Path, config: RunConfig) -> float:
-    """Return the headline figure of a finished trial, negated if lower is better."""
-    headline, value, _ = read_headline(folder, config)
-    return value if METRICS[headline].higher_is_better else -value
+    """Return the figure of a finished trial by which the best is chosen: larger is better."""
+    mine = cell_folder(folder, config)
+    records = read_jsonl(mine / "predictions.jsonl")
+    headline = json.loads((mine / RESULT).read_text(encoding="utf-8"))["headline"]
+    return chosen_figure(headline, config.choose_by, [record["measures"] for record in records])

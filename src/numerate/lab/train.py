@@ -17,7 +17,7 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -38,6 +38,7 @@ from numerate.lab.splits import held_out, reserved_rows, training_examples, vali
 from numerate.lab.tasks import TASKS, Example, Examples, Task
 from numerate.lab.tasks.base import Split
 from numerate.lab.tasks.regression import LEAST_ROWS
+from numerate.lab.validation import MOST, Validation
 from numerate.losses import LOSSES
 from numerate.objective import NumericObjective
 from numerate.targets import AnswerDistribution
@@ -222,9 +223,32 @@ def train(
     arguments = training_arguments(config) | {"output_dir": str(checkpoints)}
     checkpoint = get_last_checkpoint(str(checkpoints)) if resume and checkpoints.is_dir() else None
     cost = fit(
-        loaded, data, objective, arguments, folder, tensorboard=config.tensorboard, checkpoint=checkpoint, progress=progress
+        loaded,
+        data,
+        objective,
+        arguments,
+        folder,
+        tensorboard=config.tensorboard,
+        checkpoint=checkpoint,
+        validation=validation([config], task, loaded),
+        progress=progress,
     )
     return cost | {"examples_too_long": too_long}
+
+
+def validation(configs: Sequence[RunConfig], task: Task, loaded: LoadedModel, *, stacked: bool = False) -> Validation | None:
+    """Return the validation of a run while it trains, or of the runs of a stack; None if there is none."""
+    first = configs[0]
+    if first.validate_every is None:
+        return None
+    count = min(MOST, first.eval_examples)
+    questions = [validation_examples(task, count, config.seed)["interpolate"] for config in configs]
+    options = {
+        name: value for name, value in evaluation_options(first).items() if name in ("batch_size", "max_new_tokens", "bf16")
+    }
+    return Validation(
+        loaded, task, questions, first.validate_every, first.keep_best, first.choose_by, options | {"stacked": stacked}
+    )
 
 
 def run_data(config: RunConfig, task: Task, loaded: LoadedModel) -> tuple[torch.utils.data.Dataset[dict[str, Any]], int]:
@@ -265,7 +289,8 @@ def training_arguments(config: RunConfig) -> dict[str, Any]:
 
 def run_examples(config: RunConfig, task: Task) -> Examples:
     """Return the examples that a run trains on."""
-    reserved = reserved_rows(task, config.eval_examples) if config.validation else 0
+    kept_out = config.eval_examples if config.validation else min(MOST, config.eval_examples) if config.validate_every else 0
+    reserved = reserved_rows(task, kept_out) if kept_out else 0
     return training_examples(task, config.train_examples, config.seed, reserved=reserved)
 
 

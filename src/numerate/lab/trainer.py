@@ -20,6 +20,7 @@ from numerate.lab.data import collate
 from numerate.lab.models import LoadedModel
 from numerate.lab.progress import Progress
 from numerate.lab.records import is_first_process, plain
+from numerate.lab.validation import Validation
 from numerate.objective import NumericObjective
 from numerate.objective.no_loss import NoLoss
 
@@ -33,12 +34,13 @@ def fit(
     *,
     tensorboard: bool = False,
     checkpoint: str | None = None,
+    validation: Validation | None = None,
     progress: Progress = lambda *_: None,
 ) -> dict[str, Any]:
     """Train the model in place on rows in training order, and return the cost.
 
     ``arguments`` are those of ``TrainingArguments``. ``objective=None`` trains with cross-entropy alone. ``folder`` receives
-    ``curve.jsonl`` and ``tensorboard/``. ``checkpoint`` is the folder to resume from.
+    ``curve.jsonl`` and ``tensorboard/``. ``checkpoint`` is the folder to resume from. ``validation`` joins the curve.
     """
     trainer = make_trainer(loaded, data, arguments)
     if tensorboard and is_first_process():
@@ -46,10 +48,14 @@ def fit(
     numeric = objective is not None and not isinstance(objective.numeric_loss, NoLoss)
     recorder = _CurveRecorder(folder / "curve.jsonl", progress, numeric=numeric)
     trainer.add_callback(recorder)
+    if validation is not None:
+        trainer.add_callback(_Validating(validation, recorder, folder / "checkpoints" / "best.pt"))
     detach: Callable[[], object] = attach(trainer, objective).detach if objective is not None else lambda: None
     begin = time.perf_counter()
     trainer.train(resume_from_checkpoint=checkpoint)
     detach()
+    if validation is not None:
+        validation.restore()
     seconds = time.perf_counter() - begin
     return {
         "steps": arguments["max_steps"],
@@ -140,6 +146,29 @@ class _CurveRecorder(TrainerCallback):  # type: ignore[misc]
             if name in ("loss", "learning_rate", "grad_norm") or name.startswith(parts)
         }
         self.tokens = int(state.num_input_tokens_seen or 0)
-        point = {"step": state.global_step, **self.figures, "seconds": time.perf_counter() - self.begin}
+        self.write(state.global_step, self.figures)
+
+    def write(self, step: int, figures: dict[str, float]) -> None:
+        """Append a point to the curve."""
+        point = {"step": step, **figures, "seconds": time.perf_counter() - self.begin}
         with self.curve.open("a", encoding="utf-8") as file:
             file.write(json.dumps(plain(point)) + "\n")
+
+
+class _Validating(TrainerCallback):  # type: ignore[misc]
+    """Callback that validates, on the first process; ``best`` is the file with the best weights of a run with checkpoints."""
+
+    def __init__(self, validation: Validation, recorder: _CurveRecorder, best: Path) -> None:
+        self.validation, self.recorder, self.best = validation, recorder, best
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step:
+            self.validation.read(self.best)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.is_world_process_zero and self.validation.due(state.global_step, state.max_steps):
+            self.recorder.write(state.global_step, self.validation.after(state.global_step)[0])
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.is_world_process_zero and self.validation.keep_best:
+            self.validation.save(self.best)

@@ -23,6 +23,7 @@ from numerate.lab.models import LoadedModel
 from numerate.lab.progress import Progress
 from numerate.lab.records import plain, write_bytes
 from numerate.lab.stacked.objective import StackedObjective, StackedParts
+from numerate.lab.validation import Validation
 from numerate.soft import SOFT_FIELDS, SoftTargets
 
 _NOT_FOR_MODEL = {"labels", "counts", "tokens", *SOFT_FIELDS}
@@ -69,6 +70,7 @@ def fit(
     curves: Sequence[Path],
     *,
     checkpoint: Path | None = None,
+    validation: Validation | None = None,
     progress: Progress = lambda *_: None,
 ) -> list[dict[str, Any]]:
     """Train the stack in place, and return the cost of each run.
@@ -80,6 +82,7 @@ def fit(
         arguments: those of ``TrainingArguments`` that :func:`numerate.lab.trainer.fit` takes.
         curves: where each run's learning curve is written.
         checkpoint: file to resume from, if it exists, and to write to every ``save_steps``. None: no checkpoints.
+        validation: of the runs, while they are trained.
         progress: called after each step.
     """
     from transformers import get_cosine_schedule_with_warmup
@@ -93,7 +96,7 @@ def fit(
     optimizer = torch.optim.AdamW(groups, lr=arguments["learning_rate"], fused=True)
     schedule = get_cosine_schedule_with_warmup(optimizer, arguments["warmup_steps"], steps)
     curve = _Curves(curves, size, arguments["logging_steps"], numeric=counting.numeric)
-    done = _restore(checkpoint, model, optimizer, schedule, curve)
+    done = _restore(checkpoint, model, optimizer, schedule, curve, validation)
     loader = torch.utils.data.DataLoader(
         _Steps(data, counting, stacked.pad, arguments, done),
         batch_size=None,
@@ -113,10 +116,14 @@ def fit(
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
+        if validation is not None and validation.due(step, steps):
+            curve.write(step, validation.after(step))
         curve.end_step(step, batches[0]["tokens"], norms, rate)
         if checkpoint is not None and step % arguments["save_steps"] == 0 and step < steps:
-            _save(checkpoint, step, model, optimizer, schedule, curve)
+            _save(checkpoint, step, model, optimizer, schedule, curve, validation)
         progress("train", step, steps, curve.latest)
+    if validation is not None:
+        validation.restore()
     seconds = time.perf_counter() - curve.began
     weights = sum(p.numel() for p in model.parameters()) // size
     cost = {"steps": steps, "train_seconds": seconds / size, "ms_per_step": None, "peak_mib": None, "stacked": size}
@@ -185,31 +192,41 @@ class _Curves:
         if step != 1 and step % self.every:
             return
         assert self.sums is not None
-        seconds = time.perf_counter() - self.began + self.earlier
-        columns = zip(self.sums.T.tolist(), self.counts.T.tolist(), norms.tolist(), self.files, self.numeric, strict=True)
-        for (loss, ce, term, mass), (items, _, positions), norm, file, numeric in columns:
-            point = {"step": step, "loss": loss / self.steps, "grad_norm": norm, "learning_rate": rate}
+        points = []
+        columns = zip(self.sums.T.tolist(), self.counts.T.tolist(), norms.tolist(), self.numeric, strict=True)
+        for (loss, ce, term, mass), (items, _, positions), norm, numeric in columns:
+            point = {"loss": loss / self.steps, "grad_norm": norm, "learning_rate": rate}
             if numeric:
                 point |= {"loss/cross_entropy": ce / self.steps, "loss/numeric": term / self.steps}
                 point |= {"numeric/share": positions / max(items, 1.0)} | (
                     {"numeric/mass": mass / positions} if positions else {}
                 )
-            with file.open("a", encoding="utf-8") as lines:
-                lines.write(json.dumps(plain(point | {"seconds": seconds})) + "\n")
+            points.append(point)
+        self.write(step, points)
         self.latest = {"loss": float(self.sums[0].mean()) / self.steps}
         self._reset()
 
+    def write(self, step: int, points: Sequence[dict[str, float]]) -> None:
+        """Write a point of each curve."""
+        seconds = time.perf_counter() - self.began + self.earlier
+        for file, point in zip(self.files, points, strict=True):
+            with file.open("a", encoding="utf-8") as lines:
+                lines.write(json.dumps(plain({"step": step, **point, "seconds": seconds})) + "\n")
 
-def _save(file: Path, step: int, model: Any, optimizer: Any, schedule: Any, curve: _Curves) -> None:
+
+def _save(
+    file: Path, step: int, model: Any, optimizer: Any, schedule: Any, curve: _Curves, validation: Validation | None
+) -> None:
     """Write the state after a step, whole or not at all."""
     state = {"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict(), "schedule": schedule.state_dict()}
     state["curve"] = {name: getattr(curve, name) for name in _CURVE_STATE}
+    state |= {} if validation is None else {"validation": validation.state()}
     content = io.BytesIO()
     torch.save(state, content)
     write_bytes(file, content.getvalue())
 
 
-def _restore(file: Path | None, model: Any, optimizer: Any, schedule: Any, curve: _Curves) -> int:
+def _restore(file: Path | None, model: Any, optimizer: Any, schedule: Any, curve: _Curves, validation: Validation | None) -> int:
     """Read the state that :func:`_save` wrote, if there is one, and return its step."""
     if file is None or not file.is_file():
         return 0
@@ -220,4 +237,6 @@ def _restore(file: Path | None, model: Any, optimizer: Any, schedule: Any, curve
     for name, value in state["curve"].items():
         setattr(curve, name, value)
     curve.tokens = curve.tokens.cpu()
+    if validation is not None:
+        validation.load(state["validation"])
     return int(state["step"])

@@ -28,6 +28,7 @@ from numerate.lab.train import (
     run_examples,
     tested,
     training_arguments,
+    validation,
 )
 
 OWN = frozenset({"loss", "loss_settings", "weight", "normalize", "scale", "soft", "label", "seed"})
@@ -84,6 +85,7 @@ def run_stack(
         training_arguments(first),
         [folder / "curve.jsonl" for folder in folders],
         checkpoint=checkpoint,
+        validation=validation(configs, task, stacked, stacked=True),
         progress=progress,
     )
     begin = time.perf_counter()
