@@ -9,7 +9,8 @@ from PIL import Image
 
 from numerate.lab.comparison import compare
 from numerate.lab.config import RunConfig
-from numerate.lab.executors import run_local
+from numerate.lab.executors import _run_apart, run_local
+from numerate.lab.experiment import train_cells
 from numerate.lab.models import BUILT, load_model
 from numerate.lab.records import read_jsonl
 from numerate.lab.stacked import run_stack, stack, stackable, stacks, unstack
@@ -136,6 +137,13 @@ def test_every_setting(settings, tmp_path):
                 assert a["crps"] == pytest.approx(b["crps"], rel=1e-3)
 
 
+def test_each_run_has_its_learning_rate(tmp_path):
+    configs = [config("emd", seed, learning_rate=rate) for seed, rate in enumerate((4e-3, 1e-3, 1.3e-2))]
+    for one, other in both(tmp_path, configs):
+        assert_same_curve(one, other)
+        assert_same_answers(one, other)
+
+
 def test_runs_do_not_touch(tmp_path):
     """A run's results do not depend on what it is stacked with."""
     one, two, three = config("emd", 1), config("emd", 2), config("ce", 3)
@@ -177,11 +185,11 @@ def test_an_interrupted_stack_continues(tmp_path):
 
 
 def test_stacks_hold_runs_that_differ_in_their_own_settings_only():
-    rates = [config("emd", seed, learning_rate=rate) for seed in range(5) for rate in (1e-3, 2e-3)]
-    found = stacks([*rates, config("ce", 0, learning_rate=1e-3), config("ce", 0, steps=9)], most=4)
+    sizes = [config("emd", seed, batch_size=size) for seed in range(5) for size in (4, 8)]
+    found = stacks([*sizes, config("ce", 0, batch_size=4), config("ce", 0, steps=9)], most=4)
     assert sorted(map(len, found)) == [1, 2, 3, 3, 3]
     for group in found:
-        assert len({(one.learning_rate, one.steps) for one in group}) == 1
+        assert len({(one.batch_size, one.steps) for one in group}) == 1
     mixed = stacks([config("ce", 0), config("emd", 0), config("ce", 1), config("emd", 1)], most=10)
     assert [one.loss for one in mixed[0]] == ["ce", "ce", "emd", "emd"]
 
@@ -226,6 +234,24 @@ def test_a_stack_without_memory_is_run_in_halves(tmp_path, monkeypatch):
     run_local(cells, tmp_path, stacked=True, on_done=lambda cell, error: done.append((cell.seed, error)))
     assert sizes == [5, 2, 3, 2]
     assert sorted(done, key=lambda pair: pair[0]) == [(seed, None) for seed in range(5)]
+
+
+def test_trained_here_and_evaluated_in_other_processes(tmp_path):
+    """As on a GPU: the same files as one run at a time; a run that was trained by a process that ended is not trained again."""
+    cells = [config("emd", 0), config("ce", 1)]
+    train_cells(cells[:1], tmp_path)
+    curve = tmp_path / "cells" / cells[0].hash / "curve.jsonl"
+    before = curve.stat().st_mtime_ns
+    done = []
+    _run_apart([cells], tmp_path, 2, lambda cell, error: done.append((cell.seed, error)), lambda *_: None)
+    assert sorted(done) == [(0, None), (1, None)]
+    assert curve.stat().st_mtime_ns == before
+    for cell in cells:
+        run(cell, tmp_path / cell.hash)
+        (tmp_path / "cells" / cell.hash / ".lock").unlink()
+        assert_same_files(tmp_path / cell.hash, tmp_path / "cells" / cell.hash)
+        assert_same_curve(tmp_path / cell.hash, tmp_path / "cells" / cell.hash)
+        assert_same_answers(tmp_path / cell.hash, tmp_path / "cells" / cell.hash)
 
 
 def test_a_stack_that_fails_is_reported_for_each_run(tmp_path, monkeypatch):

@@ -21,6 +21,7 @@ from numerate.lab.presets import PRESETS, merged
 from numerate.lab.progress import GridProgress
 from numerate.lab.records import check_writable
 from numerate.lab.report import write_report
+from numerate.lab.stacked import stackable
 from numerate.lab.tasks import Task
 from numerate.lab.train import check_fit, make_task
 from numerate.messages import check_choice, one_line
@@ -80,7 +81,8 @@ def compare(
         data: a file or folder with real data, or a table.
         target: the column of the table to predict.
         out: folder of the comparison. Default: ``runs/NAME``.
-        processes: runs at a time. Default: one per core, or one on a GPU.
+        processes: runs at a time; of stacked runs on a GPU, those that are evaluated at a time. Default: one per core, or one for
+            models that are trained one at a time on a GPU.
         executor: ``"local"``: runs in processes; ``"stacked"``: the same, with runs of small models trained as one; ``"ray"``.
             Default: stacked on a GPU, local elsewhere.
         address: of the Ray cluster.
@@ -100,7 +102,8 @@ def compare(
     check_writable(folder)
     cells = experiment.cells()
     tasks = _check_cells(cells) if executor != "ray" else []
-    processes = processes or (1 if torch.cuda.is_available() else os.cpu_count() or 1)
+    alone = torch.cuda.is_available() and not (executor == "stacked" and all(map(stackable, cells)))
+    processes = processes or (1 if alone else os.cpu_count() or 1)
     with GridProgress(Console(highlight=False, quiet=not progress)) as display:
         run_cells: Callable[..., None] = partial(run_ray, address=address)
         if executor != "ray":

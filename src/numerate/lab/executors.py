@@ -6,7 +6,7 @@ import os
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, as_completed, wait
 from contextlib import contextmanager
 from multiprocessing import get_context, parent_process
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from numerate.lab.config import RunConfig
-from numerate.lab.experiment import cell_folder, is_finished, run_cells
+from numerate.lab.experiment import cell_folder, is_finished, run_cells, train_cells
 from numerate.lab.models import BUILT
 from numerate.lab.progress import Progress
 from numerate.lab.records import RESULT, write_bytes
@@ -25,7 +25,7 @@ from numerate.lab.train import run
 OnDone = Callable[[RunConfig, Exception | None], object]
 
 
-_MOST = 32  # runs of a stack
+_MOST, _MOST_ON_CPU = 128, 16  # runs of a stack
 
 
 def threads_for(config: RunConfig, processes: int) -> int:
@@ -44,13 +44,16 @@ def run_local(
 ) -> None:
     """Run the cells that are not finished, ``processes`` at a time.
 
-    With ``stacked``, cells of small models are trained and evaluated as one, a stack for each process
-    (:mod:`numerate.lab.stacked`).
+    With ``stacked``, cells of small models are trained and evaluated as one (:mod:`numerate.lab.stacked`): a stack for each
+    process or, on a GPU, stacks that are trained one after the other while the processes evaluate.
 
     A failed cell is reported via ``on_done`` and the others continue, except after an OSError (such as a full disk), which
     would stop them too.
     """
     todo = _jobs([cell for cell in cells if not is_finished(folder, cell)], processes, stacked=stacked)
+    if stacked and processes > 1 and torch.cuda.is_available():
+        _run_apart([job for job in todo if stackable(job[0])], folder, processes, on_done, progress)
+        todo = [job for job in todo if not stackable(job[0])]
     if processes == 1 or len(todo) <= 1:
         for job in todo:
             torch.set_num_threads(threads_for(job[0], 1))
@@ -76,8 +79,7 @@ def run_local(
                     job, raised = running.pop(future), future.exception()
                     held = [] if raised is not None else future.result()
                     todo += [held] if held else []
-                    failed = raised if isinstance(raised, Exception | None) else RuntimeError(repr(raised))
-                    _report([cell for cell in job if cell not in held], folder, failed, on_done)
+                    _report([cell for cell in job if cell not in held], folder, _failure(future), on_done)
                     if isinstance(raised, OSError):
                         running = {other: its for other, its in running.items() if not other.cancel()}
                         stopped = True
@@ -85,12 +87,44 @@ def run_local(
                 return
 
 
+def _run_apart(jobs: Sequence[Sequence[RunConfig]], folder: Path, processes: int, on_done: OnDone, progress: Progress) -> None:
+    """Train stacks one after the other on the GPU, while ``processes`` others evaluate those that are trained, on the CPU.
+
+    Several processes that train on one GPU would take turns. Evaluation searches and scores one example after the other, which
+    takes a core and hardly a GPU.
+    """
+    if not jobs:
+        return
+    workers = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_without_gpu)
+    running: dict[Future[Any], RunConfig] = {}
+    with _library_threads([job[0] for job in jobs], processes), workers as pool:
+        for job in jobs:
+            try:
+                train_cells(job, folder, progress=progress)
+            except Exception as error:  # reported via on_done; other cells continue
+                _report(job, folder, error, on_done)
+                if isinstance(error, OSError):
+                    break
+                continue
+            running |= {pool.submit(_in_worker, [cell], folder, processes, True): cell for cell in job}
+            for future in [future for future in running if future.done()]:
+                _report([running.pop(future)], folder, _failure(future), on_done)
+        for future in as_completed(running):
+            _report([running[future]], folder, _failure(future), on_done)
+
+
+def _failure(future: Future[Any]) -> Exception | None:
+    raised = future.exception()
+    return raised if isinstance(raised, Exception | None) else RuntimeError(repr(raised))
+
+
 def _jobs(cells: Sequence[RunConfig], processes: int, *, stacked: bool) -> list[list[RunConfig]]:
     """Return what is run as one: single cells, or stacks of about equal size that all processes can share, the largest first."""
     if not stacked:
         return [[cell] for cell in cells]
     together = [cell for cell in cells if stackable(cell)]
-    size = min(_MOST, -(-len(together) // processes)) if together else 1
+    share = len(together) if torch.cuda.is_available() else -(-len(together) // processes)
+    size = max(1, min(_MOST if torch.cuda.is_available() else _MOST_ON_CPU, share))
     jobs = [*stacks(together, size), *([cell] for cell in cells if not stackable(cell))]
     return sorted(jobs, key=len, reverse=True)
 
@@ -124,6 +158,12 @@ def _end_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=wait_for_parent, daemon=True).start()
+
+
+def _without_gpu() -> None:
+    """Begin a worker that computes on the CPU."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    _end_with_parent()
 
 
 def _in_worker(job: list[RunConfig], folder: Path, processes: int, patient: bool) -> list[RunConfig]:

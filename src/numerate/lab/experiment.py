@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import reduce
@@ -29,7 +29,7 @@ from numerate.lab.evaluate import summarize
 from numerate.lab.presets import DEFAULT_LOSSES
 from numerate.lab.progress import Progress
 from numerate.lab.records import RESULT, read_jsonl, write_json
-from numerate.lab.stacked import run_stack
+from numerate.lab.stacked import TRAINED, finish_run, run_stack, train_stack
 from numerate.lab.train import run
 from numerate.lab.validation import chosen_figure
 from numerate.losses import LOSSES
@@ -165,34 +165,62 @@ def run_cells(
 
     With ``wait``, locks are waited for. A stack that does not fit into memory is run in halves.
     """
+    with locked_cells(configs, folder, wait=wait) as (mine, others):
+        trained = [config for config in mine if (cell_folder(folder, config) / TRAINED).is_file()]
+        for config in trained:
+            finish_run(config, cell_folder(folder, config))
+        _in_halves(run_stack, [config for config in mine if config not in trained], folder, progress)
+    return others
+
+
+def train_cells(
+    configs: Sequence[RunConfig], folder: Path, *, wait: bool = True, progress: Progress = lambda *_: None
+) -> list[RunConfig]:
+    """Train cells as one stack, unless they are trained; return those whose lock another process holds.
+
+    :func:`run_cells` evaluates them.
+    """
+    with locked_cells(configs, folder, wait=wait) as (mine, others):
+        untrained = [config for config in mine if not (cell_folder(folder, config) / TRAINED).is_file()]
+        _in_halves(train_stack, untrained, folder, progress)
+    return others
+
+
+@contextmanager
+def locked_cells(configs: Sequence[RunConfig], folder: Path, *, wait: bool) -> Iterator[tuple[list[RunConfig], list[RunConfig]]]:
+    """Lock cells; yield those that are locked and not finished, and those that another process holds."""
     with ExitStack() as locks:
-        mine, others = list[RunConfig](), list[RunConfig]()
+        held: set[str] = set()
         for config in sorted(configs, key=lambda config: config.hash):  # in one order: no two processes wait for each other
             own = cell_folder(folder, config)
             own.mkdir(parents=True, exist_ok=True)
             if not locks.enter_context(_lock(own / ".lock", wait=wait)):
-                others.append(config)
-            elif not is_finished(folder, config):
-                for part in own.glob(".*.json*.part"):  # left by a process that was killed
-                    part.unlink()
-                mine.append(config)
-        _run([config for config in configs if config in mine], folder, progress)
-        return others
+                held.add(config.hash)
+                continue
+            for part in own.glob(".*.part"):  # left by a process that was killed
+                part.unlink()
+        free = [config for config in configs if config.hash not in held and not is_finished(folder, config)]
+        yield free, [config for config in configs if config.hash in held]
 
 
-def _run(configs: Sequence[RunConfig], folder: Path, progress: Progress) -> None:
+def _in_halves(run_all: Callable[..., object], configs: Sequence[RunConfig], folder: Path, progress: Progress) -> None:
+    """Run cells as one stack; in halves if it does not fit into memory."""
     folders = [cell_folder(folder, config) for config in configs]
-    if len(configs) < 2:
+    if len(configs) < 2 and run_all is run_stack:
         for config, own in zip(configs, folders, strict=True):
             run(config, own, progress=progress)
         return
+    if not configs:
+        return
     try:
-        run_stack(configs, folders, progress=progress)
+        run_all(configs, folders, progress=progress)
     except torch.OutOfMemoryError:
+        if len(configs) < 2:
+            raise
         torch.cuda.empty_cache()
         half = len(configs) // 2
-        _run(configs[:half], folder, progress)
-        _run(configs[half:], folder, progress)
+        _in_halves(run_all, configs[:half], folder, progress)
+        _in_halves(run_all, configs[half:], folder, progress)
 
 
 @contextmanager

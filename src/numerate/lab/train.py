@@ -64,8 +64,19 @@ def run(config: RunConfig, folder: Path, *, resume: bool = True, progress: Progr
     begin_run(config, folder)
     loaded = load_run_model(config, encoder)
     cost = train(config, task, loaded, objective, folder, resume=resume, progress=progress)
-    if not is_first_process():
-        return {}
+    return finish(config, task, loaded, cost, folder, progress=progress) if is_first_process() else {}
+
+
+def finish(
+    config: RunConfig,
+    task: Task,
+    loaded: LoadedModel,
+    cost: dict[str, Any],
+    folder: Path,
+    *,
+    progress: Progress = lambda *_: None,
+) -> dict[str, Any]:
+    """Evaluate the trained model of a run, and write the result; return it."""
     begin = time.perf_counter()
     digits = label_digits(task, run_examples(config, task))
     records = evaluate(

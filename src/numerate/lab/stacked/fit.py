@@ -67,6 +67,7 @@ def fit(
     data: Sequence[Rows],
     objective: StackedObjective,
     arguments: dict[str, Any],
+    rates: Sequence[float],
     curves: Sequence[Path],
     *,
     checkpoint: Path | None = None,
@@ -80,6 +81,7 @@ def fit(
         data: rows of each run, in training order.
         objective: of the runs.
         arguments: those of ``TrainingArguments`` that :func:`numerate.lab.trainer.fit` takes.
+        rates: the learning rate of each run.
         curves: where each run's learning curve is written.
         checkpoint: file to resume from, if it exists, and to write to every ``save_steps``. None: no checkpoints.
         validation: of the runs, while they are trained.
@@ -92,15 +94,20 @@ def fit(
     size, steps = len(data), int(arguments["max_steps"])
     counting = copy.deepcopy(objective)  # in workers, where there is no GPU
     objective = objective.to(device)
+    factors = [own / arguments["learning_rate"] for own in rates]
+    relative, other_rates = torch.tensor(factors, device=device), any(factor != 1 for factor in factors)
     groups = _decayed(model, arguments["weight_decay"])
+    parameters = [p for group in groups for p in group["params"]]
     optimizer = torch.optim.AdamW(groups, lr=arguments["learning_rate"], fused=True)
     schedule = get_cosine_schedule_with_warmup(optimizer, arguments["warmup_steps"], steps)
     curve = _Curves(curves, size, arguments["logging_steps"], numeric=counting.numeric)
     done = _restore(checkpoint, model, optimizer, schedule, curve, validation)
+    workers = min(8, (os.cpu_count() or 1) // 2) if device.type == "cuda" else 0
     loader = torch.utils.data.DataLoader(
         _Steps(data, counting, stacked.pad, arguments, done),
         batch_size=None,
-        num_workers=min(4, (os.cpu_count() or 1) // 4) if device.type == "cuda" else 0,
+        num_workers=workers,
+        multiprocessing_context="fork" if workers else None,  # the rows are made by closures, which cannot be sent
     )
     curve.begin(done)
     for step, batches in enumerate(loader, done + 1):
@@ -111,14 +118,17 @@ def fit(
             parts = objective(logits, moved["labels"], moved["counts"], SoftTargets.from_batch(moved))
             parts.loss.sum().backward()
             curve.add(parts, moved["counts"])
-        norms = clip_each([p for group in groups for p in group["params"]], arguments["max_grad_norm"])
+        norms = clip_each(parameters, arguments["max_grad_norm"])
         rate = schedule.get_last_lr()[0]
+        before = [p.detach().clone() for p in parameters] if other_rates else []
         optimizer.step()
+        for p, old in zip(parameters, before, strict=False):  # a step of AdamW is proportional to its learning rate
+            p.data.copy_(torch.lerp(old, p.data, relative.view(-1, *[1] * (p.dim() - 1))))
         schedule.step()
         optimizer.zero_grad()
         if validation is not None and validation.due(step, steps):
             curve.write(step, validation.after(step))
-        curve.end_step(step, batches[0]["tokens"], norms, rate)
+        curve.end_step(step, batches[0]["tokens"], norms, [rate * factor for factor in factors])
         if checkpoint is not None and step % arguments["save_steps"] == 0 and step < steps:
             _save(checkpoint, step, model, optimizer, schedule, curve, validation)
         progress("train", step, steps, curve.latest)
@@ -184,7 +194,7 @@ class _Curves:
         self.sums = sums if self.sums is None else self.sums + sums
         self._step_counts = counts
 
-    def end_step(self, step: int, tokens: Tensor, norms: Tensor, rate: float) -> None:
+    def end_step(self, step: int, tokens: Tensor, norms: Tensor, rates: Sequence[float]) -> None:
         """End an optimizer step, and write a point of each curve if one is due."""
         self.steps += 1
         self.tokens += tokens
@@ -193,8 +203,8 @@ class _Curves:
             return
         assert self.sums is not None
         points = []
-        columns = zip(self.sums.T.tolist(), self.counts.T.tolist(), norms.tolist(), self.numeric, strict=True)
-        for (loss, ce, term, mass), (items, _, positions), norm, numeric in columns:
+        columns = zip(self.sums.T.tolist(), self.counts.T.tolist(), norms.tolist(), rates, self.numeric, strict=True)
+        for (loss, ce, term, mass), (items, _, positions), norm, rate, numeric in columns:
             point = {"loss": loss / self.steps, "grad_norm": norm, "learning_rate": rate}
             if numeric:
                 point |= {"loss/cross_entropy": ce / self.steps, "loss/numeric": term / self.steps}

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from numerate.lab.config import RunConfig
 from numerate.lab.derailing import label_digits
 from numerate.lab.evaluate import Evaluation, evaluate_all
-from numerate.lab.models import BUILT, load_encoder
+from numerate.lab.models import BUILT, LoadedModel, load_encoder
 from numerate.lab.progress import Progress
+from numerate.lab.records import write_bytes
 from numerate.lab.stacked.fit import fit
 from numerate.lab.stacked.model import stack, unstack
 from numerate.lab.stacked.objective import StackedObjective
+from numerate.lab.tasks import Task
 from numerate.lab.train import (
     begin_run,
     check_fit,
     end_run,
     evaluation_options,
+    finish,
     load_run_model,
     make_task,
     run_data,
@@ -31,8 +38,11 @@ from numerate.lab.train import (
     validation,
 )
 
-OWN = frozenset({"loss", "loss_settings", "weight", "normalize", "scale", "soft", "label", "seed"})
+OWN = frozenset({"loss", "loss_settings", "weight", "normalize", "scale", "soft", "label", "seed", "learning_rate"})
 """Settings in which the runs of a stack may differ."""
+
+TRAINED = "trained.pt"
+"""File of a run that is trained and not evaluated yet: its weights and its cost."""
 
 _OBJECTIVE = ("loss", "loss_settings", "normalize", "scale")
 
@@ -67,6 +77,54 @@ def run_stack(
     Batches, objectives, steps and answers are those of one run at a time, up to rounding; ``samples`` are other draws. Times are
     each run's share. With ``save_every``, an interrupted stack continues where it was saved, if its runs are the same.
     """
+    trained = _train(configs, folders, progress)
+    begin = time.perf_counter()
+    digits = [label_digits(trained.task, run_examples(config, trained.task)) for config in configs]
+    evaluations = [
+        Evaluation(tested(config, trained.task), config.seed, folder, own)
+        for config, folder, own in zip(configs, folders, digits, strict=True)
+    ]
+    options = evaluation_options(configs[0])
+    records = evaluate_all(trained.stacked, trained.task, evaluations, stacked=True, progress=progress, **options)
+    seconds = (time.perf_counter() - begin) / len(configs)
+    results = []
+    for index, (config, folder) in enumerate(zip(configs, folders, strict=True)):
+        loaded = unstack(trained.stacked, index, trained.single[index])
+        cost = trained.costs[index] | {"eval_seconds": seconds}
+        results.append(end_run(config, trained.task, loaded, records[index], digits[index], cost, folder))
+    return results
+
+
+def train_stack(configs: Sequence[RunConfig], folders: Sequence[Path], *, progress: Progress = lambda *_: None) -> None:
+    """Train runs as one, and write the weights of each to its folder, for :func:`finish_run`."""
+    trained = _train(configs, folders, progress)
+    for index, folder in enumerate(folders):
+        loaded = unstack(trained.stacked, index, trained.single[index])
+        content = io.BytesIO()
+        torch.save({"weights": loaded.model.state_dict(), "cost": trained.costs[index]}, content)
+        write_bytes(folder / TRAINED, content.getvalue())
+
+
+def finish_run(config: RunConfig, folder: Path) -> dict[str, Any]:
+    """Evaluate a run that :func:`train_stack` trained; return the content of its ``result.json``."""
+    saved = torch.load(folder / TRAINED, map_location="cpu", weights_only=True)
+    task = make_task(config)
+    loaded = load_run_model(config, load_encoder(config.model))
+    loaded.model.load_state_dict(saved["weights"])
+    result = finish(config, task, loaded, saved["cost"], folder)
+    (folder / TRAINED).unlink()
+    return result
+
+
+@dataclass(frozen=True)
+class _Trained:
+    task: Task
+    stacked: LoadedModel
+    single: list[LoadedModel]
+    costs: list[dict[str, Any]]
+
+
+def _train(configs: Sequence[RunConfig], folders: Sequence[Path], progress: Progress) -> _Trained:
     first = configs[0]
     task = make_task(first)
     encoder = load_encoder(first.model)
@@ -77,28 +135,15 @@ def run_stack(
     stacked = stack(single)
     data = [run_data(config, task, loaded) for config, loaded in zip(configs, single, strict=True)]
     name = hashlib.blake2b("".join(config.hash for config in configs).encode(), digest_size=8).hexdigest()
-    checkpoint = None if first.save_every is None else folders[0] / "checkpoints" / f"{name}.pt"
     costs = fit(
         stacked,
         [rows for rows, _ in data],
         StackedObjective(objectives, [_kind(config) for config in configs]),
         training_arguments(first),
+        [float(config.learning_rate or 0) for config in configs],
         [folder / "curve.jsonl" for folder in folders],
-        checkpoint=checkpoint,
+        checkpoint=None if first.save_every is None else folders[0] / "checkpoints" / f"{name}.pt",
         validation=validation(configs, task, stacked, stacked=True),
         progress=progress,
     )
-    begin = time.perf_counter()
-    digits = [label_digits(task, run_examples(config, task)) for config in configs]
-    evaluations = [
-        Evaluation(tested(config, task), config.seed, folder, own)
-        for config, folder, own in zip(configs, folders, digits, strict=True)
-    ]
-    records = evaluate_all(stacked, task, evaluations, stacked=True, progress=progress, **evaluation_options(first))
-    seconds = (time.perf_counter() - begin) / len(configs)
-    results = []
-    for index, (config, folder) in enumerate(zip(configs, folders, strict=True)):
-        cost = costs[index] | {"examples_too_long": data[index][1], "eval_seconds": seconds}
-        trained = unstack(stacked, index, single[index])
-        results.append(end_run(config, task, trained, records[index], digits[index], cost, folder))
-    return results
+    return _Trained(task, stacked, single, [cost | {"examples_too_long": own[1]} for cost, own in zip(costs, data, strict=True)])
