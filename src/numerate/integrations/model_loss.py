@@ -158,8 +158,10 @@ class ModelLoss:
             )
         labels = labels_of(forward.batch)
         targets = targets.to(logits.device)
-        uneven = targets.dim() < labels.dim() and bool(targets.numel() % labels.shape[0])
+        joined = False  # whether sequences follow each other in a row
         if targets.dim() < labels.dim():
+            uneven = bool(targets.numel() % labels.shape[0])
+            joined = uneven or targets.numel() // labels.shape[0] < labels.shape[-1] - 1
             if uneven and reads_whole_numbers(self.objective.numeric_loss):
                 raise NotImplementedError(
                     f"{self._name} takes {targets.numel()} positions of {labels.shape[0]} sequences for its loss: expected as "
@@ -184,8 +186,8 @@ class ModelLoss:
             "num_units": forward.counts.num_units,
             **fields_of(forward.batch, targets, shift=shift),
             "with_mass": not isinstance(self.objective.numeric_loss, NoLoss),
-            # Where rows are joined or cut, it is not known which label follows which.
-            "with_overrun": forward.with_overrun and not uneven and self.trainer.get_cp_size() == 1,
+            # Where sequences are joined or split, it is not known which label follows which.
+            "with_overrun": forward.with_overrun and not joined and self.trainer.get_cp_size() == 1,
         }
         if isinstance(logits, LazyLogits):
             forward.output = logits.objective(self.objective, targets, **options)
