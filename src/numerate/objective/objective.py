@@ -35,8 +35,8 @@ class NumericObjective(nn.Module):
             cross-entropy, as NTIL's published code does. That factor is computed per batch, so that a split into
             micro-batches changes the gradient.
         label_smoothing: of the cross-entropy, as in ``F.cross_entropy``.
-        vocab: the numeric tokens, for ``loss=None``: without a numeric loss the figures of the logs need them, and training does
-            not.
+        vocab: the numeric tokens, for ``loss=None`` alone: a numeric loss has its own. Training does not read them, but
+            ``with_overrun`` and the logs of the trainers do.
 
     All settings but ``loss`` are plain attributes and may be changed between steps, for example to warm up ``weight``.
 
