@@ -13,6 +13,7 @@ from tests.integrations.test_attach_models import assert_same
 from tests.integrations.trainers.cases import (
     EXAMPLES,
     PAD,
+    TEXTS,
     VOCAB,
     VOCAB_SIZE,
     Case,
@@ -25,22 +26,25 @@ from tests.integrations.trainers.cases import (
     reference,
     trainer_for,
 )
+from tests.integrations.trainers.ends import overrun_of
 from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, Trainer
 
 from numerate import LOSSES, NumericObjective, SMMDLoss
 from numerate.integrations.lazy_logits import LazyHead, LazyLogits
 from numerate.integrations.transformers import attach, compute_loss_func
 
-PARTS = ("loss", "loss/cross_entropy", "loss/numeric", "numeric/share", "numeric/mass")
+PARTS = ("loss", "loss/cross_entropy", "loss/numeric", "numeric/share", "numeric/mass", "numeric/overrun")
 
 
 def one_batch(model, rows, objective=None):
     """Return gradients and parts of all rows in one batch, by autograd."""
     batch = collate(rows)
     labels = batch.pop("labels")[:, 1:]
-    out = (Case().objective if objective is None else objective)(model(**batch).logits[:, :-1], labels, with_mass=True)
+    logits = model(**batch).logits[:, :-1]
+    out = (Case().objective if objective is None else objective)(logits, labels, with_mass=True)
     share = (VOCAB.index_of(labels) >= 0).sum() / (labels != -100).sum()
-    parts = zip(PARTS, (out.loss, out.cross_entropy, out.numeric, share, out.mass), strict=True)
+    overrun = torch.tensor(overrun_of(logits, labels, TEXTS))
+    parts = zip(PARTS, (out.loss, out.cross_entropy, out.numeric, share, out.mass, overrun), strict=True)
     if out.loss.requires_grad:
         out.loss.backward()
     return gradients(model), {name: part.item() for name, part in parts}

@@ -25,7 +25,7 @@ from numerate.integrations.step import refuse_split_sequences
 from numerate.integrations.transformers import attach
 
 SCRIPT = "tests/integrations/trainers/cases.py"
-PARTS = {"loss", "loss/cross_entropy", "loss/numeric", "numeric/share", "numeric/mass"}
+PARTS = {"loss", "loss/cross_entropy", "loss/numeric", "numeric/share", "numeric/mass", "numeric/overrun"}
 EVAL_PARTS = {f"eval_{name}" for name in PARTS} | {"eval_label_logit"}
 
 # Every two settings of the first six meet.

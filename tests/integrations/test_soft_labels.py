@@ -221,7 +221,17 @@ def test_cross_entropy_alone_has_no_numeric_part(tmp_path):
     outcome = cases.run(Case(loss="none", fields="soft"))
     for logs, prefix in ((outcome.logs, ""), (outcome.evaluation, "eval_")):
         assert logs[f"{prefix}loss"] == pytest.approx(logs[f"{prefix}loss/cross_entropy"])
-        assert (logs[f"{prefix}loss/numeric"], logs[f"{prefix}numeric/share"]) == (0.0, 0.0)
+        assert logs[f"{prefix}loss/numeric"] == 0.0
+        assert 0 < logs[f"{prefix}numeric/share"] < 1
+        assert f"{prefix}numeric/mass" not in logs
+
+
+def test_cross_entropy_without_a_vocabulary(tmp_path):
+    trainer = trainer_for(build("llama"), Case(fields="soft").rows, arguments(str(tmp_path)))
+    attach(trainer, NumericObjective(None))
+    trainer.train()
+    logs = trainer.state.log_history[0]
+    assert (logs["loss/numeric"], logs["numeric/share"]) == (0.0, 0.0)
 
 
 def test_an_evaluation_that_generates(tmp_path):

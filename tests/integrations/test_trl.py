@@ -12,6 +12,7 @@ pytest.importorskip("trl")
 from datasets import Dataset
 from tests.integrations.trainers import cases
 from tests.integrations.trainers.cases import EXAMPLES, PAD, SMALL, TEXTS, VOCAB, VOCAB_SIZE, Collect, dataset, gradients, llama
+from tests.integrations.trainers.ends import overrun_of
 from tests.integrations.trainers.soft import collate_fields, parts_of, with_fields
 from transformers import (
     CohereConfig,
@@ -27,6 +28,7 @@ from trl import SFTConfig
 from numerate import LOSSES, NumericObjective
 from numerate.integrations.fields import LABEL_FIELDS
 from numerate.integrations.trl import NumericSFTTrainer
+from numerate.objective.overrun import NumberEnds
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning"),
@@ -53,7 +55,9 @@ def examples(fields=""):
 
 
 def objective_of(loss="ntil", normalize="numeric"):
-    return NumericObjective(None if loss == "none" else LOSSES[loss](VOCAB), weight=0.7, normalize=normalize)
+    if loss == "none":
+        return NumericObjective(None, weight=0.7, normalize=normalize, vocab=VOCAB)
+    return NumericObjective(LOSSES[loss](VOCAB), weight=0.7, normalize=normalize)
 
 
 def trainer(folder, model, loss="ntil", accumulation=1, normalize="numeric", peft_config=None, fields="", **settings):
@@ -63,17 +67,15 @@ def trainer(folder, model, loss="ntil", accumulation=1, normalize="numeric", pef
         output_dir=str(folder),
         use_cpu=True,
         bf16=False,
-        max_steps=1,
         per_device_train_batch_size=batch,
         gradient_accumulation_steps=accumulation,
         gradient_checkpointing=False,
         max_grad_norm=0.0,
         optim="sgd",
-        logging_steps=1,
         save_strategy="no",
         report_to="none",
         disable_tqdm=True,
-        **{"dataset_kwargs": {"skip_prepare_dataset": True}, **settings},
+        **{"max_steps": 1, "logging_steps": 1, "dataset_kwargs": {"skip_prepare_dataset": True}, **settings},
     )
     collect = Collect()
     made = NumericSFTTrainer(
@@ -225,10 +227,12 @@ def logged_parts(data):
     batch = cases.collate([{name: torch.tensor(row[name]) for name in ("input_ids", "labels")} for row in data])
     labels = batch.pop("labels")[:, 1:]
     with torch.no_grad():
-        out = NumericObjective(LOSSES["ntil"](VOCAB), weight=0.7)(build()(**batch).logits[:, :-1], labels, with_mass=True)
+        logits = build()(**batch).logits[:, :-1]
+        out = NumericObjective(LOSSES["ntil"](VOCAB), weight=0.7)(logits, labels, with_mass=True)
     share = (VOCAB.index_of(labels) >= 0).sum() / (labels != -100).sum()
     names = ("loss/cross_entropy", "loss/numeric", "numeric/share", "numeric/mass")
-    return {name: part.item() for name, part in zip(names, (out.cross_entropy, out.numeric, share, out.mass), strict=True)}
+    parts = zip(names, (out.cross_entropy, out.numeric, share, out.mass), strict=True)
+    return {name: part.item() for name, part in parts} | {"numeric/overrun": overrun_of(logits, labels, TEXTS)}
 
 
 def test_parts_of_an_evaluation_are_those_of_the_whole_set(tmp_path):
@@ -239,6 +243,58 @@ def test_parts_of_an_evaluation_are_those_of_the_whole_set(tmp_path):
     for prefix, some in {"eval_few": few, "eval_many": many, "test": few, "eval": many}.items():
         expected = logged_parts(some)
         assert {name: metrics[f"{prefix}_{name}"] for name in expected} == pytest.approx(expected, rel=1e-5)
+
+
+# Every two settings meet.
+@pytest.mark.parametrize(
+    ("loss", "accumulation", "settings"),
+    [
+        ("smmd", 1, {}),
+        ("number", 2, {"packing": True, "max_length": 48, "dataset_kwargs": {}, "per_device_train_batch_size": 2}),
+        ("ntil", 2, {"padding_free": True, "max_length": None}),
+        ("none", 4, {"fields": "both"}),
+        ("none", 2, {"fields": "soft", "padding_free": True, "max_length": None}),
+    ],
+)
+def test_overrun(loss, accumulation, settings, tmp_path):
+    made, _ = trainer(tmp_path, build(), loss, accumulation, **settings)
+    made.train()
+    assert made.state.log_history[0]["numeric/overrun"] == pytest.approx(logged_parts(rows())["numeric/overrun"], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Gemma2ForCausalLM(Gemma2Config(**SMALL, head_dim=16, final_logit_softcapping=0.3)),
+        lambda: GraniteForCausalLM(GraniteConfig(**SMALL, logits_scaling=0.25)),
+    ],
+    ids=["gemma2", "granite"],
+)
+def test_overrun_of_scaled_and_capped_logits(make, tmp_path):
+    made, _ = trainer(tmp_path, build(make), "smmd")
+    made.train()
+    batch = cases.collate(examples())
+    labels = batch.pop("labels")
+    expected = overrun_of(build(make)(**batch).logits[:, :-1], labels[:, 1:], TEXTS)
+    assert made.state.log_history[0]["numeric/overrun"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_overrun_is_computed_at_logged_steps(tmp_path, monkeypatch):
+    read, of = [], NumberEnds.of.__func__
+    monkeypatch.setattr(NumberEnds, "of", classmethod(lambda cls, *args, **kwargs: read.append(1) or of(cls, *args, **kwargs)))
+    for logging_steps, steps in ((1, range(1, 6)), (2, (2, 4)), (9, ())):
+        read.clear()
+        made, _ = trainer(tmp_path, build(), "smmd", accumulation=2, logging_steps=logging_steps, max_steps=5)
+        made.train()
+        assert [logs["step"] for logs in made.state.log_history if "numeric/overrun" in logs] == list(steps)
+        assert len(read) == 2 * len(steps)
+
+
+def test_overrun_needs_a_vocabulary(tmp_path):
+    made, _ = trainer(tmp_path, build(), "none")
+    made.objective.numeric_loss.vocab = None
+    made.train()
+    assert "numeric/overrun" not in made.state.log_history[0]
 
 
 def test_a_step_by_hand_after_training(tmp_path):
@@ -549,5 +605,6 @@ def check_two_processes(found):
         expected, ce, numeric = reference(build(), loss, chosen=examples(fields))
         assert_same(grads, expected)
         assert logs["loss"] == pytest.approx(ce + 0.7 * numeric, rel=1e-5), packing
+        assert logs["numeric/overrun"] == pytest.approx(logged_parts(rows())["numeric/overrun"], rel=1e-5), packing
         assert logs["loss/cross_entropy"] == pytest.approx(ce, rel=1e-5)
         assert logs["loss/numeric"] == pytest.approx(numeric, rel=1e-5)

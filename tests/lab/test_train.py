@@ -57,6 +57,7 @@ def test_a_run_writes_what_it_promises(tmp_path, capsys):
     assert [point["step"] for point in curve] == [1, 2, 4]
     assert curve[-1]["loss"] == pytest.approx(curve[-1]["loss/cross_entropy"] + 0.3 * curve[-1]["loss/numeric"], rel=1e-3)
     assert 0 < curve[-1]["numeric/mass"] < 1
+    assert all(0 < point["numeric/overrun"] < 1 for point in curve)
     record = read_jsonl(tmp_path / "predictions.jsonl")[0]
     assert record["measures"].keys() == {*Arithmetic.measures, "derailed"}
     digits = [character for character in record["gold"] if character.isdigit()]

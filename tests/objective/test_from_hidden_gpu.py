@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from numerate import LOSSES, NumericObjective
 from numerate.bench.losses import bench_labels, bench_vocab
 from numerate.objective import operator
+from numerate.objective.overrun import number_ends
 from numerate.objective.replay import Recording, recordings
 
 pytestmark = pytest.mark.gpu
@@ -156,6 +157,34 @@ def test_a_replayed_gradient_is_the_gradient(name, numeric_tokens, weighted, mon
         for ours, theirs in zip(*results, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=2e-5, atol=1e-7)
     assert len(replays) >= (3 if name == "ntil" else 6)
+
+
+@pytest.mark.parametrize("impl", ["triton", "torch", "logits"])
+@pytest.mark.parametrize("numeric_tokens", [10, 1110])
+@pytest.mark.parametrize("name", [None, "smmd", "number", "gaussian_ce"])
+def test_overrun(name, numeric_tokens, impl):
+    vocab = bench_vocab(numeric_tokens, 1234)
+    objective = (NumericObjective(None, vocab=vocab) if name is None else NumericObjective(LOSSES[name](vocab))).cuda()
+    labels = bench_labels(vocab, T).cuda()
+    labels[0, :17] = -100
+    positions = (torch.arange(T) % 50)[None].cuda()
+    generator = torch.Generator("cuda").manual_seed(0)
+    hidden, weight = (
+        torch.randn(shape, generator=generator, device="cuda", requires_grad=True) for shape in ((1, T, H), (1234, H))
+    )
+    hidden, weight = hidden * 0.2, weight * 0.2
+    logits = hidden @ weight.T
+    ends = number_ends(labels.cpu(), vocab, positions.cpu())
+    assert 5 < ends.sum() < T / 2
+    expected = logits.detach().double().cpu().softmax(-1)[..., vocab.token_ids].sum(-1)[ends].mean()
+    if impl == "logits":
+        out = objective(logits, labels, position_ids=positions, with_overrun=True)
+    else:
+        options = {"impl": impl, "max_logits_mib": 100 * 1234 * 4 / 2**20}
+        out = objective.fused(hidden, weight, labels, position_ids=positions, with_overrun=True, **options)
+    assert out.overrun.item() == pytest.approx(expected.item(), rel=1e-3)  # products may be rounded to TF32
+    assert out.num_ends == ends.sum()
+    out.loss.backward()
 
 
 def testrecordings_go_with_their_loss():

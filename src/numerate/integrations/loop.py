@@ -128,7 +128,7 @@ class Step:
                 )
             self.trained += 1
 
-    def objective(self, logits: Tensor, *, with_mass: bool = False) -> ObjectiveOutput:
+    def objective(self, logits: Tensor, *, with_mass: bool = False, with_overrun: bool = False) -> ObjectiveOutput:
         """Compute the objective of the current micro-batch, with its labels.
 
         ``loss`` is for ``backward``. The parts are the micro-batch's share: their sum over the step is the step's.
@@ -136,8 +136,10 @@ class Step:
         Args:
             logits: ``[.., T, V]``, as the model returns them.
             with_mass: as in ``NumericObjective``.
+            with_overrun: as in ``NumericObjective``.
         """
-        return self._scaled(self._objective(logits, **self._settings(logits), with_mass=with_mass))
+        settings = self._settings(logits)
+        return self._scaled(self._objective(logits, **settings, with_mass=with_mass, with_overrun=with_overrun))
 
     def fused(self, hidden: Tensor, head_weight: Tensor, bias: Tensor | None = None, **options: Any) -> ObjectiveOutput:
         """Compute the same from hidden states ``[.., T, H]`` and a head; ``options`` as in ``NumericObjective.fused``."""

@@ -34,6 +34,7 @@ from numerate.integrations.lazy_logits import LazyHead, LazyLogits, find_head, o
 from numerate.integrations.step import StepCounts, reads_whole_numbers
 from numerate.labels import IGNORE_INDEX, shift_left
 from numerate.objective import NumericObjective, ObjectiveOutput
+from numerate.objective.no_loss import NoLoss
 
 
 @dataclass
@@ -44,6 +45,7 @@ class ForwardPass:
     counts: StepCounts  # of the optimizer step
     step: list[Batch]  # the batches that were counted; needed until labels are checked
     repeated: Tensor | None = None  # [B], mask of rows to ignore
+    with_overrun: bool = False  # whether to compute ``numeric/overrun``
     output: ObjectiveOutput | None = None
     targets: Tensor | None = None  # [.., T], the aligned labels of ``output``
 
@@ -156,8 +158,10 @@ class ModelLoss:
             )
         labels = labels_of(forward.batch)
         targets = targets.to(logits.device)
+        joined = False  # whether sequences follow each other in a row
         if targets.dim() < labels.dim():
             uneven = bool(targets.numel() % labels.shape[0])
+            joined = uneven or targets.numel() // labels.shape[0] < labels.shape[-1] - 1
             if uneven and reads_whole_numbers(self.objective.numeric_loss):
                 raise NotImplementedError(
                     f"{self._name} takes {targets.numel()} positions of {labels.shape[0]} sequences for its loss: expected as "
@@ -181,7 +185,9 @@ class ModelLoss:
             "num_items": forward.counts.num_items,
             "num_units": forward.counts.num_units,
             **fields_of(forward.batch, targets, shift=shift),
-            "with_mass": True,
+            "with_mass": not isinstance(self.objective.numeric_loss, NoLoss),
+            # Where sequences are joined or split, it is not known which label follows which.
+            "with_overrun": forward.with_overrun and not joined and self.trainer.get_cp_size() == 1,
         }
         if isinstance(logits, LazyLogits):
             forward.output = logits.objective(self.objective, targets, **options)

@@ -16,7 +16,7 @@ from numerate.integrations.fields import Batch, aligned, has_fields
 from numerate.labels import IGNORE_INDEX, shift_left
 from numerate.losses.base import NumericLoss
 from numerate.objective import NumericObjective, ObjectiveOutput
-from numerate.objective.no_loss import NoLoss
+from numerate.vocab import NumericVocab
 
 
 def steps_of(batches: Iterable[Any], accumulate: int, *, shift: bool, ignore_index: int) -> Iterator[list[Any]]:
@@ -102,10 +102,11 @@ def without_repeats(batch: Batch, accelerator: Any) -> dict[str, Any]:
 
 
 def numeric_positions(objective: NumericObjective, labels: Tensor) -> Tensor:
-    """Return the number of labels that are numeric tokens; zero for cross-entropy alone, which knows no numeric tokens."""
-    if isinstance(objective.numeric_loss, NoLoss):
+    """Return the number of labels that are numeric tokens; zero for cross-entropy alone without a vocabulary."""
+    vocab: NumericVocab | None = objective.numeric_loss.vocab
+    if vocab is None:
         return labels.new_zeros(())
-    numeric = objective.numeric_loss.vocab.index_of(labels) >= 0
+    numeric = vocab.index_of(labels) >= 0
     return (numeric & (labels != objective.ignore_index)).sum()
 
 
@@ -117,7 +118,7 @@ class LossSums:
 
     def add_step(self, out: ObjectiveOutput, counts: StepCounts, positions: Tensor, *, first: bool) -> None:
         """Add a training micro-batch; ``first``: it begins an optimizer step."""
-        self._add({"cross_entropy": out.cross_entropy, "numeric": out.numeric} | _mass(out, positions))
+        self._add({"cross_entropy": out.cross_entropy, "numeric": out.numeric} | _masses(out, positions))
         if first:
             self._add({"steps": 1.0, "labels": counts.num_labels, "positions": counts.num_positions})
 
@@ -127,7 +128,7 @@ class LossSums:
         """Add an evaluation batch; ``extra`` is what the model adds to the objective."""
         items, units = counts.num_items, counts.num_units
         numeric = out.numeric * objective.weighting.denominator(items, units)
-        self._add({"cross_entropy": out.cross_entropy * items, "numeric": numeric, "extra": extra} | _mass(out, positions))
+        self._add({"cross_entropy": out.cross_entropy * items, "numeric": numeric, "extra": extra} | _masses(out, positions))
         self._add({"batches": 1.0, "items": items, "units": units})
         self._add({"labels": counts.num_labels, "positions": counts.num_positions})
 
@@ -160,7 +161,8 @@ class LossSums:
     def _pop(self, accelerator: Any) -> dict[str, float]:
         sums = {name: float(value) for name, value in self.sums.items()}
         self.sums.clear()
-        shared = ("cross_entropy", "numeric", "extra", "mass", "mass_positions")  # each process has a share of these
+        # Each process has a share of these.
+        shared = ("cross_entropy", "numeric", "extra", "mass", "mass_positions", "overrun", "num_ends")
         if sums and accelerator.num_processes > 1:
             # float64: float32 would round the counts of long runs.
             mine = torch.tensor([sums.get(name, 0.0) for name in shared], dtype=torch.float64, device=accelerator.device)
@@ -168,15 +170,34 @@ class LossSums:
         return sums
 
 
-def _mass(out: ObjectiveOutput, positions: Tensor) -> dict[str, Any]:
-    return {} if out.mass is None else {"mass": out.mass * positions, "mass_positions": positions}
+def _masses(out: ObjectiveOutput, positions: Tensor) -> dict[str, Any]:
+    sums = {} if out.mass is None else {"mass": out.mass * positions, "mass_positions": positions}
+    if out.overrun is not None and out.num_ends is not None:
+        sums |= {"overrun": out.overrun * out.num_ends, "num_ends": out.num_ends}
+    return sums
 
 
 def _shares(sums: dict[str, float]) -> dict[str, float]:
     shares = {"numeric/share": sums["positions"] / max(sums["labels"], 1.0)}
     if sums.get("mass_positions"):
         shares["numeric/mass"] = sums["mass"] / sums["mass_positions"]
+    if sums.get("num_ends"):
+        shares["numeric/overrun"] = sums["overrun"] / sums["num_ends"]
     return shares
+
+
+def will_be_logged(trainer: Any) -> bool:
+    """Return whether a Hugging Face Trainer will log the optimizer step that begins, once its batches are fetched.
+
+    A callback may log at other steps: those logs have no ``numeric/overrun``.
+    """
+    args, state = trainer.args, trainer.state
+    step = state.global_step + 1
+    if args.logging_strategy == "epoch":
+        logged = step == state.max_steps or trainer.accelerator.gradient_state.end_of_dataloader
+    else:
+        logged = args.logging_strategy == "steps" and step % state.logging_steps == 0
+    return bool(logged or (step == 1 and args.logging_first_step))
 
 
 def reads_whole_numbers(loss: NumericLoss) -> bool:

@@ -28,6 +28,7 @@ from numerate.integrations.step import (
     refuse_split_fields,
     refuse_split_sequences,
     repeated_rows,
+    will_be_logged,
     without_repeats,
 )
 from numerate.labels import IGNORE_INDEX
@@ -45,8 +46,9 @@ def attach(trainer: Trainer, objective: NumericObjective) -> Attachment:
 
     Both counts of the objective are those of the whole optimizer step, over all its micro-batches and processes. Label
     smoothing of the ``TrainingArguments`` is applied to the cross-entropy. The logs gain ``loss/cross_entropy``,
-    ``loss/numeric``, ``numeric/share`` (of label tokens that are numeric) and ``numeric/mass`` (probability on numeric tokens
-    where the label is one). The first batch is used to compare the model's own loss with the cross-entropy of its logits: this
+    ``loss/numeric``, ``numeric/share`` (of label tokens that are numeric), ``numeric/mass`` (probability on numeric tokens
+    where the label is one) and ``numeric/overrun`` (the same at the first label after a number, in the logged step alone: near 1,
+    numbers do not end). The first batch is used to compare the model's own loss with the cross-entropy of its logits: this
     shows how the model aligns its labels, and a model whose loss is something else is refused.
 
     A batch may carry soft targets (:class:`numerate.soft.SoftTargets`), ``token_weights`` and ``position_weights``. The objective
@@ -131,6 +133,7 @@ class Attachment:
         self._counts: StepCounts | None = None  # of the current step
         self._batches: list[Batch] = []  # of that step, until labels are checked
         self._left, self._first = 0, True  # micro-batches left, and whether the next is the step's first
+        self._logged = False  # whether the current step will be logged
         self._training, self._evaluation = LossSums(), LossSums()
         self._undo: list[Callable[[], None]] = []
         if type(trainer).compute_loss is not Trainer.compute_loss:
@@ -199,6 +202,7 @@ class Attachment:
         step: list[Batch] = [self._readable(batch) for batch in batches]
         self._counts, self._left, self._first = (model_loss.count(step) if step else None), len(step), True
         self._batches = [] if model_loss.checked else step
+        self._logged = will_be_logged(self.trainer)
         return batches, num_items
 
     def _set_signature_columns(self) -> None:
@@ -222,11 +226,11 @@ class Attachment:
         inputs = self._readable(inputs)
         if in_step:
             assert self._counts is not None
-            forward = ForwardPass(inputs, self._counts, self._batches)
+            forward = ForwardPass(inputs, self._counts, self._batches, with_overrun=self._logged)
             self._left -= 1
         else:
             counted = inputs if training else without_repeats(inputs, trainer.accelerator)
-            forward = ForwardPass(inputs, model_loss.count([counted]), [counted])
+            forward = ForwardPass(inputs, model_loss.count([counted]), [counted], with_overrun=not training)
             forward.repeated = None if training else repeated_rows(labels_of(inputs), trainer.accelerator)
         outputs, extra = model_loss.run(model, forward)
         out = forward.output

@@ -35,11 +35,13 @@ from numerate.integrations.step import (
     check_objective,
     refuse_split_fields,
     refuse_split_sequences,
+    will_be_logged,
     without_repeats,
 )
 from numerate.losses.rows import divide, rest_of, wide
 from numerate.objective import NumericObjective, ObjectiveOutput
 from numerate.objective.head import Head
+from numerate.objective.overrun import NumberEnds
 from numerate.objective.term import mean_mass
 from numerate.soft import SoftTargets
 
@@ -90,6 +92,7 @@ class NumericSFTTrainer(SFTTrainer):  # type: ignore[misc]
         self.objective = objective.to(self.args.device)
         self._step_counts: StepCounts | None = None
         self._left, self._first = 0, True  # micro-batches left in the step, and whether the next is its first
+        self._logged = False  # whether the step will be logged
         self._training, self._evaluation = LossSums(), LossSums()
         collator: Any = self.data_collator  # type: ignore[has-type]
         if type(collator) is DataCollatorForLanguageModeling:
@@ -122,6 +125,7 @@ class NumericSFTTrainer(SFTTrainer):  # type: ignore[misc]
         """Count the step that begins."""
         batches, num_items = super().get_batch_samples(*args, **kwargs)
         self._step_counts, self._left, self._first = (self._count(batches) if batches else None), len(batches), True
+        self._logged = will_be_logged(self)
         return batches, num_items
 
     def _count(self, batches: list[Batch]) -> StepCounts:
@@ -141,7 +145,8 @@ class NumericSFTTrainer(SFTTrainer):  # type: ignore[misc]
         if has_fields(inputs):
             refuse_split_fields(inputs, self.get_cp_size())
             num_items_in_batch = self._items(inputs, counts, num_items_in_batch)
-        self._numeric.begin(counts, inputs)
+        with_overrun = (self._logged if in_step else not training) and self.get_cp_size() == 1
+        self._numeric.begin(counts, inputs, with_overrun=with_overrun)
         inputs = without_fields(inputs)
         result = super().compute_loss(model, inputs, return_outputs=return_outputs, num_items_in_batch=num_items_in_batch)
         loss, outputs = result if return_outputs else (result, None)
@@ -228,8 +233,8 @@ class _NumericForward:
 
         model.forward = MethodType(forward, model)
 
-    def begin(self, counts: StepCounts, batch: Batch) -> None:
-        self.counts, self.batch, self.term = counts, batch, None
+    def begin(self, counts: StepCounts, batch: Batch, *, with_overrun: bool) -> None:
+        self.counts, self.batch, self.with_overrun, self.term = counts, batch, with_overrun, None
 
     def take(self) -> _NumericTerm:
         term, self.term = self.term, None
@@ -258,15 +263,32 @@ class _NumericForward:
         items, units = self.counts.num_items, self.counts.num_units
         total = loss.per_row(z, rest_of(z, lse) if loss.uses_rest else None, targets).sum()
         term = divide(total, objective.weighting.denominator(items, units))
+        overrun = self._overrun(model, hidden, labels, on_cpu.get("position_ids"), log_p) if self.with_overrun else (None, None)
         if soft is not None:
             log_p = log_p - self._excess(model, hidden, labels, soft).reshape(log_p.shape).to(log_p.dtype)
         if weights is not None:
             log_p = log_p * weights.to(log_p)
         ce = divide(-log_p.detach().sum(), items)
         mass = mean_mass(loss, z.detach(), lse.detach(), targets)
-        out = ObjectiveOutput(objective.weighting.factor(ce, term) * term, ce, term.detach(), items, units, mass)
+        out = ObjectiveOutput(objective.weighting.factor(ce, term) * term, ce, term.detach(), items, units, mass, *overrun)
         digits = targets.slots if targets.mask is None else targets.mask.sum()
         return _NumericTerm(out, torch.as_tensor(digits, device=hidden.device)), log_p[:, :length]
+
+    def _overrun(
+        self, model: nn.Module, hidden: Tensor, labels: Tensor, position_ids: Tensor | None, log_p: Tensor
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """Return the mean probability of numeric tokens where a number has ended, and how many such labels there are."""
+        ends = NumberEnds.of(self.objective.numeric_loss, labels, position_ids, compact=True)
+        if ends is None:
+            return None, None
+        assert ends.rows is not None
+        tokens, token = labels.flatten()[ends.rows].unique(return_inverse=True)
+        rows, token = ends.rows.to(hidden.device), token.to(hidden.device)
+        with torch.no_grad():
+            z = self._logits(model, hidden.index_select(0, rows), torch.cat([ends.columns, tokens]).to(hidden.device))
+        size = ends.columns.shape[0]
+        lse = z.gather(1, size + token[:, None])[:, 0] - log_p.detach().flatten().index_select(0, rows).to(z.dtype)
+        return ends.mean_mass(z[:, :size], lse), torch.tensor(ends.rows.shape[0], device=hidden.device)
 
     def _excess(self, model: nn.Module, hidden: Tensor, labels: Tensor, soft: SoftTargets) -> Tensor:
         """Return what the cross-entropy of each row ``[B·T]`` against its soft target is above that of its label."""

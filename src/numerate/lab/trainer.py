@@ -139,7 +139,8 @@ class _CurveRecorder(TrainerCallback):  # type: ignore[misc]
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         if logs is None or "loss" not in logs or not state.is_world_process_zero:
             return
-        parts = ("loss/", "numeric/") if self.numeric else ()  # of a loss that has a numeric term
+        # Without a numeric term the loss has no parts, but its numbers may not end.
+        parts = ("loss/", "numeric/") if self.numeric else ("numeric/overrun",)
         self.figures = {
             name: float(value)
             for name, value in logs.items()

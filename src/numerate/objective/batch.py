@@ -70,3 +70,5 @@ class ObjectiveOutput:
     num_items: Tensor
     num_units: Tensor
     mass: Tensor | None = None  # mean probability of the numeric tokens where the label is one; with_mass=True only
+    overrun: Tensor | None = None  # mean probability of the numeric tokens where a number has ended; with_overrun=True only
+    num_ends: Tensor | None = None  # positions that ``overrun`` is a mean over

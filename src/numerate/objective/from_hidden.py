@@ -36,6 +36,7 @@ def objective_from_hidden(
     max_logits_mib: float | None,
     head_grad_dtype: HeadGradDtype,
     with_mass: bool,
+    with_overrun: bool,
 ) -> ObjectiveOutput:
     """Return the objective of ``hidden [.., T, H]`` and a head; see :meth:`numerate.NumericObjective.fused`."""
     _check_shapes(hidden, head, batch.ids, loss.columns_needed)
@@ -68,7 +69,7 @@ def objective_from_hidden(
             None if batch.token_weights is None else batch.token_weights.cpu(),
             None if batch.soft is None else batch.soft.to("cpu"),
         )
-        inputs = FusedInputs(loss, weighting, head, on_cpu, labels_on_device, execution, with_mass)
+        inputs = FusedInputs(loss, weighting, head, on_cpu, labels_on_device, execution, with_mass, with_overrun)
         return ObjectiveOutput(*FusedObjective.apply(flat, weight, bias, inputs))  # type: ignore[no-untyped-call]
 
 

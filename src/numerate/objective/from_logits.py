@@ -19,11 +19,12 @@ from numerate.losses.rows import check_range, divide, log_sum_exp, refuse_second
 from numerate.losses.targets import Targets
 from numerate.objective.batch import BatchLabels, ObjectiveOutput
 from numerate.objective.device import rows_at_a_time
+from numerate.objective.overrun import NumberEnds
 from numerate.objective.term import mean_mass, mean_mass_from_rest, numeric_gradient, rest_as_softmax_share
 from numerate.objective.weighting import Weighting
 from numerate.soft import SoftRows
 
-LossParts = tuple[Tensor, Tensor, Tensor, Tensor | None]  # loss, cross-entropy, numeric term, mass
+LossParts = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]  # loss, cross-entropy, numeric term, mass, overrun
 
 
 class _TermInputs(NamedTuple):
@@ -37,10 +38,11 @@ class _TermInputs(NamedTuple):
     num_items: Tensor
     num_units: Tensor
     with_mass: bool
+    ends: NumberEnds | None  # where to compute the overrun
 
 
 def objective_from_logits(
-    loss: NumericLoss, weighting: Weighting, logits: Tensor, batch: BatchLabels, *, with_mass: bool
+    loss: NumericLoss, weighting: Weighting, logits: Tensor, batch: BatchLabels, *, with_mass: bool, with_overrun: bool
 ) -> ObjectiveOutput:
     """Return the objective of ``logits [.., T, V]``; see :class:`numerate.NumericObjective`."""
     check_logits(logits, batch.ids, loss.columns_needed)
@@ -53,20 +55,22 @@ def objective_from_logits(
     flat, flat_labels = logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)
     soft = None if batch.soft is None else batch.soft.rows(labels, loss.ignore_index).checked(logits.shape[-1])
     weights = None if batch.token_weights is None else batch.token_weights.reshape(-1)
-    inputs = _TermInputs(loss, weighting, targets, weights, soft, num_items, num_units, with_mass)
+    ends = NumberEnds.of(loss, labels, batch.position_ids) if with_overrun else None
+    inputs = _TermInputs(loss, weighting, targets, weights, soft, num_items, num_units, with_mass, ends)
     parts: LossParts
     if torch.compiler.is_compiling():
         parts = _by_autograd(flat, flat_labels, inputs)
     else:
         flat = flat if torch.is_grad_enabled() else flat.detach()
         parts = _OneBuffer.apply(flat, flat_labels, inputs)  # type: ignore[no-untyped-call]
-    value, ce, term, mass = parts
-    return ObjectiveOutput(value, ce.detach(), term.detach(), num_items, num_units, mass)
+    value, ce, term, mass, overrun = parts
+    num_ends = None if ends is None else torch.as_tensor(ends.num_ends, device=device)
+    return ObjectiveOutput(value, ce.detach(), term.detach(), num_items, num_units, mass, overrun, num_ends)
 
 
 def _by_autograd(flat: Tensor, labels: Tensor, inputs: _TermInputs) -> LossParts:
     """Compute the plain formula, which torch.compile fuses by itself."""
-    loss, weighting, targets, weights, soft, num_items, num_units, with_mass = inputs
+    loss, weighting, targets, weights, soft, num_items, num_units, with_mass, ends = inputs
     x, smoothing = flat.to(wide(flat.dtype)), weighting.label_smoothing
     nll = F.cross_entropy(x, labels, ignore_index=loss.ignore_index, reduction="none", label_smoothing=smoothing)  # [R]
     if soft is not None:
@@ -76,11 +80,13 @@ def _by_autograd(flat: Tensor, labels: Tensor, inputs: _TermInputs) -> LossParts
     ce = divide((nll if weights is None else nll * weights.to(nll.dtype)).sum(), num_items)
     z, rest = loss.select(flat, targets)
     term = divide(loss.per_row(z, rest, targets).sum(), weighting.denominator(num_items, num_units))
-    mass = None
+    mass = overrun = None
     if with_mass:
         rest = rest_of_rows(flat.detach(), targets.rows, loss.columns, targets.mask) if rest is None else rest.detach()
         mass = mean_mass_from_rest(loss, z.detach(), rest, targets)
-    return ce + weighting.factor(ce, term) * term, ce, term, mass
+    if ends is not None:
+        overrun = ends.mean_mass_of_logits(x.detach(), x.detach().logsumexp(-1))
+    return ce + weighting.factor(ce, term) * term, ce, term, mass, overrun
 
 
 class _OneBuffer(torch.autograd.Function):
@@ -88,7 +94,7 @@ class _OneBuffer(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, flat: Tensor, labels: Tensor, inputs: _TermInputs) -> LossParts:
-        loss, weighting, targets, weights, soft, num_items, num_units, with_mass = inputs
+        loss, weighting, targets, weights, soft, num_items, num_units, with_mass, ends = inputs
         needs_grad, smoothing = ctx.needs_input_grad[0], weighting.label_smoothing
         valid = labels != loss.ignore_index
         softmax, lse = _softmax(flat, valid, keep=needs_grad)
@@ -127,8 +133,9 @@ class _OneBuffer(torch.autograd.Function):
             ctx.save_for_backward(flat, valid, label, share, softmax_share, d_label, targets.rows, loss.columns, dz)
             ctx.softmax, ctx.smoothing, ctx.soft = softmax, smoothing, soft
         mass = mean_mass(loss, z, take(lse, targets.rows), targets) if with_mass else None
-        ctx.mark_non_differentiable(ce, term, *(() if mass is None else (mass,)))
-        return ce + factor * term, ce, term, mass
+        overrun = None if ends is None else ends.mean_mass_of_logits(flat, lse)
+        ctx.mark_non_differentiable(ce, term, *(figure for figure in (mass, overrun) if figure is not None))
+        return ce + factor * term, ce, term, mass, overrun
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:

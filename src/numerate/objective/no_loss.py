@@ -8,26 +8,26 @@ import torch
 from torch import Tensor, nn
 
 from numerate.labels import IGNORE_INDEX
-from numerate.losses.base import NumericLoss
+from numerate.losses.base import NumericLoss, check_vocab
 from numerate.losses.targets import Targets
 from numerate.vocab import NumericVocab
 
 
 class NoLoss(NumericLoss):
-    """Reads nothing and costs nothing; ``NumericObjective(None)`` has it."""
+    """Reads nothing and costs nothing; ``NumericObjective(None)`` has it. ``vocab`` is for the figures of logs alone."""
 
     name = "none"
     vocab: NumericVocab | None  # type: ignore[assignment]
 
-    def __init__(self) -> None:
+    def __init__(self, vocab: NumericVocab | None = None) -> None:
         nn.Module.__init__(self)
-        self.vocab = None
+        self.vocab = None if vocab is None else check_vocab(vocab)
         self.outside, self.places, self.thousands, self.ignore_index = "ignore", "uniform", False, IGNORE_INDEX
         for name in ("columns", "widths"):
             self.keep(name, torch.zeros(0, dtype=torch.int64))
         for name in ("values", "worst"):
             self.keep(name, torch.zeros(0, dtype=torch.float64))
-        self.columns_needed = 0
+        self.columns_needed = 0 if vocab is None else int(vocab.token_ids.max()) + 1
 
     def targets(self, labels: Tensor, **_: Any) -> Targets:
         """Return no rows."""
@@ -44,4 +44,4 @@ class NoLoss(NumericLoss):
 
     def extra_repr(self) -> str:
         """Shown by ``repr(loss)``."""
-        return ""
+        return "" if self.vocab is None else f"{self.vocab!r}"

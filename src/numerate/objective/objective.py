@@ -20,6 +20,7 @@ from numerate.objective.head import Head
 from numerate.objective.no_loss import NoLoss
 from numerate.objective.weighting import Normalize, Scale, Weighting
 from numerate.soft import SoftTargets
+from numerate.vocab import NumericVocab
 
 
 class NumericObjective(nn.Module):
@@ -34,6 +35,8 @@ class NumericObjective(nn.Module):
             cross-entropy, as NTIL's published code does. That factor is computed per batch, so that a split into
             micro-batches changes the gradient.
         label_smoothing: of the cross-entropy, as in ``F.cross_entropy``.
+        vocab: the numeric tokens, for ``loss=None`` alone: a numeric loss has its own. Training does not read them, but
+            ``with_overrun`` and the logs of the trainers do.
 
     All settings but ``loss`` are plain attributes and may be changed between steps, for example to warm up ``weight``.
 
@@ -56,13 +59,19 @@ class NumericObjective(nn.Module):
         normalize: Normalize = "numeric",
         scale: Scale = "fixed",
         label_smoothing: float = 0.0,
+        *,
+        vocab: NumericVocab | None = None,
     ) -> None:
         super().__init__()
         if loss is not None and not isinstance(loss, NumericLoss):
             raise TypeError(f"loss is a {type(loss).__name__}: expected a numeric loss such as SMMDLoss(vocab), or None.")
+        if loss is not None and vocab is not None:
+            raise TypeError(
+                f"vocab is given with {type(loss).__name__}, which has its own: expected vocab=... for loss=None alone."
+            )
         check_choice("normalize", normalize, choices(Normalize))
         check_choice("scale", scale, choices(Scale))
-        self.numeric_loss: NumericLoss = NoLoss() if loss is None else loss
+        self.numeric_loss: NumericLoss = NoLoss(vocab) if loss is None else loss
         self.weight = check_number("weight", weight, least=0.0)
         self.normalize: Normalize = normalize
         self.scale: Scale = scale
@@ -110,6 +119,7 @@ class NumericObjective(nn.Module):
         soft: SoftTargets | None = None,
         shift: bool = False,
         with_mass: bool = False,
+        with_overrun: bool = False,
     ) -> ObjectiveOutput:
         """Return the objective of ``logits [.., T, V]`` for ``labels [.., T]``, which are ALIGNED unless ``shift`` is set.
 
@@ -127,10 +137,14 @@ class NumericObjective(nn.Module):
                 shifted left by one. Labels that equal ``input_ids`` wherever they are not ``ignore_index`` are raw.
                 Labels that equal the next position's ``input_ids`` are aligned.
             with_mass: also return the mean probability of the numeric tokens where the label is one, for logs.
+            with_overrun: also return the mean probability of the numeric tokens at the first label after a number, for logs: 0
+                is right, and near 1 numbers do not end. A point within a number does not count. None without a vocabulary.
         """
         batch = BatchLabels(labels, position_weights, position_ids, num_items, num_units, token_weights, soft)
         batch = batch.checked(self.numeric_loss, shift=shift)
-        return objective_from_logits(self.numeric_loss, self.weighting, logits, batch, with_mass=with_mass)
+        return objective_from_logits(
+            self.numeric_loss, self.weighting, logits, batch, with_mass=with_mass, with_overrun=with_overrun
+        )
 
     def fused(  # noqa: D417
         self,
@@ -152,6 +166,7 @@ class NumericObjective(nn.Module):
         max_logits_mib: float | None = None,
         head_grad_dtype: HeadGradDtype = "float32",
         with_mass: bool = False,
+        with_overrun: bool = False,
     ) -> ObjectiveOutput:
         """Return the same objective from ``hidden [.., T, H]`` and ``head_weight [V, H]``, without building all logits.
 
@@ -183,6 +198,7 @@ class NumericObjective(nn.Module):
             max_logits_mib=max_logits_mib,
             head_grad_dtype=head_grad_dtype,
             with_mass=with_mass,
+            with_overrun=with_overrun,
         )
         return output
 

@@ -30,6 +30,7 @@ from numerate.objective.batch import BatchLabels
 from numerate.objective.chunks import Chunk, ChunkedHead, Execution
 from numerate.objective.device import SideStream
 from numerate.objective.head import Head
+from numerate.objective.overrun import NumberEnds
 from numerate.objective.replay import MAX_LOGITS, padded_size, replayed_gradient
 from numerate.objective.rows_torch import RowSums
 from numerate.objective.term import mean_mass, numeric_gradient, rest_as_softmax_share
@@ -51,6 +52,7 @@ class FusedInputs(NamedTuple):
     labels_on_device: Tensor | None  # its labels, if the caller's were on the device
     execution: Execution
     with_mass: bool
+    with_overrun: bool
 
 
 class FusedObjective(torch.autograd.Function):
@@ -60,7 +62,7 @@ class FusedObjective(torch.autograd.Function):
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, inputs: FusedInputs) -> tuple[Tensor | None, ...]:
         """Return the fields of :class:`numerate.ObjectiveOutput`."""
         forward = _Forward(hidden, inputs, ctx.needs_input_grad[:3])
-        results = forward.run(with_mass=inputs.with_mass)
+        results = forward.run(with_mass=inputs.with_mass, with_overrun=inputs.with_overrun)
         ctx.grads = forward.chunked.d_hidden, forward.chunked.d_weight, forward.chunked.d_bias
         ctx.rescale, ctx.gain = inputs.execution.implementation.rescale_, forward.gain
         ctx.dtypes = hidden.dtype, weight.dtype, None if bias is None else bias.dtype
@@ -154,8 +156,8 @@ class _Forward:
         """Return the mean of each row's cross-entropy ``[R]``."""
         return divide((nll if self.token_weights is None else nll * self.token_weights).sum(), self.num_items)
 
-    def run(self, *, with_mass: bool) -> tuple[Tensor | None, ...]:
-        """Return loss, cross-entropy, numeric term, both counts and the mass; the gradients stay in ``self.chunked``."""
+    def run(self, *, with_mass: bool, with_overrun: bool) -> tuple[Tensor | None, ...]:
+        """Return the fields of :class:`numerate.ObjectiveOutput`; the gradients stay in ``self.chunked``."""
         loss, weighting = self.loss, self.weighting
         known: RowSums | None = None
         ce: Tensor | None = None
@@ -182,8 +184,9 @@ class _Forward:
         sums = self._differentiate(chunks, numeric, z, dz, numeric_share)
         ce = self._cross_entropy(sums.nll)
         mass = self._mass(numeric, z, sums) if with_mass else None
+        overrun = self._overrun(sums) if with_overrun else (None, None)
         value = ce + weighting.factor(ce, term) * term
-        return value, ce, term, self._scalar(self.num_items), self._scalar(numeric.num_units), mass
+        return value, ce, term, self._scalar(self.num_items), self._scalar(numeric.num_units), mass, *overrun
 
     def _differentiate(
         self, chunks: Iterable[Chunk], numeric: _NumericRows, z: Tensor, dz: Tensor | None, numeric_share: Tensor
@@ -280,6 +283,18 @@ class _Forward:
         if numeric.packed is not None:
             targets = targets.unpacked(numeric.packed[:, : targets.slots])
         return mean_mass(self.loss, z[: rows.shape[0]] - sums.top[rows, None], sums.log_total[rows], targets)
+
+    def _overrun(self, sums: RowSums) -> tuple[Tensor | None, Tensor | None]:
+        """Return the mean probability of the numeric tokens where a number has ended, and how many such rows there are."""
+        ends = NumberEnds.of(self.loss, self.batch.ids, self.batch.position_ids, compact=True)
+        if ends is None:
+            return None, None
+        assert ends.rows is not None
+        rows = self._to_device(ends.rows if self.labelled is None else torch.searchsorted(self.labelled, ends.rows))
+        columns, head = self._to_device(ends.columns), self.chunked.head
+        raw = take(self.chunked.h, rows) @ take(head.weight, columns).T
+        z = head.shaped(raw.to(self.dtype), columns) - sums.top[rows, None]
+        return ends.mean_mass(z, sums.log_total[rows]), self._scalar(ends.rows.shape[0])
 
     def _to_device(self, tensor: Tensor) -> Tensor:
         return tensor.to(self.device, non_blocking=True)

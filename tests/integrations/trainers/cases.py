@@ -237,8 +237,9 @@ class Case:
 
     @property
     def objective(self) -> Watched:
-        loss = None if self.loss == "none" else LOSSES[self.loss](VOCAB)
-        return Watched(loss, weight=0.7, normalize=self.normalize)
+        if self.loss == "none":
+            return Watched(None, weight=0.7, normalize=self.normalize, vocab=VOCAB)
+        return Watched(LOSSES[self.loss](VOCAB), weight=0.7, normalize=self.normalize)
 
     @property
     def rows(self) -> list[dict[str, Any]]:

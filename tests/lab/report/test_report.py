@@ -23,9 +23,10 @@ pytest.importorskip("matplotlib")
 
 from numerate.answers.metrics import METRICS
 from numerate.lab import stats
-from numerate.lab.report import series, write_report
+from numerate.lab.report import figures, series, write_report
 from numerate.lab.report.analysis import Score, Setup, costs, scores, setups
 from numerate.lab.report.answer import Answer, answer, error_sizes, overall
+from numerate.lab.report.drawing import styles
 from numerate.lab.report.examples import differing
 from numerate.lab.report.records import read_run
 from numerate.lab.report.wording import listed, measure, p_text, rounded, safe_text
@@ -279,6 +280,21 @@ class TestSeries:
         (curve,) = tmp_path.glob("cells/*/curve.jsonl")
         lines(curve, [{"step": 10, "loss": 5.0}, {"step": 20, "loss": 4.0}, {"step": 20, "loss": 2.0}])
         assert [row["mean"] for row in series.learning_curves(setup_of(tmp_path)).where()] == [5.0, 2.0]
+
+    def test_overrun_is_a_curve_of_its_own(self, tmp_path: Path, run: Path):
+        make_run(tmp_path, {"ce": ce, "smmd": smmd}, seeds=[0, 1])
+        for seed, curve in enumerate(sorted(tmp_path.glob("cells/*smmd*/curve.jsonl"))):
+            lines(curve, [{"step": step, "loss": 20.0 / step, "numeric/overrun": 0.1 * step + seed} for step in (1, 4)])
+        setup = setup_of(tmp_path)
+        data = series.learning_curves(setup)
+        rows = data.where(curve=series.OVERRUN)
+        assert [(row["loss"], row["step"]) for row in rows] == [("smmd", 1), ("smmd", 4)]
+        assert [row["mean"] for row in rows] == pytest.approx([0.6, 0.9])
+        figure = figures.learning_curves(setup, data, styles(setup.labels, ["ce"]))
+        assert {axes.get_title(): axes.get_yscale() for axes in figure.axes} == {"cross-entropy": "log", "overrun": "linear"}
+        told = "Overrun is the probability of more digits where"
+        assert told in write_report(tmp_path).read_text(encoding="utf-8")
+        assert series.OVERRUN not in series.learning_curves(setup_of(run)).distinct("curve")
 
     def test_long_curves_are_thinned(self, tmp_path: Path):
         make_run(tmp_path, {"ce": ce}, seeds=[0])

@@ -95,13 +95,13 @@ def learning_curves(setup: Setup, data: DataTable, styles: Styles) -> Figure:
             axes.fill_between(steps, low, high, color=style.colour, alpha=0.1, linewidth=0)
             axes.plot(steps, means, **style.line, zorder=3 if label == setup.baseline else 2)
         axes.set_xlabel("training step")
-    least, most = (function([row[end] for row in data.where()]) for end, function in (("least", min), ("most", max)))
-    if data.distinct("curve") == ["cross-entropy"] and 0 < 4 * least < most:
-        axis = axes_by[0][0].yaxis
-        axes_by[0][0].set_yscale("log")
-        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axis.set_major_formatter("{x:g}")
-        axis.set_minor_formatter(NullFormatter())
+        drawn = data.where(curve=name)
+        least, most = (function([row[end] for row in drawn]) for end, function in (("least", min), ("most", max)))
+        if name == "cross-entropy" and 0 < 4 * least < most:
+            axes.set_yscale("log")
+            axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            axes.yaxis.set_major_formatter("{x:g}")
+            axes.yaxis.set_minor_formatter(NullFormatter())
     legend(figure, setup.labels, styles, markers=False)
     return figure
 

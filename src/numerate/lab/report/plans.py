@@ -149,13 +149,20 @@ def _training(setup: Setup, headline: Sequence[Score], costs: Sequence[RunCost],
     gain = f"Difference from {base} in {setup.headline.title}"
     if setup.headline.median:
         gain = f"Share of examples closer to the gold answer than {base} minus share farther"
+    curves = series.learning_curves(setup)
+    overrun = ""
+    if curves is not None and series.OVERRUN in curves.distinct("curve"):
+        overrun = (
+            " Overrun is the probability of more digits where the label's number ends: 0 is right, and near 1 numbers do not end."
+        )
     yield FigurePlan(
         "curves",
         "Learning curves",
         "Cross-entropy during training, without the numeric term, so that losses can be compared. Lines are means over seeds, "
-        "bands span the lowest to the highest seed. Lower is better, but cross-entropy ignores how far off a wrong number is.",
+        "bands span the lowest to the highest seed. Lower is better, but cross-entropy ignores how far off a wrong number is."
+        + overrun,
         "no curve was recorded",
-        series.learning_curves(setup),
+        curves,
         lambda data: figures.learning_curves(setup, data, styles),
     )
     yield FigurePlan(

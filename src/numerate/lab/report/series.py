@@ -22,6 +22,7 @@ from numerate.lab.report.wording import Measure, measure
 from numerate.lab.stats import Interval
 
 POINTS = 120  # per learning curve
+OVERRUN = "overrun"  # the learning curve of ``numeric/overrun``
 BINS = 10  # of confidence
 _RESAMPLES = 499  # per interval, with one seed
 _MIN_COUNT = 10  # examples or tokens; smaller groups are left out
@@ -101,7 +102,7 @@ def decisions(found: Decisions) -> DataTable | None:
 
 
 def learning_curves(setup: Setup) -> DataTable | None:
-    """Cross-entropy without the numeric term, and validation scores, by step: mean, lowest and highest seed."""
+    """Cross-entropy without the numeric term, overrun, and validation scores, by step: mean, lowest and highest seed."""
     rows: list[tuple[Any, ...]] = []
     for label in setup.labels:
         curves: dict[str, dict[int, list[float]]] = {}
@@ -232,9 +233,9 @@ def gain_and_cost(scores: Sequence[Score], costs: Sequence[RunCost], split: str)
 
 def _followed(point: Mapping[str, float]) -> dict[str, float]:
     """Select the values of a logged step that are drawn."""
-    curves = {name: value for name, value in point.items() if name.startswith("validation/")}
-    cross_entropy = point.get("loss/cross_entropy", point.get("loss"))
-    return curves if cross_entropy is None else {"cross-entropy": cross_entropy, **curves}
+    curves = {"cross-entropy": point.get("loss/cross_entropy", point.get("loss")), OVERRUN: point.get("numeric/overrun")}
+    curves |= {name: value for name, value in point.items() if name.startswith("validation/")}
+    return {name: value for name, value in curves.items() if value is not None}
 
 
 def _ends(interval: Interval) -> tuple[float, float, float]:
