@@ -161,10 +161,11 @@ def check_fit(config: RunConfig, task: Task, encoder: PromptEncoder) -> NumericO
         )
     if config.soft is not None:
         soft_target(config, task)
+    vocab = NumericVocab.from_tokenizer(encoder.tokenizer)
     if config.loss == PLAIN:
         # Jitter is plain cross-entropy on drawn answers.
-        return None if config.soft is None or config.soft.path == "jitter" else NumericObjective(None)
-    loss = LOSSES[config.loss](NumericVocab.from_tokenizer(encoder.tokenizer), **config.loss_settings)
+        return None if config.soft is None or config.soft.path == "jitter" else NumericObjective(None, vocab=vocab)
+    loss = LOSSES[config.loss](vocab, **config.loss_settings)
     return NumericObjective(loss, config.weight, config.normalize, config.scale)
 
 

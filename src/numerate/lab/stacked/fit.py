@@ -115,7 +115,8 @@ def fit(
             moved = {name: value.to(device, non_blocking=True) for name, value in batch.items()}
             with torch.autocast(device.type, torch.bfloat16, enabled=arguments["bf16"]):
                 logits = model(**{name: value for name, value in moved.items() if name not in _NOT_FOR_MODEL}).logits
-            parts = objective(logits, moved["labels"], moved["counts"], SoftTargets.from_batch(moved))
+            soft = SoftTargets.from_batch(moved)
+            parts = objective(logits, moved["labels"], moved["counts"], soft, with_overrun=curve.due(step))
             parts.loss.sum().backward()
             curve.add(parts, moved["counts"])
         norms = clip_each(parameters, arguments["max_grad_norm"])
@@ -175,7 +176,7 @@ class _Curves:
 
     def _reset(self) -> None:
         self.steps = 0
-        self.sums: Tensor | None = None  # [4, E] loss, cross-entropy, numeric, mass
+        self.sums: Tensor | None = None  # [6, E], as StackedParts
         self.counts: Tensor | None = None  # [3, E]
 
     def begin(self, done: int) -> None:
@@ -188,6 +189,10 @@ class _Curves:
             self.earlier = json.loads(kept[-1])["seconds"] if kept else 0.0
         self.began = time.perf_counter()
 
+    def due(self, step: int) -> bool:
+        """Return whether a point is written after this step."""
+        return step == 1 or step % self.every == 0
+
     def add(self, parts: StackedParts, counts: Tensor) -> None:
         """Add a micro-batch."""
         sums = torch.stack([part.detach().double() for part in parts])
@@ -199,19 +204,19 @@ class _Curves:
         self.steps += 1
         self.tokens += tokens
         self.counts = self._step_counts if self.counts is None else self.counts + self._step_counts
-        if step != 1 and step % self.every:
+        if not self.due(step):
             return
         assert self.sums is not None
         points = []
         columns = zip(self.sums.T.tolist(), self.counts.T.tolist(), norms.tolist(), rates, self.numeric, strict=True)
-        for (loss, ce, term, mass), (items, _, positions), norm, rate, numeric in columns:
+        for (loss, ce, term, mass, overrun, ends), (items, _, positions), norm, rate, numeric in columns:
             point = {"loss": loss / self.steps, "grad_norm": norm, "learning_rate": rate}
             if numeric:
                 point |= {"loss/cross_entropy": ce / self.steps, "loss/numeric": term / self.steps}
                 point |= {"numeric/share": positions / max(items, 1.0)} | (
                     {"numeric/mass": mass / positions} if positions else {}
                 )
-            points.append(point)
+            points.append(point | ({"numeric/overrun": overrun / ends} if ends else {}))
         self.write(step, points)
         self.latest = {"loss": float(self.sums[0].mean()) / self.steps}
         self._reset()

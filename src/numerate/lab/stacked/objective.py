@@ -15,6 +15,7 @@ from numerate.labels import IGNORE_INDEX
 from numerate.losses.rows import divide
 from numerate.objective import NumericObjective
 from numerate.objective.no_loss import NoLoss
+from numerate.objective.overrun import NumberEnds
 from numerate.soft import SoftTargets
 
 
@@ -25,6 +26,8 @@ class StackedParts(NamedTuple):
     cross_entropy: Tensor
     numeric: Tensor
     mass: Tensor  # sum of the probabilities of numeric tokens where the label is one
+    overrun: Tensor  # the same where a number has ended, if it was asked for
+    ends: Tensor  # numbers that end
 
 
 class StackedObjective(nn.Module):
@@ -59,7 +62,9 @@ class StackedObjective(nn.Module):
             counts.append([float(items), float(units), float(positions)])
         return torch.tensor(counts, dtype=torch.float64).T
 
-    def forward(self, logits: Tensor, labels: Tensor, counts: Tensor, soft: SoftTargets | None) -> StackedParts:
+    def forward(
+        self, logits: Tensor, labels: Tensor, counts: Tensor, soft: SoftTargets | None, *, with_overrun: bool = False
+    ) -> StackedParts:
         """Return the parts of each run from ``logits [R, T, V]``, raw ``labels [R, T]`` and the counts ``[3, E]`` of a step."""
         size = len(self._own)
         logits, labels = logits[:, :-1], labels[:, 1:]
@@ -70,21 +75,31 @@ class StackedObjective(nn.Module):
             nll = rows.cross_entropy(nll, flat.logsumexp(-1), flat[rows.rows, rows.token_ids])
         items, units, _ = counts
         ce = divide(nll.view(size, -1).sum(1), items)
-        added, numeric, mass = (torch.zeros_like(ce) for _ in range(3))
+        added, numeric, mass, overrun, ends = (torch.zeros_like(ce) for _ in range(5))
         share = len(labels) // size  # rows of a run
         for group in self._groups:
             objective = self._own[group.start]
             loss, weighting = objective.numeric_loss, replace(objective.weighting, weight=1.0)
+            part, own = slice(group.start * share, group.stop * share), slice(group.start, group.stop)
+            found = NumberEnds.of(loss, labels[part], None, compact=False) if with_overrun else None
+            if found is not None and found.mask is not None:
+                with torch.no_grad():
+                    there = _numeric_mass(logits[part], found.columns).flatten()
+                    overrun[own] = torch.where(found.mask, there, 0.0).view(len(group), -1).sum(1)
+                    ends[own] = found.mask.view(len(group), -1).sum(1).to(ends.dtype)
             if isinstance(loss, NoLoss):
                 continue
-            part = slice(group.start * share, group.stop * share)
             costs = loss(logits[part], labels[part], reduction="none").view(len(group), -1).sum(1)
-            own = slice(group.start, group.stop)
             term = divide(costs, weighting.denominator(items[own], units[own]))
             added = added.slice_scatter(self.weights[own] * weighting.factor(ce[own], term) * term, 0, group.start, group.stop)
             with torch.no_grad():
                 numeric[own] = term
                 tokens = loss.columns[: len(loss.values)]
-                numbers = logits[part].float().softmax(-1)[..., tokens].sum(-1)
+                numbers = _numeric_mass(logits[part], tokens)
                 mass[own] = torch.where(torch.isin(labels[part], tokens), numbers, 0.0).view(len(group), -1).sum(1)
-        return StackedParts(ce + added, ce.detach(), numeric, mass)
+        return StackedParts(ce + added, ce.detach(), numeric, mass, overrun, ends)
+
+
+def _numeric_mass(logits: Tensor, token_ids: Tensor) -> Tensor:
+    """Return the probability ``[R, T]`` of some tokens together."""
+    return logits.float().softmax(-1)[..., token_ids].sum(-1)

@@ -66,7 +66,9 @@ def stacks(configs: Sequence[RunConfig], most: int) -> list[list[RunConfig]]:
 
 
 def _kind(config: RunConfig) -> str:
-    return json.dumps(config.model_dump(mode="json", include=set(_OBJECTIVE)), sort_keys=True)
+    """Return what the objective of a run depends on, but for its weight."""
+    soft = None if config.soft is None else config.soft.path
+    return json.dumps([config.model_dump(mode="json", include=set(_OBJECTIVE)), soft], sort_keys=True)
 
 
 def run_stack(
