@@ -6,8 +6,9 @@ for the gradients of hidden states and head. Nothing of size ``[B·T, V]`` outli
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from types import ModuleType
 from typing import NamedTuple
 
@@ -64,12 +65,11 @@ class ChunkedHead:
         smoothing: float,
         execution: Execution,
         requires_grad: tuple[bool, bool, bool],  # hidden, weight, bias
-        soft: SoftRows | None = None,  # its rows in order
+        read_soft: Callable[[], SoftRows] | None = None,  # reads soft targets on the CPU, their rows in order
     ) -> None:
         self.hidden, self.rows, self.labels, self.head, self.columns = hidden, rows, labels, head, columns
         self.share, self.smoothing, self.execution, self.requires_grad = share, smoothing, execution, requires_grad
-        self.soft = soft
-        self.soft_edges: list[int] = []  # where each chunk begins among the soft entries, and the end
+        self._read_soft = read_soft
         self.h = take(hidden, rows)  # [R, H]
         self.slices = split_rows(self.h.shape[0], execution.chunk_rows)
         self.padded_columns = F.pad(columns, (0, -columns.shape[0] % 8))  # matrix units need multiples of 8
@@ -80,6 +80,21 @@ class ChunkedHead:
         if requires_grad[2] and head.bias is not None:
             self.d_bias = torch.zeros_like(head.bias, dtype=wide(hidden.dtype))
 
+    @property
+    def has_soft_targets(self) -> bool:
+        """Whether some rows have soft targets."""
+        return self._read_soft is not None
+
+    @cached_property
+    def _soft(self) -> tuple[SoftRows, list[int]] | None:
+        """Soft targets on the device, and where each chunk begins among their entries, and the end."""
+        if self._read_soft is None:
+            return None
+        soft = self._read_soft()
+        starts = torch.tensor([*(chunk.start for chunk in self.slices), self.h.shape[0]])
+        edges = torch.searchsorted(soft.rows, starts).tolist()
+        return SoftRows(*(value.to(self.h.device, non_blocking=True) for value in soft)), edges
+
     def passes(self, *, write: bool, excluded: Tensor | None = None) -> Iterator[Chunk]:
         """Yield each chunk after the pass over its rows, with the gradient if ``write`` is set. All chunks share memory."""
         largest = self.slices[0].stop if self.slices else 0
@@ -87,7 +102,7 @@ class ChunkedHead:
         for number, rows in enumerate(self.slices):
             h = self.h[rows]
             logits = torch.mm(h, self.head.weight.T, out=buffer[: h.shape[0]])
-            entries = None if self.soft is None else self._entries(number, logits, self.soft)
+            entries = self._entries(number, logits)  # soft targets are read while the device computes the first logits
             softmax_share = None if self.softmax_share is None else self.softmax_share[rows]
             arguments = (logits, self.labels[rows], self._share(rows), softmax_share, self.head, self.smoothing)
             if write and self.d_bias is not None:
@@ -102,15 +117,18 @@ class ChunkedHead:
         return self.share if self.share.dim() == 0 else self.share[rows]
 
     def _gold(self, rows: slice) -> Tensor | None:
-        return None if self.soft is None else self.soft.gold[rows]
+        return None if self._soft is None else self._soft[0].gold[rows]
 
-    def _entries(self, number: int, logits: Tensor, soft: SoftRows) -> SoftEntries:
+    def _entries(self, number: int, logits: Tensor) -> SoftEntries | None:
         """Read the logits of a chunk's soft entries, before they are replaced by their gradient."""
+        if self._soft is None:
+            return None
+        soft, edges = self._soft
 
         def read(rows: Tensor, token_ids: Tensor) -> Tensor:
             return self.head.shaped(logits[rows, token_ids].to(wide(logits.dtype)), token_ids)
 
-        own, chunk = slice(self.soft_edges[number], self.soft_edges[number + 1]), self.slices[number]
+        own, chunk = slice(edges[number], edges[number + 1]), self.slices[number]
         rows, token_ids = soft.rows[own] - chunk.start, soft.token_ids[own]
         every_row = torch.arange(logits.shape[0], device=logits.device)
         at_label = read(every_row, self.labels[chunk]) if self.smoothing else None
@@ -118,9 +136,9 @@ class ChunkedHead:
 
     def _soft_sums(self, rows: slice, sums: RowSums, entries: SoftEntries | None) -> RowSums:
         """Return sums whose ``nll`` is the cross-entropy against the soft targets."""
-        if entries is None or self.soft is None:
+        if entries is None or (gold := self._gold(rows)) is None:
             return sums
-        soft = SoftRows(self.soft.gold[rows], entries.rows, entries.token_ids, entries.probabilities)
+        soft = SoftRows(gold, entries.rows, entries.token_ids, entries.probabilities)
         above = entries.logits - sums.top.index_select(0, entries.rows)
         if entries.at_label is None:
             return sums._replace(nll=soft.cross_entropy(sums.nll, sums.log_total, above))

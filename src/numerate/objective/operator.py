@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -131,11 +132,8 @@ class _Forward:
             self.token_weights = self._to_device(take(on_cpu, self.labelled))
             share = share * self.token_weights
         settings = (share, self.weighting.label_smoothing, inputs.execution, requires_grad)
-        soft = None if batch.soft is None else self._soft_rows(batch.soft, batch.ids, head.weight.shape[0])
-        on_device = None if soft is None else SoftRows(*(self._to_device(value) for value in soft))
-        self.chunked = ChunkedHead(hidden, rows, labels, head, loss.columns, *settings, on_device)
-        if soft is not None:
-            self.chunked.soft_edges = torch.searchsorted(soft.rows, self._chunk_starts()).tolist()
+        read_soft = None if batch.soft is None else partial(self._soft_rows, batch.soft, batch.ids, head.weight.shape[0])
+        self.chunked = ChunkedHead(hidden, rows, labels, head, loss.columns, *settings, read_soft)
 
     def _soft_rows(self, soft: SoftTargets, labels: Tensor, vocab_size: int) -> SoftRows:
         """Return the soft targets of the rows with a label, in order and without padding, on the CPU."""
@@ -168,7 +166,7 @@ class _Forward:
         side = SideStream(self.device)
         passes = self.chunked.passes(write=self.needs_grad)
         first = None if loss.uses_rest else next(passes, None)
-        if first is not None and self.needs_grad and loss.level == "number" and self.chunked.soft is None:
+        if first is not None and self.needs_grad and loss.level == "number" and not self.chunked.has_soft_targets:
             self.chunked.add_head_gradient(first)  # work for the device while the CPU reads whole numbers
         with side:
             numeric = self._read_labels()
