@@ -175,11 +175,17 @@ def training_data(
             return answered(encode(loaded, [example])[0], example, position)
 
         return _Ordered(training_order([1] * len(examples), batch_size, batches, seed), built), 0
+    fitting = fitting_rows(loaded, examples, max_length)
+    order = training_order([len(row["labels"]) for row, _ in fitting], batch_size, batches, seed)
+    return _Ordered(order, lambda index, position: answered(*fitting[index], position)), len(examples) - len(fitting)
+
+
+def fitting_rows(loaded: LoadedModel, examples: Sequence[Example], max_length: int) -> list[tuple[dict[str, Any], Example]]:
+    """Return the rows of :func:`encode` that do not exceed ``max_length``, with their examples."""
     examples = list(examples)
     rows = encode(loaded, examples)
     fitting = [(row, example) for row, example in zip(rows, examples, strict=True) if len(row["labels"]) <= max_length]
     if not fitting:
         least = min(len(row["labels"]) for row in rows)
         raise ValueError(f"max_length={max_length} is shorter than every example: expected at least {least}.")
-    order = training_order([len(row["labels"]) for row, _ in fitting], batch_size, batches, seed)
-    return _Ordered(order, lambda index, position: answered(*fitting[index], position)), len(rows) - len(fitting)
+    return fitting

@@ -87,19 +87,13 @@ def fit(
         validation: of the runs, while they are trained.
         progress: called after each step.
     """
-    from transformers import get_cosine_schedule_with_warmup
-
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model: Any = stacked.model.to(device).train()
     size, steps = len(data), int(arguments["max_steps"])
     counting = copy.deepcopy(objective)  # in workers, where there is no GPU
     objective = objective.to(device)
-    factors = [own / arguments["learning_rate"] for own in rates]
-    relative, other_rates = torch.tensor(factors, device=device), any(factor != 1 for factor in factors)
-    groups = _decayed(model, arguments["weight_decay"])
-    parameters = [p for group in groups for p in group["params"]]
-    optimizer = torch.optim.AdamW(groups, lr=arguments["learning_rate"], fused=True)
-    schedule = get_cosine_schedule_with_warmup(optimizer, arguments["warmup_steps"], steps)
+    stepper = Stepper(model, arguments, rates)
+    optimizer, schedule = stepper.optimizer, stepper.schedule
     curve = _Curves(curves, size, arguments["logging_steps"], numeric=counting.numeric)
     done = _restore(checkpoint, model, optimizer, schedule, curve, validation)
     workers = min(8, (os.cpu_count() or 1) // 2) if device.type == "cuda" else 0
@@ -119,17 +113,10 @@ def fit(
             parts = objective(logits, moved["labels"], moved["counts"], soft, with_overrun=curve.due(step))
             parts.loss.sum().backward()
             curve.add(parts, moved["counts"])
-        norms = clip_each(parameters, arguments["max_grad_norm"])
-        rate = schedule.get_last_lr()[0]
-        before = [p.detach().clone() for p in parameters] if other_rates else []
-        optimizer.step()
-        for p, old in zip(parameters, before, strict=False):  # a step of AdamW is proportional to its learning rate
-            p.data.copy_(torch.lerp(old, p.data, relative.view(-1, *[1] * (p.dim() - 1))))
-        schedule.step()
-        optimizer.zero_grad()
+        norms, used_rates = stepper.step()
         if validation is not None and validation.due(step, steps):
             curve.write(step, validation.after(step))
-        curve.end_step(step, batches[0]["tokens"], norms, [rate * factor for factor in factors])
+        curve.end_step(step, batches[0]["tokens"], norms, used_rates)
         if checkpoint is not None and step % arguments["save_steps"] == 0 and step < steps:
             _save(checkpoint, step, model, optimizer, schedule, curve, validation)
         progress("train", step, steps, curve.latest)
@@ -140,6 +127,41 @@ def fit(
     cost = {"steps": steps, "train_seconds": seconds / size, "ms_per_step": None, "peak_mib": None, "stacked": size}
     cost |= {"parameters": weights, "trained_parameters": weights}
     return [cost | {"tokens_per_second": tokens * size / seconds} for tokens in curve.tokens.tolist()]
+
+
+class Stepper:
+    """Optimizer steps of a stack as the Trainer takes them: clipping, AdamW and a cosine schedule; each run has its own rate.
+
+    Args:
+        model: the stack, on its device.
+        arguments: those of ``TrainingArguments``.
+        rates: the learning rate of each run.
+    """
+
+    def __init__(self, model: Any, arguments: dict[str, Any], rates: Sequence[float]) -> None:
+        from transformers import get_cosine_schedule_with_warmup
+
+        groups = _decayed(model, arguments["weight_decay"])
+        self.most: float = arguments["max_grad_norm"]
+        self.parameters = [p for group in groups for p in group["params"]]
+        self.factors = [own / arguments["learning_rate"] for own in rates]
+        self.relative = torch.tensor(self.factors, device=self.parameters[0].device)
+        self.optimizer = torch.optim.AdamW(groups, lr=arguments["learning_rate"], fused=True)
+        self.schedule: Any = get_cosine_schedule_with_warmup(
+            self.optimizer, arguments["warmup_steps"], int(arguments["max_steps"])
+        )
+
+    def step(self) -> tuple[Tensor, list[float]]:
+        """Use up the gradients; return their norms before clipping, ``[E]``, and the learning rate of each run."""
+        norms, rate = clip_each(self.parameters, self.most), self.schedule.get_last_lr()[0]
+        other_rates = any(factor != 1 for factor in self.factors)
+        before = [p.detach().clone() for p in self.parameters] if other_rates else []
+        self.optimizer.step()
+        for p, old in zip(self.parameters, before, strict=False):  # a step of AdamW is proportional to its learning rate
+            p.data.copy_(torch.lerp(old, p.data, self.relative.view(-1, *[1] * (p.dim() - 1))))
+        self.schedule.step()
+        self.optimizer.zero_grad()
+        return norms, [rate * factor for factor in self.factors]
 
 
 def clip_each(parameters: Sequence[Tensor], most: float) -> Tensor:
