@@ -15,7 +15,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -53,12 +53,13 @@ _NUMERAL_RUN = re.compile(r"[-+]?\d(?:[\d.,:'’_/–-]|[ \u00a0\u2009\u202f](?=
 
 @dataclass(frozen=True)
 class Row:
-    """A question, its answer, the path of its image, and the ratings whose average the answer is."""
+    """A question, its answer, the path of its image, the ratings whose average the answer is, and the cells that it shows."""
 
     prompt: str
     answer: str
     image: Path | None = None
     ratings: tuple[Decimal, ...] = ()
+    cells: Mapping[str, Any] = field(default_factory=dict, compare=False)  # by column, as in the file; prompts have none
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,7 @@ class Regression(Task):
 
     def make(self, spec: Row) -> Example:
         """Open the image, if there is one."""
-        meta = {"ratings": spec.ratings} if spec.ratings else {}
+        meta = {name: value for name in ("ratings", "cells") if (value := getattr(spec, name))}
         return Example(spec.prompt, spec.answer, None if spec.image is None else open_image(spec.image), meta)
 
     def content(self, spec: Row) -> Any:
@@ -270,7 +271,9 @@ class Regression(Task):
             )
         names = self.raters or ("answer" if self.target is None else self.target,)
         _check_columns(names, values)
-        return self._raw_answer(values), self.ask(values, folder)
+        shown = () if self.target is None else self.columns or self.shown(values)
+        row = self.ask(values, folder)
+        return self._raw_answer(values), replace(row, cells={name: values[name] for name in shown})
 
     def _raw_answer(self, values: Mapping[str, Any]) -> Any:
         """Return the cell of the answer, or those of all raters; None if no rater has a number."""
@@ -402,7 +405,8 @@ def _flat(rng: random.Random, far: bool) -> Row:
     rooms = max(1, round(area / 28) + rng.randint(-1, 1))
     floor, year = rng.randint(0, 9), rng.randrange(1950, 2025, 5)
     rent = 9 * area + 35 * rooms + 6 * floor + 2 * (year - 1950) + 120
-    return Row(f"area: {area} m2, rooms: {rooms}, floor: {floor}, year: {year}. rent?", str(rent))
+    cells = {"area": area, "rooms": rooms, "floor": floor, "year": year}
+    return Row(f"area: {area} m2, rooms: {rooms}, floor: {floor}, year: {year}. rent?", str(rent), cells=cells)
 
 
 def _series(rng: random.Random, far: bool) -> Row:
