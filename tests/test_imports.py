@@ -50,6 +50,7 @@ LAB = [
 LAB += [
     "train",
     "stacked",
+    "rivals",
     "workloads",
     "predictions",
     "answering",

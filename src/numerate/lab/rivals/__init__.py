@@ -1,0 +1,29 @@
+"""What else could predict a number, instead of a language model that writes it: on the same rows as the runs of a comparison.
+
+numbers     numbers of a task, their scale, and the errors of answers
+tables      the median of the training rows, and gradient boosting on the columns
+heads       outputs of a backbone: a scalar, or a histogram (HL-Gauss)
+fit         train backbones with heads as one stack, and let them answer
+run         tune a rival, and measure it on the rows of every run
+"""
+
+from numerate.lab.rivals.fit import HeadRun, train_heads
+from numerate.lab.rivals.heads import HEADS
+from numerate.lab.rivals.numbers import NotApplicable, RivalAnswers
+from numerate.lab.rivals.run import RIVALS, rival_rows, write_rows
+from numerate.lab.rivals.tables import BoostingSettings, boosting, choose_boosting, constant
+
+__all__ = [
+    "HEADS",
+    "RIVALS",
+    "BoostingSettings",
+    "HeadRun",
+    "NotApplicable",
+    "RivalAnswers",
+    "boosting",
+    "choose_boosting",
+    "constant",
+    "rival_rows",
+    "train_heads",
+    "write_rows",
+]
