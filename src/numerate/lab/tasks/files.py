@@ -153,8 +153,13 @@ def delimiter(path: Path) -> str:
     return _delimiter(path, next(RowReader(skip_bad=True).lines(path), (0, ""))[1])
 
 
+def file_type(path: Path) -> str:
+    """Return the suffix of a file's name without ``.gz``: ``.csv`` of ``flats.csv.gz``."""
+    return path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+
+
 def _delimiter(path: Path, header: str) -> str:
-    return "\t" if path.suffix == ".tsv" or ("\t" in header and "," not in header) else max(",;|", key=header.count)
+    return "\t" if file_type(path) == ".tsv" or ("\t" in header and "," not in header) else max(",;|", key=header.count)
 
 
 def column(row: dict[str, Any], name: str) -> Any:

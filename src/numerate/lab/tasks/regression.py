@@ -2,11 +2,12 @@
 
     numerate task regression --data my.csv --target price
 
-A CSV, TSV or JSONL file with a ``target`` column becomes questions such as ``area: 84, rooms: 3. price?``. Other columns are
-shown unchanged; the target is rewritten as a plain number, ``70,35 €`` as ``70.35`` (:mod:`numerate.lab.tasks.cells`). A file
-with the columns ``prompt``, ``answer`` and optionally ``image`` (a path) is used unchanged, except for answers such as
-``70,35 €``, which would be misread. Several people's ratings of one thing, in one cell or several columns, become an answer that
-is their mean or median; training on soft labels uses all of them.
+A CSV, TSV or JSONL file with a ``target`` column becomes questions such as ``area: 84, rooms: 3. price?``. The file may be
+compressed (``my.csv.gz``), or a table that comes with the package (:mod:`numerate.lab.tasks.tables`). Other columns are shown
+unchanged; the target is rewritten as a plain number, ``70,35 €`` as ``70.35`` (:mod:`numerate.lab.tasks.cells`). A file with the
+columns ``prompt``, ``answer`` and optionally ``image`` (a path) is used unchanged, except for answers such as ``70,35 €``, which
+would be misread. Several people's ratings of one thing, in one cell or several columns, become an answer that is their mean or
+median; training on soft labels uses all of them.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ from numerate.lab.tasks.cells import (
     read_ratings,
     usual_unit,
 )
-from numerate.lab.tasks.files import BadData, RowReader, delimiter, existing, open_image
+from numerate.lab.tasks.files import BadData, RowReader, delimiter, existing, file_type, open_image
+from numerate.lab.tasks.tables import table_file
 from numerate.messages import check_choice, choices, nearest
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 
 RegressionKind = Literal["table", "series"]
 Average = Literal["mean", "median"]
+RowWording = Literal["names", "bare"]
 
 LEAST_ROWS = 10
 """The fewest different rows for which a table is split into training and test rows."""
@@ -90,6 +93,8 @@ class Regression(Task):
         average: files only: ``"mean"`` or ``"median"`` of several ratings, which cells of the target hold (``[1, 2, 2]``).
         raters: files only: the columns with one person's ratings each; ``target`` is then only what is asked.
         decimals: files only: of the average. None: one more than the ratings have.
+        wording: files only: ``"names"`` asks ``area: 84, rooms: 3. price?``; ``"bare"`` shows the values alone, ``84 3``, which
+            are fewer tokens to train on.
 
     Example:
         >>> task = Regression()
@@ -105,6 +110,7 @@ class Regression(Task):
     average: Average | None = None
     raters: tuple[str, ...] | None = None
     decimals: int | None = None
+    wording: RowWording = "names"
 
     name = "regression"
     extractor = "last_number"
@@ -115,6 +121,9 @@ class Regression(Task):
 
     def __post_init__(self) -> None:
         check_choice("kind", self.kind, choices(RegressionKind))
+        check_choice("wording", self.wording, choices(RowWording))
+        if self.wording == "bare" and self.target is None:
+            raise ValueError("wording='bare' needs a target: expected the column of a table to predict.")
         if not 0 <= self.extrapolate < 0.5:
             raise ValueError(f"extrapolate={self.extrapolate!r} is out of range: expected a share in [0, 0.5).")
         if self.decimal is not None:
@@ -183,15 +192,19 @@ class Regression(Task):
         yield from ((unread.file, row) for unread, row, _ in self._answered(rows, reader))
 
     def read_files(self, path: Path, reader: RowReader) -> Mapping[Split, Sequence[Row]]:
-        """Read a CSV, TSV or JSONL file; rows without an answer, which most tables have, are skipped and counted.
+        """Read a CSV, TSV or JSONL file, or a table of the package by its name.
+
+        Rows without an answer, which most tables have, are skipped and counted.
 
         A column ``split`` (train, test, interpolate, extrapolate) assigns the rows; without it, a hash does. A table with
         fewer than ``LEAST_ROWS`` rows is not split.
         """
-        if path.suffix not in (".csv", ".tsv", ".jsonl"):
-            raise BadData(f"has the file type {path.suffix or '(none)'}", "Expected .csv, .tsv or .jsonl.", path)
-        lines = reader.jsonl(path) if path.suffix == ".jsonl" else reader.table(path)
-        semicolons = path.suffix == ".csv" and delimiter(path) == ";"
+        path = table_file(path)
+        kind = file_type(path)
+        if kind not in (".csv", ".tsv", ".jsonl"):
+            raise BadData(f"has the file type {kind or '(none)'}", "Expected .csv, .tsv or .jsonl, or these with .gz.", path)
+        lines = reader.jsonl(path) if kind == ".jsonl" else reader.table(path)
+        semicolons = kind == ".csv" and delimiter(path) == ";"
         answered = list(self._answered(((path, line, values) for line, values in lines), reader, semicolons=semicolons))
         tested = _test_marks({content_hash(self.content(row)) for _, row, _ in answered})
         rows: dict[Split, list[tuple[Row, Fraction]]] = {"train": [], "interpolate": [], "extrapolate": []}
@@ -288,6 +301,8 @@ class Regression(Task):
         Example:
             >>> Regression(target="price", columns=("rooms", "area")).ask({"area": 84.0, "rooms": 3, "id": 7}, Path()).prompt
             'rooms: 3, area: 84. price?'
+            >>> Regression(target="price", wording="bare").ask({"rooms": 3, "area": 84.0}, Path()).prompt
+            '3 84'
         """
         image = existing(folder / str(values["image"])) if values.get("image") else None
         if self.target is None:
@@ -295,6 +310,8 @@ class Regression(Task):
             return Row(str(values["prompt"]), "", image)
         _check_columns(self.columns or (), values)
         shown = self.columns or self.shown(values)
+        if self.wording == "bare":
+            return Row(" ".join(shown_value(values[key]) for key in shown), "", image)
         described = ", ".join(f"{key}: {shown_value(values[key])}" for key in shown)
         return Row(f"{described}. {self.target}?", "", image)
 
@@ -304,9 +321,15 @@ class Regression(Task):
 
     def asked_columns(self, path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the columns that the questions about a file show, and those of them that some rows of a JSONL file lack."""
+        columns, optional = self._asked_columns(table_file(path))
+        if self.wording == "bare":  # not kept with a model: asking its questions with names must fail
+            return (f"{', '.join(columns)} with wording='bare', which predictions do not support",), ()
+        return columns, optional
+
+    def _asked_columns(self, path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
         if self.target is None or self.columns:
             return tuple(self.columns or ()), ()
-        if path.suffix != ".jsonl":
+        if file_type(path) != ".jsonl":
             return self.shown(next(RowReader(skip_bad=True).table(path))[1]), ()
         counts: Counter[str] = Counter()
         total = 0
