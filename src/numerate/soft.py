@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -134,12 +135,13 @@ def soft_fields(entries: Sequence[Sequence[Entry]], dtype: torch.dtype = torch.f
         >>> {name: value.tolist() for name, value in soft_fields([[(2, 7, 1.0)], []]).items()}
         {'soft_positions': [[2], [-1]], 'soft_token_ids': [[7], [0]], 'soft_probabilities': [[1.0], [0.0]]}
     """
-    most = max(1, *map(len, entries))
-    filled = [[*own, *[(-1, 0, 0.0)] * (most - len(own))] for own in entries]
-    return {
-        name: torch.tensor([[entry[i] for entry in own] for own in filled], dtype=dtype if i == 2 else torch.int64)
-        for i, name in enumerate(SOFT_FIELDS)
-    }
+    shape = len(entries), max(1, *map(len, entries))
+    columns = np.full(shape, -1), np.zeros(shape, dtype=np.int64), np.zeros(shape)
+    for row, own in enumerate(entries):
+        for column, values in zip(columns, zip(*own, strict=True), strict=False):
+            column[row, : len(own)] = values
+    tensors = [torch.from_numpy(column) for column in columns]
+    return dict(zip(SOFT_FIELDS, [*tensors[:2], tensors[2].to(dtype)], strict=True))
 
 
 class SoftRows(NamedTuple):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from numerate import NumericObjective, NumericVocab, SMMDLoss
-from numerate.lab.data import SoftAnswers, collate, training_data
+from numerate.lab.data import AnswerTries, SoftAnswers, collate, training_data
 from numerate.lab.models import load_model
 from numerate.lab.records import read_jsonl
 from numerate.lab.tasks import TASKS
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def curve_of(objective, folder, *, soft=False):
     """Train two steps of regression; return the curve, and the figure of the first step by brute force."""
     task, loaded = TASKS["regression"](), load_model("tiny")
-    answers = SoftAnswers(loaded, task.soft_target(relative=0.05), "drawn", 0) if soft else None
+    answers = SoftAnswers(AnswerTries(loaded, task.soft_target(relative=0.05)), "drawn", 0) if soft else None
     data, _ = training_data(loaded, task.examples("train", 8), batch_size=4, batches=2, seed=0, max_length=128, soft=answers)
     batch = collate([data[i] for i in range(4)], pad=loaded.pad)
     with torch.no_grad():

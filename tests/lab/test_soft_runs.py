@@ -11,7 +11,7 @@ import pytest
 
 from numerate.lab.comparison import compare, comparison_settings
 from numerate.lab.config import SOFT, RunConfig, checked
-from numerate.lab.data import SoftAnswers, collate, encode, training_data
+from numerate.lab.data import AnswerTries, SoftAnswers, collate, encode, training_data
 from numerate.lab.experiment import read_experiment, tuning_trials
 from numerate.lab.models import load_encoder, load_model
 from numerate.lab.records import read_jsonl
@@ -137,7 +137,9 @@ TARGET = AnswerDistribution(["98", "99", "100", "-1"], [0.3, 0.4, 0.2, 0.1])
 
 def soft_row(loaded, path="drawn", position=0, target=TARGET, seed=0):
     (row,) = encode(loaded, [EXAMPLE])
-    return row, SoftAnswers(loaded, lambda example: target, path, seed).row(row, EXAMPLE, position)
+    return row, SoftAnswers(AnswerTries(loaded, lambda example: target, with_label=path == "fixed"), path, seed).row(
+        row, EXAMPLE, position
+    )
 
 
 def entries(loaded, row):
@@ -150,7 +152,7 @@ def entries(loaded, row):
 
 def test_a_drawn_answer_and_the_targets_along_it(tiny):
     (plain,) = encode(tiny, [EXAMPLE])
-    soft = SoftAnswers(tiny, lambda example: TARGET, "drawn", seed=3)
+    soft = SoftAnswers(AnswerTries(tiny, lambda example: TARGET), "drawn", seed=3)
     rows = [soft.row(plain, EXAMPLE, position) for position in range(4000)]
     assert rows[7] == soft.row(plain, EXAMPLE, 7)
     texts = Counter(tiny.tokenizer.decode(row["input_ids"]) for row in rows)
@@ -207,7 +209,7 @@ def test_rows_in_training_order(tiny):
     """Each time a row is seen its answer is drawn anew; order and lengths are those of the labels."""
     examples = Regression().examples("train", 6, seed=1)
     options = {"batch_size": 3, "batches": 8, "seed": 5, "max_length": 200}
-    soft = SoftAnswers(tiny, lambda example: Bell(relative=0.05)(example.answer), "drawn", 5)
+    soft = SoftAnswers(AnswerTries(tiny, lambda example: Bell(relative=0.05)(example.answer)), "drawn", 5)
     plain, drawn = training_data(tiny, examples, **options)[0], training_data(tiny, examples, **options, soft=soft)[0]
     prompts = [[row["input_ids"][: row["labels"].count(-100)] for row in data] for data in (plain, drawn)]
     assert prompts[0] == prompts[1]
@@ -216,9 +218,9 @@ def test_rows_in_training_order(tiny):
     for hard, row in zip(plain, drawn, strict=True):
         seen.setdefault(str(hard["labels"]), set()).add(str(row["labels"]))
     assert sum(map(len, seen.values())) > 15
-    again = training_data(tiny, examples, **options, soft=SoftAnswers(tiny, soft.target, "drawn", 5))[0]
+    again = training_data(tiny, examples, **options, soft=SoftAnswers(AnswerTries(tiny, soft.tries.target), "drawn", 5))[0]
     assert [again[at] for at in (20, 3)] == [drawn[at] for at in (20, 3)]  # in any order, as after resuming
-    other = training_data(tiny, examples, **options, soft=SoftAnswers(tiny, soft.target, "drawn", 6))[0]
+    other = training_data(tiny, examples, **options, soft=SoftAnswers(soft.tries, "drawn", 6))[0]
     assert [row["labels"] for row in other] != [row["labels"] for row in drawn]
 
 
@@ -325,7 +327,7 @@ def test_the_experiment_on_diamonds(tmp_path):
     small = {"steps": 1, "batch_size": 4, "train_examples": 16, "eval_examples": 2, "seeds": [0], "losses": ["soft"], "tune": 1}
     result = compare(EXPERIMENTS / "diamonds_soft.yaml", **small, data=table, out=tmp_path, processes=1, progress=False)
     assert sorted({row["loss"] for row in result.table}) == ["ce", "soft"]
-    assert {row["decision"] for row in result.data["decisions"]} == {"greedy", "median"}
+    assert {row["decision"] for row in result.data["decisions"]} == {"greedy", "median", "mean"}
     assert len(list((tmp_path / "cells").iterdir())) == 4  # one trial and one run each
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal, localcontext
 from statistics import NormalDist
 from typing import Literal
@@ -16,6 +16,7 @@ from numerate.messages import check_choice, choices
 Shape = Literal["gaussian", "laplace", "uniform"]
 
 _REACH = {"gaussian": 6, "laplace": 20, "uniform": 1}  # in widths: less than 3e-9 of a bell lies beyond
+_SMALL = 2.0**40  # steps that a float counts with room for fractions
 _NORMAL = NormalDist()
 
 
@@ -28,8 +29,24 @@ def bell_values(
     lowest: Number | None,
     highest: Number | None,
     at_most: int,
-) -> tuple[Iterable[Decimal], Floats]:
+) -> tuple[Sequence[Decimal], Floats]:
     """Return values and their weights; :meth:`numerate.NumberDistribution.bell` describes the arguments."""
+    steps, places, weights = bell_steps(center, width, relative, shape, decimals, lowest, highest, at_most)
+    with localcontext(EXACT):
+        return [Decimal(k).scaleb(-places) for k in steps], weights
+
+
+def bell_steps(
+    center: Number,
+    width: Number | None,
+    relative: Number | None,
+    shape: Shape,
+    decimals: int | None,
+    lowest: Number | None,
+    highest: Number | None,
+    at_most: int,
+) -> tuple[Sequence[int], int, Floats]:
+    """Return values as whole numbers of steps of ``10^-decimals``, in order, the decimals, and weights."""
     middle = exact_number("center", center)
     check_choice("shape", shape, choices(Shape))
     if (width is None) == (relative is None):
@@ -46,33 +63,39 @@ def bell_values(
     with localcontext(EXACT):
         spread = size("width", width) if width is not None else size("relative", relative) * abs(middle)
         low, high = max(middle - _REACH[shape] * spread, least), min(middle + _REACH[shape] * spread, most)
-        # Values are counted in steps of 10^-decimals.
         first = int(low.scaleb(places).to_integral_value(ROUND_CEILING))
         last = int(high.scaleb(places).to_integral_value(ROUND_FLOOR))
-        nearest = middle.scaleb(places).to_integral_value(ROUND_HALF_EVEN).scaleb(-places)
-        if low > high or (first > last and not least <= nearest <= most):
+        nearest = int(middle.scaleb(places).to_integral_value(ROUND_HALF_EVEN))
+        if low > high or (first > last and not least <= Decimal(nearest).scaleb(-places) <= most):
             raise ValueError(
                 f"lowest={lowest!r:.40} and highest={highest!r:.40} leave no value of the bell around center={center!r:.40}: "
                 "expected bounds with a value of the bell between them. Widen the bell or the bounds."
             )
         if first > last or spread == 0:
-            return [nearest], np.ones(1)
+            return [nearest], places, np.ones(1)
 
         def deviation(steps: Decimal | int) -> float:
             return float(SHORT.divide(Decimal(steps).scaleb(-places) - middle, spread))
 
         if last - first < at_most:
-            steps = [*range(first, last + 1)]
-            z = np.array([deviation(k) for k in steps])  # [N]
+            # From the nearest step, which is exact for numbers of any size.
+            step = float(SHORT.divide(Decimal(1).scaleb(-places), spread))
+            z = deviation(nearest) + step * np.arange(first - nearest, last - nearest + 1)  # [N]
             heights = {"gaussian": -np.square(z) / 2, "laplace": -np.abs(z), "uniform": np.zeros(len(z))}[shape]
-            return [Decimal(k).scaleb(-places) for k in steps], np.exp(heights - heights.max())
+            return range(first, last + 1), places, np.exp(heights - heights.max())
         half = Decimal("0.5")
         start, stop = (_cdf(shape, deviation(edge)) for edge in (first - half, last + half))
         # Rounded, so that the middle one of an odd number is the center.
         shares = (start + (stop - start) * (np.arange(at_most) + 0.5) / at_most).round(15)
-        drawn = (middle + Decimal(_quantile(shape, share)) * spread for share in shares.tolist())
-        rounded = (int(value.scaleb(places).to_integral_value(ROUND_HALF_EVEN)) for value in drawn)
-        return [Decimal(min(max(k, first), last)).scaleb(-places) for k in rounded], np.ones(at_most)
+        unit = float(SHORT.divide(spread, Decimal(1).scaleb(-places)))
+        if unit * _REACH[shape] < _SMALL:  # the same in floating point, in a hundredth of the time
+            offset = float(middle.scaleb(places) - nearest)
+            away = np.rint([offset + _quantile(shape, share) * unit for share in shares.tolist()])
+            rounded = [nearest + int(k) for k in away.tolist()]
+        else:
+            drawn = (middle + Decimal(_quantile(shape, share)) * spread for share in shares.tolist())
+            rounded = [int(value.scaleb(places).to_integral_value(ROUND_HALF_EVEN)) for value in drawn]
+        return [min(max(k, first), last) for k in rounded], places, np.ones(at_most)
 
 
 def _cdf(shape: Shape, z: float) -> float:

@@ -19,7 +19,7 @@ from numerate.soft import SOFT_FIELDS, soft_fields
 from numerate.targets import AnswerDistribution, SoftPath, TokenTrie
 
 _WINDOW = 8  # batches whose examples are sorted by length together
-_TRIES = 4096  # distributions that are kept as tokens, about 20 kB each
+_TRIES = 8192  # distributions that are kept as tokens, 20 to 80 kB each
 _PADDING = 1 / 3  # share of padding in a batch above which examples are sorted
 
 
@@ -32,16 +32,16 @@ def collate(rows: Sequence[dict[str, Any]], *, pad: int, left: bool = False) -> 
     rows = [{**row, "attention_mask": [1] * len(row["input_ids"])} for row in rows]
     longest = max(len(row["input_ids"]) for row in rows)
 
-    def padded(values: list[int], fill: int) -> list[int]:
-        padding = [fill] * (longest - len(values))
-        return [*padding, *values] if left else [*values, *padding]
-
     batch = {}
     for name, value in rows[0].items():
         if isinstance(value, Tensor):
             batch[name] = torch.cat([row[name] for row in rows])
         elif name in fills:
-            batch[name] = torch.tensor([padded(row[name], fills[name]) for row in rows])
+            padded = np.full((len(rows), longest), fills[name])
+            for place, row in zip(padded, rows, strict=True):
+                begin = longest - len(row[name]) if left else 0
+                place[begin : begin + len(row[name])] = row[name]
+            batch[name] = torch.from_numpy(padded)
     if SOFT_FIELDS[0] not in rows[0]:
         return batch
     moved = [longest - len(row["input_ids"]) if left else 0 for row in rows]
@@ -65,6 +65,30 @@ def encode(loaded: LoadedModel, examples: Sequence[Example]) -> list[dict[str, A
     ]
 
 
+class AnswerTries:
+    """The distributions over the answers of examples as tokens, kept for each distinct label; runs may share them.
+
+    Args:
+        loaded: the model whose tokens are used.
+        target: from an example to the distribution over its answers; see :meth:`numerate.lab.tasks.Task.soft_target`.
+        with_label: make sure that the label itself is among the answers.
+    """
+
+    def __init__(self, loaded: LoadedModel, target: Callable[[Example], AnswerDistribution], *, with_label: bool = False) -> None:
+        self.loaded, self.target, self.with_label = loaded, target, with_label
+        self._tokens: dict[str, list[int]] = {}  # of every text so far: the answers of similar labels are the same
+        self.of = lru_cache(_TRIES)(self._make)
+
+    def _make(self, answer: str, ratings: Any) -> TokenTrie:
+        answers = self.target(Example("", answer, meta={} if ratings is None else {"ratings": ratings}))
+        if self.with_label and answer not in answers.texts:  # bounds, and few of many values, may leave it out
+            answers = answers.with_hard(answer, 1 / (len(answers) + 1))
+        new = [text for text in answers.texts if text not in self._tokens]
+        if new:
+            self._tokens |= zip(new, self.loaded.tokens(new), strict=True)
+        return TokenTrie([[*self._tokens[text], self.loaded.end] for text in answers.texts], answers.probabilities)
+
+
 class SoftAnswers:
     """Replace the answer of a row by one that is drawn from the distribution of its example, with soft targets along it.
 
@@ -72,20 +96,17 @@ class SoftAnswers:
     for any number of processes.
 
     Args:
-        loaded: the model whose tokens are used.
-        target: from an example to the distribution over its answers; see :meth:`numerate.lab.tasks.Task.soft_target`.
+        tries: the distributions; those of the path ``"fixed"`` need the label among the answers.
         path: ``"drawn"``; ``"fixed"`` keeps the answer, with soft targets along it; ``"jitter"`` draws, with hard targets.
         seed: of the run.
     """
 
-    def __init__(self, loaded: LoadedModel, target: Callable[[Example], AnswerDistribution], path: LabelPath, seed: int) -> None:
-        self.loaded, self.target, self.path, self.seed = loaded, target, path, seed
-        self._tokens: dict[str, list[int]] = {}  # of every text so far: the answers of similar labels are the same
-        self._trie = lru_cache(_TRIES)(self._make_trie)
+    def __init__(self, tries: AnswerTries, path: LabelPath, seed: int) -> None:
+        self.tries, self.path, self.seed = tries, path, seed
 
     def row(self, row: dict[str, Any], example: Example, position: int) -> dict[str, Any]:
         """Return a row of :func:`encode` with the answer of this position, and its ``SOFT_FIELDS``."""
-        trie = self._trie(example.answer, example.meta.get("ratings"))
+        trie = self.tries.of(example.answer, example.meta.get("ratings"))
         begin = row["labels"].count(IGNORE_INDEX)
         if self.path == "fixed":
             answer = trie.path(row["labels"][begin:])
@@ -94,15 +115,6 @@ class SoftAnswers:
         fields = {} if self.path == "jitter" else _soft_fields(answer, begin)
         ids = [*row["input_ids"][:begin], *answer.token_ids]
         return {**row, "input_ids": ids, "labels": [*row["labels"][:begin], *answer.token_ids], **fields}
-
-    def _make_trie(self, answer: str, ratings: Any) -> TokenTrie:
-        answers = self.target(Example("", answer, meta={} if ratings is None else {"ratings": ratings}))
-        if self.path == "fixed" and answer not in answers.texts:  # bounds, and few of many values, may leave it out
-            answers = answers.with_hard(answer, 1 / (len(answers) + 1))
-        new = [text for text in answers.texts if text not in self._tokens]
-        if new:
-            self._tokens |= zip(new, self.loaded.tokens(new), strict=True)
-        return TokenTrie([[*self._tokens[text], self.loaded.end] for text in answers.texts], answers.probabilities)
 
 
 def _soft_fields(answer: SoftPath, begin: int) -> dict[str, list[Any]]:

@@ -24,7 +24,7 @@ from typing import Any, get_args
 import torch
 
 from numerate.lab.config import PLAIN, RunConfig, checked
-from numerate.lab.data import SoftAnswers, training_data
+from numerate.lab.data import AnswerTries, SoftAnswers, training_data
 from numerate.lab.decisions import check_decisions
 from numerate.lab.derailing import LabelDigits, label_digits
 from numerate.lab.environment import environment
@@ -263,11 +263,21 @@ def validation(configs: Sequence[RunConfig], task: Task, loaded: LoadedModel, *,
     )
 
 
-def run_data(config: RunConfig, task: Task, loaded: LoadedModel) -> tuple[torch.utils.data.Dataset[dict[str, Any]], int]:
-    """Return the rows that a run trains on, in order, and how many examples were left out because they are too long."""
+def run_data(
+    config: RunConfig, task: Task, loaded: LoadedModel, tries: dict[str, AnswerTries] | None = None
+) -> tuple[torch.utils.data.Dataset[dict[str, Any]], int]:
+    """Return the rows that a run trains on, in order, and how many examples were left out because they are too long.
+
+    ``tries`` are those of other runs on the same task and model, which this one shares and adds to.
+    """
     soft = None
     if config.soft is not None:
-        soft = SoftAnswers(loaded, soft_target(config, task), config.soft.path, config.seed)
+        tries, fixed = {} if tries is None else tries, config.soft.path == "fixed"
+        key = f"{config.soft.model_dump_json(exclude={'path'})} {fixed}"
+        target = soft_target(config, task)
+        if key not in tries:
+            tries[key] = AnswerTries(loaded, target, with_label=fixed)
+        soft = SoftAnswers(tries[key], config.soft.path, config.seed)
     return training_data(
         loaded,
         run_examples(config, task),

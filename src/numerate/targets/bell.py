@@ -6,8 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from numerate.checks import check_choice, choices
-from numerate.distribution import NumberDistribution
-from numerate.distribution.bell import Shape
+from numerate.distribution.bell import Shape, bell_steps
 from numerate.distribution.exact import Number, size
 from numerate.messages import check_number
 from numerate.targets.answer_distribution import AnswerDistribution
@@ -64,14 +63,9 @@ class Bell:
         notation = Notation.of(label)
         if size("width", self.width if self.relative is None else self.relative) == 0 or self.hard == 1:
             return AnswerDistribution.point(label)
-        numbers = NumberDistribution.bell(
-            notation.value,
-            width=self.width,
-            relative=self.relative,
-            shape=self.shape,
-            decimals=notation.decimals,
-            lowest=self.lowest,
-            highest=self.highest,
-            at_most=self.at_most,
-        )
-        return AnswerDistribution.of_numbers(numbers, like=label).with_hard(label, self.hard)
+        bounds = self.lowest, self.highest
+        center = notation.value
+        steps, _, weights = bell_steps(center, self.width, self.relative, self.shape, notation.decimals, *bounds, self.at_most)
+        plain = notation.write(center)
+        texts = [label if text == plain else text for text in map(notation.write_step, steps)]
+        return AnswerDistribution(texts, weights).with_hard(label, self.hard)

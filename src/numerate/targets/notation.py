@@ -74,10 +74,15 @@ class Notation:
         """Write a value in this form, rounded to its decimals."""
         step = Decimal((0, (1,), -self.places))
         mantissa = EXACT.quantize(EXACT.scaleb(value, -self._exponent), step)
-        whole, _, decimals = f"{abs(mantissa):f}".partition(".")
+        return self.write_step(int(EXACT.scaleb(mantissa, self.places)))
+
+    def write_step(self, steps: int) -> str:
+        """Write the value ``steps · 10^-decimals`` in this form."""
+        digits = str(abs(steps)).zfill(self.places + 1)
+        whole, decimals = digits[: len(digits) - self.places], digits[len(digits) - self.places :]
         whole = whole.zfill(self.digits) if self.digits or whole != "0" else ""
         if self.commas:
             head = len(whole) % 3
             whole = ",".join(filter(None, [whole[:head], *(whole[i : i + 3] for i in range(head, len(whole), 3))]))
-        sign = self.minus if mantissa < 0 else ""
+        sign = self.minus if steps < 0 else ""
         return f"{sign}{whole}{'.' + decimals if decimals else self.point}{self.power}"

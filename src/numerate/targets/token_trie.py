@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +32,9 @@ class SoftPath:
 
     token_ids: list[int]
     targets: list[dict[int, float]]
+
+
+_Branches = tuple[dict[int, float], dict[int, tuple[int, int]]]  # probability of each token; first and stop of its sequences
 
 
 class TokenTrie:
@@ -62,6 +66,7 @@ class TokenTrie:
                     f"sequences holds {[*tokens]!r:.80}, with which another one begins, or which is empty: expected the token "
                     "that ends the answer as the last of each; append the end token, or what follows in the text."
                 )
+        self._known: dict[tuple[int, int, int], _Branches] = {}
         self.probabilities: Floats = np.array([merged[tokens] for tokens in ordered])  # [N]
         self._cumulative = self.probabilities.cumsum()
         self._tokens = np.full((len(ordered), max(map(len, ordered))), -1, dtype=np.int32)  # [N, longest]; small in a cache
@@ -74,25 +79,36 @@ class TokenTrie:
         return tuple(map(self._sequence, range(len(self))))
 
     def path(self, token_ids: Sequence[int]) -> SoftPath:
-        """Return the targets along the tokens of one of the sequences."""
+        """Return the targets along the tokens of one of the sequences; do not change them."""
         first, stop, targets = 0, len(self), []
         for place, token_id in enumerate(token_ids):
-            column = self._tokens[first:stop, place] if place < self._tokens.shape[1] else np.empty(0, dtype=np.int32)
-            low, high = np.searchsorted(column, [token_id, token_id + 1])
-            if low == high:
+            target, ranges = self._branches(first, stop, place)
+            if token_id not in ranges:
                 raise ValueError(
                     f"token_ids={[*token_ids]!r:.80} leaves the sequences at position {place}: expected the tokens of one of the "
                     f"{len(self)} answers; a label must have a probability above 0 in its own distribution."
                 )
-            starts = np.flatnonzero(np.diff(column, prepend=-1))
-            sums = np.add.reduceat(self.probabilities[first:stop], starts)
-            targets.append(dict(zip(column[starts].tolist(), (sums / sums.sum()).tolist(), strict=True)))
-            first, stop = first + int(low), first + int(high)
+            targets.append(target)
+            first, stop = ranges[token_id]
         if stop - first > 1 or self._sequence(first) != tuple(token_ids):
             raise ValueError(
                 f"token_ids={[*token_ids]!r:.80} ends before the answer does: expected all tokens of a sequence, with its end."
             )
         return SoftPath([*token_ids], targets)
+
+    def _branches(self, first: int, stop: int, place: int) -> _Branches:
+        """Return how likely each token is at a place of sequences that begin alike, and the sequences that go on with it."""
+        if stop - first == 1 and place < self._tokens.shape[1] and (token := int(self._tokens[first, place])) >= 0:
+            return {token: 1.0}, {token: (first, stop)}  # not worth keeping
+        key = (first, stop, place)
+        if (known := self._known.get(key)) is None:
+            column = self._tokens[first:stop, place] if place < self._tokens.shape[1] else self._tokens[:0, 0]
+            starts = np.flatnonzero(np.diff(column, prepend=-1))  # a sequence that has ended holds -1, and is alone
+            sums = np.add.reduceat(self.probabilities[first:stop], starts) if len(starts) else np.empty(0)
+            tokens, edges = column[starts].tolist(), [*(starts + first).tolist(), stop]
+            target = dict(zip(tokens, (sums / sums.sum()).tolist(), strict=True))
+            known = self._known[key] = target, dict(zip(tokens, pairwise(edges), strict=True))
+        return known
 
     def draw(self, rng: np.random.Generator) -> SoftPath:
         """Draw a sequence, and return it with the targets along it."""

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from numerate.lab.config import RunConfig
+from numerate.lab.data import AnswerTries
 from numerate.lab.derailing import label_digits
 from numerate.lab.evaluate import Evaluation, evaluate_all
 from numerate.lab.models import BUILT, LoadedModel, load_encoder
@@ -135,7 +136,8 @@ def _train(configs: Sequence[RunConfig], folders: Sequence[Path], progress: Prog
         begin_run(config, folder)
     single = [load_run_model(config, encoder) for config in configs]
     stacked = stack(single)
-    data = [run_data(config, task, loaded) for config, loaded in zip(configs, single, strict=True)]
+    tries: dict[str, AnswerTries] = {}
+    data = [run_data(config, task, loaded, tries) for config, loaded in zip(configs, single, strict=True)]
     name = hashlib.blake2b("".join(config.hash for config in configs).encode(), digest_size=8).hexdigest()
     costs = fit(
         stacked,
