@@ -125,7 +125,8 @@ def find_source(model: str, target: str | None = None, prompt: str | None = None
     elif config.task == "regression" and config.data is not None:
         task = Regression(**config.task_settings)
         columns, optional = task.asked_columns(Path(config.data))
-        kept = Questions(Regression(target=task.target, columns=columns or None, decimal=task.decimal), optional)
+        asked = Regression(target=task.target, columns=columns or None, decimal=task.decimal, wording=task.wording)
+        kept = Questions(asked, optional)
     else:
         kept = Questions(Regression())
     return Source(str(folder.resolve()), _changed(kept, model, target, prompt), config)

@@ -26,6 +26,7 @@ from numerate.lab.progress import Progress
 from numerate.lab.questions import Questions, Table, content_of
 from numerate.lab.tasks.files import BadData, delimiter
 from numerate.lab.tasks.regression import Regression, Row
+from numerate.lab.tasks.tables import table_file
 from numerate.messages import check_number, one_line
 
 AUTO, HELD_OUT, NONE = "auto", "held-out", "none"
@@ -185,7 +186,7 @@ def predict(
 
 def _training_notes(source: Source, content: object) -> list[str]:
     """Return a warning if the rows are those of the training."""
-    known = None if source.config is None or source.config.data is None else Path(source.config.data)
+    known = None if source.config is None or source.config.data is None else table_file(Path(source.config.data))
     if known is None or not known.is_file() or content_of(known) != content:
         return []
     return ["Most of these rows are those that the model was trained on: errors on new rows are larger."]
@@ -243,7 +244,7 @@ def _held_out_rows(source: Source, level: float) -> KnownRows:
     way = "name a file with known answers instead, such as --calibrate validation.csv."
     if config is None or config.task != "regression" or config.data is None:
         raise ValueError(f"calibrate={HELD_OUT!r} needs the run of a table, and model={source.name!r} is none: {way}")
-    path = Path(config.data)
+    path = table_file(Path(config.data))
     if not path.is_file():
         raise ValueError(
             f"calibrate={HELD_OUT!r} needs the table of the training, and {path} is not here: call it from the folder of the "

@@ -84,7 +84,12 @@ class Questions:
         """Read what :func:`asked` returned."""
         try:
             kept = json.loads(file.read_text(encoding="utf-8"))
-            task = Regression(target=kept["target"], columns=tuple(kept["columns"]) or None, decimal=kept["decimal"])
+            task = Regression(
+                target=kept["target"],
+                columns=tuple(kept["columns"]) or None,
+                decimal=kept["decimal"],
+                wording=kept.get("wording", "names"),  # models of before have no other
+            )
             return cls(task, tuple(kept["optional_columns"]), chat=kept["chat"])
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(
@@ -98,7 +103,8 @@ def asked(config: RunConfig, task: Task, encoder: PromptEncoder) -> dict[str, An
         return None
     columns, optional = task.asked_columns(Path(config.data))
     names = {"columns": list(columns), "optional_columns": list(optional)}
-    return {"task": task.name, "target": task.target, **names, "decimal": task.decimal, "chat": encoder.chat}
+    words = {"wording": task.wording, "decimal": task.decimal, "chat": encoder.chat}
+    return {"task": task.name, "target": task.target, **names, **words}
 
 
 def filled(template: str, values: Mapping[str, Any]) -> str:

@@ -122,7 +122,7 @@ def test_bare_wording_needs_a_table():
 
 
 def test_a_run_with_the_packaged_table_and_bare_questions(tmp_path):
-    """A bare model must never be asked in other words: predictions refuse."""
+    """Predictions ask in the words of the training, and find the test rows of the packaged table."""
     settings = {"target": "price", "wording": "bare"}
     quick = {"steps": 2, "batch_size": 4, "train_examples": 16, "eval_examples": 2, "keep_model": True}
     config = checked(RunConfig, {"task": "regression", "data": "diamonds", "task_settings": settings, **quick})
@@ -131,6 +131,10 @@ def test_a_run_with_the_packaged_table_and_bare_questions(tmp_path):
     assert len(record["prompt"].split(" ")) in (4, 5)  # `Very Good` has a blank
     new = tmp_path / "new.csv"
     new.write_text("carat,cut,color,clarity\n0.3,Ideal,G,VS2\n", encoding="utf-8")
-    assert find_source(str(tmp_path / "run")).questions.task.wording == "names"
-    with pytest.raises(BadData, match="wording='bare', which predictions do not support"):
-        predict(tmp_path / "run", new, tmp_path / "out.csv", calibrate="none")
+    said: list[str] = []
+    result = predict(tmp_path / "run", new, tmp_path / "out.csv", explain=1, say=said.append)
+    assert result.explained[0].prompt == "0.3 Ideal G VS2"
+    assert said == ["intervals are calibrated on 200 test rows of the training table"]
+    (tmp_path / "run" / "model" / "numerate.json").unlink()  # a run of before
+    row = {"carat": "1", "cut": "Fair", "color": "E", "clarity": "IF"}
+    assert find_source(str(tmp_path / "run")).questions.ask(row, tmp_path).prompt == "1 Fair E IF"

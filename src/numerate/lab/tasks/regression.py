@@ -321,14 +321,9 @@ class Regression(Task):
 
     def asked_columns(self, path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the columns that the questions about a file show, and those of them that some rows of a JSONL file lack."""
-        columns, optional = self._asked_columns(table_file(path))
-        if self.wording == "bare":  # not kept with a model: asking its questions with names must fail
-            return (f"{', '.join(columns)} with wording='bare', which predictions do not support",), ()
-        return columns, optional
-
-    def _asked_columns(self, path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
         if self.target is None or self.columns:
             return tuple(self.columns or ()), ()
+        path = table_file(path)
         if file_type(path) != ".jsonl":
             return self.shown(next(RowReader(skip_bad=True).table(path))[1]), ()
         counts: Counter[str] = Counter()
