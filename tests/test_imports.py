@@ -35,6 +35,7 @@ LAB = [
     "progress",
     "tasks",
     "derailing",
+    "missing",
     "stats",
     "models",
     "config",

@@ -31,6 +31,7 @@ from numerate.answers.metrics import METRICS
 from numerate.distribution import NumberDistribution
 from numerate.distribution.exact import exact_number
 from numerate.lab.data import collate
+from numerate.lab.missing import with_fallback
 from numerate.lab.models import LoadedModel
 from numerate.lab.tasks import Example, Task
 
@@ -319,8 +320,8 @@ def read_decisions(records: Sequence[Mapping[str, Any]]) -> Decided | None:
     if not first.get("decisions"):
         return None
     rules = tuple(first["decisions"])
-    measures = {GREEDY: [record["measures"] for record in records]}
-    measures |= {rule: [record["decisions"][rule]["measures"] for record in records] for rule in rules}
+    measures = {GREEDY: [with_fallback(record, record["measures"]) for record in records]}
+    measures |= {rule: [with_fallback(record, record["decisions"][rule]["measures"]) for record in records] for rule in rules}
     names = tuple(first["decisions"][rules[0]]["measures"])
     kinds = (GREEDY, "decided", "cost")
     return Decided(

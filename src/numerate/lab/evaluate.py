@@ -26,6 +26,7 @@ from numerate.distribution import NumberDistribution
 from numerate.lab.data import collate, encode
 from numerate.lab.decisions import decision_record, find_distributions, number_finder, prompts
 from numerate.lab.derailing import LabelDigits, mark_derailed
+from numerate.lab.missing import FALLBACK
 from numerate.lab.models import LoadedModel
 from numerate.lab.progress import Progress
 from numerate.lab.tasks import Example, Examples, Task
@@ -45,6 +46,7 @@ def evaluate(
     *,
     images: Path | None = None,
     label_digits: LabelDigits | None = None,
+    fallback: str | None = None,
     seed: int = 0,
     done: Sequence[Record] = (),
     keep: Callable[[Record], object] = lambda record: None,
@@ -59,12 +61,14 @@ def evaluate(
         images: folder under which pictures are saved.
         label_digits: those of the training labels: with them, ``derailed`` is one of the measures
             (:mod:`numerate.lab.derailing`).
+        fallback: an answer, such as the median of the training labels. A record in which an answer is missing has the measures
+            of this one as ``fallback``, for means of errors.
         seed: decides the ``samples``.
         done: records of an earlier call; their examples are not evaluated again.
         keep: called with each new record.
         **options: those of :func:`evaluate_all`.
     """
-    return evaluate_all(loaded, task, [Evaluation(examples, seed, images, label_digits, done, keep)], **options)[0]
+    return evaluate_all(loaded, task, [Evaluation(examples, seed, images, label_digits, fallback, done, keep)], **options)[0]
 
 
 @dataclass
@@ -75,6 +79,7 @@ class Evaluation:
     seed: int = 0
     images: Path | None = None
     label_digits: LabelDigits | None = None
+    fallback: str | None = None
     done: Sequence[Record] = ()
     keep: Callable[[Record], object] = lambda record: None
     records: dict[tuple[str, int], Record] = field(init=False)
@@ -208,6 +213,9 @@ def _enter(record: Record, example: Example, task: Task, evaluation: Evaluation)
     split, index = record["split"], record["index"]
     if evaluation.label_digits is not None:
         mark_derailed(record, task, evaluation.label_digits)
+    answers = [record["answer"], *(decided["answer"] for decided in (record.get("decisions") or {}).values())]
+    if None in answers and evaluation.fallback is not None:
+        record[FALLBACK] = task.score(example, evaluation.fallback)
     if example.image is not None and evaluation.images is not None:
         record["image"] = f"images/{split}_{index}.png"
         path = evaluation.images / record["image"]

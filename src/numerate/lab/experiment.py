@@ -26,6 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from numerate.lab.config import PLAIN, SOFT, RunConfig, checked, named_soft, run_name
 from numerate.lab.environment import environment
 from numerate.lab.evaluate import summarize
+from numerate.lab.missing import with_fallback
 from numerate.lab.presets import DEFAULT_LOSSES
 from numerate.lab.progress import Progress
 from numerate.lab.records import RESULT, read_jsonl, write_json
@@ -313,4 +314,4 @@ def validation_score(folder: Path, config: RunConfig) -> float:
     mine = cell_folder(folder, config)
     records = read_jsonl(mine / "predictions.jsonl")
     headline = json.loads((mine / RESULT).read_text(encoding="utf-8"))["headline"]
-    return chosen_figure(headline, config.choose_by, [record["measures"] for record in records])
+    return chosen_figure(headline, config.choose_by, [with_fallback(record, record["measures"]) for record in records])

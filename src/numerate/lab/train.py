@@ -29,6 +29,7 @@ from numerate.lab.decisions import check_decisions
 from numerate.lab.derailing import LabelDigits, label_digits
 from numerate.lab.environment import environment
 from numerate.lab.evaluate import Record, evaluate
+from numerate.lab.missing import middle_label
 from numerate.lab.model_card import model_card, save_model
 from numerate.lab.models import NAMED, LoadedModel, PromptEncoder, load_encoder, load_model, quietly
 from numerate.lab.progress import Progress
@@ -78,7 +79,8 @@ def finish(
 ) -> dict[str, Any]:
     """Evaluate the trained model of a run, and write the result; return it."""
     begin = time.perf_counter()
-    digits = label_digits(task, run_examples(config, task))
+    examples = run_examples(config, task)
+    digits, middle = label_digits(task, examples), middle_label(task, examples)
     records = evaluate(
         loaded,
         task,
@@ -86,10 +88,11 @@ def finish(
         seed=config.seed,
         images=folder,
         label_digits=digits,
+        fallback=middle,
         progress=progress,
         **evaluation_options(config),
     )
-    return end_run(config, task, loaded, records, digits, cost | {"eval_seconds": time.perf_counter() - begin}, folder)
+    return end_run(config, task, loaded, records, (digits, middle), cost | {"eval_seconds": time.perf_counter() - begin}, folder)
 
 
 def begin_run(config: RunConfig, folder: Path) -> None:
@@ -118,11 +121,11 @@ def end_run(
     task: Task,
     loaded: LoadedModel,
     records: list[Record],
-    digits: LabelDigits | None,
+    labels: tuple[LabelDigits | None, str | None],
     cost: dict[str, Any],
     folder: Path,
 ) -> dict[str, Any]:
-    """Write predictions, weights and, last, the result; return it."""
+    """Write predictions, weights and, last, the result; return it. ``labels`` are their most digits, and their median."""
     write_jsonl(folder / "predictions.jsonl", records)
     if config.keep_model:
         settings = {**config.used, "label": config.name}
@@ -131,7 +134,8 @@ def end_run(
         "hash": config.hash,
         "label": config.name,
         "headline": task.measures[0],
-        "label_digits": digits,
+        "label_digits": labels[0],
+        "label_median": labels[1],
         "splits": {split: {"n": n} for split, n in Counter(record["split"] for record in records).items()},
         "skipped_rows": len(task.skipped),
         "notes": [*task.notes, *_soft_notes(config, task)],
@@ -255,12 +259,11 @@ def validation(configs: Sequence[RunConfig], task: Task, loaded: LoadedModel, *,
         return None
     count = min(MOST, first.eval_examples)
     questions = [validation_examples(task, count, config.seed)["interpolate"] for config in configs]
-    options = {
-        name: value for name, value in evaluation_options(first).items() if name in ("batch_size", "max_new_tokens", "bf16")
-    }
-    return Validation(
-        loaded, task, questions, first.validate_every, first.keep_best, first.choose_by, options | {"stacked": stacked}
-    )
+    fallbacks = [middle_label(task, run_examples(config, task)) for config in configs]
+    every = evaluation_options(first)
+    options = {name: every[name] for name in ("batch_size", "max_new_tokens", "bf16")} | {"stacked": stacked}
+    chosen = first.validate_every, first.keep_best, first.choose_by
+    return Validation(loaded, task, questions, fallbacks, *chosen, options)
 
 
 def run_data(
@@ -344,7 +347,7 @@ def evaluate_again(
     loaded = _load_trained(config, folder / "model")
     write_json(out / "evaluation.json", {"hash": config.hash, "model": str(folder / "model"), **config.used})
     result = folder / RESULT
-    digits = json.loads(result.read_text(encoding="utf-8")).get("label_digits") if result.is_file() else None
+    known = json.loads(result.read_text(encoding="utf-8")) if result.is_file() else {}
     with part.open("a", encoding="utf-8") as lines:
 
         def keep(record: Record) -> None:
@@ -357,7 +360,8 @@ def evaluate_again(
             tested(config, task),
             seed=config.seed,
             images=out,
-            label_digits=digits,
+            label_digits=known.get("label_digits"),
+            fallback=known.get("label_median"),
             done=done,
             keep=keep,
             progress=progress,

@@ -6,7 +6,7 @@ The figures join the learning curve as ``validation/exact`` and so on. One figur
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from numerate.answers.metrics import METRICS
 from numerate.lab.evaluate import greedy_answers
+from numerate.lab.missing import FALLBACK, with_fallback
 from numerate.lab.models import LoadedModel
 from numerate.lab.tasks import Examples, Task
 
@@ -46,6 +47,7 @@ class Validation:
         loaded: the model that is trained, or the stack.
         task: scores the answers.
         questions: of each run.
+        fallbacks: what an answer without a number counts as, for each run (:mod:`numerate.lab.missing`).
         every: steps between validations.
         keep_best: restore the best weights at the end.
         choose_by: the measure that decides what is best; None: the task's headline.
@@ -55,6 +57,7 @@ class Validation:
     loaded: LoadedModel
     task: Task
     questions: Sequence[Examples]
+    fallbacks: Sequence[str | None]
     every: int
     keep_best: bool = False
     choose_by: str | None = None
@@ -84,11 +87,17 @@ class Validation:
             scores = [self.task.score(example, answer) for example, answer in zip(examples, answers, strict=True)]
             names = [name for name in self.task.measures if name in scores[0]]
             figures.append({f"validation/{name}": METRICS[name].summarize([row[name] for row in scores]) for name in names})
-            value = chosen_figure(self.task.measures[0], self.choose_by, scores)
+            value = chosen_figure(self.task.measures[0], self.choose_by, [*self._filled(run, examples, scores)])
             if self.keep_best and (value > self.best[run] or not self.best_step[run]):
                 self.best[run], self.best_step[run] = value, step
                 self._keep(run)
         return figures
+
+    def _filled(self, run: int, examples: Examples, scores: Sequence[Mapping[str, float]]) -> Iterator[dict[str, float | None]]:
+        fallback = self.fallbacks[run]
+        for example, row in zip(examples, scores, strict=True):
+            other = None if fallback is None else self.task.score(example, fallback)
+            yield with_fallback({FALLBACK: other}, row)
 
     def _keep(self, run: int) -> None:
         for name, weight in self.loaded.model.named_parameters():

@@ -17,6 +17,7 @@ from numerate.lab.config import RunConfig
 from numerate.lab.data import AnswerTries
 from numerate.lab.derailing import label_digits
 from numerate.lab.evaluate import Evaluation, evaluate_all
+from numerate.lab.missing import middle_label
 from numerate.lab.models import BUILT, LoadedModel, load_encoder
 from numerate.lab.progress import Progress
 from numerate.lab.records import write_bytes
@@ -82,10 +83,11 @@ def run_stack(
     """
     trained = _train(configs, folders, progress)
     begin = time.perf_counter()
-    digits = [label_digits(trained.task, run_examples(config, trained.task)) for config in configs]
+    examples = [run_examples(config, trained.task) for config in configs]
+    labels = [(label_digits(trained.task, own), middle_label(trained.task, own)) for own in examples]
     evaluations = [
-        Evaluation(tested(config, trained.task), config.seed, folder, own)
-        for config, folder, own in zip(configs, folders, digits, strict=True)
+        Evaluation(tested(config, trained.task), config.seed, folder, *own)
+        for config, folder, own in zip(configs, folders, labels, strict=True)
     ]
     options = evaluation_options(configs[0])
     records = evaluate_all(trained.stacked, trained.task, evaluations, stacked=True, progress=progress, **options)
@@ -94,7 +96,7 @@ def run_stack(
     for index, (config, folder) in enumerate(zip(configs, folders, strict=True)):
         loaded = unstack(trained.stacked, index, trained.single[index])
         cost = trained.costs[index] | {"eval_seconds": seconds}
-        results.append(end_run(config, trained.task, loaded, records[index], digits[index], cost, folder))
+        results.append(end_run(config, trained.task, loaded, records[index], labels[index], cost, folder))
     return results
 
 
