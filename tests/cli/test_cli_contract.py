@@ -387,7 +387,7 @@ def test_options_reach_the_comparison(run, monkeypatch):
         (["--data", "x.csv", "--target", "price"], {"data": "x.csv", "target": "price"}),
     ]:
         assert "stop here" in run("compare", *arguments).stderr
-        assert calls.pop() == {"executor": "local", "tune": 0, **expected}
+        assert calls.pop() == {"tune": 0, **expected}
 
 
 # Folders

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @app.command()
 def train(
     config: Annotated[Path | None, typer.Argument(help="YAML file with settings of the run; options override it.")] = None,
-    model: Annotated[str | None, typer.Option(help="tiny, tiny-3, tiny-vlm, smollm2, a folder, or a Hub id.")] = None,
+    model: Annotated[str | None, typer.Option(help="tiny, tiny-3, tiny-vlm, small, smollm2, a folder, or a Hub id.")] = None,
     task: Annotated[str | None, typer.Option(help="Task. Default: arithmetic.")] = None,
     loss: Annotated[
         str | None,

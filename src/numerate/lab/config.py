@@ -76,7 +76,7 @@ class RunConfig(BaseModel):
 
     task: str = Field("arithmetic", description="Name of the task.")
     task_settings: dict[str, Any] = Field(default_factory=dict, description="Settings of the task.")
-    data: str | None = Field(None, description="File or folder with real data. None: examples are generated.")
+    data: str | None = Field(None, description="File or folder with real data, or diamonds, the packaged table. None: generated.")
     skip_bad: bool = Field(False, description="Skip rows of the data that cannot be read.")
 
     loss: str = Field(

@@ -52,7 +52,7 @@ recordings: WeakKeyDictionary[NumericLoss, OrderedDict[Hashable, Recording | int
 
 
 def padded_size(rows: int) -> int:
-    """Return the rows of a recording for ``rows``: at most a quarter more, in four sizes between two powers of two."""
+    """Return the rows of a recording: at most 63 or a quarter more, in few sizes between two powers of two."""
     step = max(64, 1 << max(0, (rows - 1).bit_length() - 3))
     return -(-rows // step) * step
 
