@@ -20,22 +20,6 @@ _SMALL = 2.0**40  # steps that a float counts with room for fractions
 _NORMAL = NormalDist()
 
 
-def bell_values(
-    center: Number,
-    width: Number | None,
-    relative: Number | None,
-    shape: Shape,
-    decimals: int | None,
-    lowest: Number | None,
-    highest: Number | None,
-    at_most: int,
-) -> tuple[Sequence[Decimal], Floats]:
-    """Return values and their weights; :meth:`numerate.NumberDistribution.bell` describes the arguments."""
-    steps, places, weights = bell_steps(center, width, relative, shape, decimals, lowest, highest, at_most)
-    with localcontext(EXACT):
-        return [Decimal(k).scaleb(-places) for k in steps], weights
-
-
 def bell_steps(
     center: Number,
     width: Number | None,
@@ -46,7 +30,10 @@ def bell_steps(
     highest: Number | None,
     at_most: int,
 ) -> tuple[Sequence[int], int, Floats]:
-    """Return values as whole numbers of steps of ``10^-decimals``, in order, the decimals, and weights."""
+    """Return values as whole numbers of steps of ``10^-decimals``, in order, the decimals, and weights.
+
+    :meth:`numerate.NumberDistribution.bell` describes the arguments.
+    """
     middle = exact_number("center", center)
     check_choice("shape", shape, choices(Shape))
     if (width is None) == (relative is None):

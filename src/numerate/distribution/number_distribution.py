@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from numerate.distribution.bars import bar_lines
-from numerate.distribution.bell import Shape, bell_values
+from numerate.distribution.bell import Shape, bell_steps
 from numerate.distribution.decisions import Cost, best, decide
 from numerate.distribution.exact import EXACT, Floats, Number, as_list, check_masses, exact_number, first_reached, is_nan, label
 from numerate.distribution.moments import crps_of, mean_of, variance_of
@@ -210,7 +210,8 @@ class NumberDistribution:
             >>> NumberDistribution.bell(99_900, relative=0.05)
             NumberDistribution(501 values 84461..115339: median 99900, 90 % in 91727..108073)
         """
-        return cls(*bell_values(center, width, relative, shape, decimals, lowest, highest, at_most))
+        steps, places, weights = bell_steps(center, width, relative, shape, decimals, lowest, highest, at_most)
+        return cls([EXACT.scaleb(Decimal(step), -places) for step in steps], weights)
 
     @cached_property
     def floats(self) -> Floats:

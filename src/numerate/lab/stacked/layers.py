@@ -127,14 +127,8 @@ class StackedNorm(nn.Module):
         return self.members.rows(y if self.bias is None else y + self.bias.view(shape))
 
 
-class StackedConv2d(nn.Module):
+class StackedConv2d(StackedLinear):
     """A convolution whose kernels do not overlap, as that of a vision encoder's patches: weights ``[E, out, in, h, w]``."""
-
-    def __init__(self, members: Members, weight: Tensor, bias: Tensor | None) -> None:
-        super().__init__()
-        self.members = members
-        self.weight = nn.Parameter(weight)
-        self.bias = None if bias is None else nn.Parameter(bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply each model's kernels to its pictures."""
