@@ -101,6 +101,7 @@ def fit(
         _Steps(data, counting, stacked.pad, arguments, done),
         batch_size=None,
         num_workers=workers,
+        pin_memory=device.type == "cuda",
         multiprocessing_context="fork" if workers else None,  # the rows are made by closures, which cannot be sent
     )
     curve.begin(done)
