@@ -206,11 +206,14 @@ def test_what_cannot_be_stacked():
 def test_a_comparison_of_stacked_runs(tmp_path):
     """The same comparison, stacked and one at a time: same cells, same table; a second call finds all of them finished."""
     settings = {"losses": ["ce", "emd", "soft"], "seeds": 2, "task": "arithmetic", "task_settings": EASY, "progress": False}
-    settings |= FEW | {"eval_splits": ["interpolate"], "soft": {"width": 1.0}, "processes": 1}
+    settings |= FEW | {"eval_splits": ["interpolate"], "soft": {"width": 1.0}, "processes": 1, "validate_every": 2}
     tables = []
     for executor in ("local", "stacked"):
         tables.append(compare(out=tmp_path / executor, executor=executor, **settings).table)
     assert tables[0] == tables[1]
+    pages = [(tmp_path / executor / "report.html").read_text() for executor in ("local", "stacked")]
+    assert [page.count("Runs were trained as one stack") for page in pages] == [0, 1]
+    assert all("Validation: greedy answers" in page for page in pages)
     local, stacked = ({path.name for path in (tmp_path / name / "cells").iterdir()} for name in ("local", "stacked"))
     assert local == stacked
     assert len(stacked) == 6

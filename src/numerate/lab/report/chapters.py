@@ -72,6 +72,11 @@ class Chapter:
         return any(score.comparison is not None for score in self.headline)
 
     @property
+    def stacked(self) -> bool:
+        """Whether some runs were trained as one."""
+        return any("stacked" in cell.cost for cells in self.setup.cells.values() for cell in cells.values())
+
+    @property
     def tested(self) -> bool:
         """Whether there are enough seeds for a test."""
         return any(score.comparison is not None and score.comparison.seeds >= LEAST_SEEDS for score in self.headline)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 INK, GREY, PALE = "#1b1b1b", "#6b6b6b", "#d9d9d9"
 WIDTH = 10.0  # inches of 72 points
+_ACROSS = 3  # panels in a row
 
 # Okabe and Ito's palette, safe for colour-blind readers, with a darker yellow. Markers and dashes make figures readable in grey.
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#b0508c", "#56b4e9", "#c98a00", "#7a5230", "#6a51a3", "#4d7a1f", "#c2185b")
@@ -89,12 +90,17 @@ def drawing() -> Iterator[None]:
 def panels(
     data: DataTable, height: float, by: str = "split", sharex: bool = False, sharey: bool = False
 ) -> tuple[Figure, list[tuple[Axes, str]]]:
-    """Return a figure with one panel per value of the column ``by``, and each panel with its value."""
+    """Return a figure with one panel per value of the column ``by``, three in a row, and each panel with its value."""
     from matplotlib.figure import Figure
 
     names = data.distinct(by)
-    figure = Figure(figsize=(WIDTH, height))
-    grid = figure.subplots(1, len(names), sharex=sharex, sharey=sharey, squeeze=False)[0]
+    columns = min(_ACROSS, len(names))
+    lines = -(-len(names) // columns)
+    figure = Figure(figsize=(WIDTH, height * lines))
+    every = figure.subplots(lines, columns, sharex=sharex, sharey=sharey, squeeze=False).flatten()
+    grid = every[: len(names)]
+    for axes in every[len(names) :]:
+        axes.remove()
     for axes, name in zip(grid, names, strict=True):
         axes.set_title(plain(SPLIT_NAMES.get(name, name.replace("/", ": ")), 60))
     return figure, list(zip(grid, names, strict=True))

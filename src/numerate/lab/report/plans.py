@@ -150,6 +150,7 @@ def _training(setup: Setup, headline: Sequence[Score], costs: Sequence[RunCost],
     if setup.headline.median:
         gain = f"Share of examples closer to the gold answer than {base} minus share farther"
     curves = series.learning_curves(setup)
+    validated = curves is not None and any(name.startswith("validation/") for name in curves.distinct("curve"))
     overrun = ""
     if curves is not None and series.OVERRUN in curves.distinct("curve"):
         overrun = (
@@ -160,6 +161,7 @@ def _training(setup: Setup, headline: Sequence[Score], costs: Sequence[RunCost],
         "Learning curves",
         "Cross-entropy during training, without the numeric term, so that losses can be compared. Lines are means over seeds, "
         "bands span the lowest to the highest seed. Lower is better, but cross-entropy ignores how far off a wrong number is."
+        + (" Validation: greedy answers to examples that are not trained on." if validated else "")
         + overrun,
         "no curve was recorded",
         curves,

@@ -6,7 +6,7 @@ Each function returns None if the records do not contain the data it needs.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,13 +102,18 @@ def decisions(found: Decisions) -> DataTable | None:
 
 
 def learning_curves(setup: Setup) -> DataTable | None:
-    """Cross-entropy without the numeric term, overrun, and validation scores, by step: mean, lowest and highest seed."""
+    """Cross-entropy without the numeric term, overrun, and validation scores, by step: mean, lowest and highest seed.
+
+    Validation scores are those of the headline measure, exact answers and the absolute error.
+    """
     rows: list[tuple[Any, ...]] = []
+    scores = {f"validation/{name}" for name in (setup.headline.name, "exact", "absolute_error")}
     for label in setup.labels:
         curves: dict[str, dict[int, list[float]]] = {}
         for cell in setup.cells[label].values():
             # A resumed run logs some steps twice: the later value replaces the earlier one.
-            points = {(name, int(point["step"])): value for point in cell.curve for name, value in _followed(point).items()}
+            followed = ((point, _followed(point, scores)) for point in cell.curve)
+            points = {(name, int(point["step"])): value for point, own in followed for name, value in own.items()}
             for (name, step), value in points.items():
                 curves.setdefault(name, {}).setdefault(step, []).append(value)
         for name, steps in curves.items():
@@ -231,10 +236,10 @@ def gain_and_cost(scores: Sequence[Score], costs: Sequence[RunCost], split: str)
     return _table(columns, rows)
 
 
-def _followed(point: Mapping[str, float]) -> dict[str, float]:
+def _followed(point: Mapping[str, float], scores: Set[str]) -> dict[str, float]:
     """Select the values of a logged step that are drawn."""
     curves = {"cross-entropy": point.get("loss/cross_entropy", point.get("loss")), OVERRUN: point.get("numeric/overrun")}
-    curves |= {name: value for name, value in point.items() if name.startswith("validation/")}
+    curves |= {name: value for name, value in point.items() if name in scores}
     return {name: value for name, value in curves.items() if value is not None}
 
 
