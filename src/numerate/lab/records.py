@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -31,6 +32,15 @@ def write_bytes(path: Path, content: bytes) -> None:
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+def write_state(path: Path, state: Any) -> None:
+    """Write tensors and plain values for ``torch.load(path, weights_only=True)``."""
+    import torch
+
+    content = io.BytesIO()
+    torch.save(state, content)
+    write_bytes(path, content.getvalue())
 
 
 def write_json(path: Path, value: Any) -> None:

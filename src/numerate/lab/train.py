@@ -52,6 +52,9 @@ EVALUATION = (
 )
 """Settings that can be changed when a trained model is evaluated again."""
 
+LabelFacts = tuple[LabelDigits | None, str | None]
+"""The most digits of the training labels, and their median."""
+
 
 def run(config: RunConfig, folder: Path, *, resume: bool = True, progress: Progress = lambda *_: None) -> dict[str, Any]:
     """Train and evaluate; return the content of ``result.json``. ``resume`` continues from the last checkpoint, if any.
@@ -80,19 +83,15 @@ def finish(
     """Evaluate the trained model of a run, and write the result; return it."""
     begin = time.perf_counter()
     examples = run_examples(config, task)
-    digits, middle = label_digits(task, examples), middle_label(task, examples)
-    records = evaluate(
-        loaded,
-        task,
-        tested(config, task),
-        seed=config.seed,
-        images=folder,
-        label_digits=digits,
-        fallback=middle,
-        progress=progress,
-        **evaluation_options(config),
-    )
-    return end_run(config, task, loaded, records, (digits, middle), cost | {"eval_seconds": time.perf_counter() - begin}, folder)
+    labels = label_digits(task, examples), middle_label(task, examples)
+    records = _evaluated(config, task, loaded, labels, images=folder, progress=progress)
+    return end_run(config, task, loaded, records, labels, cost | {"eval_seconds": time.perf_counter() - begin}, folder)
+
+
+def _evaluated(config: RunConfig, task: Task, loaded: LoadedModel, labels: LabelFacts, **options: Any) -> list[Record]:
+    digits, middle = labels
+    examples, settings = tested(config, task), evaluation_options(config)
+    return evaluate(loaded, task, examples, seed=config.seed, label_digits=digits, fallback=middle, **settings, **options)
 
 
 def begin_run(config: RunConfig, folder: Path) -> None:
@@ -121,11 +120,11 @@ def end_run(
     task: Task,
     loaded: LoadedModel,
     records: list[Record],
-    labels: tuple[LabelDigits | None, str | None],
+    labels: LabelFacts,
     cost: dict[str, Any],
     folder: Path,
 ) -> dict[str, Any]:
-    """Write predictions, weights and, last, the result; return it. ``labels`` are their most digits, and their median."""
+    """Write predictions, weights and, last, the result; return it."""
     write_jsonl(folder / "predictions.jsonl", records)
     if config.keep_model:
         settings = {**config.used, "label": config.name}
@@ -354,19 +353,8 @@ def evaluate_again(
             lines.write(json.dumps(plain(record)) + "\n")
             lines.flush()
 
-        records = evaluate(
-            loaded,
-            task,
-            tested(config, task),
-            seed=config.seed,
-            images=out,
-            label_digits=known.get("label_digits"),
-            fallback=known.get("label_median"),
-            done=done,
-            keep=keep,
-            progress=progress,
-            **evaluation_options(config),
-        )
+        labels = known.get("label_digits"), known.get("label_median")
+        records = _evaluated(config, task, loaded, labels, images=out, done=done, keep=keep, progress=progress)
     write_jsonl(out / "predictions.jsonl", records)
     part.unlink()
     return records

@@ -19,6 +19,7 @@ from numerate.answers.metrics import METRICS
 from numerate.lab.evaluate import greedy_answers
 from numerate.lab.missing import FALLBACK, with_fallback
 from numerate.lab.models import LoadedModel
+from numerate.lab.records import write_state
 from numerate.lab.tasks import Examples, Task
 
 MOST = 200  # questions of a validation
@@ -127,8 +128,7 @@ class Validation:
 
     def save(self, file: Path) -> None:
         """Write the state to a file."""
-        file.parent.mkdir(parents=True, exist_ok=True)
-        torch.save(self.state(), file)
+        write_state(file, self.state())
 
     def read(self, file: Path) -> None:
         """Read the state from a file, if there is one."""

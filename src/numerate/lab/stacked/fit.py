@@ -7,7 +7,6 @@ loss of the stack is the sum over runs, so that the gradient of each is its own.
 from __future__ import annotations
 
 import copy
-import io
 import json
 import os
 import time
@@ -21,7 +20,7 @@ from torch import Tensor
 from numerate.lab.data import collate
 from numerate.lab.models import LoadedModel
 from numerate.lab.progress import Progress
-from numerate.lab.records import plain, write_bytes
+from numerate.lab.records import plain, write_state
 from numerate.lab.stacked.objective import StackedObjective, StackedParts
 from numerate.lab.validation import Validation
 from numerate.soft import SOFT_FIELDS, SoftTargets
@@ -259,9 +258,7 @@ def _save(
     state = {"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict(), "schedule": schedule.state_dict()}
     state["curve"] = {name: getattr(curve, name) for name in _CURVE_STATE}
     state |= {} if validation is None else {"validation": validation.state()}
-    content = io.BytesIO()
-    torch.save(state, content)
-    write_bytes(file, content.getvalue())
+    write_state(file, state)
 
 
 def _restore(file: Path | None, model: Any, optimizer: Any, schedule: Any, curve: _Curves, validation: Validation | None) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import time
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from numerate.lab.evaluate import Evaluation, evaluate_all
 from numerate.lab.missing import middle_label
 from numerate.lab.models import BUILT, LoadedModel, load_encoder
 from numerate.lab.progress import Progress
-from numerate.lab.records import write_bytes
+from numerate.lab.records import write_state
 from numerate.lab.stacked.fit import fit
 from numerate.lab.stacked.model import stack, unstack
 from numerate.lab.stacked.objective import StackedObjective
@@ -105,9 +104,7 @@ def train_stack(configs: Sequence[RunConfig], folders: Sequence[Path], *, progre
     trained = _train(configs, folders, progress)
     for index, folder in enumerate(folders):
         loaded = unstack(trained.stacked, index, trained.single[index])
-        content = io.BytesIO()
-        torch.save({"weights": loaded.model.state_dict(), "cost": trained.costs[index]}, content)
-        write_bytes(folder / TRAINED, content.getvalue())
+        write_state(folder / TRAINED, {"weights": loaded.model.state_dict(), "cost": trained.costs[index]})
 
 
 def finish_run(config: RunConfig, folder: Path) -> dict[str, Any]:
