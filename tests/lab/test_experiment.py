@@ -434,7 +434,7 @@ def test_plans():
 
 def test_the_same_loss_is_compared_once_by_default():
     assert [cell.name for cell in read_experiment({"seeds": 1}).cells()] == ["ce", "emd", "ntil", "smmd", "number"]
-    assert PRESETS["demo"]["losses"] == ["ce", "emd", "ntil", "smmd", "number"]
+    assert PRESETS["sums"]["losses"] == ["ce", "emd", "ntil", "smmd", "number"]
 
 
 @pytest.mark.parametrize(
@@ -457,12 +457,57 @@ def test_settings_of_a_comparison(tmp_path):
     assert plain == {
         "name": "my", "tasks": ["word_problems"], "learning_rate": None, "save_every": None, "task_settings": {"a": 1, "b": 3},
     }  # fmt: skip
-    assert comparison_settings(None, None) == PRESETS["demo"]
+    assert comparison_settings(None, None) == comparison_settings(None, "demo") == PRESETS["demo"]
     assert comparison_settings(None, "ranges", settings={"steps": 3}) == PRESETS["ranges"] | {"steps": 3}
     clock = comparison_settings(None, None, settings={"task": "clock"})
     assert (clock["name"], clock["tasks"], "task_settings" in clock) == ("clock", ["clock"], False)
     table = comparison_settings(None, None, "flats.csv", "price")
     assert (table["name"], table["tasks"], table["task_settings"]) == ("flats", ["regression"], {"target": "price"})
+    assert table["losses"] == ["ce", "emd", "ntil", "smmd", "number"]
+    assert comparison_settings(None, None, settings={"data": "flats.csv", "task_settings": {"target": "price"}}) == table
+
+
+OWN = {
+    "task": {"settings": {"task": "clock"}},
+    "a task of a generator": {"settings": {"tasks": ["arithmetic"]}},
+    "data": {"data": "flats.csv", "target": "rent"},
+    "the same table": {"data": "diamonds", "target": "price"},
+    "data as a setting": {"settings": {"data": "flats.csv"}},
+    "target": {"target": "rent"},
+    "file": {"config": "my.yaml"},
+    "file with data": {"config": "data.yaml"},
+    "preset": {"preset": "sums"},
+    "preset and data": {"preset": "ntil-components", "data": "flats.csv", "target": "rent"},
+    "demo by name and data": {"preset": "demo", "data": "flats.csv", "target": "rent"},
+    "demo by name and a file with data": {"preset": "demo", "config": "data.yaml"},
+}
+
+
+@pytest.mark.parametrize("own", OWN)
+def test_the_demo_does_not_leak(own, tmp_path, monkeypatch):
+    """No setting of the demo reaches another task, other data, a file or another preset."""
+    (tmp_path / "my.yaml").write_text("steps: 7\n")
+    (tmp_path / "data.yaml").write_text("data: flats.csv\ntask: regression\ntask_settings: {target: rent}\n")
+    arguments = {"config": None, "preset": None} | OWN[own]
+    if arguments["config"] is not None:
+        arguments["config"] = tmp_path / arguments["config"]
+    expected = comparison_settings(**arguments)
+    assert {"soft", "decide", "batch_size", "train_examples"}.isdisjoint(expected)
+    for name in PRESETS["demo"]:
+        with monkeypatch.context() as patched:
+            patched.setitem(PRESETS["demo"], name, "leaked")
+            assert comparison_settings(**arguments) == expected, name
+            assert comparison_settings(None, None)[name] == "leaked"
+
+
+def test_the_demo_with_other_settings():
+    """Its settings can be overridden; the width of soft labels goes with its losses."""
+    assert comparison_settings(None, None, settings={"seeds": 8, "soft": {"relative": 0.05}}) == PRESETS["demo"] | {
+        "seeds": 8, "soft": {"relative": 0.05, "lowest": 0},
+    }  # fmt: skip
+    values = comparison_settings(None, None, settings={"losses": ["emd"]})
+    assert values == {name: value for name, value in PRESETS["demo"].items() if name != "soft"} | {"losses": ["emd"]}
+    assert [cell.name for cell in read_experiment(values | {"seeds": 1}).cells()] == ["ce", "emd"]
 
 
 @pytest.mark.parametrize(

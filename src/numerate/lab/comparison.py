@@ -17,7 +17,7 @@ from numerate.lab.config import RunConfig, read_yaml
 from numerate.lab.executors import run_local, run_ray
 from numerate.lab.experiment import in_plural, is_finished, read_experiment, read_headline, tuned_cells, tuning_trials, write_plan
 from numerate.lab.models import PromptEncoder, load_encoder
-from numerate.lab.presets import PRESETS, merged
+from numerate.lab.presets import DEMO, GENERAL, PRESETS, merged
 from numerate.lab.progress import GridProgress
 from numerate.lab.records import check_writable
 from numerate.lab.report import write_report
@@ -73,7 +73,7 @@ def compare(
 
     Args:
         config: a YAML file of settings; the arguments below override it.
-        preset: name of a comparison in ``PRESETS``. Default: ``"demo"``, if there is no ``config``.
+        preset: name of a comparison in ``PRESETS``. Default: ``"demo"``, if there is no ``config``, ``task`` or ``data``.
         losses: names, or settings with a label; the baseline is added.
         task: one or several.
         model: one or several: tiny, tiny-3, tiny-vlm, small, smollm2, a folder or a Hub id.
@@ -126,13 +126,24 @@ def comparison_settings(
     target: str | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the settings of the preset, overridden by those of the file, then by ``settings``; mappings are merged."""
+    """Return the settings of the preset, overridden by those of the file, then by ``settings``; mappings are merged.
+
+    Without preset and file these are the settings of the demo. They are for its table: another task or other data begin with the
+    general ones.
+    """
     if preset is not None:
         check_choice("preset", preset, tuple(PRESETS))
-    values = {} if preset is None and config is not None else dict(PRESETS[preset or "demo"])
-    if config is not None:
-        values |= {"name": Path(config).stem} | in_plural(read_yaml(Path(config)))
+    written = {} if config is None else {"name": Path(config).stem} | in_plural(read_yaml(Path(config)))
     settings = in_plural(settings or {})
+    data = data or settings.get("data")
+    given = written.keys() | settings.keys()
+    values: dict[str, Any] = {} if preset is None and config is not None else dict(PRESETS[preset or DEMO])
+    if values and (preset or DEMO) == DEMO:
+        if data or target or given & {"tasks", "data"}:
+            values = dict(GENERAL)
+        elif "losses" in given:  # the width goes with the loss
+            values.pop("soft")
+    values |= written
     names = task_names(settings.get("tasks", ()))
     if names or data or target:
         if config is None:  # those of the preset are for its task
