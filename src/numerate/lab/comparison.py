@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -15,7 +17,16 @@ import torch
 
 from numerate.lab.config import RunConfig, read_yaml
 from numerate.lab.executors import run_local, run_ray
-from numerate.lab.experiment import in_plural, is_finished, read_experiment, read_headline, tuned_cells, tuning_trials, write_plan
+from numerate.lab.experiment import (
+    cell_folder,
+    in_plural,
+    is_finished,
+    read_experiment,
+    read_headline,
+    tuned_cells,
+    tuning_trials,
+    write_plan,
+)
 from numerate.lab.models import PromptEncoder, load_encoder
 from numerate.lab.presets import DEMO, GENERAL, PRESETS, merged
 from numerate.lab.progress import GridProgress
@@ -27,6 +38,7 @@ from numerate.lab.train import check_fit, make_task
 from numerate.messages import check_choice, one_line
 
 EXECUTORS = ("local", "stacked", "ray")
+_WATCH_SECONDS = 2.0  # between looks at the learning curves
 
 
 @dataclass(frozen=True)
@@ -188,13 +200,46 @@ def _execute(cells: Sequence[RunConfig], name: str, folder: Path, display: GridP
         display.finish(title, f"{measure} {value:.3g}, {seconds:.0f} s")
 
     display.begin(name, len(cells), sum(is_finished(folder, cell) for cell in cells))
-    run_cells(cells, folder, on_done=on_done)
+    with _steps_shown(cells, folder, display):
+        run_cells(cells, folder, on_done=on_done)
     if failures:
         cell, error = failures[0]
         raise RuntimeError(
             f"{len(failures)} of {len(cells)} runs failed, the first {cell.name!r} with seed {cell.seed}: "
             f"{one_line(error).removesuffix('.')}. Finished runs are kept: call again to continue."
         ) from error
+
+
+@contextmanager
+def _steps_shown(cells: Sequence[RunConfig], folder: Path, display: GridProgress) -> Iterator[None]:
+    """Show a bar of the training steps of all runs, read from their learning curves: other processes report nothing else."""
+    todo = [cell for cell in cells if not is_finished(folder, cell)]
+    total, ended = sum(cell.steps for cell in todo), threading.Event()
+    bar = display.bars.add_task("steps", total=total, figures="", visible=bool(todo))
+
+    def watch() -> None:
+        while not ended.wait(_WATCH_SECONDS):
+            display.bars.update(bar, completed=sum(min(cell.steps, _last_step(folder, cell)) for cell in todo))
+
+    thread = threading.Thread(target=watch, daemon=True)
+    if not display.lines:
+        thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        display.bars.remove_task(bar)
+
+
+def _last_step(folder: Path, cell: RunConfig) -> int:
+    """Return the last step in the learning curve of a run, 0 if there is none yet."""
+    if is_finished(folder, cell):
+        return cell.steps
+    try:
+        *_, last = (cell_folder(folder, cell) / "curve.jsonl").read_text(encoding="utf-8").splitlines()
+        return int(json.loads(last)["step"])
+    except (OSError, ValueError, KeyError):  # not begun, or the last line is not complete
+        return 0
 
 
 def _result(path: Path, tasks: Sequence[Task]) -> ComparisonResult:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from numerate.lab.report.analysis import LEAST_SEEDS, RunCost, Score, Setup, costs, scores
 from numerate.lab.report.answer import Answer, answer, derailed_sentence, error_sizes, overall
-from numerate.lab.report.decisions import Decisions, decision_sentence, decisions, decisions_table
+from numerate.lab.report.decisions import Decisions, contrast_sentence, decision_sentence, decisions, decisions_table
 from numerate.lab.report.drawing import drawing, styles, to_svg
 from numerate.lab.report.examples import MAX_EXAMPLES, DifferingExamples, differing
 from numerate.lab.report.plans import FigurePlan, plans
@@ -72,6 +72,11 @@ class Chapter:
         return any(score.comparison is not None for score in self.headline)
 
     @property
+    def timed(self) -> bool:
+        """Whether the time per step of a loss can be compared with the baseline's; that of stacked runs is not measured."""
+        return self.compared and any(cost.time_ratio is not None for cost in self.costs)
+
+    @property
     def stacked(self) -> bool:
         """Whether some runs were trained as one."""
         return any("stacked" in cell.cost for cells in self.setup.cells.values() for cell in cells.values())
@@ -129,8 +134,9 @@ def chapters(experiment: ExperimentRecord, setups: Sequence[Setup]) -> list[Chap
         if derailed := derailed_sentence(setup, all_scores):
             result = replace(result, more=(*result.more, derailed))
         decided = decisions(setup)
-        if decided is not None and (told := decision_sentence(decided)):
-            result = replace(result, more=(*result.more, told))
+        if decided is not None:
+            told = (contrast_sentence(setup, decided), decision_sentence(decided))
+            result = replace(result, more=(*result.more, *filter(None, told)))
         examples = differing(setup, headline, limit)
         drawn, missing = _draw(plans(setup, headline, all_costs, by_label, decided), f"s{number}")
         if examples is None:

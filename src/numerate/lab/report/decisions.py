@@ -16,6 +16,7 @@ from numerate.answers.metrics import METRICS
 from numerate.lab.decisions import FITTING, GREEDY, SAMPLED, Decided, ErrorSources, cost, error_sources
 from numerate.lab.derailing import DERAILED
 from numerate.lab.report.analysis import LEAST_SEEDS, LEVEL, SPLIT_NAMES, Setup, interval
+from numerate.lab.report.contrasts import Contrast, contrasts
 from numerate.lab.report.records import Floats
 from numerate.lab.report.tables import DataTable
 from numerate.lab.report.wording import Measure, listed, measure, minus, p_text, plus, rounded, sentence
@@ -92,6 +93,12 @@ class Decisions:
     costs: Sequence[DecisionCost]
     decisions: tuple[str, ...]  # greedy first
     measures: tuple[Measure, ...]  # the first is drawn
+    contrasts: Sequence[Contrast]  # with the baseline
+
+    def contrast(self, label: str, split: str, measure: Measure, decision: str) -> Contrast | None:
+        """Return the difference from the baseline with the same decision; None if it was not computed."""
+        key = (label, split, measure, decision)
+        return next((c for c in self.contrasts if (c.label, c.split, c.measure, c.decision) == key), None)
 
     def cell(self, label: str, split: str, measure: Measure, decision: str) -> DecisionScore | None:
         """Return one of the scores; None if it was not computed."""
@@ -101,6 +108,10 @@ class Decisions:
     def labels(self, split: str, measure: Measure) -> list[str]:
         """Return the losses with scores."""
         return list(dict.fromkeys(s.label for s in self.scores if (s.split, s.measure) == (split, measure)))
+
+    def family(self, measure: Measure) -> int:
+        """Return how many comparisons with the baseline the p-values of a measure are corrected for."""
+        return max(1, sum(contrast.measure == measure and not contrast.alike for contrast in self.contrasts))
 
     def left_out(self, measure: Measure) -> bool:
         """Return whether examples are left out of the means of a measure."""
@@ -143,7 +154,7 @@ def decisions(setup: Setup) -> Decisions | None:
         for rule in rules:
             scores += _corrected([score for score in mine if score.decision == rule])
     costs = [_cost(label, split, parts, chosen) for (label, split), parts in found.items()]
-    return Decisions(scores, costs, tuple(rules), measures)
+    return Decisions(scores, costs, tuple(rules), measures, contrasts(setup, found, measures))
 
 
 def _decided(setup: Setup, label: str, split: str) -> list[Decided] | None:
@@ -228,6 +239,11 @@ def title(summary: Measure) -> str:
     return summary.plain if summary.higher_is_better or summary.name == DERAILED else f"mean {summary.plain}"
 
 
+def decision_title(rule: str) -> str:
+    """Return the name of a decision's answers: ``greedy answers``, ``answers decided by median``."""
+    return "greedy answers" if rule == GREEDY else f"answers decided by {rule}"
+
+
 def decision_sentence(found: Decisions) -> str:
     """Return what the fitting rule changes on the first split; empty if nothing was compared."""
     summary, split = found.measures[0], found.splits()[0]
@@ -247,7 +263,23 @@ def decision_sentence(found: Decisions) -> str:
     return f"Answers decided by {rule} instead of greedily change the {title(summary)}{place}: {listed(pairs)}."
 
 
-def _p(score: DecisionScore) -> str:
+def contrast_sentence(setup: Setup, found: Decisions) -> str:
+    """Return how each loss differs from the baseline with each decision, on the first split; empty if nothing was compared."""
+    summary, split = found.measures[0], found.splits()[0]
+    by_decision = []
+    for rule in found.decisions:
+        mine = [c for c in found.contrasts if (c.split, c.measure, c.decision) == (split, summary, rule) and c.change is not None]
+        mine.sort(key=lambda contrast: contrast.change or 0.0, reverse=bool(summary.higher_is_better))
+        each = [f"{contrast.label} {percent(contrast.change or 0.0)}{_p(contrast)}" for contrast in mine]
+        if each:
+            by_decision.append(f"{decision_title(rule)}, {listed(each)}")
+    if not by_decision:
+        return ""
+    place = f", {SPLIT_NAMES.get(split, split)}" if len(found.splits()) > 1 else ""
+    return f"{sentence(title(summary))} against {setup.baseline} with the same decision{place}: {'; '.join(by_decision)}."
+
+
+def _p(score: DecisionScore | Contrast) -> str:
     comparison = score.comparison
     if comparison is None or comparison.corrected_p is None or comparison.seeds < LEAST_SEEDS:
         return ""
@@ -343,11 +375,14 @@ def decisions_table(found: Sequence[tuple[Setup, Decisions]]) -> DataTable:
     ``difference`` is that from greedy answers of the same weights and examples, and ``change`` its share of the greedy score.
     ``seconds`` are per example, for the search those beyond greedy decoding. ``coverage`` is that of the interval of ``level``,
     ``calibrated_coverage`` that of conformal intervals, fitted on the other half of the examples.
+    ``against`` is the difference from ``baseline`` with the same decision, ``against_change`` its share of the baseline's score.
+    ``helps`` is True or False if that is significantly better or worse, else None.
     """
     columns = (
         *("task", "model", "setup", "label", "split", "measure", "decision", "seeds", "examples", "left_out"),
         *("mean", "low", "high", "median", "difference", "difference_low", "difference_high", "change", "p", "p_holm", "better"),
         *("seconds", "level", "coverage", "calibrated_coverage", "crps", "searched"),
+        *("baseline", "against", "against_low", "against_high", "against_change", "against_p", "against_p_holm", "helps"),
     )
     rows = []
     for setup, mine in found:
@@ -363,7 +398,12 @@ def decisions_table(found: Sequence[tuple[Setup, Decisions]]) -> DataTable:
             times = {GREEDY: found_by.greedy_ms, SAMPLED: found_by.samples_ms}
             seconds = (times.get(score.decision) or found_by.search_ms) / 1000
             worth = (found_by.level, found_by.coverage, found_by.calibrated, found_by.crps, found_by.searched)
-            rows.append((*name, *size, *value, *difference, seconds, *worth))
+            against: tuple[Any, ...] = (None,) * 7
+            if (other := mine.contrast(score.label, score.split, score.measure, score.decision)) is not None:
+                compared = other.comparison
+                ends = (compared.difference.estimate, compared.difference.low, compared.difference.high)
+                against = (*ends, other.change, compared.p_value, compared.corrected_p, other.better)
+            rows.append((*name, *size, *value, *difference, seconds, *worth, setup.baseline, *against))
     return DataTable(columns, rows)
 
 

@@ -1,0 +1,72 @@
+"""Each loss against the baseline with the same decision: does it help if both answer greedily, and if both give the median?
+
+Differences of means are paired by example and seed, over the examples on which both have a finite score with every common seed.
+P-values are corrected by Holm's method over the losses, decisions and splits of a measure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from numerate.lab.decisions import Decided
+from numerate.lab.report.analysis import LEAST_SEEDS, LEVEL, Setup
+from numerate.lab.report.wording import Measure
+from numerate.lab.stats import Comparison, compare, corrected
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Difference of a loss from the baseline, both with the same decision."""
+
+    label: str
+    split: str
+    measure: Measure
+    decision: str
+    base: float  # mean of the baseline
+    comparison: Comparison
+    alike: bool  # whether every example of every seed has the baseline's score
+
+    @property
+    def change(self) -> float | None:
+        """Difference as a share of the baseline's score; None if that is 0."""
+        return self.comparison.difference.estimate / self.base if self.base else None
+
+    @property
+    def better(self) -> bool | None:
+        """True or False if the difference is significant, else None."""
+        p = self.comparison.corrected_p
+        if p is None or p >= 1 - LEVEL or self.comparison.seeds < LEAST_SEEDS or self.measure.higher_is_better is None:
+            return None
+        return (self.comparison.difference.estimate > 0) == self.measure.higher_is_better
+
+
+def contrasts(setup: Setup, found: Mapping[tuple[str, str], Sequence[Decided]], measures: Sequence[Measure]) -> list[Contrast]:
+    """Compare each loss with the baseline, decision by decision; ``found`` are the decisions of each seed by loss and split."""
+    result: list[Contrast] = []
+    for summary in measures:
+        mine = list(_contrasts(setup, found, summary))
+        final = corrected({i: contrast.comparison for i, contrast in enumerate(mine) if not contrast.alike})
+        same = {i: replace(contrast.comparison, corrected_p=1.0) for i, contrast in enumerate(mine) if contrast.alike}
+        result += [replace(contrast, comparison=(final | same)[i]) for i, contrast in enumerate(mine)]
+    return result
+
+
+def _contrasts(setup: Setup, found: Mapping[tuple[str, str], Sequence[Decided]], summary: Measure) -> Iterator[Contrast]:
+    for (label, split), parts in found.items():
+        if label not in setup.rivals() or (str(setup.baseline), split) not in found:
+            continue
+        base = dict(zip(setup.cells[str(setup.baseline)], found[str(setup.baseline), split], strict=True))
+        pairs = [(part, base[seed]) for seed, part in zip(setup.cells[label], parts, strict=True) if seed in base]
+        for rule in parts[0].measures:
+            if not pairs or not all(summary.name in part.measures.get(rule, {}) for pair in pairs for part in pair):
+                continue
+            both = np.stack([[part.measures[rule][summary.name] for part in pair] for pair in pairs], axis=1)  # [2, S, E]
+            both = both[:, :, np.isfinite(both).all((0, 1))]
+            if both.shape[2] < 2:
+                continue
+            mine, theirs = both
+            comparison = compare(mine, theirs, "mean", LEVEL, bounds=summary.bounds(both))
+            yield Contrast(label, split, summary, rule, float(theirs.mean()), comparison, np.array_equal(mine, theirs))
