@@ -11,7 +11,7 @@ import pytest
 
 from numerate.lab.comparison import compare, comparison_settings
 from numerate.lab.config import SOFT, RunConfig, checked
-from numerate.lab.data import AnswerTries, SoftAnswers, collate, encode, training_data
+from numerate.lab.data import AnswerTries, SharedData, SoftAnswers, collate, encode, training_data
 from numerate.lab.experiment import read_experiment, tuning_trials
 from numerate.lab.models import load_encoder, load_model
 from numerate.lab.records import read_jsonl
@@ -222,6 +222,33 @@ def test_rows_in_training_order(tiny):
     assert [again[at] for at in (20, 3)] == [drawn[at] for at in (20, 3)]  # in any order, as after resuming
     other = training_data(tiny, examples, **options, soft=SoftAnswers(soft.tries, "drawn", 6))[0]
     assert [row["labels"] for row in other] != [row["labels"] for row in drawn]
+
+
+def test_distributions_made_in_advance_are_the_same(tiny):
+    """Forked processes make those of all examples once, before the workers of a data loader would each make them."""
+    examples = [Example("", answer) for answer in ("1500", "20", "1500", "7.25")]
+    tries = AnswerTries(tiny, lambda example: Bell(relative=0.05)(example.answer), with_label=True)
+    tries.expect(examples)
+    tries.make_expected(2)
+    tries._make = tries._kept = None  # everything is there
+    alone = AnswerTries(tiny, lambda example: Bell(relative=0.05)(example.answer), with_label=True)
+    for example in examples:
+        made, own = tries.of(example), alone.of(example)
+        assert made.sequences == own.sequences
+        assert made.probabilities.tolist() == own.probabilities.tolist()
+    tries.make_expected(2)  # nothing is left to make
+
+
+def test_runs_of_a_seed_share_their_rows(tiny):
+    examples = Regression().examples("train", 6, seed=1)
+    options = {"batch_size": 3, "batches": 4, "max_length": 200}
+    shared = SharedData()
+    own, _ = training_data(tiny, examples, **options, seed=5)
+    first, second = (training_data(tiny, examples, **options, seed=5, shared=shared)[0] for _ in range(2))
+    assert [*first] == [*second] == [*own]
+    assert first[0] is second[0]
+    other, _ = training_data(tiny, examples[:2], **options, seed=6, shared=shared)
+    assert len({str(row) for row in other}) == 2
 
 
 # Runs

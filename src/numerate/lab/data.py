@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -20,6 +21,7 @@ from numerate.targets import AnswerDistribution, SoftPath, TokenTrie
 
 _WINDOW = 8  # batches whose examples are sorted by length together
 _TRIES = 8192  # distributions that are kept as tokens, 20 to 80 kB each
+_MOST_MADE = 32_768  # distributions that are made in advance, for all workers of a data loader
 _PADDING = 1 / 3  # share of padding in a batch above which examples are sorted
 
 
@@ -44,9 +46,11 @@ def collate(rows: Sequence[dict[str, Any]], *, pad: int, left: bool = False) -> 
             batch[name] = torch.from_numpy(padded)
     if SOFT_FIELDS[0] not in rows[0]:
         return batch
-    moved = [longest - len(row["input_ids"]) if left else 0 for row in rows]
-    columns = ([row[name] for name in SOFT_FIELDS] for row in rows)
-    entries = [[(t + by, k, p) for t, k, p in zip(*own, strict=True)] for own, by in zip(columns, moved, strict=True)]
+    columns = [tuple(row[name] for name in SOFT_FIELDS) for row in rows]
+    if left:
+        moved = [longest - len(row["input_ids"]) for row in rows]
+        columns = [([t + by for t in own[0]], *own[1:]) for own, by in zip(columns, moved, strict=True)]
+    entries = [[*zip(*own, strict=True)] for own in columns]
     return batch | soft_fields(entries)
 
 
@@ -65,6 +69,9 @@ def encode(loaded: LoadedModel, examples: Sequence[Example]) -> list[dict[str, A
     ]
 
 
+_Label = tuple[str, Any]  # the answer, and several people's ratings or None
+
+
 class AnswerTries:
     """The distributions over the answers of examples as tokens, kept for each distinct label; runs may share them.
 
@@ -77,7 +84,33 @@ class AnswerTries:
     def __init__(self, loaded: LoadedModel, target: Callable[[Example], AnswerDistribution], *, with_label: bool = False) -> None:
         self.loaded, self.target, self.with_label = loaded, target, with_label
         self._tokens: dict[str, list[int]] = {}  # of every text so far: the answers of similar labels are the same
-        self.of = lru_cache(_TRIES)(self._make)
+        self._end = loaded.end
+        self._expected: dict[_Label, None] = {}
+        self._made: dict[_Label, TokenTrie] = {}
+        self._kept = lru_cache(_TRIES)(self._make)
+
+    def of(self, example: Example) -> TokenTrie:
+        """Return the distribution of an example."""
+        label = example.answer, example.meta.get("ratings")
+        return self._made[label] if label in self._made else self._kept(*label)
+
+    def expect(self, examples: Iterable[Example]) -> None:
+        """Note examples whose distributions will be needed."""
+        self._expected |= dict.fromkeys((example.answer, example.meta.get("ratings")) for example in examples)
+
+    def make_expected(self, processes: int) -> None:
+        """Make the expected distributions in forked processes. Processes that are forked later have them all."""
+        labels = [label for label in self._expected if label not in self._made][:_MOST_MADE]
+        if not labels:
+            return
+        loader: Iterable[list[TokenTrie]] = torch.utils.data.DataLoader(
+            labels,  # type: ignore[arg-type]
+            batch_size=64,
+            collate_fn=lambda batch: [self._make(*label) for label in batch],
+            num_workers=processes,
+            multiprocessing_context="fork",
+        )
+        self._made |= zip(labels, (trie for batch in loader for trie in batch), strict=True)
 
     def _make(self, answer: str, ratings: Any) -> TokenTrie:
         answers = self.target(Example("", answer, meta={} if ratings is None else {"ratings": ratings}))
@@ -86,7 +119,7 @@ class AnswerTries:
         new = [text for text in answers.texts if text not in self._tokens]
         if new:
             self._tokens |= zip(new, self.loaded.tokens(new), strict=True)
-        return TokenTrie([[*self._tokens[text], self.loaded.end] for text in answers.texts], answers.probabilities)
+        return TokenTrie([[*self._tokens[text], self._end] for text in answers.texts], answers.probabilities)
 
 
 class SoftAnswers:
@@ -106,7 +139,7 @@ class SoftAnswers:
 
     def row(self, row: dict[str, Any], example: Example, position: int) -> dict[str, Any]:
         """Return a row of :func:`encode` with the answer of this position, and its ``SOFT_FIELDS``."""
-        trie = self.tries.of(example.answer, example.meta.get("ratings"))
+        trie = self.tries.of(example)
         begin = row["labels"].count(IGNORE_INDEX)
         if self.path == "fixed":
             answer = trie.path(row["labels"][begin:])
@@ -162,6 +195,17 @@ def training_order(lengths: Sequence[int], batch_size: int, batches: int, seed: 
     return order[: batches * batch_size]
 
 
+_Fitting = list[tuple[dict[str, Any], Example]]
+
+
+@dataclass(frozen=True)
+class SharedData:
+    """What runs on the same rows with the same model have in common."""
+
+    tries: dict[str, AnswerTries] = field(default_factory=dict)  # by the settings of the soft labels
+    fitting: dict[int, _Fitting] = field(default_factory=dict)  # by the seed
+
+
 def training_data(
     loaded: LoadedModel,
     examples: Sequence[Example],
@@ -171,10 +215,12 @@ def training_data(
     seed: int,
     max_length: int,
     soft: SoftAnswers | None = None,
+    shared: SharedData | None = None,
 ) -> tuple[torch.utils.data.Dataset[dict[str, Any]], int]:
     """Return the rows to train on, in order, and how many examples were left out because they exceed ``max_length``.
 
-    Order and length are those of the labels themselves, with ``soft`` labels too.
+    Order and length are those of the labels themselves, with ``soft`` labels too. Rows without pictures are taken from
+    ``shared``, if it has them, and added to it.
     """
 
     def answered(row: dict[str, Any], example: Example, position: int) -> dict[str, Any]:
@@ -187,12 +233,15 @@ def training_data(
             return answered(encode(loaded, [example])[0], example, position)
 
         return _Ordered(training_order([1] * len(examples), batch_size, batches, seed), built), 0
-    fitting = fitting_rows(loaded, examples, max_length)
+    known = {} if shared is None else shared.fitting
+    if seed not in known:
+        known[seed] = fitting_rows(loaded, examples, max_length)
+    fitting = known[seed]
     order = training_order([len(row["labels"]) for row, _ in fitting], batch_size, batches, seed)
     return _Ordered(order, lambda index, position: answered(*fitting[index], position)), len(examples) - len(fitting)
 
 
-def fitting_rows(loaded: LoadedModel, examples: Sequence[Example], max_length: int) -> list[tuple[dict[str, Any], Example]]:
+def fitting_rows(loaded: LoadedModel, examples: Sequence[Example], max_length: int) -> _Fitting:
     """Return the rows of :func:`encode` that do not exceed ``max_length``, with their examples."""
     examples = list(examples)
     rows = encode(loaded, examples)

@@ -24,7 +24,7 @@ from typing import Any, get_args
 import torch
 
 from numerate.lab.config import PLAIN, RunConfig, checked
-from numerate.lab.data import AnswerTries, SoftAnswers, training_data
+from numerate.lab.data import AnswerTries, SharedData, SoftAnswers, training_data
 from numerate.lab.decisions import check_decisions
 from numerate.lab.derailing import LabelDigits, label_digits
 from numerate.lab.environment import environment
@@ -266,28 +266,31 @@ def validation(configs: Sequence[RunConfig], task: Task, loaded: LoadedModel, *,
 
 
 def run_data(
-    config: RunConfig, task: Task, loaded: LoadedModel, tries: dict[str, AnswerTries] | None = None
+    config: RunConfig, task: Task, loaded: LoadedModel, shared: SharedData | None = None
 ) -> tuple[torch.utils.data.Dataset[dict[str, Any]], int]:
     """Return the rows that a run trains on, in order, and how many examples were left out because they are too long.
 
-    ``tries`` are those of other runs on the same task and model, which this one shares and adds to.
+    ``shared`` has what other runs on the same task and model have made; this one adds to it.
     """
-    soft = None
+    examples, soft = run_examples(config, task), None
     if config.soft is not None:
-        tries, fixed = {} if tries is None else tries, config.soft.path == "fixed"
+        tries, fixed = {} if shared is None else shared.tries, config.soft.path == "fixed"
         key = f"{config.soft.model_dump_json(exclude={'path'})} {fixed}"
         target = soft_target(config, task)
         if key not in tries:
             tries[key] = AnswerTries(loaded, target, with_label=fixed)
+        if shared is not None and examples[0].image is None:
+            tries[key].expect(examples)
         soft = SoftAnswers(tries[key], config.soft.path, config.seed)
     return training_data(
         loaded,
-        run_examples(config, task),
+        examples,
         batch_size=config.batch_size,
         batches=config.steps * config.accumulation * int(os.environ.get("WORLD_SIZE", "1")),
         seed=config.seed,
         max_length=config.max_length,
         soft=soft,
+        shared=shared,
     )
 
 

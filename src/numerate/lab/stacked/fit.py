@@ -49,16 +49,22 @@ class _Steps(torch.utils.data.Dataset[list[dict[str, Tensor]]]):
         if index >= len(self):
             raise IndexError(index)
         first = (self.begin + index) * self.accumulation * self.batch_size
+        none: dict[str, list[Any]] = {name: [] for name in SOFT_FIELDS}
         batches = []
         for start in range(first, first + self.accumulation * self.batch_size, self.batch_size):
             rows = [own[at] for own in self.data for at in range(start, start + self.batch_size)]
             if any(SOFT_FIELDS[0] in row for row in rows):
-                rows = [{name: [] for name in SOFT_FIELDS} | row for row in rows]
+                rows = [row if SOFT_FIELDS[0] in row else row | none for row in rows]
             batches.append(collate(rows, pad=self.pad))
         counts = [self.objective.count(batch["labels"].unflatten(0, (len(self.data), -1))) for batch in batches]
         total = torch.stack(counts).sum(0)
         tokens = torch.stack([batch["attention_mask"].view(len(self.data), -1).sum(1) for batch in batches]).sum(0)
         return [batch | {"counts": total, "tokens": tokens} for batch in batches]
+
+
+def loader_workers() -> int:
+    """Return how many processes make the batches: none without a GPU, where they would take cores from the training."""
+    return min(8, (os.cpu_count() or 1) // 2) if torch.cuda.is_available() else 0
 
 
 def fit(
@@ -95,7 +101,7 @@ def fit(
     optimizer, schedule = stepper.optimizer, stepper.schedule
     curve = _Curves(curves, size, arguments["logging_steps"], numeric=counting.numeric)
     done = _restore(checkpoint, model, optimizer, schedule, curve, validation)
-    workers = min(8, (os.cpu_count() or 1) // 2) if device.type == "cuda" else 0
+    workers = loader_workers()
     loader = torch.utils.data.DataLoader(
         _Steps(data, counting, stacked.pad, arguments, done),
         batch_size=None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,14 +14,14 @@ from typing import Any
 import torch
 
 from numerate.lab.config import RunConfig
-from numerate.lab.data import AnswerTries
+from numerate.lab.data import SharedData
 from numerate.lab.derailing import label_digits
 from numerate.lab.evaluate import Evaluation, evaluate_all
 from numerate.lab.missing import middle_label
 from numerate.lab.models import BUILT, LoadedModel, load_encoder
 from numerate.lab.progress import Progress
 from numerate.lab.records import write_state
-from numerate.lab.stacked.fit import fit
+from numerate.lab.stacked.fit import fit, loader_workers
 from numerate.lab.stacked.model import stack, unstack
 from numerate.lab.stacked.objective import StackedObjective
 from numerate.lab.tasks import Task
@@ -135,8 +136,10 @@ def _train(configs: Sequence[RunConfig], folders: Sequence[Path], progress: Prog
         begin_run(config, folder)
     single = [load_run_model(config, encoder) for config in configs]
     stacked = stack(single)
-    tries: dict[str, AnswerTries] = {}
-    data = [run_data(config, task, loaded, tries) for config, loaded in zip(configs, single, strict=True)]
+    shared = SharedData()
+    data = [run_data(config, task, loaded, shared) for config, loaded in zip(configs, single, strict=True)]
+    for tries in shared.tries.values() if loader_workers() else ():
+        tries.make_expected(os.cpu_count() or 1)
     name = hashlib.blake2b("".join(config.hash for config in configs).encode(), digest_size=8).hexdigest()
     costs = fit(
         stacked,

@@ -186,7 +186,7 @@ class Task:
             raise ValueError(f"an answer of the task {self.name!r} is {self.answer_is}")
         from numerate.decode.grammar import NumberGrammar
 
-        answers = [self.answer_of(spec) for spec in (self.rows or {}).get("train", ())]
+        answers = [*dict.fromkeys(self.answer_of(spec) for spec in (self.rows or {}).get("train", ()))]
         grammar = self.number_form(answers)
         for answer in answers:
             whole = grammar.accepts(answer) if isinstance(grammar, NumberGrammar) else grammar.state(answer) is not None
