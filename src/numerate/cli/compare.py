@@ -69,23 +69,26 @@ def compare(
 
 
 def _show(console: Console, rows: list[dict[str, Any]]) -> None:
-    """Print the headline measure of each loss, in and out of range."""
+    """Print the headline measure of each loss, in and out of range, by decision."""
     from rich.table import Table
     from rich.text import Text
 
     from numerate.lab.report.analysis import SPLIT_NAMES
+    from numerate.lab.report.decisions import decision_title
     from numerate.lab.report.wording import measure, p_text
 
     for setup in dict.fromkeys(row["setup"] for row in rows):
-        mine = {(row["loss"], row["split"]): row for row in rows if row["setup"] == setup}
+        mine = {(row["loss"], (row["split"], row["decision"])): row for row in rows if row["setup"] == setup}
         first = next(iter(mine.values()))
         shown = measure(first["measure"])
-        splits = list(dict.fromkeys(split for _, split in mine))
-        columns = [title for split in splits for title in (SPLIT_NAMES.get(split, split), "p")]
+        places = list(dict.fromkeys(place for _, place in mine))
+        decided = len({decision for _, decision in places}) > 1
+        names = [SPLIT_NAMES.get(split, split) + (f", {decision_title(rule)}" if decided else "") for split, rule in places]
+        columns = [title for name in names for title in (name, "p")]
         table = Table("loss", *columns, title=f"{setup}: {shown.title}, {first['seeds']} seeds", title_justify="left")
         for loss in dict.fromkeys(loss for loss, _ in mine):
             cells: list[str] = []
-            for row in (mine[loss, split] for split in splits):
+            for row in (mine[loss, place] for place in places):
                 interval = f"{shown.number(row['low'])} to {shown.number(row['high'])}"
                 cells += [f"{shown.value(row['score'])} ({interval})", "" if row["p"] is None else p_text(row["p"])]
             table.add_row(Text(loss), *cells)

@@ -48,8 +48,9 @@ class ComparisonResult:
     Attributes:
         path: of the HTML report; ``report.json`` and ``report.csv`` are in the same folder.
         answer: the answer in a few sentences.
-        table: the headline measure, one row per task and model (``setup``), loss and split: ``score`` with its interval
-            ``low`` to ``high``, ``difference`` from the baseline and its Holm-corrected ``p`` (None for the baseline).
+        table: the headline measure, one row per task and model (``setup``), loss, split and ``decision`` (``"greedy"``, and
+            those of ``decide``): ``score`` with its interval ``low`` to ``high``, ``difference`` from the baseline with the same
+            decision and its Holm-corrected ``p`` (None for the baseline).
         data: everything in the report, as in ``report.json``.
         notes: how the data were read, where that was not obvious, and how many rows were skipped.
     """
@@ -248,7 +249,7 @@ def _result(path: Path, tasks: Sequence[Task]) -> ComparisonResult:
     answer = " ".join(answers[0]["sentences"]) if len(answers) == 1 else data["answer"]
     table = []
     for score in (score for score in data["scores"] if score["headline"]):
-        row = {"loss": score["label"], **{name: score[name] for name in ("setup", "split", "measure", "seeds")}}
+        row = {"loss": score["label"], **{name: score[name] for name in ("setup", "split", "decision", "measure", "seeds")}}
         for name, column in (("score", "value"), ("low", "low"), ("high", "high")):
             row[name] = math.inf if score[column] is None else score[column]  # JSON has no infinity
         table.append(row | {"difference": score["difference"], "p": score["p_holm"]})

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from numerate.lab.decisions import GREEDY
 from numerate.lab.derailing import DERAILED, SAMPLE_DERAILED
 from numerate.lab.report.records import ExperimentRecord, Floats, Predictions, RunRecord
 from numerate.lab.report.wording import EXAMPLES_WON, Measure, measure
@@ -76,10 +77,17 @@ class Setup:
         """Return the predictions of one run, for prompts and gold answers, which all runs share."""
         return self.first.splits[split]
 
-    def scores(self, label: str, split: str, name: str, seeds: Iterable[int] | None = None) -> Floats:
+    def decisions(self) -> tuple[str, ...]:
+        """Return the decisions that all runs have on all splits, greedy first."""
+        every = [cell.splits[split].decided for split in self.splits for cells in self.cells.values() for cell in cells.values()]
+        rules = every[0].rules if every[0] is not None else ()
+        return (GREEDY, *(rule for rule in rules if all(part is not None and rule in part.measures for part in every)))
+
+    def scores(self, label: str, split: str, name: str, seeds: Iterable[int] | None = None, decision: str = GREEDY) -> Floats:
         """Return the values of a measure, ``[S, E]``."""
         cells = self.cells[label]
-        return np.stack([cells[seed].splits[split].measures[name] for seed in (sorted(cells) if seeds is None else seeds)])
+        mine = [cells[seed].splits[split] for seed in (sorted(cells) if seeds is None else seeds)]
+        return np.stack([part.measures[name] if decision == GREEDY else part.decided_by(decision)[name] for part in mine])
 
     def rivals(self) -> tuple[str, ...]:
         """Return the labels of the losses that are compared with the baseline."""
@@ -99,6 +107,7 @@ class Score:
     comparison: Comparison | None
     alike: bool  # whether every example of every seed has the baseline's score
     family: int  # number of comparisons the p-value is corrected for
+    decision: str = GREEDY  # how the answers were decided
 
     @property
     def by_sign(self) -> bool:
@@ -176,19 +185,24 @@ def setups(experiment: ExperimentRecord) -> list[Setup]:
 def scores(setup: Setup) -> list[Score]:
     """Compute every measure of every loss on every split, with p-values corrected over the losses and splits of a measure.
 
-    A comparison in which no example of any seed differs cannot be significant, so it does not count for the correction
+    The headline measure is computed for each decision, with p-values corrected by decision. A comparison in which no example of any seed differs cannot be significant, so it does not count for the correction
     (Tarone 1990): a split on which all answers are wrong does not reduce the power on the other split.
     """
     result: list[Score] = []
     for name in dict.fromkeys(metric.name for split in setup.splits for metric in setup.measures(split)):
         splits = [split for split in setup.splits if measure(name) in setup.measures(split)]
-        rows = [_score(setup, label, split, measure(name)) for split in splits for label in setup.labels]
-        comparisons = {i: row.comparison for i, row in enumerate(rows) if row.comparison is not None}
-        alike = {i: replace(same, corrected_p=1.0) for i, same in comparisons.items() if rows[i].alike}
-        family = corrected({i: tested for i, tested in comparisons.items() if i not in alike})
-        final = family | alike
-        result += [replace(row, comparison=final.get(i), family=max(1, len(family))) for i, row in enumerate(rows)]
+        for decision in setup.decisions() if name == setup.headline.name else (GREEDY,):
+            rows = [_score(setup, label, split, measure(name), decision) for split in splits for label in setup.labels]
+            result += _corrected(rows)
     return result
+
+
+def _corrected(rows: Sequence[Score]) -> list[Score]:
+    comparisons = {i: row.comparison for i, row in enumerate(rows) if row.comparison is not None}
+    alike = {i: replace(same, corrected_p=1.0) for i, same in comparisons.items() if rows[i].alike}
+    family = corrected({i: tested for i, tested in comparisons.items() if i not in alike})
+    final = family | alike
+    return [replace(row, comparison=final.get(i), family=max(1, len(family))) for i, row in enumerate(rows)]
 
 
 def costs(setup: Setup) -> list[RunCost]:
@@ -224,19 +238,20 @@ def interval(summary: Measure, values: Floats, resamples: int = 999) -> Interval
     return replace(result, low=max(result.low, bounds[0]), high=min(result.high, bounds[1]))
 
 
-def _score(setup: Setup, label: str, split: str, summary: Measure) -> Score:
-    mine = setup.scores(label, split, summary.name)
+def _score(setup: Setup, label: str, split: str, summary: Measure, decision: str) -> Score:
+    mine = setup.scores(label, split, summary.name, decision=decision)
     comparison, alike = None, False
     if label in setup.rivals():
         assert setup.baseline is not None
         common = sorted(setup.cells[label].keys() & setup.cells[setup.baseline].keys())
         if common and mine.shape[1] > 1:
-            ours, theirs = (setup.scores(name, split, summary.name, common) for name in (label, setup.baseline))
+            ours, theirs = (setup.scores(name, split, summary.name, common, decision) for name in (label, setup.baseline))
             alike = np.array_equal(ours, theirs)
             if summary.median or np.isfinite([ours, theirs]).all():
                 bounds = summary.bounds(np.stack([ours, theirs]))
                 comparison = compare(ours, theirs, "sign" if summary.median else "mean", LEVEL, bounds=bounds)
-    return Score(label, split, summary, mine.shape[0], mine.shape[1], interval(summary, mine), comparison, alike, 0)
+    size = (mine.shape[0], mine.shape[1])
+    return Score(label, split, summary, *size, interval(summary, mine), comparison, alike, 0, decision)
 
 
 def _setup(experiment: ExperimentRecord, cells: Mapping[str, list[RunRecord]], conditions: Sequence[str]) -> Setup:

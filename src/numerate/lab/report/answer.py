@@ -8,6 +8,7 @@ from typing import Literal
 
 from numerate.lab.derailing import DERAILED
 from numerate.lab.report.analysis import LEAST_SEEDS, LEVEL, SPLIT_NAMES, RunCost, Score, Setup
+from numerate.lab.report.decisions import decision_title
 from numerate.lab.report.wording import counted, listed, p_text, sentence, times
 from numerate.lab.stats import seeds_needed
 
@@ -27,28 +28,31 @@ class Answer:
 
 
 def answer(setup: Setup, scores: Sequence[Score], costs: Sequence[RunCost], where: str) -> Answer:
-    """Return the answer for one setup, from the scores of its headline measure."""
+    """Return the answer for one setup, from the scores of its headline measure, by split and decision."""
     compared = [score for score in scores if score.comparison is not None]
     seeds = sorted({score.comparison.seeds for score in compared if score.comparison is not None})
     if lead := _untested(setup, seeds[-1] if seeds else 0, where):
         return Answer("untested", lead, (_scores(setup, scores),), ())
     better, worse = ([score for score in compared if score.better is way] for way in (True, False))
     sentences: list[str] = []
-    for split in setup.splits:
-        won = sorted((score for score in better if score.split == split), key=_size, reverse=True)
+    by_place: dict[str, list[Score]] = {}
+    for score in scores:
+        by_place.setdefault(_where(setup, score), []).append(score)
+    for name, mine in by_place.items():
+        won = sorted((score for score in better if score in mine), key=_size, reverse=True)
         if won:
-            place = _place(setup, split) if sentences else f"on {where}{_place(setup, split, ', ')}"
-            gain = _by_how_much(won[0], scores, setup, costs)
-            sentences.append(f"{won[0].label} is significantly better than {setup.baseline} {place}: {gain}.")
+            place = f" {name}" if name and sentences else "" if sentences else f" on {where}{f', {name}' if name else ''}"
+            gain = _by_how_much(won[0], mine, setup, costs)
+            sentences.append(f"{won[0].label} is significantly better than {setup.baseline}{place}: {gain}.")
         if won[1:]:
-            sentences.append(f"Also significantly better{_place(setup, split, ' ')}: {_each(won[1:])}.")
+            sentences.append(f"Also significantly better{f' {name}' if name else ''}: {_each(won[1:])}.")
     if not better:
         with_seeds = counted(seeds[0], "seed") if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
         examples = listed(sorted({f"{score.examples:,}" for score in compared}))
         differs = "is significantly better than" if worse else "differs significantly from"
         sentences = [f"No loss {differs} {setup.baseline} on {where}, with {with_seeds} and {examples} test examples."]
-    elif without := [split for split in setup.splits if all(score.split != split for score in better)]:
-        sentences.append(f"No loss is significantly better {listed([_place(setup, split) for split in without])}.")
+    elif without := [name for name, mine in by_place.items() if not any(score in mine for score in better)]:
+        sentences.append(f"No loss is significantly better {listed(without)}.")
     if worse:
         sentences.append(f"Significantly worse than {setup.baseline}: {_each(worse, setup)}.")
     if not better:
@@ -110,6 +114,13 @@ def _place(setup: Setup, split: str, before: str = "") -> str:
     return before + SPLIT_NAMES.get(split, f"on {split}") if len(setup.splits) > 1 else ""
 
 
+def _where(setup: Setup, score: Score, before: str = "") -> str:
+    """``in range, with greedy answers``; empty if there is only one split and one decision."""
+    decided = f"with {decision_title(score.decision)}" if len(setup.decisions()) > 1 else ""
+    text = ", ".join(filter(None, (_place(setup, score.split), decided)))
+    return before + text if text else ""
+
+
 def _by_how_much(score: Score, scores: Sequence[Score], setup: Setup, costs: Sequence[RunCost]) -> str:
     base = next(other for other in scores if (other.split, other.label) == (score.split, setup.baseline))
     value = score.measure.value
@@ -135,7 +146,7 @@ def _each(scores: Sequence[Score], setup: Setup | None = None) -> str:
     by_label: dict[str, list[str]] = {}
     for score in scores:
         assert score.gain is not None
-        place = _place(setup, score.split, " ") if setup is not None else ""
+        place = _where(setup, score, " ") if setup is not None else ""
         by_label.setdefault(score.label, []).append(f"{score.gain_measure.difference(score.gain.estimate)}{place}")
     return listed([f"{label} ({', '.join(gains)})" for label, gains in by_label.items()])
 
@@ -159,7 +170,7 @@ def _largest_gain(setup: Setup, compared: Sequence[Score]) -> str:
     if not ahead:
         return f"No loss scores better than {setup.baseline}, not even by an insignificant amount."
     largest = max(ahead, key=_size)
-    place = _place(setup, largest.split, ", ")
+    place = _where(setup, largest, ", ")
     return f"The largest gain is not significant: {largest.label}{place}, {_gain(largest)}. {_needed(largest)}".rstrip()
 
 
@@ -196,6 +207,6 @@ def _untested(setup: Setup, seeds: int, where: str) -> str:
 
 
 def _scores(setup: Setup, scores: Sequence[Score]) -> str:
-    split = setup.splits[0]
-    values = listed([f"{score.label} {score.measure.value(score.interval.estimate)}" for score in scores if score.split == split])
-    return f"Scores of these models ({scores[0].measure.title}{_place(setup, split, ', ')}): {values}."
+    first = [score for score in scores if (score.split, score.decision) == (scores[0].split, scores[0].decision)]
+    values = listed([f"{score.label} {score.measure.value(score.interval.estimate)}" for score in first])
+    return f"Scores of these models ({scores[0].measure.title}{_where(setup, scores[0], ', ')}): {values}."

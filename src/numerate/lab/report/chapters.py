@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from numerate.lab.decisions import GREEDY
 from numerate.lab.report.analysis import LEAST_SEEDS, RunCost, Score, Setup, costs, scores
 from numerate.lab.report.answer import Answer, answer, derailed_sentence, error_sizes, overall
-from numerate.lab.report.decisions import Decisions, contrast_sentence, decision_sentence, decisions, decisions_table
+from numerate.lab.report.decisions import Decisions, decision_sentence, decisions, decisions_table
 from numerate.lab.report.drawing import drawing, styles, to_svg
 from numerate.lab.report.examples import MAX_EXAMPLES, DifferingExamples, differing
 from numerate.lab.report.plans import FigurePlan, plans
@@ -63,7 +64,7 @@ class Chapter:
 
     @property
     def headline(self) -> list[Score]:
-        """Scores of the headline measure."""
+        """Scores of the headline measure, with every decision."""
         return [score for score in self.scores if score.measure == self.setup.headline]
 
     @property
@@ -91,9 +92,9 @@ class Chapter:
         """Whether all losses were run with the same seeds."""
         return all(tuple(cells) == self.setup.seeds for cells in self.setup.cells.values())
 
-    def rows(self, split: str) -> list[Score]:
-        """Return the scores of the headline measure on a split."""
-        return [score for score in self.headline if score.split == split]
+    def rows(self, split: str, decision: str) -> list[Score]:
+        """Return the scores of the headline measure on a split with a decision."""
+        return [score for score in self.headline if (score.split, score.decision) == (split, decision)]
 
     def cost(self, label: str) -> RunCost:
         """Return the cost of a loss."""
@@ -134,10 +135,10 @@ def chapters(experiment: ExperimentRecord, setups: Sequence[Setup]) -> list[Chap
         if derailed := derailed_sentence(setup, all_scores):
             result = replace(result, more=(*result.more, derailed))
         decided = decisions(setup)
-        if decided is not None:
-            told = (contrast_sentence(setup, decided), decision_sentence(decided))
-            result = replace(result, more=(*result.more, *filter(None, told)))
-        examples = differing(setup, headline, limit)
+        if decided is not None and (told := decision_sentence(decided)):
+            result = replace(result, more=(*result.more, told))
+        greedy = [score for score in headline if score.decision == GREEDY]
+        examples = differing(setup, greedy, limit)
         drawn, missing = _draw(plans(setup, headline, all_costs, by_label, decided), f"s{number}")
         if examples is None:
             missing.append("examples (no example is scored differently by two losses with the same seed)")

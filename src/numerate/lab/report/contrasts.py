@@ -1,7 +1,7 @@
 """Each loss against the baseline with the same decision: does it help if both answer greedily, and if both give the median?
 
 Differences of means are paired by example and seed, over the examples on which both have a finite score with every common seed.
-P-values are corrected by Holm's method over the losses, decisions and splits of a measure.
+P-values are corrected by Holm's method over the losses and splits of a measure and decision.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ class Contrast:
 def contrasts(setup: Setup, found: Mapping[tuple[str, str], Sequence[Decided]], measures: Sequence[Measure]) -> list[Contrast]:
     """Compare each loss with the baseline, decision by decision; ``found`` are the decisions of each seed by loss and split."""
     result: list[Contrast] = []
-    for summary in measures:
-        mine = list(_contrasts(setup, found, summary))
+    every = [contrast for summary in measures for contrast in _contrasts(setup, found, summary)]
+    for summary, rule in dict.fromkeys((contrast.measure, contrast.decision) for contrast in every):
+        mine = [contrast for contrast in every if (contrast.measure, contrast.decision) == (summary, rule)]
         final = corrected({i: contrast.comparison for i, contrast in enumerate(mine) if not contrast.alike})
         same = {i: replace(contrast.comparison, corrected_p=1.0) for i, contrast in enumerate(mine) if contrast.alike}
         result += [replace(contrast, comparison=(final | same)[i]) for i, contrast in enumerate(mine)]

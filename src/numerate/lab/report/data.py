@@ -27,14 +27,27 @@ class ReportData(TypedDict):
 
 
 def to_table(chapters: Sequence[Chapter]) -> DataTable:
-    """Return one row per setup, loss, split and measure; this is ``report.csv``.
+    """Return one row per setup, loss, split and measure, for the headline measure by decision; this is ``report.csv``.
 
     ``value`` with ``low`` and ``high`` is the score and its 95 % interval. ``difference`` is that from ``baseline``:
     ``difference_of`` says whether of means or of examples won minus lost. ``p_holm`` is ``p`` corrected for ``comparisons``
     comparisons. ``better`` is True or False if the difference is significant, else None. The baseline has no difference.
     """
     columns = (
-        *("task", "model", "setup", "label", "split", "measure", "summary", "higher_is_better", "headline", "seeds", "examples"),
+        *(
+            "task",
+            "model",
+            "setup",
+            "label",
+            "split",
+            "decision",
+            "measure",
+            "summary",
+            "higher_is_better",
+            "headline",
+            "seeds",
+            "examples",
+        ),
         *("value", "low", "high", "baseline", "difference", "difference_low", "difference_high", "difference_of"),
         *("test", "p", "p_holm", "comparisons", "effect", "better"),
     )
@@ -43,7 +56,7 @@ def to_table(chapters: Sequence[Chapter]) -> DataTable:
         setup = chapter.setup
         for score in chapter.scores:
             measure, gain, compared = score.measure, score.gain, score.comparison
-            name = (setup.task, setup.model, setup.title, score.label, score.split, measure.name)
+            name = (setup.task, setup.model, setup.title, score.label, score.split, score.decision, measure.name)
             kind = ("median" if measure.median else "mean", measure.higher_is_better, measure == setup.headline)
             size = (score.seeds, score.examples)
             value = (score.interval.estimate, score.interval.low, score.interval.high)

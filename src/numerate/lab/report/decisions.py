@@ -109,10 +109,6 @@ class Decisions:
         """Return the losses with scores."""
         return list(dict.fromkeys(s.label for s in self.scores if (s.split, s.measure) == (split, measure)))
 
-    def family(self, measure: Measure) -> int:
-        """Return how many comparisons with the baseline the p-values of a measure are corrected for."""
-        return max(1, sum(contrast.measure == measure and not contrast.alike for contrast in self.contrasts))
-
     def left_out(self, measure: Measure) -> bool:
         """Return whether examples are left out of the means of a measure."""
         return any(score.left_out for score in self.scores if score.measure == measure)
@@ -263,23 +259,7 @@ def decision_sentence(found: Decisions) -> str:
     return f"Answers decided by {rule} instead of greedily change the {title(summary)}{place}: {listed(pairs)}."
 
 
-def contrast_sentence(setup: Setup, found: Decisions) -> str:
-    """Return how each loss differs from the baseline with each decision, on the first split; empty if nothing was compared."""
-    summary, split = found.measures[0], found.splits()[0]
-    by_decision = []
-    for rule in found.decisions:
-        mine = [c for c in found.contrasts if (c.split, c.measure, c.decision) == (split, summary, rule) and c.change is not None]
-        mine.sort(key=lambda contrast: contrast.change or 0.0, reverse=bool(summary.higher_is_better))
-        each = [f"{contrast.label} {percent(contrast.change or 0.0)}{_p(contrast)}" for contrast in mine]
-        if each:
-            by_decision.append(f"{decision_title(rule)}, {listed(each)}")
-    if not by_decision:
-        return ""
-    place = f", {SPLIT_NAMES.get(split, split)}" if len(found.splits()) > 1 else ""
-    return f"{sentence(title(summary))} against {setup.baseline} with the same decision{place}: {'; '.join(by_decision)}."
-
-
-def _p(score: DecisionScore | Contrast) -> str:
+def _p(score: DecisionScore) -> str:
     comparison = score.comparison
     if comparison is None or comparison.corrected_p is None or comparison.seeds < LEAST_SEEDS:
         return ""

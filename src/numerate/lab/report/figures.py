@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from numerate.lab.decisions import GREEDY
 from numerate.lab.report.analysis import IN_RANGE, OUT_OF_RANGE, Setup
-from numerate.lab.report.decisions import Decisions, title
+from numerate.lab.report.decisions import Decisions, decision_title, title
 from numerate.lab.report.drawing import GREY, INK, PALE, WIDTH, PlotStyle, Styles, legend, panels, plain, split_name, widen
 from numerate.lab.report.drawing import styles as plot_styles
 from numerate.lab.report.series import ErrorScale, calibration_errors, error_scale, place_name
@@ -25,14 +25,15 @@ _SHADES = ("#08476b", "#2f80ae", "#83b8d6", "#c9dfec", "#fbe7d2", "#ffffff")  # 
 
 def differences(setup: Setup, data: DataTable, styles: Styles) -> Figure:
     """Draw the difference from the baseline with its interval, one row per loss; filled if significant."""
-    first = {row["loss"]: row["difference"] for row in data.where(split=data.distinct("split")[0])}
+    data = DataTable(("panel", *data.columns), [(_panel(data, *row[:2]), *row) for row in data.rows])
+    first = {row["loss"]: row["difference"] for row in data.where(panel=data.distinct("panel")[0])}
     labels = sorted(first, key=lambda label: first[label])
-    figure, axes_by = panels(data, height=0.9 + 0.34 * len(labels), sharex=True, sharey=True)
+    figure, axes_by = panels(data, height=0.9 + 0.34 * len(labels), by="panel", sharex=True, sharey=True)
     measure = _gain_measure(setup)
     factor = measure.factor
-    for axes, split in axes_by:
+    for axes, panel in axes_by:
         axes.axvline(0, color=INK, linewidth=1.2)
-        for row in data.where(split=split):
+        for row in data.where(panel=panel):
             style, y = styles[row["loss"]], labels.index(row["loss"])
             low, middle, high = (factor * row[name] for name in ("low", "difference", "high"))
             axes.plot([low, high], [y, y], color=style.colour, linewidth=2, solid_capstyle="butt")
@@ -46,6 +47,12 @@ def differences(setup: Setup, data: DataTable, styles: Styles) -> Figure:
         text = f"difference in {measure.title} from {baseline}"
     figure.supxlabel(text + _unit(measure), fontsize=10)
     return figure
+
+
+def _panel(data: DataTable, split: str, decision: str) -> str:
+    """Name of a panel: the split, with several decisions also the decision, and of one split the decision alone."""
+    decided = [decision_title(decision)] if len(data.distinct("decision")) > 1 else []
+    return ", ".join(([] if decided and len(data.distinct("split")) == 1 else [split_name(split)]) + decided)
 
 
 def decisions(found: Decisions, data: DataTable) -> Figure:

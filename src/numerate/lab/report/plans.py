@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from numerate.lab.decisions import GREEDY
 from numerate.lab.report import figures, series
 from numerate.lab.report.analysis import RunCost, Score, Setup
 from numerate.lab.report.decisions import Decisions, title
@@ -38,12 +39,13 @@ def plans(
         yield _decisions(decided)
     yield from _error_sizes(setup, styles)
     yield from _numbers(setup, styles)
-    yield from _training(setup, headline, costs, styles)
+    yield from _training(setup, [score for score in headline if score.decision == GREEDY], costs, styles)
 
 
 def _comparisons(setup: Setup, headline: Sequence[Score], styles: Styles) -> Iterator[FigurePlan]:
     """The headline measure: difference from the baseline, in and out of range."""
     base, name = setup.baseline, setup.headline.title
+    greedy = [score for score in headline if score.decision == GREEDY]
     difference, better = f"the difference in {name} between a loss and {base}", {None: "", True: "right", False: "left"}
     direction = better[setup.headline.higher_is_better]
     if setup.headline.median:
@@ -64,7 +66,7 @@ def _comparisons(setup: Setup, headline: Sequence[Score], styles: Styles) -> Ite
         f"{sentence(name)} of each loss on examples in the range of the training data (filled) and outside it (open), with 95 % "
         "intervals. The grey bar connects the two.",
         "the task was not evaluated out of range",
-        series.ranges(headline),
+        series.ranges(greedy),
         lambda data: figures.ranges(setup, data, styles),
     )
 

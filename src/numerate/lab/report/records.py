@@ -51,6 +51,11 @@ class Predictions:
     digits: Digits | None
     decided: Decided | None = None
 
+    def decided_by(self, rule: str) -> Mapping[str, Floats]:
+        """Return the measures of the answers that a rule decided."""
+        assert self.decided is not None
+        return self.decided.measures[rule]
+
 
 @dataclass(frozen=True)
 class RunRecord:

@@ -82,11 +82,11 @@ def error_scale(setup: Setup) -> ErrorScale | None:
 def differences(scores: Sequence[Score]) -> DataTable | None:
     """Difference of each loss from the baseline, with interval and corrected p-value."""
     rows = [
-        (score.split, score.label, *_ends(score.gain), score.comparison.corrected_p, score.better)
+        (score.split, score.decision, score.label, *_ends(score.gain), score.comparison.corrected_p, score.better)
         for score in scores
         if score.comparison is not None and score.gain is not None
     ]
-    return _table(("split", "loss", "difference", "low", "high", "p_holm", "better"), rows)
+    return _table(("split", "decision", "loss", "difference", "low", "high", "p_holm", "better"), rows)
 
 
 def decisions(found: Decisions) -> DataTable | None:
