@@ -20,7 +20,7 @@ from numerate.answers.metrics import METRICS
 from numerate.cli.compare import _show_decisions
 from numerate.lab import stats
 from numerate.lab.report import write_report
-from numerate.lab.report.analysis import Setup, setups
+from numerate.lab.report.analysis import Setup, scores, setups
 from numerate.lab.report.decisions import Decisions, decision_sentence, decisions, fitting_rule
 from numerate.lab.report.records import read_run
 
@@ -164,6 +164,77 @@ class TestNumbers:
         assert not found.tested
         assert all(score.better is None for score in found.scores)
         assert "p =" not in decision_sentence(found)
+
+
+@pytest.fixture(scope="module")
+def closer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """smmd is as good as ce with greedy answers, and closer by 2 with the median."""
+    folder = make_run(tmp_path_factory.mktemp("closer"), rules={"ce": ("median",), "smmd": ("median",)})
+    for file in folder.glob("cells/smmd-*/predictions.jsonl"):
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        for row in rows:
+            measures = row["decisions"]["median"]["measures"]
+            measures["absolute_error"] -= 2
+            measures["relative_error"] = measures["absolute_error"] / int(row["gold"])
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+class TestAgainstTheBaseline:
+    def test_means(self, closer: Path):
+        _, found = found_in(closer)
+        error = found.measures[0]
+        assert {(c.label, c.split) for c in found.contrasts} == {("smmd", "interpolate"), ("smmd", "extrapolate")}
+        greedy, median = (found.contrast("smmd", "interpolate", error, rule) for rule in ("greedy", "median"))
+        assert greedy is not None
+        assert median is not None
+        assert (greedy.alike, greedy.comparison.corrected_p, greedy.better) == (True, 1.0, None)
+        assert (median.alike, median.better, median.base) == (False, True, 5)
+        assert median.comparison.difference.estimate == pytest.approx(-2)
+        assert median.change == pytest.approx(-0.4)
+        assert median.comparison.corrected_p == pytest.approx(2 * median.comparison.p_value)  # two splits
+        assert found.contrast("ce", "interpolate", error, "median") is None
+
+    def test_the_headline_by_decision(self, closer: Path):
+        (setup,) = setups(read_run(closer))
+        assert setup.decisions() == ("greedy", "median")
+        mine = {(s.label, s.split, s.decision): s for s in scores(setup) if s.measure == setup.headline}
+        assert len(mine) == 2 * 2 * 2
+        greedy, median = (mine["smmd", "interpolate", rule] for rule in setup.decisions())
+        assert (greedy.better, median.better) == (None, True)
+        assert median.gain is not None
+        assert (median.gain.estimate, median.family) == (1.0, 2)
+        assert median.interval.estimate < greedy.interval.estimate
+        assert {s.decision for s in scores(setup) if s.measure != setup.headline} == {"greedy"}
+
+    def test_the_page_and_its_files(self, closer: Path):
+        page = write_report(closer)
+        data = json.loads(page.with_suffix(".json").read_text())
+        assert data["answer"].startswith(
+            "smmd is significantly better than ce on regression, in range with answers decided by median: median relative error"
+        )
+        assert (
+            "No loss is significantly better in range with greedy answers and out of range with greedy answers."
+            in data["answers"][0]["sentences"]
+        )
+        rows = [row for row in data["scores"] if row["headline"] and row["label"] == "smmd" and row["split"] == "interpolate"]
+        assert [(row["decision"], row["better"]) for row in rows] == [("greedy", None), ("median", True)]
+        row = next(row for row in data["decisions"] if (row["label"], row["decision"]) == ("smmd", "median"))
+        assert (row["baseline"], row["against"], row["helps"]) == ("ce", pytest.approx(-2), True)
+        assert row["against_change"] == pytest.approx(-0.4)
+        base = next(row for row in data["decisions"] if row["label"] == "ce")
+        assert (base["against"], base["helps"]) == (None, None)
+        text = page.read_text()
+        assert "In range <span" in text
+        for decision in ("greedy answers", "answers decided by median"):
+            assert text.count(f"3 seeds, {decision}</th>") == 2  # in and out of range
+        assert "vs ce: −2.00 (−40.0 %), p " in text
+
+    def test_a_loss_without_decisions_is_compared_greedily(self, tmp_path: Path):
+        setup, found = found_in(make_run(tmp_path, ("ce", "smmd", "emd"), rules={"emd": ()}))
+        assert setup.decisions() == ("greedy",)
+        assert {c.label for c in found.contrasts} == {"smmd"}
+        assert "greedy answers</th>" not in write_report(tmp_path).read_text()
 
 
 class TestWords:

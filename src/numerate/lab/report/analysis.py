@@ -185,7 +185,9 @@ def setups(experiment: ExperimentRecord) -> list[Setup]:
 def scores(setup: Setup) -> list[Score]:
     """Compute every measure of every loss on every split, with p-values corrected over the losses and splits of a measure.
 
-    The headline measure is computed for each decision, with p-values corrected by decision. A comparison in which no example of any seed differs cannot be significant, so it does not count for the correction
+    The headline measure is computed for each decision, with p-values corrected by decision.
+
+    A comparison in which no example of any seed differs cannot be significant, so it does not count for the correction
     (Tarone 1990): a split on which all answers are wrong does not reduce the power on the other split.
     """
     result: list[Score] = []

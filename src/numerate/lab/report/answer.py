@@ -115,9 +115,9 @@ def _place(setup: Setup, split: str, before: str = "") -> str:
 
 
 def _where(setup: Setup, score: Score, before: str = "") -> str:
-    """``in range, with greedy answers``; empty if there is only one split and one decision."""
+    """``in range with greedy answers``; empty if there is only one split and one decision."""
     decided = f"with {decision_title(score.decision)}" if len(setup.decisions()) > 1 else ""
-    text = ", ".join(filter(None, (_place(setup, score.split), decided)))
+    text = " ".join(filter(None, (_place(setup, score.split), decided)))
     return before + text if text else ""
 
 

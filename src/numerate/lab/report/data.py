@@ -34,20 +34,8 @@ def to_table(chapters: Sequence[Chapter]) -> DataTable:
     comparisons. ``better`` is True or False if the difference is significant, else None. The baseline has no difference.
     """
     columns = (
-        *(
-            "task",
-            "model",
-            "setup",
-            "label",
-            "split",
-            "decision",
-            "measure",
-            "summary",
-            "higher_is_better",
-            "headline",
-            "seeds",
-            "examples",
-        ),
+        *("task", "model", "setup", "label", "split", "decision", "measure"),
+        *("summary", "higher_is_better", "headline", "seeds", "examples"),
         *("value", "low", "high", "baseline", "difference", "difference_low", "difference_high", "difference_of"),
         *("test", "p", "p_holm", "comparisons", "effect", "better"),
     )
