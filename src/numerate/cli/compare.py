@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 @app.command()
 def compare(
     config: Annotated[Path | None, typer.Argument(help="YAML file with settings of the comparison; options override it.")] = None,
-    preset: Annotated[str | None, typer.Option(help=f"One of {', '.join(PRESETS)}. Default: demo.")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help=f"One of {', '.join(PRESETS)}. Default: demo, without a task or data.")
+    ] = None,
     loss: Annotated[
         list[str] | None,
         typer.Option(
@@ -31,8 +33,10 @@ def compare(
     model: Annotated[
         list[str] | None, typer.Option(help="tiny, tiny-3, tiny-vlm, small, smollm2, a folder, or a Hub id; repeat for several.")
     ] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds. Default: 3.")] = None,
-    data: Annotated[str | None, typer.Option(help="File or folder with real data, such as a table.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds. Default: 3; the demo has 6.")] = None,
+    data: Annotated[
+        str | None, typer.Option(help="File or folder with real data, such as a table; diamonds is a packaged one.")
+    ] = None,
     target: Annotated[str | None, typer.Option(help="Column of the table to predict.")] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip rows of the data that cannot be read.")] = False,
     setting: Annotated[list[str] | None, typer.Option("--set", help=f"For every run: {SET_HELP}")] = None,
@@ -40,7 +44,10 @@ def compare(
     processes: Annotated[int | None, typer.Option(min=1, help="Runs at a time. Default: one per core, or one on a GPU.")] = None,
     executor: Annotated[
         str | None,
-        typer.Option(help="local, stacked (runs of small models trained as one), or ray. Default: stacked on a GPU, else local."),
+        typer.Option(
+            help="local, stacked (runs of small models trained as one), or ray. Default: stacked on a GPU and for the "
+            "demo, else local."
+        ),
     ] = None,
     address: Annotated[str | None, typer.Option(help="Address of the Ray cluster.")] = None,
     tune: Annotated[

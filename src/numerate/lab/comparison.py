@@ -97,7 +97,7 @@ def compare(
         processes: runs at a time; of stacked runs on a GPU, those that are evaluated at a time. Default: one per core, or one for
             models that are trained one at a time on a GPU.
         executor: ``"local"``: runs in processes; ``"stacked"``: the same, with runs of small models trained as one; ``"ray"``.
-            Default: stacked on a GPU, local elsewhere.
+            Default: stacked on a GPU and for the demo, else local, which measures the time per step.
         address: of the Ray cluster.
         tune: trials per loss on a validation split before the comparison.
         progress: show bars on a terminal, or a line per finished run elsewhere.
@@ -105,12 +105,13 @@ def compare(
     """
     from rich.console import Console
 
-    executor = ("stacked" if torch.cuda.is_available() else "local") if executor is None else executor
-    check_choice("executor", executor, EXECUTORS)
     named = {"losses": losses, "tasks": task, "models": model, "seeds": seeds}
     settings = {name: value for name, value in named.items() if value is not None} | settings
     values = comparison_settings(config, preset, data, target, settings)
     experiment = read_experiment(values, "" if config is None else str(config))
+    if executor is None:
+        executor = "stacked" if torch.cuda.is_available() or experiment.name == DEMO else "local"
+    check_choice("executor", executor, EXECUTORS)
     folder = Path("runs") / experiment.name if out is None else Path(out)
     check_writable(folder)
     cells = experiment.cells()

@@ -25,9 +25,9 @@ _DEMO: dict[str, Any] = {
     "data": "diamonds",
     "models": ["tiny"],
     "seeds": 6,
-    "steps": 500,
+    "steps": 400,
     "batch_size": 32,
-    "train_examples": 1000,
+    "train_examples": 500,
     "eval_examples": 500,
     "decide": ["median"],
 }
