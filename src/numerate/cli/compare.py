@@ -109,11 +109,11 @@ def _show_decisions(console: Console, rows: list[dict[str, Any]]) -> None:
 
     from numerate.lab.report.analysis import SPLIT_NAMES
     from numerate.lab.report.decisions import mean_measure, percent, title
-    from numerate.lab.report.wording import p_text
+    from numerate.lab.report.wording import measure, p_text
 
     for setup, split in dict.fromkeys((row["setup"], row["split"]) for row in rows):
         mine = [row for row in rows if (row["setup"], row["split"]) == (setup, split)]
-        shown = mean_measure(mine[0]["measure"])
+        shown = (measure if mine[0]["summary"] == "median" else mean_measure)(mine[0]["measure"])
         cells = {(row["label"], row["decision"]): row for row in mine if row["measure"] == shown.name}
         names = list(dict.fromkeys(decision for _, decision in cells))
         columns = [*names, f"in {100 * mine[0]['level']:g} % interval", "greedy, search"]
@@ -124,7 +124,7 @@ def _show_decisions(console: Console, rows: list[dict[str, Any]]) -> None:
             for row in (cells.get((loss, name)) for name in names):
                 change = "" if row is None or row["change"] is None else percent(row["change"])
                 p = "" if row is None or row["p_holm"] is None else f", {p_text(row['p_holm'])}"
-                texts.append("" if row is None else shown.value(row["mean"]) + (f" ({change}{p})" if change else ""))
+                texts.append("" if row is None else shown.value(row[row["summary"]]) + (f" ({change}{p})" if change else ""))
             first, last = cells[loss, names[0]], cells[loss, names[-1]]
             shares = [first[name] for name in ("coverage", "calibrated_coverage") if first[name] is not None]
             texts.append(", conformal ".join(f"{100 * share:.1f} %" for share in shares))

@@ -1,6 +1,6 @@
 """Each loss against the baseline with the same decision: does it help if both answer greedily, and if both give the median?
 
-Differences of means are paired by example and seed, over the examples on which both have a finite score with every common seed.
+Differences are paired by example and seed, over the examples on which both have a finite score with every common seed.
 P-values are corrected by Holm's method over the losses and splits of a measure and decision.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from numerate.lab.decisions import Decided
-from numerate.lab.report.analysis import LEAST_SEEDS, LEVEL, Setup
+from numerate.lab.report.analysis import LEAST_SEEDS, LEVEL, Setup, interval
 from numerate.lab.report.wording import Measure
 from numerate.lab.stats import Comparison, compare, corrected
 
@@ -25,14 +25,15 @@ class Contrast:
     split: str
     measure: Measure
     decision: str
-    base: float  # mean of the baseline
+    value: float  # mean, or median if that is the summary of the measure
+    base: float  # that of the baseline
     comparison: Comparison
     alike: bool  # whether every example of every seed has the baseline's score
 
     @property
     def change(self) -> float | None:
         """Difference as a share of the baseline's score; None if that is 0."""
-        return self.comparison.difference.estimate / self.base if self.base else None
+        return share_of_change(self.value, self.base)
 
     @property
     def better(self) -> bool | None:
@@ -41,6 +42,11 @@ class Contrast:
         if p is None or p >= 1 - LEVEL or self.comparison.seeds < LEAST_SEEDS or self.measure.higher_is_better is None:
             return None
         return (self.comparison.difference.estimate > 0) == self.measure.higher_is_better
+
+
+def share_of_change(value: float, base: float) -> float | None:
+    """Return the difference from ``base`` as its share; None if that is 0."""
+    return (value - base) / base if base else None
 
 
 def contrasts(setup: Setup, found: Mapping[tuple[str, str], Sequence[Decided]], measures: Sequence[Measure]) -> list[Contrast]:
@@ -69,5 +75,7 @@ def _contrasts(setup: Setup, found: Mapping[tuple[str, str], Sequence[Decided]],
             if both.shape[2] < 2:
                 continue
             mine, theirs = both
-            comparison = compare(mine, theirs, "mean", LEVEL, bounds=summary.bounds(both))
-            yield Contrast(label, split, summary, rule, float(theirs.mean()), comparison, np.array_equal(mine, theirs))
+            comparison = compare(mine, theirs, "sign" if summary.median else "mean", LEVEL, bounds=summary.bounds(both))
+            value, base_value = (interval(summary, scores).estimate for scores in both)
+            alike = np.array_equal(mine, theirs)
+            yield Contrast(label, split, summary, rule, value, base_value, comparison, alike)

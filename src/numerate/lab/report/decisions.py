@@ -1,7 +1,9 @@
 """Losses x decisions: what deciding from the model's distribution changes, against greedy answers of the same weights.
 
 Differences are paired by example and seed. Means are over the examples on which every decision of a loss has a finite score with
-every seed: an answer without a number has an infinite error. The statistics are those of :mod:`numerate.lab.stats`.
+every seed: an answer without a number has an infinite error. Where a few answers decide a mean, such as one of ten digits, errors
+are summarised by medians and compared by the share of examples closer minus the share farther. The statistics are those of
+:mod:`numerate.lab.stats`.
 """
 
 from __future__ import annotations
@@ -16,19 +18,20 @@ from numerate.answers.metrics import METRICS
 from numerate.lab.decisions import FITTING, GREEDY, SAMPLED, Decided, ErrorSources, cost, error_sources
 from numerate.lab.derailing import DERAILED
 from numerate.lab.report.analysis import LEAST_SEEDS, LEVEL, SPLIT_NAMES, Setup, interval
-from numerate.lab.report.contrasts import Contrast, contrasts
+from numerate.lab.report.contrasts import Contrast, contrasts, share_of_change
 from numerate.lab.report.records import Floats
 from numerate.lab.report.tables import DataTable
-from numerate.lab.report.wording import Measure, listed, measure, minus, p_text, plus, rounded, sentence
+from numerate.lab.report.wording import EXAMPLES_WON, Measure, listed, measure, minus, p_text, plus, rounded, sentence
 from numerate.lab.stats import Comparison, Interval, compare, corrected
 
 _MEASURES = ("absolute_error", "relative_error")  # beside the headline
+_FEW_ANSWERS = 10  # medians: a larger mean is that of a few answers
 _SAME = {"absolute": "median", "absolute_error": "median", "squared": "mean", "exact": "mode", "relative_error": "relative"}
 
 
 @dataclass(frozen=True)
 class DecisionScore:
-    """Mean of a measure for a loss and a decision, and the paired difference from greedy answers."""
+    """Mean or median of a measure for a loss and a decision, and the paired difference from greedy answers."""
 
     label: str
     split: str
@@ -37,25 +40,23 @@ class DecisionScore:
     seeds: int
     examples: int
     left_out: int  # examples without a finite score
-    interval: Interval
+    interval: Interval  # of the mean or, if that is the summary of the measure, the median
+    mean: float
     median: float  # over all examples
+    greedy: float  # mean or median of the greedy answers
     comparison: Comparison | None
     alike: bool = False
 
     @property
     def unbounded(self) -> bool:
-        """Whether a few answers can ruin the mean, so that the median is displayed beside it."""
+        """Whether a few answers can ruin the mean, so that mean and median are both displayed."""
         metric = METRICS.get(self.measure.name)
         return metric is not None and metric.summary == "median"
 
     @property
     def change(self) -> float | None:
         """Difference from greedy answers as a share of their score; None if that is 0."""
-        if self.comparison is None:
-            return None
-        difference = self.comparison.difference.estimate
-        greedy = self.interval.estimate - difference
-        return difference / greedy if greedy else None
+        return None if self.comparison is None else share_of_change(self.interval.estimate, self.greedy)
 
     @property
     def better(self) -> bool | None:
@@ -142,7 +143,7 @@ def decisions(setup: Setup) -> Decisions | None:
     every = [scores for parts in found.values() for part in parts for scores in part.measures.values()]
     if any(DERAILED in scores and scores[DERAILED].any() for scores in every):
         chosen.append(DERAILED)
-    measures = tuple(mean_measure(name) for name in chosen)
+    measures = tuple(_summarised(name, found) for name in chosen)
     rules = dict.fromkeys(rule for parts in found.values() for rule in parts[0].measures)
     scores: list[DecisionScore] = []
     for each in measures:
@@ -168,16 +169,29 @@ def _scores(found: Mapping[tuple[str, str], list[Decided]], summary: Measure) ->
         kept = np.isfinite(np.stack([*values.values()])).all((0, 1))  # [E]
         if not kept.any():
             continue
+        size = (len(parts), int(kept.sum()), int((~kept).sum()))
         for rule, scores in values.items():
             mine, greedy = scores[:, kept], values[GREEDY][:, kept]
             comparison = None
             if rule != GREEDY and mine.shape[1] > 1:
                 bounds = summary.bounds(np.stack([mine, greedy]))
-                comparison = compare(mine, greedy, "mean", LEVEL, bounds=bounds)
-            size = (len(parts), int(kept.sum()), int((~kept).sum()))
-            middle = float(np.median(scores))
+                comparison = compare(mine, greedy, "sign" if summary.median else "mean", LEVEL, bounds=bounds)
+            means = (float(mine.mean()), float(np.median(scores)), interval(summary, greedy).estimate)
             alike = bool(np.array_equal(mine, greedy))
-            yield DecisionScore(label, split, summary, rule, *size, interval(summary, mine), middle, comparison, alike)
+            yield DecisionScore(label, split, summary, rule, *size, interval(summary, mine), *means, comparison, alike)
+
+
+def _summarised(name: str, found: Mapping[tuple[str, str], list[Decided]]) -> Measure:
+    """Return a measure with the mean as its summary; the median if a few answers decide a mean (above ten medians)."""
+    columns = [
+        np.concatenate([part.measures[rule][name] for part in parts])
+        for parts in found.values()
+        for rule in parts[0].measures
+        if all(name in part.measures.get(rule, {}) for part in parts)
+    ]
+    finite = [column[np.isfinite(column)] for column in columns]
+    ruined = any(len(column) and column.mean() > _FEW_ANSWERS * np.median(column) > 0 for column in finite)
+    return measure(name) if ruined and measure(name).median else mean_measure(name)
 
 
 def _corrected(scores: Sequence[DecisionScore]) -> list[DecisionScore]:
@@ -218,6 +232,23 @@ def _mean(columns: Sequence[Floats]) -> float | None:
 # Words
 
 
+def gain_text(summary: Measure, comparison: Comparison, change: float | None) -> str:
+    """Return a difference with its share: ``−90.0 (−14.4 %)``; of medians ``−14.4 %, closer − farther +20.7 points``."""
+    difference = comparison.difference.estimate
+    if not summary.median:
+        return summary.signed(difference) + (f" ({percent(change)})" if change is not None and not summary.percent else "")
+    closer = EXAMPLES_WON.difference(difference if summary.higher_is_better else -difference)
+    return f"{percent(change)}, closer − farther {closer}" if change is not None else f"closer − farther {closer}"
+
+
+def range_text(summary: Measure, comparison: Comparison) -> str:
+    """Return the interval of a difference."""
+    low, high = comparison.difference.low, comparison.difference.high
+    if not summary.median:
+        return summary.signed_range(low, high)
+    return EXAMPLES_WON.signed_range(low, high) if summary.higher_is_better else EXAMPLES_WON.signed_range(-high, -low)
+
+
 def fitting_rule(rules: Sequence[str], name: str) -> str | None:
     """Return the rule that fits a measure, by any of its names; else the first one other than greedy."""
     best = FITTING.get(name)
@@ -231,8 +262,10 @@ def mean_measure(name: str) -> Measure:
 
 
 def title(summary: Measure) -> str:
-    """Return the name of a mean: ``mean absolute error``; of an accuracy, its own."""
-    return summary.plain if summary.higher_is_better or summary.name == DERAILED else f"mean {summary.plain}"
+    """Return the name of a summary: ``mean absolute error``, ``median absolute error``; of an accuracy, its own."""
+    if summary.median or summary.higher_is_better or summary.name == DERAILED:
+        return summary.title
+    return f"mean {summary.plain}"
 
 
 def decision_title(rule: str) -> str:
@@ -351,8 +384,10 @@ def percent(share: float) -> str:
 def decisions_table(found: Sequence[tuple[Setup, Decisions]]) -> DataTable:
     """Return one row per setup, loss, split, measure and decision; this is ``report_decisions.csv``.
 
-    ``mean`` with ``low`` and ``high`` is over ``examples`` examples; ``left_out`` have no finite score under some decision.
-    ``difference`` is that from greedy answers of the same weights and examples, and ``change`` its share of the greedy score.
+    ``mean`` is over ``examples`` examples; ``left_out`` have no finite score under some decision. ``low`` to ``high`` is the
+    interval of the ``summary``: the mean or, where a few answers decide the mean, the median. ``difference`` is that from greedy
+    answers of the same weights: of means or, with medians, the share of examples with a larger score minus that with a smaller
+    one. ``change`` is that of the summary, as a share of the greedy one.
     ``seconds`` are per example, for the search those beyond greedy decoding. ``coverage`` is that of the interval of ``level``,
     ``calibrated_coverage`` that of conformal intervals, fitted on the other half of the examples.
     ``against`` is the difference from ``baseline`` with the same decision, ``against_change`` its share of the baseline's score.
@@ -360,7 +395,8 @@ def decisions_table(found: Sequence[tuple[Setup, Decisions]]) -> DataTable:
     """
     columns = (
         *("task", "model", "setup", "label", "split", "measure", "decision", "seeds", "examples", "left_out"),
-        *("mean", "low", "high", "median", "difference", "difference_low", "difference_high", "change", "p", "p_holm", "better"),
+        *("summary", "mean", "low", "high", "median"),
+        *("difference", "difference_low", "difference_high", "change", "p", "p_holm", "better"),
         *("seconds", "level", "coverage", "calibrated_coverage", "crps", "searched"),
         *("baseline", "against", "against_low", "against_high", "against_change", "against_p", "against_p_holm", "helps"),
     )
@@ -370,7 +406,8 @@ def decisions_table(found: Sequence[tuple[Setup, Decisions]]) -> DataTable:
             found_by = mine.cost(score.label, score.split)
             name = (setup.task, setup.model, setup.title, score.label, score.split, score.measure.name, score.decision)
             size = (score.seeds, score.examples, score.left_out)
-            value = (score.interval.estimate, score.interval.low, score.interval.high, score.median)
+            summary = "median" if score.measure.median else "mean"
+            value = (summary, score.mean, score.interval.low, score.interval.high, score.median)
             difference: tuple[Any, ...] = (None,) * 7
             if (compared := score.comparison) is not None:
                 ends = (compared.difference.estimate, compared.difference.low, compared.difference.high)

@@ -11,7 +11,7 @@ from typing import Any
 from numerate.lab.report.analysis import LEAST_SEEDS
 from numerate.lab.report.chapters import Chapter, lead
 from numerate.lab.report.data import to_table
-from numerate.lab.report.decisions import decision_title, percent
+from numerate.lab.report.decisions import decision_title, gain_text, percent, range_text
 from numerate.lab.report.decisions import title as mean_title
 from numerate.lab.report.drawing import split_name, styles
 from numerate.lab.report.examples import PIXELS, examples_table
@@ -52,6 +52,8 @@ def to_html(experiment: ExperimentRecord, chapters: Sequence[Chapter]) -> str:
         pixels=PIXELS,
         mean_title=mean_title,
         decision_title=decision_title,
+        gain_text=gain_text,
+        range_text=range_text,
         examples_address=lambda selected: csv_address(examples_table(selected)),
         style_of=styles(labels, [experiment.baseline]),
     )
