@@ -203,7 +203,7 @@ class TestNumbers:
         assert 0 <= found["smmd", "interpolate"].interval.low <= found["smmd", "interpolate"].interval.high <= 1
         told = "Some answers derailed, with more digits than any training label, in range: ce 2.5 % and smmd 5.0 %."
         page = write_report(folder)
-        assert told in html.unescape(page.read_text(encoding="utf-8"))
+        assert told in html.unescape(page.read_text(encoding="utf-8")).replace("\u00a0", " ")
         data = json.loads(page.with_suffix(".json").read_text(encoding="utf-8"))
         assert told in data["answers"][0]["sentences"]
         rows = [row for row in data["scores"] if row["measure"] == "derailed"]
@@ -700,6 +700,29 @@ class TestPage:
         monkeypatch.setitem(__import__("sys").modules, "jinja2", None)
         with pytest.raises(ModuleNotFoundError, match=r"a report needs jinja2: run pip install 'numerate\[report\]'"):
             write_report(run)
+
+
+class TestStackedRuns:
+    def test_no_column_for_a_time_that_was_not_measured(self, tmp_path: Path):
+        folder = make_run(tmp_path, {"ce": ce, "smmd": smmd})
+        assert '<th scope="col">Time per step</th>' in write_report(folder).read_text()
+        for file in folder.glob("cells/*/result.json"):
+            result = json.loads(file.read_text())
+            result["cost"] = {"train_seconds": 4.0, "stacked": 6}
+            write(file, result)
+        page = write_report(folder).read_text()
+        assert "Time per step" not in page
+        assert 'scope="rowgroup" colspan="6"' in page  # loss, score, difference, p, effect size, verdict
+
+    def test_soft_labels_of_one_loss(self, tmp_path: Path):
+        folder = make_run(tmp_path, {"ce": ce, "soft": smmd})
+        for file in folder.glob("cells/*soft*/config.json"):
+            write(file, json.loads(file.read_text()) | {"loss": "ce", "soft": {"path": "drawn", "width": None, "relative": 0.1}})
+        page = write_report(folder).read_text()
+        assert '<td class="left">soft path drawn, relative 0.1</td>' in page
+        assert '<td class="left">soft</td>' not in page
+        assert "stays above the entropy of the labels" in page
+        assert "stays above" not in write_report(make_run(tmp_path / "hard", {"ce": ce, "smmd": smmd})).read_text()
 
 
 class TestSeveral:

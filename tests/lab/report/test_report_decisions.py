@@ -269,6 +269,55 @@ class TestWords:
         assert "2 ms, 6 ms" in text
 
 
+class TestFewAnswersDecideTheMean:
+    """One greedy answer of ten digits: errors are summarised by medians, and compared by examples closer and farther."""
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        folder = make_run(tmp_path, splits=["interpolate"])
+        file = folder / "cells" / "smmd-1" / "predictions.jsonl"
+        first, *rest = file.read_text().splitlines()
+        row = json.loads(first)
+        row["measures"] |= {"absolute_error": 1e10, "relative_error": 1e8}
+        file.write_text("\n".join([json.dumps(row), *rest]) + "\n")
+        return folder
+
+    def test_medians(self, folder: Path):
+        _, found = found_in(folder)
+        assert [measure.median for measure in found.measures] == [True, True, False]  # derailed answers have no tail
+        greedy, median = (found.cell("smmd", "interpolate", found.measures[0], rule) for rule in ("greedy", "median"))
+        assert greedy is not None
+        assert median is not None
+        assert median.comparison is not None
+        assert greedy.mean > 1e8
+        assert (greedy.interval.estimate, median.interval.estimate, median.mean) == (11, 5, 5)
+        assert median.comparison.difference.estimate == -1  # every example is closer
+        assert (median.better, median.change) == (True, pytest.approx(-6 / 11))
+        contrast = found.contrast("smmd", "interpolate", found.measures[0], "greedy")
+        assert contrast is not None
+        assert (contrast.value, contrast.base, contrast.better) == (11, 11, None)
+
+    def test_words_and_files(self, folder: Path, capsys: pytest.CaptureFixture[str]):
+        page = write_report(folder)
+        data = json.loads(page.with_suffix(".json").read_text())
+        told = decision_sentence(found_in(folder)[1])
+        assert told.startswith("Answers decided by median instead of greedily change the median absolute error: ")
+        assert "smmd from 11.0 to 5.00 (−54.5 %, p " in told
+        row = next(row for row in data["decisions"] if (row["label"], row["decision"]) == ("smmd", "greedy"))
+        assert (row["summary"], row["median"]) == ("median", 11)
+        assert row["mean"] > 1e8
+        text = page.read_text()
+        assert "closer − farther +100.0 points, p " in text
+        assert "mean, which a few answers decide here" in text
+        assert "Where the error of greedy answers comes from" not in text
+        _show_decisions(Console(highlight=False, width=160), data["decisions"])
+        assert "median absolute error by decision" in capsys.readouterr().out
+
+    def test_without_such_an_answer_means_are_taken(self, run: Path):
+        _, found = found_in(run)
+        assert not any(measure.median for measure in found.measures)
+
+
 class TestDerailed:
     def test_by_decision(self, run: Path):
         _, found = found_in(run)

@@ -103,14 +103,15 @@ def _loss_settings(chapters: Sequence[Chapter]) -> list[dict[str, str]]:
                 row = {key: _text(cell.config.get(key)) for key in _LOSS_KEYS} | {"label": label}
                 if cell.config.get("loss") == "ce":  # has no numeric term
                     row |= dict.fromkeys(("weight", "normalize", "scale"), "")
-                other = ", ".join(f"{key.replace('_', ' ')} {_text(cell.config.get(key))}" for key in more)
+                values = {key.replace("_", " "): _text(cell.config.get(key)) for key in more}
+                other = ", ".join(f"{key} {value}" for key, value in values.items() if value)
                 rows.setdefault((*row.values(), other), set()).add(seed)
     return [{**dict(zip(names, row, strict=True)), "seeds": ", ".join(map(str, sorted(seeds)))} for row, seeds in rows.items()]
 
 
 def _text(value: Any) -> str:
     if isinstance(value, Mapping):
-        return ", ".join(f"{key} {_text(item)}" for key, item in value.items())
+        return ", ".join(f"{key} {_text(item)}" for key, item in value.items() if item is not None)
     if isinstance(value, list | tuple):
         return ", ".join(map(_text, value))
     return "" if value is None else {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)

@@ -145,6 +145,10 @@ def _numbers(setup: Setup, styles: Styles) -> Iterator[FigurePlan]:
     )
 
 
+def _has_soft_labels(setup: Setup) -> bool:
+    return any(cell.config.get("soft") for cells in setup.cells.values() for cell in cells.values())
+
+
 def _training(setup: Setup, headline: Sequence[Score], costs: Sequence[RunCost], styles: Styles) -> Iterator[FigurePlan]:
     """Learning curves and cost."""
     base, split = setup.baseline, setup.splits[0]
@@ -164,6 +168,7 @@ def _training(setup: Setup, headline: Sequence[Score], costs: Sequence[RunCost],
         "Cross-entropy during training, without the numeric term, so that losses can be compared. Lines are means over seeds, "
         "bands span the lowest to the highest seed. Lower is better, but cross-entropy ignores how far off a wrong number is."
         + (" Validation: greedy answers to examples that are not trained on." if validated else "")
+        + (" With soft labels it stays above the entropy of the labels." if _has_soft_labels(setup) else "")
         + overrun,
         "no curve was recorded",
         curves,
