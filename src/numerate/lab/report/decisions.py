@@ -42,7 +42,7 @@ class DecisionScore:
     left_out: int  # examples without a finite score
     interval: Interval  # of the mean or, if that is the summary of the measure, the median
     mean: float
-    median: float  # over all examples
+    median: float  # over all examples, or as in the interval
     greedy: float  # mean or median of the greedy answers
     comparison: Comparison | None
     alike: bool = False
@@ -176,9 +176,11 @@ def _scores(found: Mapping[tuple[str, str], list[Decided]], summary: Measure) ->
             if rule != GREEDY and mine.shape[1] > 1:
                 bounds = summary.bounds(np.stack([mine, greedy]))
                 comparison = compare(mine, greedy, "sign" if summary.median else "mean", LEVEL, bounds=bounds)
-            means = (float(mine.mean()), float(np.median(scores)), interval(summary, greedy).estimate)
+            own, theirs = interval(summary, mine), interval(summary, greedy).estimate
+            middle = own.estimate if summary.median else float(np.median(scores))
             alike = bool(np.array_equal(mine, greedy))
-            yield DecisionScore(label, split, summary, rule, *size, interval(summary, mine), *means, comparison, alike)
+            means = (float(mine.mean()), middle, theirs)
+            yield DecisionScore(label, split, summary, rule, *size, own, *means, comparison, alike)
 
 
 def _summarised(name: str, found: Mapping[tuple[str, str], list[Decided]]) -> Measure:
