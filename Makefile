@@ -29,7 +29,7 @@ lint: $(READY)
 	@echo "mypy: types"
 	@$(BIN)/mypy
 
-demo: $(READY)  ## does a numeric loss help? five losses, three seeds, a report in runs/demo
+demo: $(READY)  ## does it help? prices of diamonds, four losses, six seeds, a report in runs/demo
 	@$(BIN)/numerate compare
 
 bounds:  ## the tests with the lowest versions that pyproject.toml allows, in .venv-bounds

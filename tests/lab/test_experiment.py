@@ -20,11 +20,12 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from numerate.cli import app
 from numerate.lab import compare
-from numerate.lab.comparison import comparison_settings
+from numerate.lab.comparison import _steps_shown, comparison_settings
 from numerate.lab.config import RunConfig
 from numerate.lab.executors import _store, run_local, run_ray
 from numerate.lab.experiment import (
@@ -38,6 +39,7 @@ from numerate.lab.experiment import (
     validation_score,
 )
 from numerate.lab.presets import PRESETS
+from numerate.lab.progress import GridProgress
 from numerate.lab.records import RESULT, read_jsonl, write_json, write_jsonl
 from numerate.lab.train import run
 
@@ -508,6 +510,46 @@ def test_the_demo_with_other_settings():
     values = comparison_settings(None, None, settings={"losses": ["emd"]})
     assert values == {name: value for name, value in PRESETS["demo"].items() if name != "soft"} | {"losses": ["emd"]}
     assert [cell.name for cell in read_experiment(values | {"seeds": 1}).cells()] == ["ce", "emd"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stacked"),
+    [
+        ({}, True),
+        ({"seeds": 1, "losses": ["emd"]}, True),
+        ({"executor": "local"}, False),
+        ({"task": "arithmetic"}, False),
+        ({"data": "diamonds", "target": "price"}, False),
+        ({"preset": "sums"}, False),
+    ],
+)
+def test_runs_of_the_demo_are_stacked(arguments, stacked, tmp_path, monkeypatch):
+    found = []
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("numerate.lab.comparison.run_local", lambda *_, stacked, **__: found.append(stacked))
+    monkeypatch.setattr("numerate.lab.comparison.write_report", lambda folder: folder)
+    monkeypatch.setattr("numerate.lab.comparison._result", lambda *_: None)
+    compare(out=tmp_path, progress=False, **arguments)
+    assert found == [stacked]
+
+
+def test_the_steps_of_runs_in_other_processes_are_shown(tmp_path, monkeypatch):
+    monkeypatch.setattr("numerate.lab.comparison._WATCH_SECONDS", 0.01)
+    finished, running, waiting = (RunConfig(seed=seed, steps=100) for seed in range(3))
+    write_json(cell_folder(tmp_path, finished) / "result.json", {})
+    cell_folder(tmp_path, running).mkdir(parents=True)
+    curve = cell_folder(tmp_path, running) / "curve.jsonl"
+    with GridProgress(Console(file=io.StringIO(), force_terminal=True)) as display:
+        with _steps_shown([finished, running, waiting], tmp_path, display):
+            (bar,) = display.bars.tasks
+            assert (bar.total, bar.completed) == (200, 0)
+            for text, steps in (('{"step": 20}\n', 20), ('{"step": 20}\n{"step": 40}\n', 40)):
+                curve.write_text(text)
+                assert any(bar.completed == steps or time.sleep(0.01) for _ in range(500))
+            curve.write_text('{"step": 20}\n{"ste')  # the last line is being written
+            write_json(cell_folder(tmp_path, waiting) / "result.json", {})
+            assert any(bar.completed == 120 or time.sleep(0.01) for _ in range(500))
+        assert display.bars.tasks == []
 
 
 @pytest.mark.parametrize(

@@ -238,9 +238,9 @@ def _last_step(folder: Path, cell: RunConfig) -> int:
     if is_finished(folder, cell):
         return cell.steps
     try:
-        *_, last = (cell_folder(folder, cell) / "curve.jsonl").read_text(encoding="utf-8").splitlines()
-        return int(json.loads(last)["step"])
-    except (OSError, ValueError, KeyError):  # not begun, or the last line is not complete
+        whole, _, _ = (cell_folder(folder, cell) / "curve.jsonl").read_text(encoding="utf-8").rpartition("\n")
+        return int(json.loads(whole.splitlines()[-1])["step"])
+    except (OSError, LookupError, ValueError):  # not begun
         return 0
 
 
