@@ -482,6 +482,7 @@ OWN = {
     "preset and data": {"preset": "ntil-components", "data": "flats.csv", "target": "rent"},
     "demo by name and data": {"preset": "demo", "data": "flats.csv", "target": "rent"},
     "demo by name and a file with data": {"preset": "demo", "config": "data.yaml"},
+    "demo by name and a file with data alone": {"preset": "demo", "config": "table.yaml"},
 }
 
 
@@ -489,6 +490,7 @@ OWN = {
 def test_the_demo_does_not_leak(own, tmp_path, monkeypatch):
     """No setting of the demo reaches another task, other data, a file or another preset."""
     (tmp_path / "my.yaml").write_text("steps: 7\n")
+    (tmp_path / "table.yaml").write_text("data: flats.csv\n")
     (tmp_path / "data.yaml").write_text("data: flats.csv\ntask: regression\ntask_settings: {target: rent}\n")
     arguments = {"config": None, "preset": None} | OWN[own]
     if arguments["config"] is not None:
