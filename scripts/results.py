@@ -1,0 +1,335 @@
+"""Keep the answers of comparisons on tables in small files, and make the tables and the figure of docs/results.md from them.
+
+    numerate compare experiments/tables_flights.yaml --tune 5
+    python scripts/results.py keep runs/tables_flights docs/results          # answers of all runs, and the settings they had
+    python scripts/results.py errors docs/results/tables_*.csv.xz            # errors of every loss and decision, as Markdown
+    python scripts/results.py losses docs/results/tables_*.csv.xz            # each loss against cross-entropy, by decision
+    python scripts/results.py tests docs/results/tables_*.csv.xz             # soft labels with the median against each of them
+    python scripts/results.py paths docs/results/diamonds_soft*.csv.xz       # drawn answers against fixed ones and jitter
+    python scripts/results.py figure docs/images/results.png docs/results/tables_*.csv.xz
+
+A kept file has one line for each loss, seed and test row: the label, the greedy answer and the decided ones. An answer without a
+number counts as the median of the training labels, as in the means of a report.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+import lzma
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+GREEDY, BASELINE, OURS = "greedy", "ce", ("soft", "median")
+PATHS = ("soft_fixed", "soft_jitter")  # variants of ours, which no paper has published
+COLUMNS = ("label", "seed", "row", "gold", "fallback", GREEDY)
+SETTINGS = ("comparison", "label", "train_examples", "steps", "learning_rate", "weight", "width")
+PUBLISHED = "a published loss"
+
+Floats = npt.NDArray[np.float64]
+Record = dict[str, Any]
+Way = tuple[str, str]  # a loss and a decision
+
+
+# Keep
+
+
+def keep(folder: Path, out: Path) -> None:
+    """Write the answers of the runs of a comparison, and add their settings to ``settings.csv``."""
+    cells = [cell for cell in (_cell(part) for part in sorted((folder / "cells").iterdir())) if not cell[0].get("validation")]
+    cells.sort(key=lambda cell: (cell[0]["label"], cell[0]["seed"]))
+    rules = [*cells[0][2][0]["decisions"]]
+    text = io.StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow((*COLUMNS, *rules))
+    for config, result, records in cells:
+        for record in records:
+            decided = [f"{float(record['decisions'][rule]['answer']):.5g}" for rule in rules]
+            about = config["label"], config["seed"], record["index"], record["gold"], result["label_median"]
+            lines.writerow((*about, record["answer"], *decided))
+    out.mkdir(parents=True, exist_ok=True)
+    (out / f"{folder.name}.csv.xz").write_bytes(lzma.compress(text.getvalue().encode(), preset=9))
+    _keep_settings(folder.name, [config for config, _, _ in cells], out / "settings.csv")
+
+
+def _cell(folder: Path) -> tuple[Record, Record, list[Record]]:
+    config, result = (json.loads((folder / name).read_text(encoding="utf-8")) for name in ("config.json", "result.json"))
+    lines = (folder / "predictions.jsonl").read_text(encoding="utf-8").splitlines()
+    return config, result, [json.loads(line) for line in lines]
+
+
+def _keep_settings(name: str, configs: Sequence[Record], file: Path) -> None:
+    """Replace the lines of a comparison in the table of settings."""
+    rows = []
+    if file.is_file():
+        with file.open(encoding="utf-8", newline="") as lines:
+            rows = [row for row in csv.DictReader(lines) if row["comparison"] != name]
+    for label, group in groupby(configs, key=lambda config: config["label"]):
+        config = next(group)
+        soft = {key: value for key, value in (config.get("soft") or {}).items() if key in ("relative", "width") and value}
+        width = " ".join(f"{key} {value:g}" for key, value in soft.items())
+        rates = {key: f"{config[key]:g}" for key in ("learning_rate", "weight")}
+        rows.append({"comparison": name, "label": label, **rates, "width": width} | {key: config[key] for key in SETTINGS[2:4]})
+    with file.open("w", encoding="utf-8", newline="") as lines:
+        writer = csv.DictWriter(lines, SETTINGS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(sorted(rows, key=lambda row: (row["comparison"], row["label"])))
+
+
+# Read
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The absolute errors of a comparison, ``[S, E]`` for each loss and decision."""
+
+    name: str
+    errors: dict[Way, Floats]
+    rivals: dict[str, float]  # mean absolute errors of other models, such as gradient boosting
+
+    @property
+    def title(self) -> str:
+        """Table and rows, such as ``flights, 1,000 rows``."""
+        name = self.name.removeprefix("tables_").removesuffix("_10000").removesuffix("_soft")
+        return f"{name}, {'10,000' if self.name.endswith('_10000') else '1,000'} rows"
+
+    @cached_property
+    def published(self) -> list[Way]:
+        """Every published loss with its best decision: the one with the least typical error on the test rows themselves."""
+        losses = dict.fromkeys(label for label, _ in self.errors if label not in (BASELINE, OURS[0], *PATHS))
+        return [min((way for way in self.errors if way[0] == label), key=self.typical) for label in losses]
+
+    def of_runs(self, way: Way) -> Floats:
+        """Return the mean absolute error of each run, ``[S]``."""
+        means: Floats = self.errors[way].mean(1)
+        return means
+
+    def typical(self, way: Way) -> float:
+        """Return the median over runs of their mean absolute errors, which a derailed run does not decide."""
+        return median(self.of_runs(way).tolist())
+
+
+def read(file: Path) -> Kept:
+    """Read a file that :func:`keep` wrote, and the errors of rivals beside it."""
+    with lzma.open(file, "rt", encoding="utf-8", newline="") as text:
+        rows = [*csv.DictReader(text)]
+    decisions = [name for name in rows[0] if name not in COLUMNS[:-1]]
+    found: dict[Way, list[list[float]]] = {}
+    for (label, _), group in groupby(rows, key=lambda row: (row["label"], row["seed"])):
+        own = [*group]
+        for decision in decisions:
+            errors = [abs(float(row[decision] or row["fallback"]) - float(row["gold"])) for row in own]
+            found.setdefault((label, decision), []).append(errors)
+    name = file.name.removesuffix(".csv.xz")
+    return Kept(name, {way: np.array(errors) for way, errors in found.items()}, _rivals(file.parent / f"{name}_rivals.csv"))
+
+
+def _rivals(file: Path) -> dict[str, float]:
+    if not file.is_file():
+        return {}
+    with file.open(encoding="utf-8", newline="") as text:
+        rows = [*csv.DictReader(text)]
+    names = dict.fromkeys(row["rival"] for row in rows)
+    return {name: median(float(row["mae"]) for row in rows if row["rival"] == name) for name in names}
+
+
+# Tables
+
+
+def errors_tables(every: Sequence[Kept]) -> Iterator[str]:
+    """Yield a Markdown table for each comparison: typical and worst run, and the median error of all rows."""
+    for kept in every:
+        yield from _errors_table(kept)
+
+
+def _errors_table(kept: Kept) -> Iterator[str]:
+    decisions = [*dict.fromkeys(decision for _, decision in kept.errors)]
+    yield f"\n### {kept.title}\n"
+    yield "| | " + " | ".join(f"{name}: typical | worst | median row" for name in decisions) + " |"
+    yield "|---|" + "---|---|---|" * len(decisions)
+    losses = sorted(dict.fromkeys(label for label, _ in kept.errors), key=lambda label: kept.typical((label, "median")))
+    best = min(map(kept.typical, kept.errors))
+    for label in losses:
+        cells = []
+        for decision in decisions:
+            way = label, decision
+            typical = number(kept.typical(way))
+            typical = f"**{typical}**" if kept.typical(way) == best else typical
+            cells.append(f"{typical} | {number(kept.of_runs(way).max())} | {number(float(np.median(kept.errors[way])))}")
+        yield f"| `{label}` | " + " | ".join(cells) + " |"
+    for name, mae in kept.rivals.items():
+        yield f"| {name} | {number(mae)} |" + " |" * (3 * len(decisions) - 1)
+
+
+def tests_table(every: Sequence[Kept]) -> Iterator[str]:
+    """Yield a Markdown table: ours against cross-entropy and against every published loss with its best decision."""
+    yield from _HEAD
+    for kept in every:
+        ways = [(BASELINE, GREEDY), (BASELINE, "median"), *sorted(kept.published, key=kept.typical)]
+        yield from _tested(kept, OURS, ways)
+
+
+def paths_table(every: Sequence[Kept]) -> Iterator[str]:
+    """Yield a Markdown table: a drawn path against the other ones, with the same decision."""
+    yield from _HEAD
+    for kept in every:
+        for decision in (GREEDY, "median"):
+            ways = [(label, decision) for label in (BASELINE, *PATHS) if (label, decision) in kept.errors]
+            yield from _tested(kept, (OURS[0], decision), ways)
+
+
+def losses_table(every: Sequence[Kept]) -> Iterator[str]:
+    """Yield a Markdown table: each loss against cross-entropy with the same decision, p-values corrected over losses."""
+    from numerate.lab.stats import compare, corrected
+
+    found = dict.fromkeys(label for kept in every for label, _ in kept.errors)
+    losses = [label for label in found if label not in (BASELINE, *PATHS)]
+    yield "| table | decision | " + " | ".join(f"`{label}`" for label in losses) + " |"
+    yield "|---|---|" + "---|" * len(losses)
+    for kept in every:
+        for decision in (GREEDY, "median"):
+            base, typical = kept.errors[BASELINE, decision], kept.typical((BASELINE, decision))
+            mine = [label for label in losses if (label, decision) in kept.errors]
+            tested = corrected({label: compare(kept.errors[label, decision], base, "sign") for label in mine})
+            cells = []
+            for label in losses:
+                if label not in tested:
+                    cells.append("")
+                    continue
+                closer, p = -100 * tested[label].difference.estimate, p_text(tested[label].corrected_p)
+                change = f"{100 * (kept.typical((label, decision)) / typical - 1):+.0f} %"
+                cells.append(f"{change}, {closer:+.1f} ({p})")
+            yield f"| {kept.title if decision == GREEDY else ''} | {decision} | {' | '.join(cells)} |"
+
+
+_HEAD = (
+    "| table | `soft`, decision | against | typical error | `soft` | change | p, mean error | rows closer - farther | p, rows |",
+    "|---|---|---|---|---|---|---|---|---|",
+)
+
+
+def _tested(kept: Kept, ours: Way, ways: Sequence[Way]) -> Iterator[str]:
+    """Yield lines of differences from ``ways``, with p-values corrected over them."""
+    from numerate.lab.stats import compare, corrected
+
+    mine = kept.errors[ours]
+    by_mean, by_row = (
+        corrected({way: compare(mine, kept.errors[way], statistic) for way in ways}) for statistic in ("mean", "sign")
+    )
+    for at, way in enumerate(ways):
+        before, after = kept.typical(way), kept.typical(ours)
+        closer = -100 * by_row[way].difference.estimate
+        cells = number(before), number(after), f"{100 * (after / before - 1):+.0f} %", p_text(by_mean[way].corrected_p)
+        begin = " | " if at else f"{kept.title} | {ours[1]}"
+        end = f"{closer:+.1f} points | {p_text(by_row[way].corrected_p)}"
+        yield f"| {begin} | `{way[0]}`, {way[1]} | {' | '.join(cells)} | {end} |"
+
+
+def number(value: float) -> str:
+    """Return three digits of a number."""
+    if value >= 1e6:
+        return f"{value:.1e}"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def p_text(p: float | None) -> str:
+    """Return a p-value as text."""
+    assert p is not None
+    return "< 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
+
+
+# Figure
+
+
+def figure(every: Sequence[Kept], file: Path) -> None:
+    """Draw the typical errors relative to greedy cross-entropy: tables and rows x objectives and decisions."""
+    import matplotlib.pyplot as plt
+
+    plt.rcParams.update({"font.size": 12, "font.family": "sans-serif"})
+    drawn, axis = plt.subplots(figsize=(10.5, 0.5 * len(every) + 2.4), layout="constrained")
+    _draw(axis, sorted(every, key=lambda kept: kept.title.endswith("10,000 rows")))
+    drawn.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False, columnspacing=1.2)
+    drawn.suptitle("Predicting numbers of real tables: mean absolute error, lower is better", fontsize=14)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    drawn.savefig(file, dpi=150)
+    plt.close(drawn)
+
+
+_STYLES: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("cross-entropy", GREEDY, {"marker": "o", "facecolors": "white", "edgecolors": "#555555", "s": 75, "linewidths": 1.8}),
+    ("cross-entropy", "median", {"marker": "o", "color": "#555555", "s": 75}),
+    (PUBLISHED, GREEDY, {"marker": "D", "facecolors": "white", "edgecolors": "#3b78b5", "s": 34, "linewidths": 1.3}),
+    (PUBLISHED, "median", {"marker": "D", "color": "#3b78b5", "s": 34}),
+    ("soft labels", GREEDY, {"marker": "o", "facecolors": "white", "edgecolors": "#d1570c", "s": 95, "linewidths": 2.2}),
+    ("soft labels", "median", {"marker": "o", "color": "#d1570c", "s": 95}),
+)
+
+
+def _draw(axis: Any, group: Sequence[Kept]) -> None:
+    axis.axvline(100, color="#cccccc", linewidth=1, zorder=0)
+    for name, decision, style in _STYLES:
+        points = []
+        for at, kept in enumerate(group):
+            base = kept.typical((BASELINE, GREEDY))
+            losses = {"cross-entropy": [BASELINE], "soft labels": [OURS[0]]}.get(name, [label for label, _ in kept.published])
+            points += [(100 * kept.typical((label, decision)) / base, len(group) - at) for label in losses]
+        order = {"cross-entropy": 2, PUBLISHED: 1, "soft labels": 3}[name]
+        axis.scatter(*zip(*points, strict=True), label=f"{name}, {decision}", zorder=order, **style)
+    boosted = [
+        (100 * kept.rivals["boosting"] / kept.typical((BASELINE, GREEDY)), len(group) - at)
+        for at, kept in enumerate(group)
+        if "boosting" in kept.rivals
+    ]
+    if boosted:
+        axis.scatter(*zip(*boosted, strict=True), label="gradient boosting", marker="|", s=320, color="black", zorder=0)
+    axis.set_yticks([len(group) - at for at in range(len(group))], [kept.title for kept in group])
+    axis.set_ylim(0.4, len(group) + 0.6)
+    axis.set_xlabel("cross-entropy with greedy answers = 100")
+    axis.spines[["top", "right", "left"]].set_visible(False)
+    axis.tick_params(axis="y", length=0)
+    axis.set_axisbelow(True)
+    axis.grid(axis="y", color="#eeeeee", zorder=-1)
+
+
+_TABLES: dict[str, Callable[[Sequence[Kept]], Iterator[str]]] = {
+    "errors": errors_tables,
+    "losses": losses_table,
+    "tests": tests_table,
+    "paths": paths_table,
+}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    one = commands.add_parser("keep", help="write the answers of a comparison's runs")
+    one.add_argument("folder", type=Path)
+    one.add_argument("out", type=Path)
+    for name in _TABLES:
+        commands.add_parser(name).add_argument("files", type=Path, nargs="+")
+    drawn = commands.add_parser("figure", help="draw typical errors of all files")
+    drawn.add_argument("out", type=Path)
+    drawn.add_argument("files", type=Path, nargs="+")
+    given = parser.parse_args(arguments)
+    if given.command == "keep":
+        return keep(given.folder, given.out)
+    every = [read(file) for file in given.files]
+    if given.command == "figure":
+        return figure(every, given.out)
+    print("\n".join(_TABLES[given.command](every)))
+    return None
+
+
+if __name__ == "__main__":
+    main()
