@@ -65,7 +65,7 @@ class ChunkedHead:
         smoothing: float,
         execution: Execution,
         requires_grad: tuple[bool, bool, bool],  # hidden, weight, bias
-        read_soft: Callable[[], SoftRows] | None = None,  # reads soft targets on the CPU, their rows in order
+        read_soft: Callable[[], SoftRows] | None = None,  # reads soft targets on the CPU, each entry once, their rows in order
     ) -> None:
         self.hidden, self.rows, self.labels, self.head, self.columns = hidden, rows, labels, head, columns
         self.share, self.smoothing, self.execution, self.requires_grad = share, smoothing, execution, requires_grad
@@ -151,7 +151,9 @@ class ChunkedHead:
             return
         share = self._share(chunk.rows).expand(chunk.grad.shape[0]).index_select(0, entries.rows)
         part = self.head.unshaped((self.smoothing - 1) * share * entries.probabilities, entries.logits)
-        chunk.grad.index_put_((entries.rows, entries.token_ids), part.to(chunk.grad.dtype), accumulate=True)
+        # Each entry is there once. With duplicates, index_put_ would accumulate, for which the CPU waits for the device.
+        places = entries.rows, entries.token_ids
+        chunk.grad[places] = (chunk.grad[places].to(part.dtype) + part).to(chunk.grad.dtype)
         if self.d_bias is not None:
             self.d_bias.index_add_(0, entries.token_ids, part.to(self.d_bias.dtype))
 

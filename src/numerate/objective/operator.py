@@ -136,15 +136,16 @@ class _Forward:
         self.chunked = ChunkedHead(hidden, rows, labels, head, loss.columns, *settings, read_soft)
 
     def _soft_rows(self, soft: SoftTargets, labels: Tensor, vocab_size: int) -> SoftRows:
-        """Return the soft targets of the rows with a label, in order and without padding, on the CPU."""
+        """Return the soft targets of the rows with a label, each entry once and in order, without padding, on the CPU."""
         found = soft.rows(labels, self.loss.ignore_index).checked(vocab_size)
         entries = found.probabilities.nonzero()[:, 0]
-        entries = entries[found.rows[entries].argsort(stable=True)]
-        rows = found.rows[entries]
+        places, order = (found.rows[entries] * vocab_size + found.token_ids[entries]).sort()
+        places, which = places.unique_consecutive(return_inverse=True)  # the same token may be given twice
+        p = found.probabilities.new_zeros(places.shape[0]).index_add(0, which, found.probabilities[entries[order]])
+        rows = places // vocab_size
         if self.labelled is not None:
             rows = torch.searchsorted(self.labelled, rows)
-        gold, p = take(found.gold, self.labelled).to(self.dtype), found.probabilities[entries].to(self.dtype)
-        return SoftRows(gold, rows, found.token_ids[entries], p)
+        return SoftRows(take(found.gold, self.labelled).to(self.dtype), rows, places % vocab_size, p.to(self.dtype))
 
     def _chunk_starts(self) -> Tensor:
         """Return where each chunk of rows begins, and the end, on the CPU."""
