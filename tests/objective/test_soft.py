@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
@@ -282,3 +283,42 @@ def test_fields_of_a_batch() -> None:
     assert SoftTargets.from_batch({"labels": 1}) is None
     with pytest.raises(ValueError, match="the batch has soft_positions: expected all of"):
         SoftTargets.from_batch({"soft_positions": 1})
+
+
+@pytest.mark.parametrize("with_soft", [False, True], ids=["hard", "soft"])
+@pytest.mark.parametrize("fused", [False, True], ids=["logits", "fused"])
+def test_nothing_is_kept_after_the_backward_pass(fused, with_soft):
+    """Tensors are freed when the output is: a reference cycle would keep gigabytes until Python collects it."""
+    found = batch()
+    objectives = {name: nm.NumericObjective(None if name is None else nm.LOSSES[name](VOCAB)) for name in LOSSES}
+    hidden, weight = found["hidden"].requires_grad_(), found["weight"].requires_grad_()
+    soft = found["soft"] if with_soft else None
+    gc.collect()
+    gc.disable()
+    try:
+        before = {id(thing) for thing in gc.get_objects() if issubclass(type(thing), Tensor)}
+        for objective in objectives.values():
+            if fused:
+                objective.fused(hidden, weight, found["labels"], soft=soft).loss.backward()
+            else:
+                objective(hidden @ weight.T, found["labels"], soft=soft).loss.backward()
+        hidden.grad = weight.grad = None
+        kept = [thing for thing in gc.get_objects() if issubclass(type(thing), Tensor) and id(thing) not in before]
+    finally:
+        gc.enable()
+    assert not [tuple(thing.shape) for thing in kept if thing.numel() >= B * T]
+
+
+def test_a_token_that_is_given_twice_counts_twice():
+    found = batch()
+    soft = found["soft"]
+    halves = SoftTargets(*(torch.cat([part, part], 1) for part in (soft.positions, soft.token_ids, soft.probabilities / 2)))
+    objective = nm.NumericObjective(None, vocab=VOCAB)
+    for own in (soft, halves):
+        hidden, weight = found["hidden"].detach().requires_grad_(), found["weight"].detach().requires_grad_()
+        out = objective.fused(hidden, weight, found["labels"], soft=own).loss
+        out.backward()
+        if own is soft:
+            expected = out.detach(), hidden.grad, weight.grad
+    for value, other in zip((out.detach(), hidden.grad, weight.grad), expected, strict=True):
+        torch.testing.assert_close(value, other)

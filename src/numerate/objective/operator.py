@@ -36,7 +36,7 @@ from numerate.objective.replay import MAX_LOGITS, padded_size, replayed_gradient
 from numerate.objective.rows_torch import RowSums
 from numerate.objective.term import mean_mass, numeric_gradient, rest_as_softmax_share
 from numerate.objective.weighting import Weighting
-from numerate.soft import SoftRows, SoftTargets
+from numerate.soft import SoftRows
 
 # Rows times entries of the head below which the device would wait for the CPU to launch a number-level loss: the three products
 # then take less than about 10 ms on an H200.
@@ -132,20 +132,10 @@ class _Forward:
             self.token_weights = self._to_device(take(on_cpu, self.labelled))
             share = share * self.token_weights
         settings = (share, self.weighting.label_smoothing, inputs.execution, requires_grad)
-        read_soft = None if batch.soft is None else partial(self._soft_rows, batch.soft, batch.ids, head.weight.shape[0])
+        read_soft = None
+        if batch.soft is not None:  # not a method, which would keep this object and its tensors until Python collects cycles
+            read_soft = partial(_soft_rows, batch, self.labelled, loss.ignore_index, head.weight.shape[0], self.dtype)
         self.chunked = ChunkedHead(hidden, rows, labels, head, loss.columns, *settings, read_soft)
-
-    def _soft_rows(self, soft: SoftTargets, labels: Tensor, vocab_size: int) -> SoftRows:
-        """Return the soft targets of the rows with a label, each entry once and in order, without padding, on the CPU."""
-        found = soft.rows(labels, self.loss.ignore_index).checked(vocab_size)
-        entries = found.probabilities.nonzero()[:, 0]
-        places, order = (found.rows[entries] * vocab_size + found.token_ids[entries]).sort()
-        places, which = places.unique_consecutive(return_inverse=True)  # the same token may be given twice
-        p = found.probabilities.new_zeros(places.shape[0]).index_add(0, which, found.probabilities[entries[order]])
-        rows = places // vocab_size
-        if self.labelled is not None:
-            rows = torch.searchsorted(self.labelled, rows)
-        return SoftRows(take(found.gold, self.labelled).to(self.dtype), rows, places % vocab_size, p.to(self.dtype))
 
     def _chunk_starts(self) -> Tensor:
         """Return where each chunk of rows begins, and the end, on the CPU."""
@@ -306,3 +296,17 @@ class _Forward:
         """Return ``value / count`` as a tensor on the device, without a copy from the CPU."""
         value = value if isinstance(value, Tensor) else torch.full((), value, dtype=self.dtype, device=self.device)
         return divide(value, count)
+
+
+def _soft_rows(batch: BatchLabels, labelled: Tensor | None, ignore_index: int, vocab_size: int, dtype: torch.dtype) -> SoftRows:
+    """Return the soft targets of the ``labelled`` rows, each entry once and in order, without padding, on the CPU."""
+    assert batch.soft is not None
+    found = batch.soft.rows(batch.ids, ignore_index).checked(vocab_size)
+    entries = found.probabilities.nonzero()[:, 0]
+    places, order = (found.rows[entries] * vocab_size + found.token_ids[entries]).sort()
+    places, which = places.unique_consecutive(return_inverse=True)  # the same token may be given twice
+    p = found.probabilities.new_zeros(places.shape[0]).index_add(0, which, found.probabilities[entries[order]])
+    rows = places // vocab_size
+    if labelled is not None:
+        rows = torch.searchsorted(labelled, rows)
+    return SoftRows(take(found.gold, labelled).to(dtype), rows, places % vocab_size, p.to(dtype))
