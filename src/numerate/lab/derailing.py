@@ -3,7 +3,8 @@
 A model that leaves the numbers it was trained on may write digits without end. A few such answers ruin a mean, so evaluation
 counts them: the measure ``derailed`` of an answer is 1 if its number has more digits before the point, or more digits in all,
 than every training label and its own gold answer, which may be longer in the split ``extrapolate``. An answer without a number
-is not derailed. ``sample_derailed`` is the share of an example's samples.
+is not derailed. The decimals of a decided number, such as a mean, are computed and not counted. ``sample_derailed`` is the share
+of an example's samples.
 
 Counted for tasks whose answer is read as a number. Tasks with pictures are left out: their labels are known only by drawing
 all pictures.
@@ -40,15 +41,15 @@ def mark_derailed(record: dict[str, Any], task: Task, most: LabelDigits) -> None
     gold = _digits(task, record["gold"]) or (0, 0)
     limits = [max(most[kind], own) for kind, own in zip(_KINDS, gold, strict=True)]
 
-    def derailed(text: str | None) -> float:
+    def derailed(text: str | None, kinds: int = len(_KINDS)) -> float:
         found = None if text is None else _digits(task, text)
-        return 0.0 if found is None else float(any(count > limit for count, limit in zip(found, limits, strict=True)))
+        return 0.0 if found is None else float(any(count > limit for count, limit in zip(found[:kinds], limits, strict=False)))
 
     record["measures"][DERAILED] = derailed(record["output"])
     if samples := record.get("samples"):
         record["measures"][SAMPLE_DERAILED] = fmean(map(derailed, samples))
     for decided in (record.get("decisions") or {}).values():
-        decided["measures"][DERAILED] = derailed(decided["answer"])
+        decided["measures"][DERAILED] = derailed(decided["answer"], kinds=1)
 
 
 def _digits(task: Task, text: str) -> tuple[int, int] | None:
