@@ -56,7 +56,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"ablation": "random", "seed": 7},
         {"ablation": "shuffled"},
     ],
-    "emd": [{"squash": 5.0}, {"places": "del"}],
+    "emd": [{"squash": 5.0}, {"places": "del"}, {"ablation": "shuffled"}, {"ablation": "equal"}],
     "ntil": [
         {"sigma": 0.0},
         {"alpha": 1.0, "beta": 0.0, "emd_weight": 0.0},
@@ -358,6 +358,23 @@ def test_one_score_under_four_names() -> None:
     energy = nm.SMMDLoss(vocab, kernel="energy", terms="mmd", squash=None)(logits, labels)
     torch.testing.assert_close(energy * 9 / 2, crps)
     torch.testing.assert_close(nm.EMDLoss(vocab)(logits, labels), nm.NTLLoss(vocab, kind="was")(logits, labels))
+
+
+def test_emd_without_the_number_line() -> None:
+    """Equal distances are 1 - p(label); shuffled ones are those of other values. Both are as large on average."""
+    vocab, labels = VOCABS["digits"], BATCHES["digits"]
+    logits = random_logits(labels, vocab)
+    plain, equal, shuffled = (nm.EMDLoss(vocab, ablation=ablation) for ablation in (None, "equal", "shuffled"))
+    chosen = torch.isin(labels, vocab.token_ids)
+    p = logits[..., vocab.token_ids].softmax(-1)  # the digits alone, as outside="ignore" has it
+    right = (p * (labels[..., None] == vocab.token_ids)).sum(-1)[chosen]
+    mean = plain.distance.sum() / 90
+    torch.testing.assert_close(nm.EMDLoss(vocab, ablation="equal", outside="ignore")(logits, labels), (mean * (1 - right)).mean())
+    assert float(equal.distance.sum()) == pytest.approx(float(plain.distance.sum()))
+    torch.testing.assert_close(shuffled.distance.flatten().sort().values, plain.distance.flatten().sort().values)
+    assert not torch.equal(shuffled.distance, plain.distance)
+    assert torch.equal(shuffled.distance, nm.EMDLoss(vocab, ablation="shuffled").distance)
+    assert not torch.equal(shuffled.distance, nm.EMDLoss(vocab, ablation="shuffled", seed=1).distance)
 
 
 def test_functions_that_no_class_calls() -> None:
@@ -926,6 +943,7 @@ def test_bad_settings(name: str) -> None:
         ("smmd", {"kernel": torch.eye(10).roll(1, 0)}, ValueError, ["kernel", "not symmetric", "expected", "(K + K.T) / 2"]),
         ("smmd", {"kernel": -torch.eye(10)}, ValueError, ["kernel", "not positive semi-definite", "-1", "expected"]),
         ("smmd", {"kernel": torch.full((10, 10), torch.nan)}, ValueError, ["kernel", "NaN", "expected"]),
+        ("emd", {"ablation": "random"}, ValueError, ["ablation='random'", "'shuffled'", "'equal'"]),
         ("emd", {"sigma": 2.0}, TypeError, ["sigma=2.0", "EMDLoss", "squash"]),
         ("ntil", {"tau": 0}, ValueError, ["tau=0", "expected", ">= 1e-30"]),
         ("ntil", {"sigma": -1}, ValueError, ["sigma=-1", "expected", "> -1"]),

@@ -11,13 +11,17 @@ equally true. :mod:`~numerate.losses.crps` does not have this weakness.
 
 from __future__ import annotations
 
-from typing import Unpack
+from typing import Literal, Unpack
 
+import torch
 from torch import Tensor
 
+from numerate.checks import check_choice, choices
 from numerate.losses.base import Fit, NumericLoss, TokenSettings
-from numerate.losses.kernels import distances, squashed
+from numerate.losses.kernels import distances, shuffled_values, squashed
 from numerate.vocab import NumericVocab
+
+EMDAblation = Literal["shuffled", "equal"]
 
 
 def emd_loss(logits: Tensor, target: Tensor, distance: Tensor) -> Tensor:
@@ -32,11 +36,13 @@ class EMDLoss(NumericLoss):
         vocab: the numeric tokens.
         squash: rescale distances to 1..squash, so that a wide vocabulary costs no more than ten digits do. A number > 1;
             None: off.
+        ablation: ``"shuffled"`` (values permuted) or ``"equal"`` (all distances are their mean: 1 - p(label), up to a factor), to
+            see whether the number line matters. None: neither.
+        seed: of the permutation.
         **shared: ``outside``, ``places``, ``place_sigma``, ``thousands``, ``ignore_index``; see
             :class:`~numerate.losses.base.NumericLoss`.
 
     Example:
-        >>> import torch
         >>> vocab = NumericVocab.from_texts({str(d): d for d in range(10)}, vocab_size=10)
         >>> logits = torch.full((1, 10), -40.0)
         >>> logits[0, 7] = 40.0
@@ -47,9 +53,20 @@ class EMDLoss(NumericLoss):
     name = "emd"
     distance: Tensor
 
-    def __init__(self, vocab: NumericVocab, squash: float | None = None, **shared: Unpack[TokenSettings]) -> None:
+    def __init__(
+        self,
+        vocab: NumericVocab,
+        squash: float | None = None,
+        ablation: EMDAblation | None = None,
+        seed: int = 42,
+        **shared: Unpack[TokenSettings],
+    ) -> None:
         super().__init__(vocab, **shared)
-        distance = squashed(distances(vocab.values), squash)
+        check_choice("ablation", ablation, (None, *choices(EMDAblation)))
+        distance = squashed(distances(vocab.values if ablation != "shuffled" else shuffled_values(vocab.values, seed)), squash)
+        if ablation == "equal":
+            size = distance.shape[0]
+            distance = (1 - torch.eye(size, dtype=distance.dtype)) * distance.sum() / max(1, size * (size - 1))
         self.keep_matrix("distance", distance)
         self.worst.copy_(distance.max())
 

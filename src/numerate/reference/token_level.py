@@ -142,10 +142,22 @@ def _gram(distance: list[Tensor], kernel: str, sigma: float | Sequence[float] | 
 
 
 def emd_reference(
-    logits: Tensor, labels: Tensor, vocab: NumericVocab, squash: float | None = None, **shared: Any
+    logits: Tensor,
+    labels: Tensor,
+    vocab: NumericVocab,
+    squash: float | None = None,
+    ablation: str | None = None,
+    seed: int = 42,
+    **shared: Any,
 ) -> ReferenceCost:
-    """EMD: Σ_i p_i |v_i - y|."""
-    distance = distances(vocab.values, squash)
+    """EMD: Σ_i p_i |v_i - y|. With ``ablation="equal"`` the mean distance of two tokens, times 1 - p(y)."""
+    size, values = vocab.size, vocab.values
+    if ablation == "shuffled":
+        values = values[torch.randperm(size, generator=torch.Generator().manual_seed(seed))]
+    distance = distances(values, squash)
+    if ablation == "equal":
+        mean = sum(float(row.sum()) for row in distance) / (size * (size - 1))
+        return by_distribution(logits, labels, vocab, lambda p, t: mean * (p.sum() - p[t]), **shared)
     return by_distribution(logits, labels, vocab, lambda p, t: (p * distance[t].to(p.dtype)).sum(), **shared)
 
 
