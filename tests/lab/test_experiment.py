@@ -740,3 +740,17 @@ def test_bad_input_is_one_line(arguments, message, tmp_path, monkeypatch):
     assert done.exit_code != 0
     assert message in " ".join(done.output.split())
     assert not list(Path().rglob("result.json"))
+
+
+@pytest.mark.parametrize("file", sorted((Path(__file__).parents[2] / "experiments").glob("*.yaml")), ids=lambda file: file.stem)
+def test_the_files_in_experiments_are_comparisons(file):
+    """Each can be planned and tuned; a setting with a wrong name would raise."""
+    experiment = read_experiment(comparison_settings(file, None), str(file))
+    cells = experiment.cells()
+    assert experiment.name in (file.stem, file.stem.removeprefix("tables_"))
+    assert len(cells) == len(experiment.losses) * len(experiment.models) * len(experiment.seeds)
+    assert {cell.name for cell in cells} >= {"ce"}
+    assert len(experiment.seeds) >= 4
+    for trials in tuning_trials(experiment, 5).values():
+        assert len({trial.hash for trial in trials}) == 5
+        assert all(trial.validate_every is None or trial.keep_best for trial in trials)

@@ -278,7 +278,9 @@ def tuning_trials(experiment: Experiment, budget: int) -> dict[str, list[RunConf
         for rate, weight, width in _factors(cell)[:budget]:
             tried = {"learning_rate": cell.learning_rate * rate, "weight": cell.weight * weight}
             soft = None if cell.soft is None else cell.soft.times(width)
-            mine.append(cell.model_copy(update={**tried, "soft": soft, "seed": seed, "validation": True, "decide": ()}))
+            every = cell.validate_every if cell.keep_best else None  # a curve alone chooses nothing
+            fixed = {"seed": seed, "validation": True, "decide": (), "validate_every": every}
+            mine.append(cell.model_copy(update={**tried, "soft": soft, **fixed}))
     return trials
 
 

@@ -1,0 +1,71 @@
+"""scripts/learning_speed.py on curves that are known, and on a comparison of a tiny model."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import pytest
+
+from numerate.lab.comparison import compare
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def script():
+    spec = spec_from_file_location("learning_speed", ROOT / "scripts" / "learning_speed.py")
+    module = module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look it up
+    spec.loader.exec_module(module)
+    return module
+
+
+def curve(script, label, seed, shares, tested=0.5):
+    points = tuple((50 * at + 50, share) for at, share in enumerate(shares))
+    return script.Curve("small", label, seed, points, tested)
+
+
+def test_the_first_step_with_a_share(script):
+    learned = curve(script, "ce", 0, [0.1, 0.5, 0.4, 0.89, 0.95])
+    assert [learned.steps_to(share) for share in (0.05, 0.5, 0.9, 0.99)] == [50, 100, 250, 300]
+    assert [learned.reached(share) for share in (0.9, 0.99)] == [True, False]
+
+
+def test_a_loss_that_learns_sooner(script):
+    runs = []
+    for seed in range(8):
+        late = 6 + seed % 3
+        runs.append(curve(script, "ce", seed, [0.0] * late + [0.6] * (12 - late), 0.6 + 0.001 * seed))
+        runs.append(curve(script, "emd", seed, [0.0] * (late - 4) + [0.6, 0.95] * 6, 0.9))
+        runs.append(curve(script, "smmd", seed, [0.0] * (late + (-1) ** seed) + [0.6] * 6, 0.6 + 0.001 * (7 - seed)))
+    rows = {
+        line.split("|")[1].strip(): [cell.strip() for cell in line.split("|")[2:-1]] for line in script.table(runs) if "`" in line
+    }
+    assert rows["`ce`"] == ["400 (350 to 450)", "", "650 (650 to 650), 8 never", "", "60.3 %", ""]
+    steps, p, to_90, p_90, exact, p_exact = rows["`emd`"]
+    assert (steps, p, p_90, exact, p_exact) == ("200 (150 to 250)", "< 0.001", "< 0.001", "90.0 %", "< 0.001")
+    assert "never" not in to_90
+    assert float(rows["`smmd`"][1]) > 0.05
+    assert float(rows["`smmd`"][5]) > 0.05
+
+
+def test_curves_of_a_comparison(script, tmp_path, capsys):
+    compare(
+        losses=["ce", "emd"], task="arithmetic", task_settings={"difficulty": 1, "wording": "bare"}, seeds=2, steps=4,
+        batch_size=4, train_examples=40, eval_examples=6, validate_every=2, out=tmp_path / "sums", progress=False,
+        executor="stacked", processes=1, tune=2,
+    )  # fmt: skip
+    script.main(["keep", str(tmp_path / "sums"), str(tmp_path)])
+    file = tmp_path / "sums_curves.csv"
+    runs = script.read(file)
+    assert runs == script.curves(tmp_path / "sums")
+    assert [(run.label, run.seed, [step for step, _ in run.points]) for run in runs] == [
+        (label, seed, [2, 4]) for label in ("ce", "emd") for seed in (0, 1)
+    ]
+    capsys.readouterr()
+    script.main(["table", str(file)])
+    assert "| `emd` | " in capsys.readouterr().out
+    script.main(["figure", str(tmp_path / "curves.png"), str(file)])
+    assert (tmp_path / "curves.png").read_bytes()[:4] == b"\x89PNG"
