@@ -50,6 +50,7 @@ LAB = [
 ]
 LAB += [
     "train",
+    "trained",
     "stacked",
     "rivals",
     "workloads",

@@ -451,7 +451,7 @@ def test_eval_refuses_settings_without_effect(setting, run, tmp_path):
 
 
 def test_eval_keeps_other_predictions(run, tmp_path, monkeypatch):
-    monkeypatch.setattr("numerate.lab.train._load_trained", lambda *_: None)
+    monkeypatch.setattr("numerate.lab.trained._load_trained", lambda *_: None)
     monkeypatch.setattr("numerate.lab.train.evaluate", lambda model, task, examples, **_: [{"n": len(examples["interpolate"])}])
     monkeypatch.setattr("numerate.cli.train._show", lambda *_: None)
     fake_run(tmp_path / "a", finished=True)

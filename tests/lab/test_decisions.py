@@ -38,10 +38,11 @@ from numerate.lab.decisions import (
 from numerate.lab.experiment import read_experiment, tuning_trials
 from numerate.lab.models import load_model
 from numerate.lab.records import plain, read_jsonl
-from numerate.lab.report.decisions import evaluation_sentences, source_sentence, summary_rows
+from numerate.lab.report.decision_words import evaluation_sentences, source_sentence, summary_rows
 from numerate.lab.tasks import TASKS, Arithmetic, Clock, Regression
 from numerate.lab.tasks.base import Example
-from numerate.lab.train import evaluate_again, run
+from numerate.lab.train import run
+from numerate.lab.trained import evaluate_again
 
 EASY = {"difficulty": 1, "operations": "+-", "wording": "bare"}
 QUICK = {"task_settings": EASY, "steps": 2, "batch_size": 4, "train_examples": 16, "eval_examples": 3, "log_every": 2}

@@ -17,7 +17,8 @@ from numerate.lab.config import RunConfig, checked
 from numerate.lab.derailing import label_digits, mark_derailed
 from numerate.lab.records import RESULT, read_jsonl
 from numerate.lab.tasks import TASKS, Arithmetic, Clock, Example, Examples, Regression
-from numerate.lab.train import evaluate_again, run
+from numerate.lab.train import run
+from numerate.lab.trained import evaluate_again
 
 
 def labelled(*answers: str) -> Examples:

@@ -19,7 +19,8 @@ from numerate.lab.models import load_model, tiny_tokenizer
 from numerate.lab.records import plain, read_jsonl, write_json, write_text
 from numerate.lab.splits import held_out, reserved_rows, training_examples, validation_examples
 from numerate.lab.tasks import TASKS, Arithmetic
-from numerate.lab.train import evaluate_again, run
+from numerate.lab.train import run
+from numerate.lab.trained import evaluate_again
 from numerate.vocab import NumericVocab
 
 EASY = {"difficulty": 1, "operations": "+-", "wording": "bare"}

@@ -81,7 +81,7 @@ def _show(console: Console, rows: list[dict[str, Any]]) -> None:
     from rich.text import Text
 
     from numerate.lab.report.analysis import SPLIT_NAMES
-    from numerate.lab.report.decisions import decision_title
+    from numerate.lab.report.decision_words import decision_title
     from numerate.lab.report.wording import measure, p_text
 
     for setup in dict.fromkeys(row["setup"] for row in rows):
@@ -108,7 +108,8 @@ def _show_decisions(console: Console, rows: list[dict[str, Any]]) -> None:
     from rich.text import Text
 
     from numerate.lab.report.analysis import SPLIT_NAMES
-    from numerate.lab.report.decisions import mean_measure, percent, title
+    from numerate.lab.report.decision_words import percent, title
+    from numerate.lab.report.decisions import mean_measure
     from numerate.lab.report.wording import measure, p_text
 
     for setup, split in dict.fromkeys((row["setup"], row["split"]) for row in rows):

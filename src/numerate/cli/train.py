@@ -84,7 +84,7 @@ def evaluate_command(
     from rich.console import Console
 
     from numerate.lab.progress import RunProgress
-    from numerate.lab.train import evaluate_again, plan_evaluation, trained_config
+    from numerate.lab.trained import evaluate_again, plan_evaluation, trained_config
 
     console = Console(highlight=False)
     settings = parse_settings(setting or [], run_types(trained_config(folder).task))
@@ -124,7 +124,7 @@ def _show_decisions(console: Console, split: str, records: Sequence[Mapping[str,
     from rich.text import Text
 
     from numerate.lab.decisions import read_decisions
-    from numerate.lab.report.decisions import evaluation_sentences, summary_rows
+    from numerate.lab.report.decision_words import evaluation_sentences, summary_rows
 
     part = read_decisions(records)
     assert part is not None  # the caller checks

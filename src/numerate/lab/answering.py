@@ -24,7 +24,7 @@ from numerate.lab.questions import ASKED, Questions
 from numerate.lab.tasks import TASKS
 from numerate.lab.tasks.files import BadData, open_image
 from numerate.lab.tasks.regression import Regression, Row
-from numerate.lab.train import load_run, trained_config
+from numerate.lab.trained import load_run, trained_config
 from numerate.messages import check_choice, one_line
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""One run: train a model and evaluate it, or evaluate it again. The configuration is taken apart here.
+"""One run: train a model and evaluate it. The configuration is taken apart here.
 
 runs/name/
 config.json  environment.json   settings, and versions and machine
@@ -11,7 +11,6 @@ result.json                     written last: a run without it is not finished
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import shutil
@@ -23,7 +22,7 @@ from typing import Any, get_args
 
 import torch
 
-from numerate.lab.config import PLAIN, RunConfig, checked
+from numerate.lab.config import PLAIN, RunConfig
 from numerate.lab.data import AnswerTries, SharedData, SoftAnswers, training_data
 from numerate.lab.decisions import check_decisions
 from numerate.lab.derailing import LabelDigits, label_digits
@@ -31,10 +30,10 @@ from numerate.lab.environment import environment
 from numerate.lab.evaluate import Record, evaluate
 from numerate.lab.missing import middle_label
 from numerate.lab.model_card import model_card, save_model
-from numerate.lab.models import NAMED, LoadedModel, PromptEncoder, load_encoder, load_model, quietly
+from numerate.lab.models import LoadedModel, PromptEncoder, load_encoder, load_model
 from numerate.lab.progress import Progress
 from numerate.lab.questions import asked
-from numerate.lab.records import RESULT, is_first_process, plain, recover_jsonl, write_json, write_jsonl
+from numerate.lab.records import RESULT, is_first_process, write_json, write_jsonl
 from numerate.lab.splits import held_out, reserved_rows, training_examples, validation_examples
 from numerate.lab.tasks import TASKS, Example, Examples, Task
 from numerate.lab.tasks.base import Split
@@ -44,13 +43,6 @@ from numerate.losses import LOSSES
 from numerate.objective import NumericObjective
 from numerate.targets import AnswerDistribution
 from numerate.vocab import NumericVocab
-
-EVALUATION = (
-    *("task", "task_settings", "data", "skip_bad", "trust_remote_code"),
-    *("eval_splits", "eval_examples", "eval_batch_size", "max_new_tokens", "samples", "bf16"),
-    *("decide", "interval", "decide_width"),
-)
-"""Settings that can be changed when a trained model is evaluated again."""
 
 LabelFacts = tuple[LabelDigits | None, str | None]
 """The most digits of the training labels, and their median."""
@@ -84,11 +76,12 @@ def finish(
     begin = time.perf_counter()
     examples = run_examples(config, task)
     labels = label_digits(task, examples), middle_label(task, examples)
-    records = _evaluated(config, task, loaded, labels, images=folder, progress=progress)
+    records = evaluated(config, task, loaded, labels, images=folder, progress=progress)
     return end_run(config, task, loaded, records, labels, cost | {"eval_seconds": time.perf_counter() - begin}, folder)
 
 
-def _evaluated(config: RunConfig, task: Task, loaded: LoadedModel, labels: LabelFacts, **options: Any) -> list[Record]:
+def evaluated(config: RunConfig, task: Task, loaded: LoadedModel, labels: LabelFacts, **options: Any) -> list[Record]:
+    """Evaluate a model on the examples of a run; ``labels`` are the digits and the median of its training labels."""
     digits, middle = labels
     examples, settings = tested(config, task), evaluation_options(config)
     return evaluate(loaded, task, examples, seed=config.seed, label_digits=digits, fallback=middle, **settings, **options)
@@ -332,83 +325,3 @@ def evaluation_options(config: RunConfig) -> dict[str, Any]:
     """Return the options of :func:`numerate.lab.evaluate.evaluate_all` for a run."""
     names = ("max_new_tokens", "samples", "decide", "interval", "decide_width", "bf16")
     return {"batch_size": config.eval_batch_size, **{name: getattr(config, name) for name in names}}
-
-
-# Evaluate a trained model again
-
-
-def evaluate_again(
-    folder: Path, settings: dict[str, Any], out: Path | None = None, *, progress: Progress = lambda *_: None
-) -> list[Record]:
-    """Evaluate the model in ``folder`` with changed settings; continue an interrupted evaluation with the same settings."""
-    config, out = plan_evaluation(folder, settings, out)
-    task = make_task(config)
-    check_decisions(config.decide, task)
-    part = out / f".predictions.{config.hash}.part"
-    done = recover_jsonl(part)
-    loaded = _load_trained(config, folder / "model")
-    write_json(out / "evaluation.json", {"hash": config.hash, "model": str(folder / "model"), **config.used})
-    result = folder / RESULT
-    known = json.loads(result.read_text(encoding="utf-8")) if result.is_file() else {}
-    with part.open("a", encoding="utf-8") as lines:
-
-        def keep(record: Record) -> None:
-            lines.write(json.dumps(plain(record)) + "\n")
-            lines.flush()
-
-        labels = known.get("label_digits"), known.get("label_median")
-        records = _evaluated(config, task, loaded, labels, images=out, done=done, keep=keep, progress=progress)
-    write_jsonl(out / "predictions.jsonl", records)
-    part.unlink()
-    return records
-
-
-def trained_config(folder: Path) -> RunConfig:
-    """Return the settings of a run whose weights were kept."""
-    file = folder / "config.json"
-    if not file.is_file() or not (folder / "model").is_dir():
-        raise ValueError(f"{folder} holds no trained model: expected what `numerate train` writes, with config.json and model/.")
-    try:
-        values = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{file} is not valid JSON ({error}): train again, or restore the file.") from None
-    return checked(RunConfig, values, str(file))
-
-
-def plan_evaluation(folder: Path, settings: dict[str, Any], out: Path | None = None) -> tuple[RunConfig, Path]:
-    """Return the settings of an evaluation and its folder; raise if the folder holds results of other settings."""
-    config = trained_config(folder)
-    for name, value in settings.items():
-        if name in RunConfig.model_fields and name not in EVALUATION:
-            raise ValueError(
-                f"{name}={value!r} has no effect on an evaluation: expected one of {', '.join(EVALUATION)}. "
-                "Train again to change another setting."
-            )
-    if "task_settings" in settings and "task" not in settings:  # added to those of the training
-        settings = {**settings, "task_settings": {**config.task_settings, **settings["task_settings"]}}
-    config = checked(RunConfig, config.model_dump(mode="json") | settings)
-    out = folder / f"eval-{config.hash}" if out is None else out
-    record = out / "evaluation.json"
-    same = record.is_file() and json.loads(record.read_text(encoding="utf-8"))["hash"] == config.hash
-    if (out / "predictions.jsonl").exists() and not same:
-        raise ValueError(f"{out} holds other predictions, which would be lost: name another folder with --out, or omit --out.")
-    return config, out
-
-
-def load_run(folder: Path, config: RunConfig) -> LoadedModel:
-    """Load the weights of a run that were kept."""
-    with quietly():
-        return _load_trained(config, folder / "model")
-
-
-def _load_trained(config: RunConfig, weights: Path) -> LoadedModel:
-    if config.model not in NAMED and config.adapter == "none":
-        return load_model(weights, trust_remote_code=config.trust_remote_code)
-    loaded = load_model(config.model, seed=config.seed, trust_remote_code=config.trust_remote_code)
-    if config.adapter == "none":
-        loaded.model = type(loaded.model).from_pretrained(weights)
-    else:
-        from peft import PeftModel
-
-        loaded.model = PeftModel.from_pretrained(loaded.model, weights)
-    return loaded

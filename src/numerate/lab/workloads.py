@@ -24,7 +24,8 @@ from numerate.lab.progress import Progress
 from numerate.lab.splits import held_out
 from numerate.lab.tasks import Example, Task
 from numerate.lab.tasks.regression import Regression
-from numerate.lab.train import check_fit, load_run, make_task, train, trained_config
+from numerate.lab.train import check_fit, make_task, train
+from numerate.lab.trained import load_run, trained_config
 from numerate.tokenizers import load_tokenizer
 
 WORKLOADS = ("tiny", "smollm2", "llama-1b")

@@ -21,7 +21,8 @@ from numerate.cli.compare import _show_decisions
 from numerate.lab import stats
 from numerate.lab.report import write_report
 from numerate.lab.report.analysis import Setup, scores, setups
-from numerate.lab.report.decisions import Decisions, decision_sentence, decisions, fitting_rule
+from numerate.lab.report.decision_words import decision_sentence
+from numerate.lab.report.decisions import Decisions, decisions, fitting_rule
 from numerate.lab.report.records import read_run
 
 MEASURES = ("relative_error", "exact", "absolute_error")

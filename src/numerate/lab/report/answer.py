@@ -8,7 +8,7 @@ from typing import Literal
 
 from numerate.lab.derailing import DERAILED
 from numerate.lab.report.analysis import LEAST_SEEDS, LEVEL, SPLIT_NAMES, RunCost, Score, Setup
-from numerate.lab.report.decisions import decision_title
+from numerate.lab.report.decision_words import decision_title
 from numerate.lab.report.wording import counted, listed, p_text, sentence, times
 from numerate.lab.stats import seeds_needed
 

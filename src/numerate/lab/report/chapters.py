@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from numerate.lab.decisions import GREEDY
 from numerate.lab.report.analysis import LEAST_SEEDS, RunCost, Score, Setup, costs, scores
 from numerate.lab.report.answer import Answer, answer, derailed_sentence, error_sizes, overall
-from numerate.lab.report.decisions import Decisions, decision_sentence, decisions, decisions_table
+from numerate.lab.report.decision_words import decision_sentence
+from numerate.lab.report.decisions import Decisions, decisions, decisions_table
 from numerate.lab.report.drawing import drawing, styles, to_svg
 from numerate.lab.report.examples import MAX_EXAMPLES, DifferingExamples, differing
 from numerate.lab.report.plans import FigurePlan, plans

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from numerate.lab.decisions import GREEDY
 from numerate.lab.report.analysis import IN_RANGE, OUT_OF_RANGE, Setup
-from numerate.lab.report.decisions import Decisions, decision_title, title
+from numerate.lab.report.decision_words import decision_title, title
+from numerate.lab.report.decisions import Decisions
 from numerate.lab.report.drawing import GREY, INK, PALE, WIDTH, PlotStyle, Styles, legend, panels, plain, split_name, widen
 from numerate.lab.report.drawing import styles as plot_styles
 from numerate.lab.report.series import ErrorScale, calibration_errors, error_scale, place_name

@@ -11,8 +11,8 @@ from typing import Any
 from numerate.lab.report.analysis import LEAST_SEEDS
 from numerate.lab.report.chapters import Chapter, lead
 from numerate.lab.report.data import to_table
-from numerate.lab.report.decisions import decision_title, gain_text, percent, range_text
-from numerate.lab.report.decisions import title as mean_title
+from numerate.lab.report.decision_words import decision_title, gain_text, percent, range_text
+from numerate.lab.report.decision_words import title as mean_title
 from numerate.lab.report.drawing import split_name, styles
 from numerate.lab.report.examples import PIXELS, examples_table
 from numerate.lab.report.records import ExperimentRecord, RunRecord

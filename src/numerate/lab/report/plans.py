@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from numerate.lab.decisions import GREEDY
 from numerate.lab.report import figures, series
 from numerate.lab.report.analysis import RunCost, Score, Setup
-from numerate.lab.report.decisions import Decisions, title
+from numerate.lab.report.decision_words import title
+from numerate.lab.report.decisions import Decisions
 from numerate.lab.report.drawing import Styles, split_name
 from numerate.lab.report.tables import DataTable
 from numerate.lab.report.wording import sentence
