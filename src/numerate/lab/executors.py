@@ -98,6 +98,8 @@ def _run_apart(jobs: Sequence[Sequence[RunConfig]], folder: Path, processes: int
     workers = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_without_gpu)
     running: dict[Future[Any], RunConfig] = {}
     with _library_threads([job[0] for job in jobs], processes), workers as pool:
+        for _ in range(min(processes, sum(map(len, jobs)))):
+            pool.submit(_import_models)  # while the first stack trains
         for job in jobs:
             try:
                 train_cells(job, folder, progress=progress)
@@ -164,6 +166,11 @@ def _without_gpu() -> None:
     """Begin a worker that computes on the CPU."""
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     _end_with_parent()
+
+
+def _import_models() -> None:
+    """Import what loading a model imports: several seconds."""
+    import transformers.models.llama.modeling_llama  # noqa: F401
 
 
 def _in_worker(job: list[RunConfig], folder: Path, processes: int, patient: bool) -> list[RunConfig]:
