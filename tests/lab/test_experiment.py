@@ -554,6 +554,17 @@ def test_the_steps_of_runs_in_other_processes_are_shown(tmp_path, monkeypatch):
         assert display.bars.tasks == []
 
 
+def test_without_a_terminal_the_steps_are_printed(tmp_path, monkeypatch):
+    """A stack says nothing else until all of its runs are done."""
+    monkeypatch.setattr("numerate.lab.comparison._LINE_SECONDS", 0.01)
+    running = RunConfig(steps=1200)
+    cell_folder(tmp_path, running).mkdir(parents=True)
+    (cell_folder(tmp_path, running) / "curve.jsonl").write_text('{"step": 20}\n')
+    text = io.StringIO()
+    with GridProgress(Console(file=text)) as display, _steps_shown([running], tmp_path, display):
+        assert any("20 of 1,200 steps\n" in text.getvalue() or time.sleep(0.01) for _ in range(500))
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [

@@ -38,7 +38,7 @@ from numerate.lab.train import check_fit, make_task
 from numerate.messages import check_choice, one_line
 
 EXECUTORS = ("local", "stacked", "ray")
-_WATCH_SECONDS = 2.0  # between looks at the learning curves
+_WATCH_SECONDS, _LINE_SECONDS = 2.0, 60.0  # between looks at the learning curves, for a bar and for lines
 
 
 @dataclass(frozen=True)
@@ -214,18 +214,22 @@ def _execute(cells: Sequence[RunConfig], name: str, folder: Path, display: GridP
 
 @contextmanager
 def _steps_shown(cells: Sequence[RunConfig], folder: Path, display: GridProgress) -> Iterator[None]:
-    """Show a bar of the training steps of all runs, read from their learning curves: other processes report nothing else."""
+    """Show a bar of the training steps of all runs; without a terminal, print a line a minute.
+
+    Steps are read from the learning curves: other processes report nothing else.
+    """
     todo = [cell for cell in cells if not is_finished(folder, cell)]
     total, ended = sum(cell.steps for cell in todo), threading.Event()
     bar = display.bars.add_task("steps", total=total, figures="", visible=bool(todo))
 
     def watch() -> None:
-        while not ended.wait(_WATCH_SECONDS):
-            display.bars.update(bar, completed=sum(min(cell.steps, _last_step(folder, cell)) for cell in todo))
+        while not ended.wait(_LINE_SECONDS if display.lines else _WATCH_SECONDS):
+            done = sum(min(cell.steps, _last_step(folder, cell)) for cell in todo)
+            display.bars.update(bar, completed=done)
+            if display.lines:
+                display.write(f"{done:,} of {total:,} steps")
 
-    thread = threading.Thread(target=watch, daemon=True)
-    if not display.lines:
-        thread.start()
+    threading.Thread(target=watch, daemon=True).start()
     try:
         yield
     finally:
