@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -19,6 +23,20 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def script(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
+    """The file in scripts/ that a test module names: ``tests/test_results.py`` tests ``scripts/results.py``."""
+    name = request.path.stem.removeprefix("test_")
+    spec = spec_from_file_location(f"scripts_{name}", Path(__file__).parents[1] / "scripts" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules[spec.name]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-
-import pytest
 
 from numerate.lab.comparison import compare
 
 ROOT = Path(__file__).parents[1]
-
-
-@pytest.fixture(scope="module")
-def script():
-    spec = spec_from_file_location("learning_speed", ROOT / "scripts" / "learning_speed.py")
-    module = module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look it up
-    spec.loader.exec_module(module)
-    return module
 
 
 def curve(script, label, seed, shares, tested=0.5):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import gzip
 import sys
 from collections import Counter, defaultdict
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -41,18 +40,6 @@ def data(package, item):
     rows = [TABLES[package, item](i) for i in range(960)]
     return SimpleNamespace(to_dict=lambda kind: rows)
 """
-
-
-@pytest.fixture
-def script() -> ModuleType:
-    spec = spec_from_file_location("real_tables", ROOT / "scripts" / "real_tables.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
 
 
 @pytest.fixture

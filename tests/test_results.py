@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[1]
-
-
-@pytest.fixture(scope="module")
-def results():
-    spec = spec_from_file_location("results_script", ROOT / "scripts" / "results.py")
-    module = module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look it up
-    spec.loader.exec_module(module)
-    return module
 
 
 def run(folder, label, seed, answers, *, validation=False, soft=None):
@@ -38,19 +27,19 @@ def run(folder, label, seed, answers, *, validation=False, soft=None):
 
 
 @pytest.fixture
-def kept(results, tmp_path):
+def kept(script, tmp_path):
     folder = tmp_path / "tables_stones"
     for seed in range(3):
         run(folder, "ce", seed, [("17", "14"), (None, "26"), ("33", "31")])
         run(folder, "soft", seed, [("11", "10"), ("22", "21"), (f"3{seed}", "30.25")], soft={"relative": 0.1, "width": None})
     run(folder, "ce", 1000, [("1", "1")] * 3, validation=True)  # a trial
-    results.keep(folder, tmp_path / "kept")
+    script.keep(folder, tmp_path / "kept")
     (tmp_path / "kept" / "tables_stones_rivals.csv").write_text("rival,seed,mae\nboosting,0,4\nboosting,1,2\nboosting,2,3\n")
     return tmp_path / "kept" / "tables_stones.csv.xz"
 
 
-def test_answers_are_kept_and_read_again(results, kept):
-    found = results.read(kept)
+def test_answers_are_kept_and_read_again(script, kept):
+    found = script.read(kept)
     assert found.title == "stones, 1,000 rows"
     assert set(found.errors) == {(label, rule) for label in ("ce", "soft") for rule in ("greedy", "median")}
     assert found.errors["ce", "greedy"].tolist() == [[7, 30, 3]] * 3  # the second counts as the median label, 50
@@ -60,14 +49,14 @@ def test_answers_are_kept_and_read_again(results, kept):
     assert found.rivals == {"boosting": 3}
 
 
-def test_settings_are_kept_once(results, kept, tmp_path):
+def test_settings_are_kept_once(script, kept, tmp_path):
     settings = kept.parent / "settings.csv"
     before = settings.read_text()
     assert before.splitlines()[1:] == [
         "tables_stones,ce,1000,1200,0.001,0.3,",
         "tables_stones,soft,1000,1200,0.001,0.3,relative 0.1",
     ]
-    results.keep(tmp_path / "tables_stones", kept.parent)
+    script.keep(tmp_path / "tables_stones", kept.parent)
     assert settings.read_text() == before
 
 
@@ -78,10 +67,10 @@ def noisy(rng, sizes, seeds=8, rows=300):
 
 
 @pytest.fixture
-def comparison(results):
+def comparison(script):
     ways = [(label, rule) for label in ("ce", "ntil", "soft", "soft_jitter") for rule in ("greedy", "median")]
     sizes = dict.fromkeys(ways, 1.0) | {("ntil", "median"): 0.9, ("soft", "median"): 0.4}
-    return results.Kept("tables_stones_10000", noisy(np.random.default_rng(0), sizes), {"boosting": 0.3})
+    return script.Kept("tables_stones_10000", noisy(np.random.default_rng(0), sizes), {"boosting": 0.3})
 
 
 def test_the_best_decision_of_each_published_loss(comparison):
@@ -89,21 +78,21 @@ def test_the_best_decision_of_each_published_loss(comparison):
     assert comparison.title == "stones, 10,000 rows"
 
 
-def test_tests_tell_a_difference_from_none(results, comparison):
-    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in results.tests_table([comparison])]
+def test_tests_tell_a_difference_from_none(script, comparison):
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in script.tests_table([comparison])]
     assert [row[2] for row in lines[2:]] == ["`ce`, greedy", "`ce`, median", "`ntil`, median"]
     assert all(row[-1] == "< 0.001" and row[-3] == "< 0.001" and row[5].startswith("-") for row in lines[2:])
-    paths = [[cell.strip() for cell in line.split("|")[1:-1]] for line in results.paths_table([comparison])]
+    paths = [[cell.strip() for cell in line.split("|")[1:-1]] for line in script.paths_table([comparison])]
     by_way = {row[2]: row for row in paths[2:]}
     assert by_way["`soft_jitter`, median"][-1] == "< 0.001"
     assert float(by_way["`soft_jitter`, greedy"][-1]) > 0.01
-    losses = [*results.losses_table([comparison])]
+    losses = [*script.losses_table([comparison])]
     assert losses[0].split("|")[3:5] == [" `ntil` ", " `soft` "]
     assert "(< 0.001)" in losses[3].split("|")[4]
 
 
-def test_errors_have_a_line_for_each_loss_and_rival(results, comparison):
-    lines = [*results.errors_tables([comparison])]
+def test_errors_have_a_line_for_each_loss_and_rival(script, comparison):
+    lines = [*script.errors_tables([comparison])]
     first = [line.split("|")[1].strip() for line in lines[3:]]
     assert first[0] == "`soft`"
     assert sorted(first) == ["`ce`", "`ntil`", "`soft_jitter`", "`soft`", "boosting"]
@@ -111,16 +100,16 @@ def test_errors_have_a_line_for_each_loss_and_rival(results, comparison):
     assert len({line.count("|") for line in lines[1:]}) == 1
 
 
-def test_the_figure_is_drawn(results, comparison, tmp_path):
-    results.main(["figure", str(tmp_path / "figure.png"), *map(str, sorted((ROOT / "docs" / "results").glob("*.csv.xz"))[:1])])
+def test_the_figure_is_drawn(script, comparison, tmp_path):
+    script.main(["figure", str(tmp_path / "figure.png"), *map(str, sorted((ROOT / "docs" / "results").glob("*.csv.xz"))[:1])])
     assert (tmp_path / "figure.png").read_bytes()[:4] == b"\x89PNG"
 
 
-def test_the_page_has_the_figures_of_the_kept_answers(results):
+def test_the_page_has_the_figures_of_the_kept_answers(script):
     """docs/results.md says what the files beside it say."""
     page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-    every = [results.read(file) for file in sorted((ROOT / "docs" / "results").glob("*.csv.xz"))]
+    every = [script.read(file) for file in sorted((ROOT / "docs" / "results").glob("*.csv.xz"))]
     assert len(every) >= 7
-    for table in (results.errors_tables, results.tests_table, results.losses_table):
+    for table in (script.errors_tables, script.tests_table, script.losses_table):
         for line in table(every):
             assert line.strip() in page
