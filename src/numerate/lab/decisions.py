@@ -31,7 +31,7 @@ from numerate.answers.metrics import METRICS
 from numerate.distribution import NumberDistribution
 from numerate.distribution.exact import exact_number
 from numerate.lab.data import collate
-from numerate.lab.missing import with_fallback
+from numerate.lab.missing import FALLBACK
 from numerate.lab.models import LoadedModel
 from numerate.lab.tasks import Example, Task
 
@@ -274,6 +274,7 @@ class Decided:
     Attributes:
         level: of the interval.
         measures: by decision, greedy first, then by measure: ``[E]``.
+        fallback: by measure: ``[E]``, what an answer without a number has in a mean (:mod:`numerate.lab.missing`).
         expected: by measure of ``FITTING``: ``[3, E]``, the expected cost of the greedy answer, that of the decided one, and the
             cost that the decided one has.
         covers: ``[E]``, whether the gold number lies in the interval.
@@ -285,6 +286,7 @@ class Decided:
 
     level: float
     measures: Mapping[str, Mapping[str, Floats]]
+    fallback: Mapping[str, Floats]
     expected: Mapping[str, Floats]
     covers: Floats
     calibrated_covers: Floats
@@ -297,10 +299,15 @@ class Decided:
         """The decisions other than greedy."""
         return tuple(self.measures)[1:]
 
+    def for_mean(self, rule: str, name: str) -> Floats:
+        """Return a measure ``[E]`` of a decision with that of the fallback where it is infinite."""
+        own = self.measures[rule][name]
+        return np.where(np.isinf(own), self.fallback[name], own)
+
 
 def error_sources(measure: str, parts: Sequence[Decided]) -> ErrorSources | None:
     """Return where the error of greedy answers comes from, over the examples of all parts; None if none has finite costs."""
-    greedy = np.concatenate([cost(measure, part.measures[GREEDY][measure]) for part in parts])
+    greedy = np.concatenate([cost(measure, part.for_mean(GREEDY, measure)) for part in parts])
     expected_greedy, expected_decided, decided = np.concatenate([part.expected[measure] for part in parts], axis=1)
     columns = np.stack([greedy, decided, expected_greedy, expected_decided])  # [4, E]
     kept = np.isfinite(columns).all(0)
@@ -320,13 +327,14 @@ def read_decisions(records: Sequence[Mapping[str, Any]]) -> Decided | None:
     if not first.get("decisions"):
         return None
     rules = tuple(first["decisions"])
-    measures = {GREEDY: [with_fallback(record, record["measures"]) for record in records]}
-    measures |= {rule: [with_fallback(record, record["decisions"][rule]["measures"]) for record in records] for rule in rules}
+    measures = {GREEDY: [record["measures"] for record in records]}
+    measures |= {rule: [record["decisions"][rule]["measures"] for record in records] for rule in rules}
     names = tuple(first["decisions"][rules[0]]["measures"])
     kinds = (GREEDY, "decided", "cost")
     return Decided(
         level=float(first["level"]),
         measures={rule: {name: _column(row[name] for row in rows) for name in names} for rule, rows in measures.items()},
+        fallback={name: _column((record.get(FALLBACK) or {}).get(name) for record in records) for name in names},
         expected={
             name: np.stack([_column(record["expected"].get(name, {}).get(kind) for record in records) for kind in kinds])
             for name in names

@@ -129,6 +129,26 @@ class TestNumbers:
         assert score.comparison.p_value == pytest.approx(plain)
         assert score.comparison.corrected_p == pytest.approx(min(1, 4 * plain))
 
+    def test_medians_are_those_of_the_first_table(self, tmp_path: Path):
+        """A missing answer is infinite in both, and counts as the fallback in the mean beside the median."""
+        for file in make_run(tmp_path, missing=(3, 5)).glob("cells/*/predictions.jsonl"):
+            rows = [json.loads(line) for line in file.read_text().splitlines()]
+            for row in rows:
+                row["fallback"] = dict.fromkeys(MEASURES, 1.0)
+                if row["index"] == 1:
+                    row["measures"] |= {"absolute_error": 1e9, "relative_error": 1e7}
+            file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        setup, found = found_in(tmp_path)
+        for score in (score for score in scores(setup) if score.measure == setup.headline):
+            same = found.cell(score.label, score.split, setup.headline, score.decision)
+            assert same is not None
+            assert same.interval == score.interval
+            assert (same.examples, same.left_out) == (EXAMPLES, 0)
+        errors = [1.0 if i in (3, 5) else 1e9 if i == 1 else OFF["greedy"](seed, i) for seed in range(3) for i in range(EXAMPLES)]
+        greedy = found.cell("ce", "interpolate", found.measures[0], "greedy")
+        assert greedy is not None
+        assert greedy.mean == pytest.approx(sum(errors) / len(errors))
+
     def test_examples_without_a_finite_error_are_left_out_of_means(self, tmp_path: Path):
         _, found = found_in(make_run(tmp_path, missing=(3, 5)))
         score = found.cell("ce", "interpolate", found.measures[0], "median")

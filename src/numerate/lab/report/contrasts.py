@@ -1,6 +1,6 @@
 """Each loss against the baseline with the same decision: does it help if both answer greedily, and if both give the median?
 
-Differences are paired by example and seed, over the examples on which both have a finite score with every common seed.
+Differences are paired by example and seed; those of means over the examples on which both have a finite score with every seed.
 P-values are corrected by Holm's method over the losses and splits of a measure and decision.
 """
 
@@ -70,8 +70,11 @@ def _contrasts(setup: Setup, found: Mapping[tuple[str, str], Sequence[Decided]],
         for rule in parts[0].measures:
             if not pairs or not all(summary.name in part.measures.get(rule, {}) for pair in pairs for part in pair):
                 continue
-            both = np.stack([[part.measures[rule][summary.name] for part in pair] for pair in pairs], axis=1)  # [2, S, E]
-            both = both[:, :, np.isfinite(both).all((0, 1))]
+            if summary.median:
+                both = np.stack([[part.measures[rule][summary.name] for part in pair] for pair in pairs], axis=1)  # [2, S, E]
+            else:
+                both = np.stack([[part.for_mean(rule, summary.name) for part in pair] for pair in pairs], axis=1)
+                both = both[:, :, np.isfinite(both).all((0, 1))]
             if both.shape[2] < 2:
                 continue
             mine, theirs = both

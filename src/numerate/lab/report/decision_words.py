@@ -110,7 +110,8 @@ def summary_rows(part: Decided) -> Iterator[tuple[str, str, list[float]]]:
             yield name, "mean", [float(value) for value in columns.mean(1)]
             continue
         yield name, "median", [float(value) for value in np.median(columns, axis=1)]
-        finite = columns[:, np.isfinite(columns).all(0)]
+        averaged = np.stack([part.for_mean(rule, name) for rule in part.measures])
+        finite = averaged[:, np.isfinite(averaged).all(0)]
         if finite.shape[1]:
             yield name, "mean", [float(value) for value in finite.mean(1)]
             if name == "absolute_error":
@@ -123,7 +124,7 @@ def evaluation_sentences(part: Decided) -> Iterator[str]:
         sources = error_sources(name, [part])
         if sources is None:
             continue
-        greedy, decided = cost(name, part.measures[GREEDY][name]), part.expected[name][2]
+        greedy, decided = cost(name, part.for_mean(GREEDY, name)), part.expected[name][2]
         kept = np.isfinite(np.stack([greedy, *part.expected[name]])).all(0)
         low = high = None
         if kept.sum() > 1:

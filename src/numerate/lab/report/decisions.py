@@ -1,9 +1,9 @@
 """Losses x decisions: what deciding from the model's distribution changes, against greedy answers of the same weights.
 
 Differences are paired by example and seed. Means are over the examples on which every decision of a loss has a finite score with
-every seed: an answer without a number has an infinite error. Where a few answers decide a mean, such as one of ten digits, errors
-are summarised by medians and compared by the share of examples closer minus the share farther. The statistics are those of
-:mod:`numerate.lab.stats`.
+every seed; an answer without a number counts as :mod:`numerate.lab.missing` says. Where a few answers decide a mean, such as one
+of ten digits, errors are summarised by medians and compared by the share of examples closer minus the share farther. The
+statistics are those of :mod:`numerate.lab.stats`.
 """
 
 from __future__ import annotations
@@ -165,10 +165,14 @@ def _scores(found: Mapping[tuple[str, str], list[Decided]], summary: Measure) ->
     for (label, split), parts in found.items():
         if not all(summary.name in part.measures[GREEDY] for part in parts):
             continue
-        values = {rule: np.stack([part.measures[rule][summary.name] for part in parts]) for rule in parts[0].measures}  # [S, E]
-        kept = np.isfinite(np.stack([*values.values()])).all((0, 1))  # [E]
-        if not kept.any():
+        means = {rule: np.stack([part.for_mean(rule, summary.name) for part in parts]) for rule in parts[0].measures}  # [S, E]
+        finite = np.isfinite(np.stack([*means.values()])).all((0, 1))  # [E]
+        if not finite.any():
             continue
+        values, kept = means, finite
+        if summary.median:  # which missing answers do not make infinite
+            values = {rule: np.stack([part.measures[rule][summary.name] for part in parts]) for rule in means}
+            kept = np.ones_like(finite)
         size = (len(parts), int(kept.sum()), int((~kept).sum()))
         for rule, scores in values.items():
             mine, greedy = scores[:, kept], values[GREEDY][:, kept]
@@ -179,14 +183,14 @@ def _scores(found: Mapping[tuple[str, str], list[Decided]], summary: Measure) ->
             own, theirs = interval(summary, mine), interval(summary, greedy).estimate
             middle = own.estimate if summary.median else float(np.median(scores))
             alike = bool(np.array_equal(mine, greedy))
-            means = (float(mine.mean()), middle, theirs)
-            yield DecisionScore(label, split, summary, rule, *size, own, *means, comparison, alike)
+            mean = float(means[rule][:, finite].mean())
+            yield DecisionScore(label, split, summary, rule, *size, own, mean, middle, theirs, comparison, alike)
 
 
 def _summarised(name: str, found: Mapping[tuple[str, str], list[Decided]]) -> Measure:
     """Return a measure with the mean as its summary; the median if a few answers decide a mean (above ten medians)."""
     columns = [
-        np.concatenate([part.measures[rule][name] for part in parts])
+        np.concatenate([part.for_mean(rule, name) for part in parts])
         for parts in found.values()
         for rule in parts[0].measures
         if all(name in part.measures.get(rule, {}) for part in parts)
