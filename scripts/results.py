@@ -4,6 +4,7 @@
     python scripts/results.py keep runs/tables_flights docs/results          # answers of all runs, and the settings they had
     python scripts/results.py errors docs/results/tables_*.csv.xz            # errors of every loss and decision, as Markdown
     python scripts/results.py losses docs/results/tables_*.csv.xz            # each loss against cross-entropy, by decision
+    python scripts/results.py decisions docs/results/tables_*.csv.xz         # medians against greedy answers
     python scripts/results.py tests docs/results/tables_*.csv.xz             # soft labels with the median against each of them
     python scripts/results.py paths docs/results/diamonds_soft*.csv.xz       # drawn answers against fixed ones and jitter
     python scripts/results.py figure docs/images/results.png docs/results/tables_*.csv.xz
@@ -189,27 +190,44 @@ def paths_table(every: Sequence[Kept]) -> Iterator[str]:
 
 
 def losses_table(every: Sequence[Kept]) -> Iterator[str]:
-    """Yield a Markdown table: each loss against cross-entropy with the same decision, p-values corrected over losses."""
-    from numerate.lab.stats import compare, corrected
-
-    found = dict.fromkeys(label for kept in every for label, _ in kept.errors)
-    losses = [label for label in found if label not in (BASELINE, *PATHS)]
-    yield "| table | decision | " + " | ".join(f"`{label}`" for label in losses) + " |"
-    yield "|---|---|" + "---|" * len(losses)
+    """Yield a Markdown table: each loss that all files have against cross-entropy with the same decision."""
+    losses = [label for label in _common(every) if label != BASELINE]
+    yield from _matrix_head(losses, "decision")
     for kept in every:
         for decision in (GREEDY, "median"):
-            base, typical = kept.errors[BASELINE, decision], kept.typical((BASELINE, decision))
-            mine = [label for label in losses if (label, decision) in kept.errors]
-            tested = corrected({label: compare(kept.errors[label, decision], base, "sign") for label in mine})
-            cells = []
-            for label in losses:
-                if label not in tested:
-                    cells.append("")
-                    continue
-                closer, p = -100 * tested[label].difference.estimate, p_text(tested[label].corrected_p)
-                change = f"{100 * (kept.typical((label, decision)) / typical - 1):+.0f} %"
-                cells.append(f"{change}, {closer:+.1f} ({p})")
+            cells = _changes(kept, [((label, decision), (BASELINE, decision)) for label in losses])
             yield f"| {kept.title if decision == GREEDY else ''} | {decision} | {' | '.join(cells)} |"
+
+
+def decisions_table(every: Sequence[Kept]) -> Iterator[str]:
+    """Yield a Markdown table: the median against the greedy answer, for each loss that all files have."""
+    losses = _common(every)
+    yield from _matrix_head(losses)
+    for kept in every:
+        cells = _changes(kept, [((label, "median"), (label, GREEDY)) for label in losses])
+        yield f"| {kept.title} | {' | '.join(cells)} |"
+
+
+def _common(every: Sequence[Kept]) -> list[str]:
+    losses = dict.fromkeys(label for label, _ in every[0].errors)
+    return [label for label in losses if all((label, GREEDY) in kept.errors for kept in every)]
+
+
+def _matrix_head(losses: Sequence[str], *more: str) -> Iterator[str]:
+    yield f"| {' | '.join(('table', *more, *(f'`{label}`' for label in losses)))} |"
+    yield "|---" * (1 + len(more) + len(losses)) + "|"
+
+
+def _changes(kept: Kept, pairs: Sequence[tuple[Way, Way]]) -> list[str]:
+    """Return the change of the typical error, and the rows closer minus farther with p-values corrected over the pairs."""
+    from numerate.lab.stats import compare, corrected
+
+    tested = corrected({pair: compare(*(kept.errors[way] for way in pair), "sign") for pair in pairs})
+    changes = {(one, other): 100 * (kept.typical(one) / kept.typical(other) - 1) for one, other in pairs}
+    return [
+        f"{changes[pair]:+.0f} %, {-100 * found.difference.estimate:+.1f} ({p_text(found.corrected_p)})"
+        for pair, found in tested.items()
+    ]
 
 
 _HEAD = (
@@ -304,6 +322,7 @@ def _draw(axis: Any, group: Sequence[Kept]) -> None:
 _TABLES: dict[str, Callable[[Sequence[Kept]], Iterator[str]]] = {
     "errors": errors_tables,
     "losses": losses_table,
+    "decisions": decisions_table,
     "tests": tests_table,
     "paths": paths_table,
 }

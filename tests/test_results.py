@@ -87,8 +87,10 @@ def test_tests_tell_a_difference_from_none(script, comparison):
     assert by_way["`soft_jitter`, median"][-1] == "< 0.001"
     assert float(by_way["`soft_jitter`, greedy"][-1]) > 0.01
     losses = [*script.losses_table([comparison])]
-    assert losses[0].split("|")[3:5] == [" `ntil` ", " `soft` "]
+    assert losses[0].split("|")[3:6] == [" `ntil` ", " `soft` ", " `soft_jitter` "]
     assert "(< 0.001)" in losses[3].split("|")[4]
+    decided = [*script.decisions_table([comparison])][2].split("|")
+    assert ["(< 0.001)" in cell for cell in decided[2:6]] == [False, False, True, False]
 
 
 def test_errors_have_a_line_for_each_loss_and_rival(script, comparison):
@@ -110,6 +112,6 @@ def test_the_page_has_the_figures_of_the_kept_answers(script):
     page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     every = [script.read(file) for file in sorted((ROOT / "docs" / "results").glob("*.csv.xz"))]
     assert len(every) >= 7
-    for table in (script.errors_tables, script.tests_table, script.losses_table):
+    for table in (script.errors_tables, script.tests_table, script.losses_table, script.decisions_table):
         for line in table(every):
             assert line.strip() in page
