@@ -151,7 +151,7 @@ class ChunkedHead:
             return
         share = self._share(chunk.rows).expand(chunk.grad.shape[0]).index_select(0, entries.rows)
         part = self.head.unshaped((self.smoothing - 1) * share * entries.probabilities, entries.logits)
-        # Each entry is there once. With duplicates, index_put_ would accumulate, for which the CPU waits for the device.
+        # Each entry is there once, so that nothing has to accumulate, which index_put_ does by sorting.
         places = entries.rows, entries.token_ids
         chunk.grad[places] = (chunk.grad[places].to(part.dtype) + part).to(chunk.grad.dtype)
         if self.d_bias is not None:
