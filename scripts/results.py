@@ -22,6 +22,7 @@ import json
 import lzma
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
@@ -129,10 +130,15 @@ def read(file: Path) -> Kept:
     for (label, _), group in groupby(rows, key=lambda row: (row["label"], row["seed"])):
         own = [*group]
         for decision in decisions:
-            errors = [abs(float(row[decision] or row["fallback"]) - float(row["gold"])) for row in own]
+            errors = [abs(_value(row[decision] or row["fallback"]) - _value(row["gold"])) for row in own]
             found.setdefault((label, decision), []).append(errors)
     name = file.name.removesuffix(".csv.xz")
     return Kept(name, {way: np.array(errors) for way, errors in found.items()}, _rivals(file.parent / f"{name}_rivals.csv"))
+
+
+def _value(text: str) -> float:
+    """Return a number of a record, which is a fraction where it is not whole: ``211/100``."""
+    return float(Fraction(text))
 
 
 def _rivals(file: Path) -> dict[str, float]:

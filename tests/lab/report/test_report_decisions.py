@@ -180,6 +180,18 @@ class TestNumbers:
         assert found.cell("smmd", "interpolate", found.measures[0], "mean") is None
         assert "Losses and decisions" in write_report(tmp_path).read_text()
 
+    def test_most_greedy_answers_hold_no_number(self, tmp_path: Path):
+        """One answer is so far off that medians are given, and most have no number: the median is infinite."""
+        for file in make_run(tmp_path, missing=range(EXAMPLES * 3 // 4)).glob("cells/*/predictions.jsonl"):
+            rows = [json.loads(line) for line in file.read_text().splitlines()]
+            rows[-1]["decisions"]["median"]["measures"]["absolute_error"] = 1e9
+            file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        _, found = found_in(tmp_path)
+        scores = {score.decision: score.interval.estimate for score in found.scores if score.measure == found.measures[0]}
+        assert math.isinf(scores["greedy"])
+        assert scores["median"] < 100
+        assert "Losses and decisions" in write_report(tmp_path).read_text()
+
     def test_one_seed_has_no_verdict(self, tmp_path: Path):
         _, found = found_in(make_run(tmp_path, seeds=(0,)))
         assert not found.tested

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +58,10 @@ def _panel(data: DataTable, split: str, decision: str) -> str:
 
 
 def decisions(found: Decisions, data: DataTable) -> Figure:
-    """Draw a row per loss with a mark per decision; greedy answers are black. Intervals are cut at the ends of the axis."""
+    """Draw a row per loss with a mark per decision; greedy answers are black. Intervals are cut at the ends of the axis.
+
+    A score that is infinite, because most answers hold no number, is an arrow at the right end.
+    """
     from matplotlib.ticker import LogLocator, NullFormatter
 
     measure = found.measures[0]
@@ -70,12 +74,16 @@ def decisions(found: Decisions, data: DataTable) -> Figure:
             style = look[row["decision"]]
             y = labels.index(row["loss"]) + 0.8 * ((len(names) - 1) / 2 - names.index(row["decision"])) / len(names)
             low, value, high = (measure.factor * row[name] for name in ("low", measure.name, "high"))
+            if math.isinf(value):
+                axes.plot([1], [y], ">", color=style.colour, markersize=6.5, transform=axes.get_yaxis_transform(), clip_on=False)
+                continue
             axes.plot([low, high], [y, y], color=style.colour, linewidth=1.4)
             axes.plot([value], [y], style.marker, color=style.colour, markersize=6.5)
         for border in range(1, len(labels)):
             axes.axhline(border - 0.5, color=PALE, linewidth=0.8)
         _label_rows(axes, labels)
-        least, most = (function(measure.factor * row[measure.name] for row in rows) for function in (min, max))
+        finite = [measure.factor * row[measure.name] for row in rows if not math.isinf(row[measure.name])] or [0.0]
+        least, most = min(finite), max(finite)
         if 0 < 5 * least < most:
             axes.set_xscale("log")
             axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if most < 100 * least else (1.0,)))

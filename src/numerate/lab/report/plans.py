@@ -80,7 +80,8 @@ def _decisions(found: Decisions) -> FigurePlan:
         "decisions",
         "Losses and decisions",
         f"{sentence(name)} of each loss with greedy answers and with answers that a rule decides from the model's distribution; "
-        f"same weights, same examples. Lines are 95 % intervals, cut at the ends of the axis.{direction}",
+        f"same weights, same examples. Lines are 95 % intervals, cut at the ends of the axis; an arrow there is a score beyond "
+        f"all bounds.{direction}",
         "no decision has a finite score",
         series.decisions(found),
         lambda data: figures.decisions(found, data),
