@@ -1,4 +1,4 @@
-"""Keep the answers of comparisons on tables in small files, and make the tables and the figure of docs/results.md from them.
+"""Keep the answers of comparisons on tables in small files, and make tables and the figure of docs/results.md from them.
 
     numerate compare experiments/tables_flights.yaml --tune 5
     python scripts/results.py keep runs/tables_flights docs/results          # answers of all runs, and the settings they had
@@ -7,6 +7,7 @@
     python scripts/results.py decisions docs/results/tables_*.csv.xz         # medians against greedy answers
     python scripts/results.py tests docs/results/tables_*.csv.xz             # soft labels with the median against each of them
     python scripts/results.py paths docs/results/diamonds_soft*.csv.xz       # drawn answers against fixed ones and jitter
+    python scripts/results.py rivals docs/results/tables_*.csv.xz            # soft labels against other models of a number
     python scripts/results.py figure docs/images/results.png docs/results/tables_*.csv.xz
 
 A kept file has one line for each loss, seed and test row: the label, the greedy answer and the decided ones. An answer without a
@@ -20,10 +21,11 @@ import csv
 import io
 import json
 import lzma
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import groupby
 from pathlib import Path
 from statistics import median
@@ -37,6 +39,13 @@ PATHS = ("soft_fixed", "soft_jitter")  # variants of ours, which no paper has pu
 COLUMNS = ("label", "seed", "row", "gold", "fallback", GREEDY)
 SETTINGS = ("comparison", "label", "train_examples", "steps", "learning_rate", "weight", "width")
 PUBLISHED = "a published loss"
+RIVALS = {
+    "scalar": "a scalar head",
+    "hl_gauss_median": "HL-Gauss bins, median",
+    "hl_gauss_mean": "HL-Gauss bins, mean",
+    "boosting": "gradient boosting",
+    "constant": "the training median",
+}
 
 Floats = npt.NDArray[np.float64]
 Record = dict[str, Any]
@@ -97,12 +106,12 @@ class Kept:
 
     name: str
     errors: dict[Way, Floats]
-    rivals: dict[str, float]  # mean absolute errors of other models, such as gradient boosting
+    rivals: dict[str, Floats]  # [S] mean absolute errors of other models, such as gradient boosting
 
     @property
     def title(self) -> str:
         """Table and rows, such as ``flights, 1,000 rows``."""
-        name = self.name.removeprefix("tables_").removesuffix("_10000").removesuffix("_soft")
+        name = re.sub("^(tables|registry|smollm2)_", "", self.name).removesuffix("_10000").removesuffix("_soft")
         return f"{name}, {'10,000' if self.name.endswith('_10000') else '1,000'} rows"
 
     @cached_property
@@ -121,33 +130,37 @@ class Kept:
         return median(self.of_runs(way).tolist())
 
 
+@cache
 def read(file: Path) -> Kept:
     """Read a file that :func:`keep` wrote, and the errors of rivals beside it."""
     with lzma.open(file, "rt", encoding="utf-8", newline="") as text:
-        rows = [*csv.DictReader(text)]
-    decisions = [name for name in rows[0] if name not in COLUMNS[:-1]]
-    found: dict[Way, list[list[float]]] = {}
-    for (label, _), group in groupby(rows, key=lambda row: (row["label"], row["seed"])):
-        own = [*group]
-        for decision in decisions:
-            errors = [abs(_value(row[decision] or row["fallback"]) - _value(row["gold"])) for row in own]
-            found.setdefault((label, decision), []).append(errors)
+        names, *rows = csv.reader(text)
+    columns = dict(zip(names, zip(*rows, strict=True), strict=True))
+    gold, fallback = _values(columns["gold"]), _values(columns["fallback"])
+    labels, seeds = np.array(columns["label"]), np.array(columns["seed"])
+    found = {}
+    for decision in (name for name in names if name not in COLUMNS[:-1]):
+        answers = _values(columns[decision])
+        errors = np.abs(np.where(np.isnan(answers), fallback, answers) - gold)
+        for label in dict.fromkeys(columns["label"]):
+            mine = errors[labels == label]
+            found[label, decision] = mine.reshape(len(np.unique(seeds[labels == label])), -1)
     name = file.name.removesuffix(".csv.xz")
-    return Kept(name, {way: np.array(errors) for way, errors in found.items()}, _rivals(file.parent / f"{name}_rivals.csv"))
+    return Kept(name, found, _rivals(file.parent / f"{name}_rivals.csv"))
 
 
-def _value(text: str) -> float:
-    """Return a number of a record, which is a fraction where it is not whole: ``211/100``."""
-    return float(Fraction(text))
+def _values(column: Sequence[str]) -> Floats:
+    """Return the numbers of a column, NaN where there is none; some are fractions: ``211/100``."""
+    return np.array([float(Fraction(text)) if "/" in text else text or "nan" for text in column], float)
 
 
-def _rivals(file: Path) -> dict[str, float]:
+def _rivals(file: Path) -> dict[str, Floats]:
     if not file.is_file():
         return {}
     with file.open(encoding="utf-8", newline="") as text:
         rows = [*csv.DictReader(text)]
     names = dict.fromkeys(row["rival"] for row in rows)
-    return {name: median(float(row["mae"]) for row in rows if row["rival"] == name) for name in names}
+    return {name: np.array([float(row["mae"]) for row in rows if row["rival"] == name]) for name in names}
 
 
 # Tables
@@ -175,7 +188,7 @@ def _errors_table(kept: Kept) -> Iterator[str]:
             cells.append(f"{typical} | {number(kept.of_runs(way).max())} | {number(float(np.median(kept.errors[way])))}")
         yield f"| `{label}` | " + " | ".join(cells) + " |"
     for name, mae in kept.rivals.items():
-        yield f"| {name} | {number(mae)} |" + " |" * (3 * len(decisions) - 1)
+        yield f"| {RIVALS[name]} | {number(np.median(mae))} |" + " |" * (3 * len(decisions) - 1)
 
 
 def tests_table(every: Sequence[Kept]) -> Iterator[str]:
@@ -212,6 +225,26 @@ def decisions_table(every: Sequence[Kept]) -> Iterator[str]:
     for kept in every:
         cells = _changes(kept, [((label, "median"), (label, GREEDY)) for label in losses])
         yield f"| {kept.title} | {' | '.join(cells)} |"
+
+
+def rivals_table(every: Sequence[Kept]) -> Iterator[str]:
+    """Yield a Markdown table: ours, and the change from ours to other models of a number, tested over the runs of each."""
+    from numerate.lab.stats import holm, paired_t
+
+    rivals = [name for name in RIVALS if any(name in kept.rivals for kept in every)]
+    yield f"| table | {' | '.join((f'`{OURS[0]}`, {OURS[1]}', *(RIVALS[name] for name in rivals)))} |"
+    yield "|---" * (2 + len(rivals)) + "|"
+    for kept in every:
+        ours = kept.of_runs(OURS)
+        p = holm(
+            {name: paired_t(kept.rivals[name][:, None], ours[:, None], over="seeds") for name in rivals if name in kept.rivals}
+        )
+        changes = {name: 100 * (np.median(kept.rivals[name]) / np.median(ours) - 1) for name in p}
+        cells = [
+            f"{number(np.median(kept.rivals[name]))}, {changes[name]:+.0f} % ({p_text(p[name])})" if name in p else ""
+            for name in rivals
+        ]
+        yield f"| {kept.title} | {' | '.join((number(np.median(ours)), *cells))} |"
 
 
 def _common(every: Sequence[Kept]) -> list[str]:
@@ -259,7 +292,7 @@ def _tested(kept: Kept, ours: Way, ways: Sequence[Way]) -> Iterator[str]:
         yield f"| {begin} | `{way[0]}`, {way[1]} | {' | '.join(cells)} | {end} |"
 
 
-def number(value: float) -> str:
+def number(value: float | np.floating[Any]) -> str:
     """Return three digits of a number."""
     if value >= 1e6:
         return f"{value:.1e}"
@@ -310,7 +343,7 @@ def _draw(axis: Any, group: Sequence[Kept]) -> None:
         order = {"cross-entropy": 2, PUBLISHED: 1, "soft labels": 3}[name]
         axis.scatter(*zip(*points, strict=True), label=f"{name}, {decision}", zorder=order, **style)
     boosted = [
-        (100 * kept.rivals["boosting"] / kept.typical((BASELINE, GREEDY)), len(group) - at)
+        (100 * float(np.median(kept.rivals["boosting"])) / kept.typical((BASELINE, GREEDY)), len(group) - at)
         for at, kept in enumerate(group)
         if "boosting" in kept.rivals
     ]
@@ -331,6 +364,7 @@ _TABLES: dict[str, Callable[[Sequence[Kept]], Iterator[str]]] = {
     "decisions": decisions_table,
     "tests": tests_table,
     "paths": paths_table,
+    "rivals": rivals_table,
 }
 
 

@@ -30,7 +30,7 @@ def run(folder, label, seed, answers, *, validation=False, soft=None):
 def kept(script, tmp_path):
     folder = tmp_path / "tables_stones"
     for seed in range(3):
-        run(folder, "ce", seed, [("17", "14"), (None, "26"), ("33", "31")])
+        run(folder, "ce", seed, [("17", "14"), (None, "26"), ("66/2", "31")])
         run(folder, "soft", seed, [("11", "10"), ("22", "21"), (f"3{seed}", "30.25")], soft={"relative": 0.1, "width": None})
     run(folder, "ce", 1000, [("1", "1")] * 3, validation=True)  # a trial
     script.keep(folder, tmp_path / "kept")
@@ -46,7 +46,7 @@ def test_answers_are_kept_and_read_again(script, kept):
     assert found.errors["soft", "greedy"][:, 2].tolist() == [0, 1, 2]
     assert found.errors["soft", "median"][0].tolist() == [0, 1, 0.25]
     assert found.typical(("soft", "greedy")) == pytest.approx(4 / 3)
-    assert found.rivals == {"boosting": 3}
+    assert found.rivals["boosting"].tolist() == [4, 2, 3]
 
 
 def test_settings_are_kept_once(script, kept, tmp_path):
@@ -70,7 +70,7 @@ def noisy(rng, sizes, seeds=8, rows=300):
 def comparison(script):
     ways = [(label, rule) for label in ("ce", "ntil", "soft", "soft_jitter") for rule in ("greedy", "median")]
     sizes = dict.fromkeys(ways, 1.0) | {("ntil", "median"): 0.9, ("soft", "median"): 0.4}
-    return script.Kept("tables_stones_10000", noisy(np.random.default_rng(0), sizes), {"boosting": 0.3})
+    return script.Kept("tables_stones_10000", noisy(np.random.default_rng(0), sizes), {"boosting": np.full(8, 0.3)})
 
 
 def test_the_best_decision_of_each_published_loss(comparison):
@@ -97,21 +97,23 @@ def test_errors_have_a_line_for_each_loss_and_rival(script, comparison):
     lines = [*script.errors_tables([comparison])]
     first = [line.split("|")[1].strip() for line in lines[3:]]
     assert first[0] == "`soft`"
-    assert sorted(first) == ["`ce`", "`ntil`", "`soft_jitter`", "`soft`", "boosting"]
+    assert sorted(first) == ["`ce`", "`ntil`", "`soft_jitter`", "`soft`", "gradient boosting"]
     assert sum(line.count("**") for line in lines) == 2  # the best one
     assert len({line.count("|") for line in lines[1:]}) == 1
 
 
 def test_the_figure_is_drawn(script, comparison, tmp_path):
-    script.main(["figure", str(tmp_path / "figure.png"), *map(str, sorted((ROOT / "docs" / "results").glob("*.csv.xz"))[:1])])
+    script.main(["figure", str(tmp_path / "figure.png"), str(ROOT / "docs" / "results" / "diamonds_soft.csv.xz")])
     assert (tmp_path / "figure.png").read_bytes()[:4] == b"\x89PNG"
 
 
-def test_the_page_has_the_figures_of_the_kept_answers(script):
-    """docs/results.md says what the files beside it say."""
-    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-    every = [script.read(file) for file in sorted((ROOT / "docs" / "results").glob("*.csv.xz"))]
-    assert len(every) >= 7
-    for table in (script.errors_tables, script.tests_table, script.losses_table, script.decisions_table):
-        for line in table(every):
-            assert line.strip() in page
+def test_other_models_are_tested_over_runs(script, comparison):
+    typical = script.number(comparison.typical(("soft", "median")))
+    level = comparison.of_runs(("soft", "median")) * np.linspace(0.9, 1.1, 8)
+    some = script.Kept("tables_more", comparison.errors, {"scalar": level})
+    header, _, first, second = script.rivals_table([comparison, some])
+    assert header == "| table | `soft`, median | a scalar head | gradient boosting |"
+    assert first.split("|")[2:4] == [f" {typical} ", "  "]
+    assert first.endswith("% (< 0.001) |")
+    assert second.startswith(f"| more, 1,000 rows | {typical} | ")
+    assert float(second.split("(")[1].split(")")[0]) > 0.05
