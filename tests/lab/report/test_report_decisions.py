@@ -21,9 +21,11 @@ from numerate.cli.compare import _show_decisions
 from numerate.lab import stats
 from numerate.lab.report import write_report
 from numerate.lab.report.analysis import Setup, scores, setups
+from numerate.lab.report.answer import derailed_sentence
 from numerate.lab.report.decision_words import decision_sentence
 from numerate.lab.report.decisions import Decisions, decisions, fitting_rule
 from numerate.lab.report.records import read_run
+from numerate.losses import LOSSES
 
 MEASURES = ("relative_error", "exact", "absolute_error")
 EXAMPLES = 24
@@ -191,6 +193,14 @@ class TestNumbers:
         assert math.isinf(scores["greedy"])
         assert scores["median"] < 100
         assert "Losses and decisions" in write_report(tmp_path).read_text()
+
+    def test_a_sentence_names_six_losses_and_counts_the_others(self, tmp_path: Path):
+        losses = ("ce", *LOSSES)[:9]
+        setup, found = found_in(make_run(tmp_path, losses, splits=("interpolate",)))
+        decided, derailed = decision_sentence(found), derailed_sentence(setup, scores(setup))
+        for text in (decided, derailed):
+            assert sum(f" {label} " in text for label in losses) == 6
+            assert text.endswith(" and 3 more.")
 
     def test_one_seed_has_no_verdict(self, tmp_path: Path):
         _, found = found_in(make_run(tmp_path, seeds=(0,)))

@@ -9,7 +9,7 @@ from typing import Literal
 from numerate.lab.derailing import DERAILED
 from numerate.lab.report.analysis import LEAST_SEEDS, LEVEL, SPLIT_NAMES, RunCost, Score, Setup
 from numerate.lab.report.decision_words import decision_title
-from numerate.lab.report.wording import counted, listed, p_text, sentence, times
+from numerate.lab.report.wording import MOST_NAMED, counted, listed, p_text, sentence, times
 from numerate.lab.stats import seeds_needed
 
 Verdict = Literal["better", "worse", "noise", "untested"]
@@ -86,7 +86,9 @@ def derailed_sentence(setup: Setup, scores: Sequence[Score]) -> str:
         return ""
     split = max(found, key=lambda score: score.interval.estimate).split
     mine = [score for score in scores if score.measure.name == DERAILED and score.split == split]
-    shares = listed([f"{score.label} {score.measure.value(score.interval.estimate)}" for score in mine])
+    if len(mine) > MOST_NAMED:
+        mine.sort(key=lambda score: -score.interval.estimate)
+    shares = listed([f"{score.label} {score.measure.value(score.interval.estimate)}" for score in mine], MOST_NAMED)
     return f"Some answers derailed, with more digits than any training label{_place(setup, split, ', ')}: {shares}."
 
 

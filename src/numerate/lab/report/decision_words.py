@@ -11,7 +11,7 @@ from numerate.lab.decisions import FITTING, GREEDY, Decided, ErrorSources, cost,
 from numerate.lab.derailing import DERAILED
 from numerate.lab.report.analysis import LEAST_SEEDS, SPLIT_NAMES
 from numerate.lab.report.decisions import Decisions, DecisionScore, decision_cost, fitting_rule, mean_measure
-from numerate.lab.report.wording import EXAMPLES_WON, Measure, listed, minus, p_text, plus, rounded, sentence
+from numerate.lab.report.wording import EXAMPLES_WON, MOST_NAMED, Measure, listed, minus, p_text, plus, rounded, sentence
 from numerate.lab.stats import Comparison, compare
 
 
@@ -60,7 +60,7 @@ def decision_sentence(found: Decisions) -> str:
     if not pairs:
         return ""
     place = f", {SPLIT_NAMES.get(split, split)}" if len(found.splits()) > 1 else ""
-    return f"Answers decided by {rule} instead of greedily change the {title(summary)}{place}: {listed(pairs)}."
+    return f"Answers decided by {rule} instead of greedily change the {title(summary)}{place}: {listed(pairs, MOST_NAMED)}."
 
 
 def _p(score: DecisionScore) -> str:

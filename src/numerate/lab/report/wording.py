@@ -13,6 +13,7 @@ from numerate.lab.derailing import DERAILED, SAMPLE_DERAILED
 from numerate.lab.report.records import Floats
 
 MAX_CHARACTERS = 160  # default length of text from data
+MOST_NAMED = 6  # losses that a sentence names, each with its figures
 
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _UNITS = {"minutes": "min", "nats": "nats"}
@@ -164,8 +165,10 @@ def times(ratio: float) -> str:
     return f"{ratio:.2f} ×"
 
 
-def listed(names: Sequence[str]) -> str:
-    """Join names: ``a, b and c``."""
+def listed(names: Sequence[str], most: int | None = None) -> str:
+    """Join names: ``a, b and c``. With ``most``, no more than that many are named: ``a and 2 more``."""
+    if most is not None and len(names) > most:
+        names = [*names[:most], f"{len(names) - most} more"]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
