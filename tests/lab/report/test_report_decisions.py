@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -192,7 +193,9 @@ class TestNumbers:
         scores = {score.decision: score.interval.estimate for score in found.scores if score.measure == found.measures[0]}
         assert math.isinf(scores["greedy"])
         assert scores["median"] < 100
-        assert "Losses and decisions" in write_report(tmp_path).read_text()
+        page = write_report(tmp_path).read_text()
+        assert "Losses and decisions" in page
+        assert "nan" not in re.findall(r"[a-z]+", page.partition("<body")[2].partition("<script")[0])
 
     def test_a_sentence_names_six_losses_and_counts_the_others(self, tmp_path: Path):
         losses = ("ce", *LOSSES)[:9]

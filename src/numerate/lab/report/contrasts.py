@@ -6,6 +6,7 @@ P-values are corrected by Holm's method over the losses and splits of a measure 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -45,8 +46,8 @@ class Contrast:
 
 
 def share_of_change(value: float, base: float) -> float | None:
-    """Return the difference from ``base`` as its share; None if that is 0."""
-    return (value - base) / base if base else None
+    """Return the difference from ``base`` as its share; None if that is 0, or if one of them is infinite."""
+    return (value - base) / base if base and math.isfinite(base) and math.isfinite(value) else None
 
 
 def contrasts(setup: Setup, found: Mapping[tuple[str, str], Sequence[Decided]], measures: Sequence[Measure]) -> list[Contrast]:
