@@ -57,8 +57,10 @@ def collate(rows: Sequence[dict[str, Any]], *, pad: int, left: bool = False) -> 
 def encode(loaded: LoadedModel, examples: Sequence[Example]) -> list[dict[str, Any]]:
     """Return ``input_ids`` and ``labels`` of each example, and its picture; only the answer and its end are labels."""
     examples = list(examples)  # each is built when it is accessed
-    questions = loaded.encode([(example.prompt, example.image) for example in examples])
-    answers = [[*ids, loaded.end] for ids in loaded.tokens([example.answer for example in examples])]
+    questions = loaded.encode([(example.prompt, example.picture) for example in examples])
+    texts = [example.answer for example in examples]
+    visual = any(example.picture is not None for example in examples)
+    answers = [[*ids, loaded.end] for ids in (map(loaded.tokens_of, texts) if visual else loaded.tokens(texts))]
     return [
         {
             **question,
@@ -226,7 +228,7 @@ def training_data(
     def answered(row: dict[str, Any], example: Example, position: int) -> dict[str, Any]:
         return row if soft is None else soft.row(row, example, position)
 
-    if examples[0].image is not None:
+    if examples[0].picture is not None:
 
         def built(index: int, position: int) -> dict[str, Any]:
             example = examples[index]
