@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -28,7 +27,6 @@ from numerate.messages import nearest
 from numerate.tokenizers import load_tokenizer, needs_remote_code, packaged_file
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from PIL.Image import Image
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -38,6 +36,9 @@ BUILT = ("tiny", "tiny-3", "tiny-vlm", "small")
 """Names of models that are built from a configuration, with random weights."""
 
 NAMED = (*BUILT, "smollm2")
+PIXELS = "pixels"
+"""Field of a row of tiny-vlm: ``[1, 3, 112, 112]``, one byte each, of which :func:`scaled` makes ``pixel_values``."""
+
 _IMAGE = "<image>"
 _MOST_TEXTS = 65_536  # texts whose tokens are remembered
 _PICTURE, _PATCH = 112, 14  # pixels of tiny-vlm's pictures and patches
@@ -100,8 +101,9 @@ class PromptEncoder:
             ids = encoded.pop("input_ids")[0].tolist()
             encoded.pop("attention_mask", None)
             return {"input_ids": ids, **encoded}
-        expanded = text.replace(_IMAGE, _IMAGE * (_PICTURE // _PATCH) ** 2)
-        return {"input_ids": self.tokens_of(expanded), "pixel_values": _scaled(self.pictures.pixels(picture))}
+        (patch,), patches = self.tokens_of(_IMAGE), (_PICTURE // _PATCH) ** 2
+        ids = [token for one in self.tokens_of(text) for token in [one] * (patches if one == patch else 1)]
+        return {"input_ids": ids, PIXELS: self.pictures.pixels(picture)[None]}
 
 
 @dataclass
@@ -279,9 +281,10 @@ def _small(tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
 _BUILDERS = {"tiny": _tiny, "tiny-3": _tiny, "tiny-vlm": _tiny_vlm, "small": _small}
 
 
-def _scaled(pixels: NDArray[np.uint8]) -> Tensor:
-    """Return pixels ``[112, 112, 3]`` as ``[1, 3, 112, 112]`` between -1 and 1."""
-    return torch.from_numpy(pixels.astype(np.float32) / 127.5 - 1).permute(2, 0, 1)[None]
+def scaled(pixels: Tensor) -> Tensor:
+    """Return bytes as the ``pixel_values`` of tiny-vlm, between -1 and 1; the same on every device."""
+    # A number instead of the tensor would be inverted and multiplied with on a GPU, and round differently.
+    return pixels.float() / torch.tensor(127.5, device=pixels.device) - 1
 
 
 def _smollm2() -> PreTrainedModel:

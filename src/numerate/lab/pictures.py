@@ -1,7 +1,7 @@
 """Pictures that are made once and kept as files, for all runs and processes that share a folder.
 
     pictures/
-      KEY-112.rgb   red, green and blue of 112 x 112 pixels, one byte each: what the model tiny-vlm takes
+      KEY-112.rgb   red, green and blue of 112 x 112 pixels, one byte each, 37,632 in all: what the model tiny-vlm takes
       KEY.png       the picture as it is drawn: what other models take, and what a test example is shown with
 
 The key is a hash of all that decides a picture (:class:`numerate.lab.tasks.Picture`), so that no file is ever out of date. A file
@@ -19,8 +19,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
+from torch import Tensor
 
 from numerate.lab.progress import Progress
 from numerate.lab.records import write_bytes
@@ -29,7 +29,6 @@ from numerate.lab.tasks.files import BadData
 from numerate.lab.tasks.pictures import reduced
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from PIL.Image import Image
 
 PICTURES = "pictures"
@@ -51,15 +50,16 @@ class PictureStore:
     def __init__(self, folder: Path | None = None, side: int | None = None) -> None:
         self.folder, self.side = folder, side
 
-    def pixels(self, picture: Picture | Image) -> NDArray[np.uint8]:
-        """Return RGB pixels ``[side, side, 3]``."""
+    def pixels(self, picture: Picture | Image) -> Tensor:
+        """Return red, green and blue of each pixel, ``[3, side, side]``, one byte each."""
         assert self.side is not None
         path = self._path(picture, f"-{self.side}.rgb")
         if (kept := _read(path)) is not None and len(kept) == self.side**2 * 3:
-            return np.frombuffer(kept, np.uint8).reshape(self.side, self.side, 3)
-        pixels = reduced(self._image(picture), self.side)
-        self._keep(path, pixels.tobytes)
-        return pixels
+            content = bytearray(kept)
+        else:
+            content = bytearray(reduced(self._image(picture), self.side))
+            self._keep(path, lambda: content)
+        return torch.frombuffer(content, dtype=torch.uint8).view(3, self.side, self.side)
 
     def image(self, picture: Picture | Image) -> Image:
         """Return the picture as it is drawn; what is read from a file is not kept as another one."""
@@ -142,7 +142,7 @@ class PictureStore:
                 pass
         return picture.image
 
-    def _keep(self, path: Path | None, content: Callable[[], bytes]) -> None:
+    def _keep(self, path: Path | None, content: Callable[[], bytes | bytearray]) -> None:
         if path is None:
             return
         try:

@@ -19,7 +19,7 @@ def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode())
 
 
-def write_bytes(path: Path, content: bytes, *, sync: bool = True) -> None:
+def write_bytes(path: Path, content: bytes | bytearray, *, sync: bool = True) -> None:
     """Write the whole content or leave the file unchanged: write to a temporary file, then rename it.
 
     Without ``sync``, which takes milliseconds, a file may be cut short if the machine (not only the process) fails.
@@ -135,8 +135,6 @@ def _delete_run(folder: Path) -> None:
     """Delete the files that a run and its evaluations wrote, the result first, so that the rest does not look finished."""
     for name in (RESULT, "predictions.jsonl", "curve.jsonl", "environment.json", "config.json"):
         (folder / name).unlink(missing_ok=True)
-    for path in [
-        *(folder / name for name in ("checkpoints", "model", "images", "pictures", "tensorboard")),
-        *folder.glob("eval-*"),
-    ]:
+    folders = ("checkpoints", "model", "images", "pictures", "tensorboard")
+    for path in [*(folder / name for name in folders), *folder.glob("eval-*")]:
         shutil.rmtree(path, ignore_errors=True)

@@ -10,10 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from PIL.Image import Image
 
 _DRAWN_WITH = ("numerate", "numpy", "pillow", "matplotlib")
@@ -60,9 +57,9 @@ class Picture:
         return blake2b(text.encode(), digest_size=16, key=_drawing_code()).hexdigest()
 
 
-def reduced(image: Image, side: int) -> NDArray[np.uint8]:
-    """Return an image as RGB pixels ``[side, side, 3]``."""
-    return np.asarray(image.convert("RGB").resize((side, side)))
+def reduced(image: Image, side: int) -> bytes:
+    """Return the red, then the green, then the blue of ``side * side`` pixels of an image."""
+    return b"".join(part.tobytes() for part in image.convert("RGB").resize((side, side)).split())
 
 
 @lru_cache(maxsize=1)
