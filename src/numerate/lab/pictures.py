@@ -6,17 +6,18 @@
 
 The key is a hash of all that decides a picture (:class:`numerate.lab.tasks.Picture`), so that no file is ever out of date. A file
 is written whole or not at all, and any process may write it. Every file may be deleted at any time: the picture is then drawn
-again. Where files cannot be written, pictures are drawn whenever they are needed.
+again. Where files cannot be written, or little room is left, pictures are drawn whenever they are needed.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
+from shutil import disk_usage
 from typing import TYPE_CHECKING
 
 import torch
@@ -35,6 +36,7 @@ PICTURES = "pictures"
 """Name of the folder in that of a run or a comparison."""
 
 _END = b"IEND\xaeB`\x82"  # of a PNG file that is whole
+_SPARE = 2**30  # bytes of the disk that are left free
 _FEW = 32  # pictures that are drawn before other processes would have begun
 _AT_A_TIME = 8  # pictures that a process draws between two updates of the progress
 
@@ -49,52 +51,54 @@ class PictureStore:
 
     def __init__(self, folder: Path | None = None, side: int | None = None) -> None:
         self.folder, self.side = folder, side
+        self.keeps = folder is not None
 
     def pixels(self, picture: Picture | Image) -> Tensor:
         """Return red, green and blue of each pixel, ``[3, side, side]``, one byte each."""
         assert self.side is not None
         path = self._path(picture, f"-{self.side}.rgb")
-        if (kept := _read(path)) is not None and len(kept) == self.side**2 * 3:
+        if (kept := _read(path)) is not None and len(kept) == 3 * self.side**2:
             content = bytearray(kept)
         else:
-            content = bytearray(reduced(self._image(picture), self.side))
-            self._keep(path, lambda: content)
+            content = bytearray(reduced(self._kept_image(picture) or _made(picture), self.side))
+            self._keep(path, content)
         return torch.frombuffer(content, dtype=torch.uint8).view(3, self.side, self.side)
 
     def image(self, picture: Picture | Image) -> Image:
-        """Return the picture as it is drawn; what is read from a file is not kept as another one."""
-        if isinstance(picture, Picture) and picture.file is None:
-            path = self._path(picture, ".png")
-            if path is not None and not path.is_file():
-                self._keep(path, lambda: _png(picture.image))
-        return self._image(picture)
+        """Return the picture as it is drawn. A photo, which has a file of its own, is not kept as another one."""
+        if not isinstance(picture, Picture) or picture.file is not None:
+            return _made(picture)
+        if (image := self._kept_image(picture)) is None and self.keeps:
+            self.png(picture)
+        return image or picture.image
 
     def png(self, picture: Picture | Image) -> bytes:
         """Return the picture as a PNG file."""
         path = self._path(picture, ".png")
         if (kept := _read(path)) is not None and kept.endswith(_END):
             return kept
-        content = _png(picture.image if isinstance(picture, Picture) else picture)
-        self._keep(path, lambda: content)
-        return content
+        content = BytesIO()
+        _made(picture).save(content, "PNG")
+        self._keep(path, content.getvalue())
+        return content.getvalue()
 
     def make_ahead(self, trained: Iterable[Picture], tested: Iterable[Picture], progress: Progress = lambda *_: None) -> None:
         """Draw pictures that are not kept yet, on all cores: those to train on as a model takes them, others as PNG too."""
         wanted = {picture.key: (picture, False) for picture in trained}
         wanted |= {picture.key: (picture, True) for picture in tested}
         todo = [(picture, png) for key, (picture, png) in wanted.items() if key is not None and not self._has(picture, png)]
-        if self.folder is None or not todo:
+        if not self.keeps or not todo:
             return
         progress("pictures", 0, len(todo), {})
         if not self._make(todo[:1]):  # here, so that processes that are forked have imported what draws
             return
-        cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
+        cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" and len(todo) > _FEW else 1
         loader: Iterable[tuple[int, bool]] = torch.utils.data.DataLoader(
             todo[1:],  # type: ignore[arg-type]
             batch_size=_AT_A_TIME,
             collate_fn=lambda batch: (len(batch), self._make(batch)),
-            num_workers=cores if cores > 1 and len(todo) > _FEW else 0,
-            multiprocessing_context="fork" if cores > 1 and len(todo) > _FEW else None,
+            num_workers=cores if cores > 1 else 0,
+            multiprocessing_context="fork" if cores > 1 else None,
             generator=torch.Generator(),  # the global one belongs to the training
         )
         done = 1
@@ -108,15 +112,13 @@ class PictureStore:
         for picture, png in wanted:
             fresh = replace(picture)  # so that its image goes when it is kept
             try:
-                if png:
+                if png or self.side is None:
                     self.png(fresh)
                 if self.side is not None:
                     self.pixels(fresh)
-                elif not png:
-                    self.image(fresh)
             except BadData:  # raised again by the run that needs the picture
                 continue
-        return self.folder is not None
+        return self.keeps
 
     def _has(self, picture: Picture, png: bool) -> bool:
         names = [".png"] if png or (self.side is None and picture.file is None) else []
@@ -128,27 +130,32 @@ class PictureStore:
             return None
         return self.folder / f"{picture.key}{suffix}"
 
-    def _image(self, picture: Picture | Image) -> Image:
-        """Return the picture from its PNG file, if there is one, or draw it."""
-        from PIL import Image, UnidentifiedImageError
+    def _kept_image(self, picture: Picture | Image) -> Image | None:
+        """Return the picture from its PNG file, if there is one that is whole."""
+        from numerate.lab.tasks.drawing import Image
 
-        if not isinstance(picture, Picture):
-            return picture
-        if (kept := _read(self._path(picture, ".png"))) is not None and kept.endswith(_END):
-            try:
-                with Image.open(BytesIO(kept), formats=["PNG"]) as image:
-                    return image.convert("RGB")
-            except (OSError, SyntaxError, ValueError, UnidentifiedImageError):  # damaged: draw it again
-                pass
-        return picture.image
+        if (kept := _read(self._path(picture, ".png"))) is None or not kept.endswith(_END):
+            return None
+        try:
+            with Image.open(BytesIO(kept), formats=["PNG"]) as image:
+                return image.copy()
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
+            return None
 
-    def _keep(self, path: Path | None, content: Callable[[], bytes | bytearray]) -> None:
-        if path is None:
+    def _keep(self, path: Path | None, content: bytes | bytearray) -> None:
+        if path is None or not self.keeps:
             return
         try:
-            write_bytes(path, content(), sync=False)
-        except OSError:  # no room, or not allowed: draw from now on
-            self.folder = None
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self.keeps = disk_usage(path.parent).free > _SPARE
+            if self.keeps:
+                write_bytes(path, content, sync=False)
+        except OSError:
+            self.keeps = False
+
+
+def _made(picture: Picture | Image) -> Image:
+    return picture.image if isinstance(picture, Picture) else picture
 
 
 def _read(path: Path | None) -> bytes | None:
@@ -156,9 +163,3 @@ def _read(path: Path | None) -> bytes | None:
         return None if path is None else path.read_bytes()
     except OSError:
         return None
-
-
-def _png(image: Image) -> bytes:
-    content = BytesIO()
-    image.save(content, "PNG")
-    return content.getvalue()

@@ -285,7 +285,7 @@ def run_data(
         target = soft_target(config, task)
         if key not in tries:
             tries[key] = AnswerTries(loaded, target, with_label=fixed)
-        if shared is not None and examples[0].picture is None:
+        if shared is not None:
             tries[key].expect(examples)
         soft = SoftAnswers(tries[key], config.soft.path, config.seed)
     return training_data(
