@@ -16,7 +16,7 @@ from numerate.lab.config import RunConfig
 from numerate.lab.data import collate, training_data
 from numerate.lab.models import load_model
 from numerate.lab.splits import training_examples
-from numerate.lab.train import check_fit, make_task, train
+from numerate.lab.train import check_fit, find_pictures, make_task, train
 
 STEPS, BARE, WARM_UP = 60, 25, 5
 
@@ -47,6 +47,7 @@ def main(model: str, task_name: str, batch_size: int) -> None:
             tokens = sum(int(batch["attention_mask"].sum()) for batch in batches[WARM_UP:])
             print(f"forward + backward: {1000 * seconds / (BARE - WARM_UP):.1f} ms, {tokens / seconds:,.0f} tokens/s")
         with tempfile.TemporaryDirectory() as folder:
+            find_pictures([config], task, loaded, Path(folder), None, lambda *_: None)
             cost = train(config, task, loaded, check_fit(config, task, loaded), Path(folder))
         whole = 1000 * cost["train_seconds"] / STEPS
         print(f"{loss}: step {cost['ms_per_step']:.1f} ms, {whole:.1f} ms with data loading and logging")

@@ -37,6 +37,7 @@ LAB = [
     "derailing",
     "missing",
     "stats",
+    "pictures",
     "models",
     "config",
     "splits",

@@ -134,7 +134,7 @@ def test_progress_of_a_grid(terminal, tmp_path, monkeypatch):
     for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
 
-    def quickly(config, folder, *, progress):
+    def quickly(config, folder, *, progress, **_):
         if config.name == "smmd" and config.seed == 1:
             raise RuntimeError("out of memory")
         progress("train", 1, 3, {"loss": 2.0})

@@ -11,7 +11,7 @@ from numerate.lab.comparison import compare
 from numerate.lab.config import RunConfig
 from numerate.lab.executors import _run_apart, run_local
 from numerate.lab.experiment import train_cells
-from numerate.lab.models import BUILT, load_model
+from numerate.lab.models import BUILT, PIXELS, load_model, scaled
 from numerate.lab.records import read_jsonl
 from numerate.lab.stacked import run_stack, stack, stackable, stacks, unstack
 from numerate.lab.train import run
@@ -73,7 +73,7 @@ def test_a_stack_is_its_models(model, tmp_path):
     if model == "tiny-vlm":
         (pictures,) = single[0].encode([("", Image.new("RGB", (9, 9), "red"))])
         ids = torch.cat([torch.tensor([pictures["input_ids"]] * 6), ids], 1)
-        more["pixel_values"] = pictures["pixel_values"] * torch.linspace(0.1, 1, 6)[:, None, None, None]
+        more["pixel_values"] = scaled(pictures[PIXELS]) * torch.linspace(0.1, 1, 6)[:, None, None, None]
     for owners in ([0, 0, 1, 1, 2, 2], [2, 0, 0, 1, 0, 2], [1, 1, 1, 1, 1, 1]):
         with torch.no_grad():
             together = stacked.model(input_ids=ids, members=torch.tensor(owners), **more).logits

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from numerate.lab.config import LabelPath
-from numerate.lab.models import LoadedModel
+from numerate.lab.models import PIXELS, LoadedModel, scaled
 from numerate.lab.tasks import Example
 from numerate.labels import IGNORE_INDEX
 from numerate.soft import SOFT_FIELDS, soft_fields
@@ -22,13 +22,14 @@ from numerate.targets import AnswerDistribution, SoftPath, TokenTrie
 _WINDOW = 8  # batches whose examples are sorted by length together
 _TRIES = 8192  # distributions that are kept as tokens, 20 to 80 kB each
 _MOST_MADE = 32_768  # distributions that are made in advance, for all workers of a data loader
+_RECENT = 1024  # rows with pictures, 40 kB each, that the runs of a stack share
 _PADDING = 1 / 3  # share of padding in a batch above which examples are sorted
 
 
-def collate(rows: Sequence[dict[str, Any]], *, pad: int, left: bool = False) -> dict[str, Tensor]:
+def collate(rows: Sequence[dict[str, Any]], *, pad: int, left: bool = False, scale: bool = True) -> dict[str, Tensor]:
     """Pad rows to one length, on the right or the left, and stack them. Pictures of a batch are concatenated.
 
-    Soft labels are padded to the most entries of a row.
+    Soft labels are padded to the most entries of a row. Without ``scale``, the pixels of tiny-vlm stay bytes.
     """
     fills = {"input_ids": pad, "labels": IGNORE_INDEX, "attention_mask": 0}
     rows = [{**row, "attention_mask": [1] * len(row["input_ids"])} for row in rows]
@@ -44,6 +45,8 @@ def collate(rows: Sequence[dict[str, Any]], *, pad: int, left: bool = False) -> 
                 begin = longest - len(row[name]) if left else 0
                 place[begin : begin + len(row[name])] = row[name]
             batch[name] = torch.from_numpy(padded)
+    if scale and PIXELS in batch:
+        batch["pixel_values"] = scaled(batch.pop(PIXELS))
     if SOFT_FIELDS[0] not in rows[0]:
         return batch
     columns = [tuple(row[name] for name in SOFT_FIELDS) for row in rows]
@@ -57,8 +60,10 @@ def collate(rows: Sequence[dict[str, Any]], *, pad: int, left: bool = False) -> 
 def encode(loaded: LoadedModel, examples: Sequence[Example]) -> list[dict[str, Any]]:
     """Return ``input_ids`` and ``labels`` of each example, and its picture; only the answer and its end are labels."""
     examples = list(examples)  # each is built when it is accessed
-    questions = loaded.encode([(example.prompt, example.image) for example in examples])
-    answers = [[*ids, loaded.end] for ids in loaded.tokens([example.answer for example in examples])]
+    questions = loaded.encode([(example.prompt, example.picture) for example in examples])
+    texts = [example.answer for example in examples]
+    visual = any(example.picture is not None for example in examples)
+    answers = [[*ids, loaded.end] for ids in (map(loaded.tokens_of, texts) if visual else loaded.tokens(texts))]
     return [
         {
             **question,
@@ -204,6 +209,9 @@ class SharedData:
 
     tries: dict[str, AnswerTries] = field(default_factory=dict)  # by the settings of the soft labels
     fitting: dict[int, _Fitting] = field(default_factory=dict)  # by the seed
+    recent: dict[tuple[int, int], tuple[dict[str, Any], Example]] = field(
+        default_factory=dict
+    )  # with pictures: by seed and index
 
 
 def training_data(
@@ -226,11 +234,18 @@ def training_data(
     def answered(row: dict[str, Any], example: Example, position: int) -> dict[str, Any]:
         return row if soft is None else soft.row(row, example, position)
 
-    if examples[0].image is not None:
+    if examples[0].picture is not None:
 
         def built(index: int, position: int) -> dict[str, Any]:
-            example = examples[index]
-            return answered(encode(loaded, [example])[0], example, position)
+            if shared is None:
+                example = examples[index]
+                return answered(encode(loaded, [example])[0], example, position)
+            if (key := (seed, index)) not in shared.recent:  # runs with one seed see the same rows in a step
+                example = examples[index]
+                shared.recent[key] = encode(loaded, [example])[0], example
+                if len(shared.recent) > _RECENT:
+                    shared.recent.pop(next(iter(shared.recent)))
+            return answered(*shared.recent[key], position)
 
         return _Ordered(training_order([1] * len(examples), batch_size, batches, seed), built), 0
     known = {} if shared is None else shared.fitting

@@ -101,7 +101,7 @@ def find_distributions(
 
 def prompts(loaded: LoadedModel, examples: Sequence[Example], members: Sequence[int] | None = None) -> dict[str, Any]:
     """Return the questions as a batch for ``generate``, padded on the left; for stacked models with the model of each."""
-    rows = loaded.encode([(example.prompt, example.image) for example in examples])
+    rows = loaded.encode([(example.prompt, example.picture) for example in examples])
     batch = collate(rows, pad=loaded.pad, left=True) | ({} if members is None else {"members": torch.tensor(members)})
     return {name: value.to(loaded.model.device) for name, value in batch.items()}
 

@@ -6,8 +6,7 @@ than every training label and its own gold answer, which may be longer in the sp
 is not derailed. The decimals of a decided number, such as a mean, are computed and not counted. ``sample_derailed`` is the share
 of an example's samples.
 
-Counted for tasks whose answer is read as a number. Tasks with pictures are left out: their labels are known only by drawing
-all pictures.
+Counted for tasks whose answer is read as a number, except for tasks with pictures.
 """
 
 from __future__ import annotations

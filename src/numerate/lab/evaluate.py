@@ -28,6 +28,7 @@ from numerate.lab.decisions import decision_record, find_distributions, number_f
 from numerate.lab.derailing import LabelDigits, mark_derailed
 from numerate.lab.missing import FALLBACK
 from numerate.lab.models import LoadedModel
+from numerate.lab.pictures import PictureStore
 from numerate.lab.progress import Progress
 from numerate.lab.tasks import Example, Examples, Task
 from numerate.spans import NumberSpans
@@ -178,7 +179,7 @@ def evaluate_all(
             if decide:
                 record |= decision_record(task, example, output, distribution, decide, interval, sampled)
                 record["seconds"] = seconds
-            _enter(record, example, task, evaluations[member])
+            _enter(record, example, task, evaluations[member], loaded.pictures)
         progress("evaluate", sum(len(evaluation.records) for evaluation in evaluations), total, {})
     return [[evaluation.records[key] for key in evaluation.order] for evaluation in evaluations]
 
@@ -208,7 +209,7 @@ def greedy_answers(
     return answers
 
 
-def _enter(record: Record, example: Example, task: Task, evaluation: Evaluation) -> None:
+def _enter(record: Record, example: Example, task: Task, evaluation: Evaluation, pictures: PictureStore) -> None:
     """Complete a record and keep it."""
     split, index = record["split"], record["index"]
     if evaluation.label_digits is not None:
@@ -216,11 +217,11 @@ def _enter(record: Record, example: Example, task: Task, evaluation: Evaluation)
     answers = [record["answer"], *(decided["answer"] for decided in (record.get("decisions") or {}).values())]
     if None in answers and evaluation.fallback is not None:
         record[FALLBACK] = task.score(example, evaluation.fallback)
-    if example.image is not None and evaluation.images is not None:
+    if example.picture is not None and evaluation.images is not None:
         record["image"] = f"images/{split}_{index}.png"
         path = evaluation.images / record["image"]
         path.parent.mkdir(parents=True, exist_ok=True)
-        example.image.save(path)
+        path.write_bytes(pictures.png(example.picture))
     evaluation.records[split, index] = record
     evaluation.keep(record)
 

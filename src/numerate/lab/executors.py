@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from numerate.lab.config import RunConfig
-from numerate.lab.experiment import cell_folder, is_finished, run_cells, train_cells
+from numerate.lab.experiment import cell_folder, draw_pictures, is_finished, run_cells, train_cells
 from numerate.lab.models import BUILT
 from numerate.lab.progress import Progress
 from numerate.lab.records import RESULT, write_bytes
@@ -42,7 +42,7 @@ def run_local(
     on_done: OnDone,
     progress: Progress = lambda *_: None,
 ) -> None:
-    """Run the cells that are not finished, ``processes`` at a time.
+    """Run the cells that are not finished, ``processes`` at a time, after the pictures that they need are drawn.
 
     With ``stacked``, cells of small models are trained and evaluated as one (:mod:`numerate.lab.stacked`): a stack for each
     process or, on a GPU, stacks that are trained one after the other while the processes evaluate.
@@ -50,7 +50,9 @@ def run_local(
     A failed cell is reported via ``on_done`` and the others continue, except after an OSError (such as a full disk), which
     would stop them too.
     """
-    todo = _jobs([cell for cell in cells if not is_finished(folder, cell)], processes, stacked=stacked)
+    left = [cell for cell in cells if not is_finished(folder, cell)]
+    draw_pictures(left, folder, progress)
+    todo = _jobs(left, processes, stacked=stacked)
     if stacked and processes > 1 and torch.cuda.is_available():
         _run_apart([job for job in todo if stackable(job[0])], folder, processes, on_done, progress)
         todo = [job for job in todo if not stackable(job[0])]

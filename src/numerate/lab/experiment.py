@@ -3,6 +3,7 @@
     runs/name/
       experiment.json        what is compared, and the environment
       cells/<hash>/          one run, named by the hash of its settings (see numerate.lab.train)
+      pictures/              what visual tasks have drawn, for all runs; may be deleted (see numerate.lab.pictures)
 
 A cell with a ``result.json`` is finished and is not run again; any other cell is run from the start. A process locks the cell
 that it runs, so that several processes can share one folder. The system releases the lock when the process ends.
@@ -27,11 +28,13 @@ from numerate.lab.config import PLAIN, SOFT, RunConfig, checked, named_soft, run
 from numerate.lab.environment import environment
 from numerate.lab.evaluate import summarize
 from numerate.lab.missing import with_fallback
+from numerate.lab.models import load_encoder
+from numerate.lab.pictures import PICTURES
 from numerate.lab.presets import DEFAULT_LOSSES
 from numerate.lab.progress import Progress
 from numerate.lab.records import RESULT, read_jsonl, write_json
-from numerate.lab.stacked import TRAINED, finish_run, run_stack, train_stack
-from numerate.lab.train import run
+from numerate.lab.stacked import OWN, TRAINED, finish_run, run_stack, train_stack
+from numerate.lab.train import draw_ahead, make_task, run
 from numerate.lab.validation import chosen_figure
 from numerate.losses import LOSSES
 from numerate.messages import check_choice
@@ -169,7 +172,7 @@ def run_cells(
     with locked_cells(configs, folder, wait=wait) as (mine, others):
         trained = [config for config in mine if (cell_folder(folder, config) / TRAINED).is_file()]
         for config in trained:
-            finish_run(config, cell_folder(folder, config))
+            finish_run(config, cell_folder(folder, config), pictures=folder / PICTURES)
         _in_halves(run_stack, [config for config in mine if config not in trained], folder, progress)
     return others
 
@@ -209,12 +212,12 @@ def _in_halves(run_all: Callable[..., object], configs: Sequence[RunConfig], fol
     folders = [cell_folder(folder, config) for config in configs]
     if len(configs) < 2 and run_all is run_stack:
         for config, own in zip(configs, folders, strict=True):
-            run(config, own, progress=progress)
+            run(config, own, pictures=folder / PICTURES, progress=progress)
         return
     if not configs:
         return
     try:
-        run_all(configs, folders, progress=progress)
+        run_all(configs, folders, pictures=folder / PICTURES, progress=progress)
     except torch.OutOfMemoryError:
         if len(configs) < 2:
             raise
@@ -234,6 +237,25 @@ def _lock(path: Path, *, wait: bool) -> Iterator[bool]:
             yield False
             return
         yield True
+
+
+def draw_pictures(configs: Sequence[RunConfig], folder: Path, progress: Progress) -> None:
+    """Draw the pictures that cells need, and that are not kept yet, on all cores."""
+    groups: dict[str, dict[str, RunConfig]] = {}
+    for config in configs:
+        task = config.model_dump(mode="json", include={"model", "task", "task_settings", "data", "skip_bad"})
+        same_pictures = config.model_dump(mode="json", exclude=set(OWN - {"seed"}))
+        groups.setdefault(json.dumps(task), {})[json.dumps(same_pictures)] = config
+    for group in groups.values():
+        first, *_ = cells = list(group.values())
+        try:
+            encoder = load_encoder(first.model, trust_remote_code=first.trust_remote_code)
+            if not encoder.sees:
+                continue
+            encoder.keep_pictures(folder / PICTURES)
+            draw_ahead(cells, make_task(first), encoder, progress)
+        except Exception:  # what fails here fails in the cells that need it, which report it
+            continue
 
 
 def write_plan(experiment: Experiment, cells: Sequence[RunConfig], folder: Path) -> None:

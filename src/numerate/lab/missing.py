@@ -20,7 +20,7 @@ FALLBACK = "fallback"
 def middle_label(task: Task, examples: Examples) -> str | None:
     """Return the median of the labels that are numbers, as it is written there; None if there is none.
 
-    Labels of pictures are known only by drawing all of them, and are left out.
+    Tasks with pictures are left out.
     """
     if task.visual:
         return None

@@ -18,10 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
+from numerate.lab.pictures import PictureStore
+from numerate.lab.tasks import Picture
 from numerate.messages import nearest
 from numerate.tokenizers import load_tokenizer, needs_remote_code, packaged_file
 
@@ -35,7 +36,11 @@ BUILT = ("tiny", "tiny-3", "tiny-vlm", "small")
 """Names of models that are built from a configuration, with random weights."""
 
 NAMED = (*BUILT, "smollm2")
+PIXELS = "pixels"
+"""Field of a row of tiny-vlm: ``[1, 3, 112, 112]``, one byte each, of which :func:`scaled` makes ``pixel_values``."""
+
 _IMAGE = "<image>"
+_MOST_TEXTS = 65_536  # texts whose tokens are remembered
 _PICTURE, _PATCH = 112, 14  # pixels of tiny-vlm's pictures and patches
 
 
@@ -48,11 +53,17 @@ class PromptEncoder:
     sees: bool = False  # whether the model accepts pictures
     processor: Any = None  # of a vision-language model that is not a tiny one
     chat: bool = False  # whether questions use a chat template
+    pictures: PictureStore = field(default_factory=PictureStore)  # where pictures come from
+    known: dict[str, list[int]] = field(default_factory=dict, repr=False)  # tokens of texts
 
     @property
     def pad(self) -> int:
         """Return the padding token."""
         return int(self.tokenizer.pad_token_id or 0)
+
+    def keep_pictures(self, folder: Path) -> None:
+        """Keep the pictures of questions in a folder, and take them from there."""
+        self.pictures = PictureStore(folder, self.pictures.side)
 
     def prompt(self, question: str, *, picture: bool = False) -> str:
         """Return the text before the answer."""
@@ -67,22 +78,32 @@ class PromptEncoder:
         """Return the tokens of each text, without special tokens."""
         return self.tokenizer(list(texts), add_special_tokens=False)["input_ids"]  # type: ignore[no-any-return]
 
-    def encode(self, questions: Sequence[tuple[str, Image | None]]) -> list[dict[str, Any]]:
-        """Return the ``input_ids`` of each question as a list, and the tensors of its picture, if it has one."""
-        if all(image is None for _, image in questions):
-            return [{"input_ids": ids} for ids in self.tokens([self.prompt(text) for text, _ in questions])]
-        return [self._encode_one(self.prompt(text, picture=image is not None), image) for text, image in questions]
+    def tokens_of(self, text: str) -> list[int]:
+        """Return the tokens of a text, and remember them: rows with pictures are built anew each time."""
+        if text not in self.known:
+            if len(self.known) >= _MOST_TEXTS:
+                self.known.clear()
+            self.known[text] = self.tokens([text])[0]
+        return self.known[text].copy()
 
-    def _encode_one(self, text: str, image: Image | None) -> dict[str, Any]:
-        if image is None:
-            return {"input_ids": self.tokens([text])[0]}
+    def encode(self, questions: Sequence[tuple[str, Picture | Image | None]]) -> list[dict[str, Any]]:
+        """Return the ``input_ids`` of each question as a list, and the tensors of its picture, if it has one."""
+        if all(picture is None for _, picture in questions):
+            return [{"input_ids": ids} for ids in self.tokens([self.prompt(text) for text, _ in questions])]
+        return [self._encode_one(self.prompt(text, picture=picture is not None), picture) for text, picture in questions]
+
+    def _encode_one(self, text: str, picture: Picture | Image | None) -> dict[str, Any]:
+        if picture is None:
+            return {"input_ids": self.tokens_of(text)}
         if self.processor is not None:
+            image = self.pictures.image(picture)
             encoded = dict(self.processor(text=[text], images=[image], return_tensors="pt"))
             ids = encoded.pop("input_ids")[0].tolist()
             encoded.pop("attention_mask", None)
             return {"input_ids": ids, **encoded}
-        expanded = text.replace(_IMAGE, _IMAGE * (_PICTURE // _PATCH) ** 2)
-        return {"input_ids": self.tokens([expanded])[0], "pixel_values": _pixels(image)}
+        (patch,), patches = self.tokens_of(_IMAGE), (_PICTURE // _PATCH) ** 2
+        ids = [token for one in self.tokens_of(text) for token in [one] * (patches if one == patch else 1)]
+        return {"input_ids": ids, PIXELS: self.pictures.pixels(picture)[None]}
 
 
 @dataclass
@@ -155,7 +176,8 @@ def load_encoder(name: str, *, trust_remote_code: bool = False) -> PromptEncoder
     if name == "smollm2":
         return PromptEncoder(name, _padding(load_tokenizer(name)))
     if name in NAMED:
-        return PromptEncoder(name, tiny_tokenizer(3 if name == "tiny-3" else 1), sees=name == "tiny-vlm")
+        pictures = PictureStore(side=_PICTURE)
+        return PromptEncoder(name, tiny_tokenizer(3 if name == "tiny-3" else 1), sees=name == "tiny-vlm", pictures=pictures)
     from transformers import AutoConfig, AutoProcessor
 
     with _explained(name):
@@ -259,10 +281,10 @@ def _small(tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
 _BUILDERS = {"tiny": _tiny, "tiny-3": _tiny, "tiny-vlm": _tiny_vlm, "small": _small}
 
 
-def _pixels(image: Image) -> Tensor:
-    """Return ``[1, 3, 112, 112]`` between -1 and 1."""
-    small = image.convert("RGB").resize((_PICTURE, _PICTURE))
-    return torch.from_numpy(np.asarray(small, dtype=np.float32) / 127.5 - 1).permute(2, 0, 1)[None]
+def scaled(pixels: Tensor) -> Tensor:
+    """Return bytes as the ``pixel_values`` of tiny-vlm, between -1 and 1; the same on every device."""
+    # A number instead of the tensor would be inverted and multiplied with on a GPU, and round differently.
+    return pixels.float() / torch.tensor(127.5, device=pixels.device) - 1
 
 
 def _smollm2() -> PreTrainedModel:

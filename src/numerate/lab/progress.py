@@ -10,7 +10,7 @@ from numerate.messages import one_line
 if TYPE_CHECKING:
     from rich.console import Console
 
-Progress = Callable[[str, int, int, dict[str, float]], object]  # "train" or "evaluate", done, total, latest figures
+Progress = Callable[[str, int, int, dict[str, float]], object]  # "pictures", "train" or "evaluate"; done, total, latest figures
 _FIGURES = {"loss": "loss", "loss/cross_entropy": "CE", "loss/numeric": "numeric"}
 
 
@@ -53,6 +53,12 @@ class GridProgress(RunProgress):
         self.grid = self.bars.add_task(name, total=total, completed=finished, figures="")
         if self.lines:
             self.write(f"{total} {name}, {finished} of them already finished")
+
+    def __call__(self, stage: str, done: int, total: int, figures: dict[str, float]) -> None:
+        """Update the bar of a stage; without a terminal, print a line when pictures are drawn, before any run begins."""
+        super().__call__(stage, done, total, figures)
+        if stage == "pictures" and self.lines and done in (0, total):
+            self.write(f"{total:,} pictures {'are drawn' if done else 'to draw'}")
 
     def finish(self, run: str, summary: str) -> None:
         """Count a finished run; without a terminal, print it."""

@@ -19,15 +19,19 @@ def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode())
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write the whole content or leave the file unchanged: write to a temporary file, then rename it."""
+def write_bytes(path: Path, content: bytes | bytearray, *, sync: bool = True) -> None:
+    """Write the whole content or leave the file unchanged: write to a temporary file, then rename it.
+
+    Without ``sync``, which takes milliseconds, a file may be cut short if the machine (not only the process) fails.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with part.open("wb") as file:
             file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
         part.replace(path)
     except BaseException:
         part.unlink(missing_ok=True)
@@ -131,5 +135,6 @@ def _delete_run(folder: Path) -> None:
     """Delete the files that a run and its evaluations wrote, the result first, so that the rest does not look finished."""
     for name in (RESULT, "predictions.jsonl", "curve.jsonl", "environment.json", "config.json"):
         (folder / name).unlink(missing_ok=True)
-    for path in [*(folder / name for name in ("checkpoints", "model", "images", "tensorboard")), *folder.glob("eval-*")]:
+    folders = ("checkpoints", "model", "images", "pictures", "tensorboard")
+    for path in [*(folder / name for name in folders), *folder.glob("eval-*")]:
         shutil.rmtree(path, ignore_errors=True)

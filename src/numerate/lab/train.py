@@ -5,6 +5,7 @@ config.json  environment.json   settings, and versions and machine
 curve.jsonl                     the learning curve; also tensorboard/ if requested
 predictions.jsonl               one line per test example
 checkpoints/                    to resume from, if requested; deleted when the run is finished
+pictures/                       what a visual task has drawn, unless runs share it; deleted when the run is finished
 model/                          the trained weights with a model card, if requested
 result.json                     written last: a run without it is not finished
 """
@@ -23,7 +24,7 @@ from typing import Any, get_args
 import torch
 
 from numerate.lab.config import PLAIN, RunConfig
-from numerate.lab.data import AnswerTries, SharedData, SoftAnswers, training_data
+from numerate.lab.data import AnswerTries, SharedData, SoftAnswers, training_data, training_order
 from numerate.lab.decisions import check_decisions
 from numerate.lab.derailing import LabelDigits, label_digits
 from numerate.lab.environment import environment
@@ -31,11 +32,12 @@ from numerate.lab.evaluate import Record, evaluate
 from numerate.lab.missing import middle_label
 from numerate.lab.model_card import model_card, save_model
 from numerate.lab.models import LoadedModel, PromptEncoder, load_encoder, load_model
+from numerate.lab.pictures import PICTURES
 from numerate.lab.progress import Progress
 from numerate.lab.questions import asked
 from numerate.lab.records import RESULT, is_first_process, write_json, write_jsonl
 from numerate.lab.splits import held_out, reserved_rows, training_examples, validation_examples
-from numerate.lab.tasks import TASKS, Example, Examples, Task
+from numerate.lab.tasks import TASKS, Example, Examples, Picture, Task
 from numerate.lab.tasks.base import Split
 from numerate.lab.tasks.regression import LEAST_ROWS
 from numerate.lab.validation import MOST, Validation
@@ -48,8 +50,17 @@ LabelFacts = tuple[LabelDigits | None, str | None]
 """The most digits of the training labels, and their median."""
 
 
-def run(config: RunConfig, folder: Path, *, resume: bool = True, progress: Progress = lambda *_: None) -> dict[str, Any]:
+def run(
+    config: RunConfig,
+    folder: Path,
+    *,
+    resume: bool = True,
+    pictures: Path | None = None,
+    progress: Progress = lambda *_: None,
+) -> dict[str, Any]:
     """Train and evaluate; return the content of ``result.json``. ``resume`` continues from the last checkpoint, if any.
+
+    ``pictures`` is a folder in which several runs keep what they draw (:mod:`numerate.lab.pictures`).
 
     If several processes are launched (``accelerate launch``), all of them train. Only the first writes, evaluates and returns
     the result; the others return an empty dict.
@@ -58,6 +69,7 @@ def run(config: RunConfig, folder: Path, *, resume: bool = True, progress: Progr
     encoder = load_encoder(config.model, trust_remote_code=config.trust_remote_code)
     objective = check_fit(config, task, encoder)
     begin_run(config, folder)
+    find_pictures([config], task, encoder, folder, pictures, progress)
     loaded = load_run_model(config, encoder)
     cost = train(config, task, loaded, objective, folder, resume=resume, progress=progress)
     return finish(config, task, loaded, cost, folder, progress=progress) if is_first_process() else {}
@@ -134,7 +146,8 @@ def end_run(
         "cost": cost,
     }
     write_json(folder / RESULT, result)
-    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    for name in ("checkpoints", PICTURES):
+        shutil.rmtree(folder / name, ignore_errors=True)
     return result
 
 
@@ -150,7 +163,7 @@ def check_fit(config: RunConfig, task: Task, encoder: PromptEncoder) -> NumericO
     """Check that data, model, task and loss fit together; return the objective, or None for plain cross-entropy."""
     _check_rows(config, task)
     check_decisions(config.decide, task)
-    if task.examples("train", 1)[0].image is not None and not encoder.sees:
+    if task.examples("train", 1)[0].picture is not None and not encoder.sees:
         raise ValueError(
             f"model={config.model!r} does not accept pictures, which task={config.task!r} has: expected a vision-language "
             "model, such as tiny-vlm."
@@ -272,19 +285,50 @@ def run_data(
         target = soft_target(config, task)
         if key not in tries:
             tries[key] = AnswerTries(loaded, target, with_label=fixed)
-        if shared is not None and examples[0].image is None:
+        if shared is not None:
             tries[key].expect(examples)
         soft = SoftAnswers(tries[key], config.soft.path, config.seed)
     return training_data(
         loaded,
         examples,
         batch_size=config.batch_size,
-        batches=config.steps * config.accumulation * int(os.environ.get("WORLD_SIZE", "1")),
+        batches=_batches(config),
         seed=config.seed,
         max_length=config.max_length,
         soft=soft,
         shared=shared,
     )
+
+
+def _batches(config: RunConfig) -> int:
+    """Return how many micro-batches a run trains on, in all processes."""
+    return config.steps * config.accumulation * int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def find_pictures(
+    configs: Sequence[RunConfig], task: Task, encoder: PromptEncoder, folder: Path, shared: Path | None, progress: Progress
+) -> None:
+    """Let runs take their pictures from a folder that they share, or from their own, and draw those ahead."""
+    encoder.keep_pictures(folder / PICTURES if shared is None else shared)
+    if shared is None and is_first_process():
+        draw_ahead(configs, task, encoder, progress)
+
+
+def draw_ahead(configs: Sequence[RunConfig], task: Task, encoder: PromptEncoder, progress: Progress) -> None:
+    """Draw and keep the pictures that runs on a task will need."""
+    if not encoder.sees or task.examples("train", 1)[0].picture is None:
+        return
+    seen: list[Example] = []
+    asked_about: list[Example] = []
+    for config in configs:
+        examples = run_examples(config, task)
+        order = training_order([1] * len(examples), config.batch_size, _batches(config), config.seed)
+        seen += [examples[index] for index in dict.fromkeys(order)]
+        if config.validate_every is not None:
+            seen += validation_examples(task, min(MOST, config.eval_examples), config.seed)["interpolate"]
+        asked_about += [example for rows in tested(config, task).values() for example in rows]
+    trained, shown = ([row.picture for row in part if isinstance(row.picture, Picture)] for part in (seen, asked_about))
+    encoder.pictures.make_ahead(trained, shown, progress)
 
 
 def training_arguments(config: RunConfig) -> dict[str, Any]:

@@ -78,7 +78,7 @@ def make_trainer(loaded: LoadedModel, data: Any, arguments: dict[str, Any]) -> T
         train_sampling_strategy="sequential",  # the data are in training order
         remove_unused_columns=False,
         dataloader_pin_memory=cuda,
-        # Workers draw pictures while the GPU computes. On a CPU they would compete for its cores.
+        # Workers read pictures while the GPU computes. On a CPU they would compete for its cores.
         dataloader_num_workers=min(8, (os.cpu_count() or 1) // 2) if has_pictures and cuda else 0,
         logging_first_step=True,
         save_total_limit=1,

@@ -135,7 +135,7 @@ class TrainingRows:
     def of(cls, run: HeadRun, task: Task, loaded: LoadedModel) -> TrainingRows:
         """Return the rows that :func:`numerate.lab.train.run_data` returns for the run, without their answers."""
         config, examples = run.config, run_examples(run.config, task)
-        if examples[0].image is not None:
+        if examples[0].picture is not None:
             raise NotApplicable(f"task={config.task!r} has pictures: expected a task of text for heads.")
         fitting = fitting_rows(loaded, examples, config.max_length)
         prompts = [row["input_ids"][: row["labels"].count(IGNORE_INDEX)] for row, _ in fitting]

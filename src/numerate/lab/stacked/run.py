@@ -19,6 +19,7 @@ from numerate.lab.derailing import label_digits
 from numerate.lab.evaluate import Evaluation, evaluate_all
 from numerate.lab.missing import middle_label
 from numerate.lab.models import BUILT, LoadedModel, load_encoder
+from numerate.lab.pictures import PICTURES
 from numerate.lab.progress import Progress
 from numerate.lab.records import write_state
 from numerate.lab.stacked.fit import fit, loader_workers
@@ -30,6 +31,7 @@ from numerate.lab.train import (
     check_fit,
     end_run,
     evaluation_options,
+    find_pictures,
     finish,
     load_run_model,
     make_task,
@@ -74,14 +76,19 @@ def _kind(config: RunConfig) -> str:
 
 
 def run_stack(
-    configs: Sequence[RunConfig], folders: Sequence[Path], *, progress: Progress = lambda *_: None
+    configs: Sequence[RunConfig],
+    folders: Sequence[Path],
+    *,
+    pictures: Path | None = None,
+    progress: Progress = lambda *_: None,
 ) -> list[dict[str, Any]]:
     """Train and evaluate runs as one, one of :func:`stacks`; return the content of their ``result.json``.
 
     Batches, objectives, steps and answers are those of one run at a time, up to rounding; ``samples`` are other draws. Times are
     each run's share. With ``save_every``, an interrupted stack continues where it was saved, if its runs are the same.
+    ``pictures`` is a folder in which other runs keep what they draw too.
     """
-    trained = _train(configs, folders, progress)
+    trained = _train(configs, folders, pictures, progress)
     begin = time.perf_counter()
     examples = [run_examples(config, trained.task) for config in configs]
     labels = [(label_digits(trained.task, own), middle_label(trained.task, own)) for own in examples]
@@ -100,19 +107,26 @@ def run_stack(
     return results
 
 
-def train_stack(configs: Sequence[RunConfig], folders: Sequence[Path], *, progress: Progress = lambda *_: None) -> None:
+def train_stack(
+    configs: Sequence[RunConfig],
+    folders: Sequence[Path],
+    *,
+    pictures: Path | None = None,
+    progress: Progress = lambda *_: None,
+) -> None:
     """Train runs as one, and write the weights of each to its folder, for :func:`finish_run`."""
-    trained = _train(configs, folders, progress)
+    trained = _train(configs, folders, pictures, progress)
     for index, folder in enumerate(folders):
         loaded = unstack(trained.stacked, index, trained.single[index])
         write_state(folder / TRAINED, {"weights": loaded.model.state_dict(), "cost": trained.costs[index]})
 
 
-def finish_run(config: RunConfig, folder: Path) -> dict[str, Any]:
+def finish_run(config: RunConfig, folder: Path, *, pictures: Path | None = None) -> dict[str, Any]:
     """Evaluate a run that :func:`train_stack` trained; return the content of its ``result.json``."""
     saved = torch.load(folder / TRAINED, map_location="cpu", weights_only=True)
-    task = make_task(config)
-    loaded = load_run_model(config, load_encoder(config.model))
+    task, encoder = make_task(config), load_encoder(config.model)
+    encoder.keep_pictures(folder / PICTURES if pictures is None else pictures)
+    loaded = load_run_model(config, encoder)
     loaded.model.load_state_dict(saved["weights"])
     result = finish(config, task, loaded, saved["cost"], folder)
     (folder / TRAINED).unlink()
@@ -127,13 +141,14 @@ class _Trained:
     costs: list[dict[str, Any]]
 
 
-def _train(configs: Sequence[RunConfig], folders: Sequence[Path], progress: Progress) -> _Trained:
+def _train(configs: Sequence[RunConfig], folders: Sequence[Path], pictures: Path | None, progress: Progress) -> _Trained:
     first = configs[0]
     task = make_task(first)
     encoder = load_encoder(first.model)
     objectives = [check_fit(config, task, encoder) for config in configs]
     for config, folder in zip(configs, folders, strict=True):
         begin_run(config, folder)
+    find_pictures(configs, task, encoder, folders[0], pictures, progress)
     single = [load_run_model(config, encoder) for config in configs]
     stacked = stack(single)
     shared = SharedData()

@@ -9,6 +9,7 @@ from numerate.lab.tasks.charts import Charts
 from numerate.lab.tasks.clock import Clock
 from numerate.lab.tasks.grounding import Grounding
 from numerate.lab.tasks.math_vision import MathVision
+from numerate.lab.tasks.pictures import Picture
 from numerate.lab.tasks.regression import Regression
 from numerate.lab.tasks.scene_text import SceneText
 from numerate.lab.tasks.word_problems import WordProblems
@@ -25,6 +26,7 @@ __all__ = [
     "Examples",
     "Grounding",
     "MathVision",
+    "Picture",
     "Regression",
     "SceneText",
     "Split",

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, overload
 from numerate.answers.extract import EXTRACTORS
 from numerate.answers.metrics import METRICS
 from numerate.lab.tasks.files import RowReader
+from numerate.lab.tasks.pictures import Picture
 from numerate.messages import check_choice, check_settings, choices
 
 if TYPE_CHECKING:
@@ -30,21 +31,27 @@ Split = Literal["train", "interpolate", "extrapolate"]
 Located = tuple[Path, int, dict[str, Any]]  # file or part of a dataset, line, columns
 
 _PLAIN_NUMBER = re.compile(r"[-+]?(?:\d+|\d{1,3}(?:,\d{3})+)(?:\.\d+)?(?:[eE][-+]?\d{1,3})?", re.ASCII)
+_MOST_KEPT = 32  # sequences of examples whose contents a task remembers
 _PATIENCE = 2000  # draws without a new example before a range is reported as exhausted
 
 
 @dataclass(frozen=True)
 class Example:
-    """A question, its answer and, for visual tasks, an image."""
+    """A question, its answer and, for visual tasks, a picture, which is an image or is made when ``image`` is asked for."""
 
     prompt: str
     answer: str
-    image: Image | None = None
+    picture: Picture | Image | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def image(self) -> Image | None:
+        """The picture as an image, drawn on first access; None for tasks without pictures."""
+        return self.picture.image if isinstance(self.picture, Picture) else self.picture
 
 
 class Examples(Sequence[Example]):
-    """A sequence that makes each example from its entry in ``specs`` on access: ten thousand images take no memory."""
+    """A sequence that makes each example from its entry in ``specs`` on access."""
 
     def __init__(self, specs: Sequence[Any], make: Callable[[Any], Example]) -> None:
         self.specs, self._make = specs, make
@@ -125,7 +132,12 @@ class Task:
             return Examples(rows[:n], self.make)
         if n is None:
             raise ValueError("n=None asks for all examples, but this task generates them without limit: expected a number.")
-        return Examples(self._draw_many(split, n, rng), self.make)
+        known: dict[tuple[Split, int, int], list[Any]] = self.__dict__.setdefault("_specs", {})
+        if (split, n, seed) not in known:  # the runs of a stack ask for the same ones
+            while len(known) >= _MOST_KEPT:
+                known.pop(next(iter(known)))
+            known[split, n, seed] = self._draw_many(split, n, rng)
+        return Examples(known[split, n, seed], self.make)
 
     def _draw_many(self, split: Split, n: int, rng: random.Random) -> list[Any]:
         specs: list[Any] = []

@@ -178,13 +178,26 @@ def existing(path: Path) -> Path:
 
 def open_image(source: Path | Image) -> Image:
     """Return an image file, or an image that is already open, in RGB."""
+    with _opened(source) as image:
+        return image.convert("RGB")
+
+
+def image_size(source: Path | Image) -> tuple[int, int]:
+    """Return width and height of an image file, of which only the beginning is read, or of an open image."""
+    with _opened(source) as image:
+        return image.size
+
+
+@contextmanager
+def _opened(source: Path | Image) -> Iterator[Image]:
     from numerate.lab.tasks.drawing import Image
 
     if isinstance(source, Image.Image):
-        return source.convert("RGB")
+        yield source
+        return
     try:
         with Image.open(source) as image:
-            return image.convert("RGB")
+            yield image
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise BadData(f"the image cannot be opened ({error})", "It may be damaged: download it again.", source) from None
 

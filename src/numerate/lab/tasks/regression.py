@@ -37,6 +37,7 @@ from numerate.lab.tasks.cells import (
     usual_unit,
 )
 from numerate.lab.tasks.files import BadData, RowReader, delimiter, existing, file_type, open_image
+from numerate.lab.tasks.pictures import Picture
 from numerate.lab.tasks.tables import table_file
 from numerate.messages import check_choice, choices, nearest
 
@@ -154,9 +155,9 @@ class Regression(Task):
         return (_flat if self.kind == "table" else _series)(rng, split == "extrapolate")
 
     def make(self, spec: Row) -> Example:
-        """Open the image, if there is one."""
+        """Return the question, with its image if there is one."""
         meta = {name: value for name in ("ratings", "cells") if (value := getattr(spec, name))}
-        return Example(spec.prompt, spec.answer, None if spec.image is None else open_image(spec.image), meta)
+        return Example(spec.prompt, spec.answer, None if spec.image is None else Picture(open_image, (spec.image,)), meta)
 
     def content(self, spec: Row) -> Any:
         """Return question, answer and the name of the image."""

@@ -18,6 +18,7 @@ from numerate.lab.tasks.charts.figure import Chart, chart_image, random_chart_lo
 from numerate.lab.tasks.charts.questions import ask
 from numerate.lab.tasks.charts.topics import TOPICS, ChartKind, ChartTable, Names, Topic
 from numerate.lab.tasks.files import BadData, RowReader, column, existing, open_image
+from numerate.lab.tasks.pictures import Picture
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -102,13 +103,13 @@ class Charts(Task):
         return table.topic.title, table.categories, table.series, table.values, spec.question
 
     def make(self, spec: Chart | ChartQuestion) -> Example:
-        """Draw the chart, or open the chart of a dataset."""
+        """Return a question about a chart, which is drawn or an image of a dataset."""
         if isinstance(spec, ChartQuestion):
             prompt = f"{spec.query} Answer with a number, a word or a short phrase."
-            return Example(prompt, spec.label, open_image(spec.image), {"image": str(spec.image)})
+            return Example(prompt, spec.label, Picture(open_image, (spec.image,)), {"image": str(spec.image)})
         table = spec.table
         meta = {"kind": spec.kind, "categories": table.categories, "series": table.series, "labels": spec.labels}
-        return Example(f"{spec.question} Answer with a number.", spec.answer, chart_image(spec, self.size), meta)
+        return Example(f"{spec.question} Answer with a number.", spec.answer, Picture(chart_image, (spec, self.size)), meta)
 
     def answer_of(self, spec: ChartQuestion) -> str:
         """Return the answer."""

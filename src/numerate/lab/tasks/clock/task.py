@@ -15,6 +15,7 @@ from numerate.answers.metrics import FACE
 from numerate.lab.tasks.base import Example, Split, Task, check_whole
 from numerate.lab.tasks.clock.face import Face, clock_image, random_face
 from numerate.lab.tasks.files import BadData, RowReader, column, existing, open_image
+from numerate.lab.tasks.pictures import Picture
 from numerate.messages import check_number
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ class Clock(Task):
     """Read the time from an analogue clock as ``hour_minute``: hours 1 to 12, minutes in two digits.
 
     Training and interpolation use minutes that are multiples of ``step``; ``step=5`` gives the 144 classes of the TIME
-    dataset. Extrapolation uses the minutes between them. The appearance of each clock is drawn at random.
+    dataset. Extrapolation uses the minutes between them; ``step=1`` leaves none, and has no extrapolation. The appearance of each
+    clock is drawn at random.
 
     Args:
         size: width and height of the image in pixels, 64 to 4096.
@@ -68,12 +70,17 @@ class Clock(Task):
     visual = True
 
     def __post_init__(self) -> None:
-        for name, low, high in (("size", 64, 4096), ("step", 2, 60)):
+        for name, low, high in (("size", 64, 4096), ("step", 1, 60)):
             check_whole(name, getattr(self, name), low, high)
         if 60 % self.step:
             raise ValueError(f"step={self.step} does not divide the hour: expected a divisor of 60, such as 5 or 15.")
         for name, most in (("rotation", 180), ("second_hand", 1)):
             check_number(name, getattr(self, name), least=0, most=most)
+
+    @property
+    def splits(self) -> tuple[Split, ...]:
+        """The splits that have examples."""
+        return ("train", "interpolate") if self.rows is None and self.step == 1 else super().splits
 
     def draw(self, rng: random.Random, split: Split) -> Face:
         """Draw a clock that shows a time of the split."""
@@ -86,11 +93,11 @@ class Clock(Task):
         return replace(spec, seed=0)
 
     def make(self, spec: Face | ClockPhoto) -> Example:
-        """Draw the clock, or open the photo of a dataset."""
+        """Return the time and the clock, which is drawn or a photo of a dataset."""
         if isinstance(spec, ClockPhoto):
-            return Example(PROMPT, spec.answer, open_image(spec.image), {"image": str(spec.image)})
+            return Example(PROMPT, spec.answer, Picture(open_image, (spec.image,)), {"image": str(spec.image)})
         meta = {"hour": spec.hour, "minute": spec.minute, "tilt": spec.tilt, "numerals": spec.numerals}
-        return Example(PROMPT, f"{spec.hour}_{spec.minute:02}", clock_image(spec, self.size), meta)
+        return Example(PROMPT, f"{spec.hour}_{spec.minute:02}", Picture(clock_image, (spec, self.size)), meta)
 
     def number_form(self, answers: Sequence[str]) -> Grammar:
         """Return the form ``2_55``, which stands for minutes after twelve."""

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from numerate.answers.extract import EXTRACTORS, Box
 from numerate.lab.tasks.base import Example, Split, Task, check_pair, check_whole
-from numerate.lab.tasks.files import BadData, RowReader, column, existing, open_image
+from numerate.lab.tasks.files import BadData, RowReader, column, existing, image_size, open_image
 from numerate.lab.tasks.grounding.scenes import Scene, random_scene, referents, render, words
+from numerate.lab.tasks.pictures import Picture
 from numerate.messages import check_choice, choices
 
 if TYPE_CHECKING:
@@ -74,19 +75,18 @@ class Grounding(Task):
         return random_scene(rng, self.size, objects, far=far)
 
     def make(self, spec: Scene | Referred) -> Example:
-        """Draw the scene, or open the image of a dataset; the answer is the box of the shape."""
+        """Return the box of a shape in a scene, which is drawn, or in an image of a dataset."""
         if isinstance(spec, Referred):
-            image = open_image(spec.image)
+            picture, size = Picture(open_image, (spec.image,)), image_size(spec.image)
             expression, (left, top, wide, high) = spec.expression, spec.box
             pixels = left, top, left + wide, top + high
         else:
-            image, expression = render(spec), words(spec.expression)
+            picture, size, expression = Picture(render, (spec,)), (spec.width, spec.height), words(spec.expression)
             (target,) = referents(spec.expression, spec.shapes)
             pixels = spec.shapes[target].box
-        sides = (image.width, image.height) * 2
-        shares = [min(1.0, max(0.0, pixel / side)) for pixel, side in zip(pixels, sides, strict=True)]
-        meta = {"expression": expression, "box": pixels, "size": image.size}
-        return Example(self._prompt(expression), self._answer(shares), image, meta)
+        shares = [min(1.0, max(0.0, pixel / side)) for pixel, side in zip(pixels, size * 2, strict=True)]
+        meta = {"expression": expression, "box": pixels, "size": size}
+        return Example(self._prompt(expression), self._answer(shares), picture, meta)
 
     def content(self, spec: Scene) -> Any:
         """Return the shapes and the expression; ignores the background."""

@@ -20,6 +20,7 @@ from numerate.lab.tasks.math_vision.angles import ANGLES
 from numerate.lab.tasks.math_vision.figures import STYLES, Layout, laid_out, render, turned
 from numerate.lab.tasks.math_vision.geometry import Draw, Problem, ProblemNumbers
 from numerate.lab.tasks.math_vision.lengths import LENGTHS
+from numerate.lab.tasks.pictures import Picture
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -97,14 +98,13 @@ class MathVision(Task):
         return DrawnProblem(name, numbers, rng.choice(NAMES), turn, rng.random() < 0.5, rng.randrange(len(STYLES)))
 
     def make(self, spec: DrawnProblem | MathQuestion) -> Example:
-        """Draw the figure, or open the image of a dataset."""
+        """Return a question about a figure, which is drawn or an image of a dataset."""
         if isinstance(spec, MathQuestion):
             meta = {"choices": spec.choices, "precision": spec.precision}
-            return Example(spec.prompt, spec.answer, open_image(spec.image), meta)
+            return Example(spec.prompt, spec.answer, Picture(open_image, (spec.image,)), meta)
         problem = FAMILIES[spec.family].build(spec.numbers, spec.names)
-        layout = arranged(problem, spec, self.size)
         answer = str(problem.answer) if problem.answer.denominator == 1 else str(float(problem.answer))
-        return Example(f"{problem.question} {HINT}", answer, render(layout, STYLES[spec.style]), {"family": spec.family})
+        return Example(f"{problem.question} {HINT}", answer, Picture(figure_image, (spec, self.size)), {"family": spec.family})
 
     def content(self, spec: DrawnProblem) -> Any:
         """Return the problem; ignores its appearance."""
@@ -151,6 +151,12 @@ class MathVision(Task):
                 with reader.row(file, line):
                     rows[split][math_question(row, file.parent)] = None
         return {split: list(questions) for split, questions in rows.items()}
+
+
+def figure_image(spec: DrawnProblem, size: int) -> Image:
+    """Return the figure of a problem, ``size`` pixels wide."""
+    problem = FAMILIES[spec.family].build(spec.numbers, spec.names)
+    return render(arranged(problem, spec, size), STYLES[spec.style])
 
 
 def arranged(problem: Problem, spec: DrawnProblem, size: int) -> Layout:

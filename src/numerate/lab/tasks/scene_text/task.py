@@ -14,7 +14,8 @@ from numerate.answers.boxes import DONT_CARE
 from numerate.answers.extract import Region
 from numerate.answers.metrics import METRICS
 from numerate.lab.tasks.base import Example, Split, Task, check_pair, check_whole
-from numerate.lab.tasks.files import RowReader, open_image
+from numerate.lab.tasks.files import RowReader, image_size, open_image
+from numerate.lab.tasks.pictures import Picture
 from numerate.lab.tasks.scene_text.annotations import TextPhoto, photos, smallest_rectangle
 from numerate.lab.tasks.scene_text.signs import Point, Wall, random_wall, reading_order, render
 from numerate.messages import check_choice, choices
@@ -68,18 +69,20 @@ class SceneText(Task):
         return random_wall(rng, self.size, self.words, (0, self.angle))
 
     def make(self, spec: Wall | TextPhoto) -> Example:
-        """Draw the wall, or open the photo of a dataset; the answer lists its words in reading order."""
+        """Return the words of a wall, which is drawn, or of a photo of a dataset, in reading order."""
         if isinstance(spec, TextPhoto):
-            image, words, unreadable = open_image(spec.image), spec.words, spec.unreadable
+            picture, size = Picture(open_image, (spec.image,)), image_size(spec.image)
+            words, unreadable = spec.words, spec.unreadable
         else:
-            image, words, unreadable = render(spec), tuple((word.quad, word.text) for word in spec.words), ()
-        entries = [(self._corners(polygon, image.size), text) for polygon, text in words]
+            picture, size = Picture(render, (spec,)), (spec.width, spec.height)
+            words, unreadable = tuple((word.quad, word.text) for word in spec.words), ()
+        entries = [(self._corners(polygon, size), text) for polygon, text in words]
         entries = [entries[k] for k in reading_order([polygon for polygon, _ in words])]
         key = "box" if self.form == "boxes" else "quad"
         texts = [json.dumps(text, ensure_ascii=False) for _, text in entries]
         listed = [f'{{"{key}": [{", ".join(at)}], "text": {text}}}' for (at, _), text in zip(entries, texts, strict=True)]
-        ignored = tuple(tuple(self._corners(polygon, image.size)) for polygon in unreadable)
-        return Example(self._prompt(), f"[{', '.join(listed)}]", image, {"unreadable": ignored})
+        ignored = tuple(tuple(self._corners(polygon, size)) for polygon in unreadable)
+        return Example(self._prompt(), f"[{', '.join(listed)}]", picture, {"unreadable": ignored})
 
     def content(self, spec: Wall) -> Any:
         """Return the words and their positions; ignores their appearance."""
