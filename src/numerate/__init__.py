@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from numerate import answers, calibration, decode, inspection, integrations, plotting, reference, rewards, targets, tokenizers
-    from numerate.distribution import NumberDistribution
+    from numerate.distribution import CircularDistribution, NumberDistribution
     from numerate.losses import *
     from numerate.objective import NumericObjective, ObjectiveOutput
     from numerate.soft import SoftTargets
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "LOSSES",
     "CRPSLoss",
+    "CircularDistribution",
     "DIST2Loss",
     "DigitEntropyLoss",
     "EMDLoss",
@@ -57,6 +58,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "CircularDistribution": "distribution",
     "NumberDistribution": "distribution",
     "NumberSpans": "spans",
     "NumericObjective": "objective",

@@ -264,7 +264,7 @@ def test_a_model_without_any_number():
 @given(
     st.lists(st.tuples(st.decimals(-99, 99, places=1), st.integers(1, 9)), min_size=1, max_size=6),
     st.decimals(-99, 99, places=1),
-    st.sampled_from(sorted(FITTING.keys() - {"clock_accuracy"})),
+    st.sampled_from(sorted(FITTING.keys() - set(Clock.measures))),
 )
 def test_expected_costs_are_those_of_the_metric(pairs, said, measure):
     """The mean of the metric over the values; the fitting rule has the least of all values."""

@@ -1,6 +1,7 @@
 """Distributions over numbers."""
 
+from numerate.distribution.circle import CircularDistribution
 from numerate.distribution.exact import MAX_DIGITS
 from numerate.distribution.number_distribution import NumberDistribution
 
-__all__ = ["MAX_DIGITS", "NumberDistribution"]
+__all__ = ["MAX_DIGITS", "CircularDistribution", "NumberDistribution"]

@@ -13,6 +13,8 @@ x is an answer, y the truth, drawn from the distribution, and p the probability 
 
 The costs are those of ``absolute_error``, ``relative_error``, ``log10_error``, ``within_5`` and ``exact`` in
 ``numerate.answers.METRICS``, and these names are taken too. The mean of logarithms would minimise a squared log error.
+
+On a circle (:class:`numerate.CircularDistribution`), |x - y| is the shorter way around, and there is no relative or log error.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from numerate.distribution.exact import EXACT, SHORT, TIE, Floats, Number, as_list, exact_number, first_reached, size
+from numerate.distribution.exact import EXACT, SHORT, TIE, Floats, Number, as_list, exact_number, first_reached, offset, size
 from numerate.messages import check_choice, choices
 
 Cost = Callable[[float, float], float]
@@ -44,6 +46,11 @@ _SHARES = {"within_0": "0", "within_1": "0.01", "within_5": "0.05", "within_10":
 
 RULE_NAMES = (*choices(Rule), *_ALIASES, *_SHARES)
 """Every name that ``decide`` takes; all but ``"within"`` need no other argument."""
+
+CIRCLE_RULE_NAMES = tuple(
+    name for name in RULE_NAMES if name not in _SHARES and _ALIASES.get(name, name) not in ("relative", "log")
+)
+"""Those that have a meaning on a circle."""
 
 
 class _Decidable(Protocol):
@@ -70,11 +77,15 @@ def decide(
     relative_tolerance: Number | None,
     floor: Number | None,
     candidates: Iterable[Number] | None,
+    period: Decimal | None = None,
 ) -> Decimal:
-    """Return the number of least expected cost; :meth:`numerate.NumberDistribution.decide` describes the arguments."""
+    """Return the number of least expected cost; :meth:`numerate.NumberDistribution.decide` describes the arguments.
+
+    With ``period``, distances are those around a circle; values and candidates lie within one period.
+    """
     rule = "cost"
     if not callable(metric):
-        check_choice("metric", metric, RULE_NAMES)
+        check_choice("metric", metric, RULE_NAMES if period is None else CIRCLE_RULE_NAMES)
         rule = "within" if metric in _SHARES else _ALIASES.get(metric, metric)
         if metric in _SHARES:
             if tolerance is not None or relative_tolerance is not None:
@@ -96,7 +107,7 @@ def decide(
     if not answers:
         raise ValueError("candidates is empty: expected at least one number to choose from; None takes the values.")
     if callable(metric):
-        return _cheapest(distribution, metric, answers)
+        return _cheapest(distribution, metric, answers, period)
     match rule:
         case "absolute" | "log":
             return distribution.median
@@ -106,13 +117,14 @@ def decide(
             return distribution.mode
         case "relative":
             return _relative(distribution, floor)
-    return _within(distribution, tolerance, relative_tolerance, answers)
+    return _within(distribution, tolerance, relative_tolerance, answers, period)
 
 
-def best(answers: Sequence[Decimal], scores: Floats, median: Decimal) -> Decimal:
-    """Return the answer of the highest score; of equal ones the nearest to the median, then the lower one."""
+def best(answers: Sequence[Decimal], scores: Floats, median: Decimal, period: Decimal | None = None) -> Decimal:
+    """Return the answer of the highest score; of equal ones the nearest to the median, then the one below it."""
     tied = np.flatnonzero(scores >= scores.max() * (1 - TIE)).tolist()
-    nearest: Decimal = min((answers[i] for i in tied), key=lambda x: (EXACT.subtract(x, median).copy_abs(), x))
+    away = {answers[i]: offset(answers[i], median, period) for i in tied}
+    nearest: Decimal = min(away, key=lambda x: (away[x].copy_abs(), away[x]))
     return nearest
 
 
@@ -131,7 +143,11 @@ def _relative(distribution: _Decidable, floor: Number | None) -> Decimal:
 
 
 def _within(
-    distribution: _Decidable, tolerance: Number | None, relative_tolerance: Number | None, answers: Sequence[Decimal]
+    distribution: _Decidable,
+    tolerance: Number | None,
+    relative_tolerance: Number | None,
+    answers: Sequence[Decimal],
+    period: Decimal | None,
 ) -> Decimal:
     if (tolerance is None) == (relative_tolerance is None):
         raise ValueError(
@@ -144,12 +160,15 @@ def _within(
     with localcontext(EXACT):
         for y, p in zip(distribution.values, distribution.probabilities.tolist(), strict=True):
             reach = allowed if relative_tolerance is None else allowed * abs(y)
-            changes[bisect_left(answers, y - reach)] += p
-            changes[bisect_right(answers, y + reach)] -= p
-    return best(answers, changes.cumsum()[:-1], distribution.median)
+            whole = period is not None and 2 * reach >= period
+            turns = (Decimal(0),) if period is None or whole else (-period, Decimal(0), period)
+            for turn in turns:
+                changes[0 if whole else bisect_left(answers, y + turn - reach)] += p
+                changes[-1 if whole else bisect_right(answers, y + turn + reach)] -= p
+    return best(answers, changes.cumsum()[:-1], distribution.median, period)
 
 
-def _cheapest(distribution: _Decidable, cost: Cost, answers: Sequence[Decimal]) -> Decimal:
+def _cheapest(distribution: _Decidable, cost: Cost, answers: Sequence[Decimal], period: Decimal | None) -> Decimal:
     truths = distribution.floats.tolist()
     totals = np.empty(len(answers))
     for i, x in enumerate(map(float, answers)):
@@ -162,4 +181,4 @@ def _cheapest(distribution: _Decidable, cost: Cost, answers: Sequence[Decimal]) 
         totals[i] = np.array(costs, dtype=np.float64) @ distribution.probabilities
     lowest = totals.min()
     tied = totals <= lowest + abs(lowest) * TIE if np.isfinite(lowest) else totals == lowest
-    return best(answers, tied.astype(np.float64), distribution.median)
+    return best(answers, tied.astype(np.float64), distribution.median, period)

@@ -87,6 +87,20 @@ def size(name: str, value: Any) -> Decimal:
     return size
 
 
+def offset(x: Decimal, origin: Decimal, period: Decimal | None) -> Decimal:
+    """Return x - origin or, on a circle, the shorter way from ``origin`` to x; half a turn is upward."""
+    if period is None:
+        return EXACT.subtract(x, origin)
+    beyond = EXACT.subtract(wrapped(x, origin, period), origin)
+    return EXACT.subtract(beyond, period) if EXACT.add(beyond, beyond) > period else beyond
+
+
+def wrapped(x: Decimal, lowest: Decimal, period: Decimal) -> Decimal:
+    """Return the number from ``lowest`` to below ``lowest + period`` that is whole periods from x."""
+    rest = EXACT.remainder(EXACT.subtract(x, lowest), period)  # has the sign of x - lowest
+    return canonical(EXACT.add(lowest, EXACT.add(rest, period) if rest < 0 else rest))
+
+
 def is_nan(value: Any) -> bool:
     """Return whether a number is NaN."""
     return value.is_nan() if isinstance(value, Decimal) else isinstance(value, Real) and value != value

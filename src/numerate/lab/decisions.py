@@ -12,6 +12,7 @@ from it. With g the greedy answer, d the decision that fits a measure, y the gol
 
 Decision is the share that another way to decode removes; spread and surprise are the model's. L is an error, or 1 - accuracy.
 The expected relative error leaves the value 0 out, as ``decide("relative")`` does. Examples without a finite error are left out.
+Answers of a task with a ``period``, such as clock times, are decided on a circle (:class:`numerate.CircularDistribution`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +29,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from numerate.answers.metrics import METRICS
-from numerate.distribution import NumberDistribution
+from numerate.answers.metrics import FACE, METRICS
+from numerate.distribution import CircularDistribution, NumberDistribution
+from numerate.distribution.decisions import CIRCLE_RULE_NAMES
 from numerate.distribution.exact import exact_number
 from numerate.lab.data import collate
 from numerate.lab.missing import FALLBACK
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from numerate.decode.search import Answers
 
 Floats = NDArray[np.float64]
+_Placed = NumberDistribution | CircularDistribution  # on a line or on a circle
 
 GREEDY = "greedy"
 """Name of greedy answers beside those of rules."""
@@ -47,14 +51,20 @@ GREEDY = "greedy"
 SAMPLED = "sampled median"
 """Name of the median of sampled answers, where a run has ``samples``."""
 
-FITTING = {"absolute_error": "median", "relative_error": "relative", "exact": "mode", "clock_accuracy": "mode"}
+FITTING = {
+    "absolute_error": "median",
+    "relative_error": "relative",
+    "exact": "mode",
+    "time_gap_circular": "median",
+    "clock_accuracy": "mode",
+}
 """The rule that is best for a measure, for measures whose expected cost is recorded."""
 
 _SHARES = ("covered", "drawn", "more_digits", "no_number", "not_searched")
 
 
 def check_decisions(rules: Sequence[str], task: Task) -> None:
-    """Raise if the rules cannot decide because an answer of the task is not one number."""
+    """Raise if the rules cannot decide: an answer of the task is not one number, or is on a circle, where not all rules apply."""
     if not rules:
         return
     try:
@@ -64,6 +74,12 @@ def check_decisions(rules: Sequence[str], task: Task) -> None:
             f"decide={','.join(rules)} does not fit: {error}, and a decision needs one number. Leave decide out, or use answers "
             "that are plain numbers: a table with --target, or a task such as arithmetic or regression."
         ) from None
+    if task.period is not None and (wrong := [rule for rule in rules if rule not in CIRCLE_RULE_NAMES]):
+        known = ", ".join(name for name in CIRCLE_RULE_NAMES if name != "within")
+        raise ValueError(
+            f"decide={','.join(wrong)} does not fit: answers of the task {task.name!r} are on a circle, where it has no meaning. "
+            f"Expected one of {known}."
+        )
 
 
 def number_finder(loaded: LoadedModel, task: Task, width: int | None) -> NumberFinder:
@@ -118,9 +134,9 @@ def decision_record(
     """Return what a record says about decisions; ``samples`` are drawn answers, whose median is one more decision.
 
     Keys: ``decisions`` (by rule: ``answer``, ``measures``), ``distribution`` (see :func:`recorded_distribution`), ``truth`` (the
-    gold number), ``median``, ``interval`` of this ``level``, ``covers`` (whether the gold number lies in it), ``crps``, and
-    ``expected``: for each measure of ``FITTING``, the expected cost of the ``greedy`` answer and of the ``decided`` one, and the
-    ``cost`` of the latter.
+    gold number), ``median``, ``interval`` of this ``level`` (on a circle it may end at a lower number than it begins), ``covers``
+    (whether the gold number lies in it), ``crps``, and ``expected``: for each measure of ``FITTING``, the expected cost of the
+    ``greedy`` answer and of the ``decided`` one, and the ``cost`` of the latter.
     """
     missing = {"answer": None, "measures": task.score(example, "")}
     sampled = {} if samples is None else {SAMPLED: _sampled(task, example, samples) or missing}
@@ -128,26 +144,27 @@ def decision_record(
         parts = dict.fromkeys(("distribution", "truth", "median", "interval", "covers", "crps"))
         return {"decisions": sampled | dict.fromkeys(rules, missing), **parts, "level": level, "expected": {}}
     gold, said = (_number(task.read(text)) for text in (example.answer, output))
-    decided = {rule: task.written(found.decide(rule)) for rule in rules}
-    low, high = found.interval(level)
+    placed = _placed(found, task.period)
+    decided = {rule: task.written(placed.decide(rule)) for rule in rules}
+    low, high = placed.interval(level)
     record = {
         "decisions": sampled | {rule: {"answer": text, "measures": task.score(example, text)} for rule, text in decided.items()},
-        "distribution": _compact(found),
+        "distribution": _compact(found) | ({} if task.period is None else {"period": task.period}),
         "truth": None if gold is None else f"{exact_number('gold', gold):f}",
-        "median": f"{found.median:f}",
+        "median": f"{placed.median:f}",
         "interval": [f"{low:f}", f"{high:f}"],
         "level": level,
-        "covers": None if gold is None else low <= exact_number("gold", gold) <= high,
-        "crps": None if gold is None else found.crps(gold),
+        "covers": None if gold is None else _covers(placed, level, exact_number("gold", gold)),
+        "crps": None if gold is None else placed.crps(exact_number("gold", gold)),
     }
     record["expected"] = {
-        measure: _expected(task, example, found, measure, said) for measure in task.measures if measure in FITTING
+        measure: _expected(task, example, placed, measure, said) for measure in task.measures if measure in FITTING
     }
     return record
 
 
 def recorded_distribution(record: Mapping[str, Any]) -> NumberDistribution | None:
-    """Return the distribution in a record; None if it has none.
+    """Return the distribution in a record; None if it has none. On a circle, its ``period`` is in the record beside it.
 
     Example:
         >>> recorded_distribution({"distribution": {"values": ["1", "2"], "probabilities": [0.25, 0.75], "covered": 0.9}}).mode
@@ -161,11 +178,26 @@ def recorded_distribution(record: Mapping[str, Any]) -> NumberDistribution | Non
     )
 
 
+def _placed(found: NumberDistribution, period: int | None) -> _Placed:
+    return found if period is None else CircularDistribution(found, period)
+
+
+def _on_line(placed: _Placed, truth: Decimal) -> tuple[NumberDistribution, Decimal]:
+    """Return distribution and truth on a line; a circle is cut opposite to the median."""
+    return (placed.unrolled, placed.unroll(truth)) if isinstance(placed, CircularDistribution) else (placed, truth)
+
+
+def _covers(placed: _Placed, level: float, truth: Decimal) -> bool:
+    line, place = _on_line(placed, truth)
+    low, high = line.interval(level)
+    return low <= place <= high
+
+
 def _sampled(task: Task, example: Example, samples: Sequence[str]) -> dict[str, Any] | None:
     numbers = [number for number in (_number(task.read(sample)) for sample in samples) if number is not None]
     if not numbers:
         return None
-    text = task.written(NumberDistribution.from_samples(numbers).median)
+    text = task.written(_placed(NumberDistribution.from_samples(numbers), task.period).median)
     return {"answer": text, "measures": task.score(example, text)}
 
 
@@ -179,7 +211,7 @@ def _compact(found: NumberDistribution) -> dict[str, Any]:
     }
 
 
-def _expected(task: Task, example: Example, found: NumberDistribution, measure: str, said: Fraction | None) -> dict[str, Any]:
+def _expected(task: Task, example: Example, found: _Placed, measure: str, said: Fraction | None) -> dict[str, Any]:
     best = found.decide(FITTING[measure])
     score = task.score(example, task.written(best))[measure]
     return {
@@ -194,7 +226,7 @@ def cost(measure: str, score: Any) -> Any:
     return 1 - score if METRICS[measure].higher_is_better else score
 
 
-def expected_cost(found: NumberDistribution, measure: str, x: Fraction) -> float:
+def expected_cost(found: _Placed, measure: str, x: Fraction) -> float:
     """Return the expected cost of the answer ``x`` if the truth is drawn from the distribution.
 
     Example:
@@ -211,6 +243,8 @@ def expected_cost(found: NumberDistribution, measure: str, x: Fraction) -> float
         away = np.abs(found.floats - float(x))
     except OverflowError:
         return math.inf
+    if measure == "time_gap_circular":
+        away = np.minimum(away % FACE, -away % FACE)
     if measure == "relative_error":
         kept = found.floats != 0
         p, away = p[kept], away[kept] / np.abs(found.floats[kept])
@@ -358,14 +392,17 @@ def _calibrated_covers(records: Sequence[Mapping[str, Any]]) -> list[bool | None
     halves = known[::2], known[1::2]
     if len(halves[1]) * (1 - level) < level:
         return covers
-    found = {index: recorded_distribution(records[index]) for index in known}
+    lines = {}
+    for index in known:
+        record, found = records[index], recorded_distribution(records[index])
+        assert found is not None
+        lines[index] = _on_line(_placed(found, record["distribution"].get("period")), exact_number("truth", record["truth"]))
     for fitted, tested in (halves, halves[::-1]):
-        rows = [(one, records[index]["truth"]) for index in fitted if (one := found[index]) is not None]
-        calibrated = conformal([one for one, _ in rows], [truth for _, truth in rows], level)
+        calibrated = conformal([lines[index][0] for index in fitted], [lines[index][1] for index in fitted], level)
         for index in tested:
-            if (one := found[index]) is not None:
-                low, high = calibrated.interval(one)
-                covers[index] = low <= exact_number("truth", records[index]["truth"]) <= high
+            one, truth = lines[index]
+            low, high = calibrated.interval(one)
+            covers[index] = low <= truth <= high
     return covers
 
 

@@ -24,7 +24,7 @@ from numerate.lab.report.tables import DataTable
 from numerate.lab.report.wording import Measure, measure
 from numerate.lab.stats import Comparison, Interval, compare, corrected
 
-_MEASURES = ("absolute_error", "relative_error")  # beside the headline
+_MEASURES = ("absolute_error", "relative_error", "time_gap_circular")  # beside the headline
 _FEW_ANSWERS = 10  # medians: a larger mean is that of a few answers
 _SAME = {"absolute": "median", "absolute_error": "median", "squared": "mean", "exact": "mode", "relative_error": "relative"}
 

@@ -82,6 +82,7 @@ class Task:
         measures: keys in ``METRICS`` that :meth:`score` returns; the first is the headline.
         visual: whether examples have images.
         answer_is: what an answer is, in words; a decision needs ``"one number"``.
+        period: of answers on a circle, such as 720 minutes on a clock face; decisions then go around it.
         rows: the rows of each split that were read from files; None for a generated task.
         skipped: rows of the files that were skipped, as errors that give the reason.
         notes: messages about ambiguous or rewritten values in the files.
@@ -92,6 +93,7 @@ class Task:
     measures: ClassVar[tuple[str, ...]] = ("exact", "parsed", "relative_error", "log10_error")
     visual: ClassVar[bool] = False
     answer_is: ClassVar[str] = "one number"
+    period: ClassVar[int | None] = None
     rows: Mapping[Split, Sequence[Any]] | None = None
     skipped: Sequence[Exception] = ()
     notes: Sequence[str] = ()

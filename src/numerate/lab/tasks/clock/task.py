@@ -67,6 +67,7 @@ class Clock(Task):
     name = "clock"
     extractor = "clock"
     measures = ("clock_accuracy", "parsed", "time_gap", "time_gap_circular")
+    period = FACE
     visual = True
 
     def __post_init__(self) -> None:
