@@ -4,9 +4,9 @@
     python scripts/worked_answers.py runs/svamp runs/gsm8k                            # each loss against cross-entropy
     python scripts/worked_answers.py runs/svamp --baseline ntil --losses 'ntil results'   # other contrasts
 
-Likelihoods are mean negative log-likelihoods per token of the gold answer, so that less is better. Differences have 95 % intervals
-and p-values with Holm's correction, as in the report. Text is "no worse" if the whole interval of its difference lies below 1 % of
-the baseline's value.
+Likelihoods are mean negative log-likelihoods per token of the gold answer, so that less is better. Differences have 95 %
+intervals and p-values with Holm's correction, as in the report. Text is "no worse" if the whole interval of its difference lies
+below 1 % of the baseline's value.
 """
 
 from __future__ import annotations
