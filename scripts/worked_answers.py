@@ -19,7 +19,7 @@ from pathlib import Path
 from numerate.lab.likelihood import NUMBER_NLL, TEXT_NLL
 from numerate.lab.report.analysis import Score, Setup, scores, setups
 from numerate.lab.report.records import read_run
-from numerate.lab.report.wording import minus, p_text, plus
+from numerate.lab.report.wording import counted, minus, p_text, plus
 
 MARGIN = 0.01  # of the baseline's value
 SHOWN = ("exact", NUMBER_NLL, TEXT_NLL)
@@ -50,7 +50,8 @@ def table(folder: Path, baseline: str | None = None, losses: Sequence[str] = ())
 
 
 def _size(setup: Setup, split: str) -> str:
-    return f"{len(setup.seeds)} seeds, {len(setup.examples(split).index)} problems, {setup.model}, against {setup.baseline}"
+    sizes = counted(len(setup.seeds), "seed"), counted(len(setup.examples(split).index), "problem")
+    return f"{', '.join(sizes)}, {setup.model}, against {setup.baseline}"
 
 
 def _difference(score: Score, factor: int, decimals: int) -> str:
