@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
@@ -25,6 +26,9 @@ LabelPath = Literal["drawn", "fixed", "jitter"]
 
 SOFT: dict[str, LabelPath] = {"soft": "drawn", "soft_fixed": "fixed", "soft_jitter": "jitter"}
 """Names of cross-entropy with soft labels, and their ``soft.path``."""
+
+TERM_NUMBERS = ("all", "answer")
+"""Numbers that the numeric term reads, beside those that a pattern matches: all of an answer, or the last."""
 
 NO_EFFECT = {"label", "log_every", "save_every", "keep_model", "tensorboard", "trust_remote_code"}
 """Settings that do not change the result of a run."""
@@ -87,6 +91,11 @@ class RunConfig(BaseModel):
     weight: float = Field(0.3, ge=0, description="Weight of the numeric term.")
     normalize: Normalize = Field("numeric", description="What the numeric term is divided by: see NumericObjective.")
     scale: Scale = Field("fixed", description="match_ce rescales the numeric term to weight * cross-entropy.")
+    term_numbers: str = Field(
+        "all",
+        description="Numbers that the numeric term reads: all; answer, the last of an answer; or a pattern, whose matches or "
+        "first group are read.",
+    )
     soft: SoftLabels | None = Field(
         None, description="Soft labels: path, width or relative, shape, hard, lowest, highest. None or a width of 0: hard labels."
     )
@@ -167,6 +176,16 @@ class RunConfig(BaseModel):
         rules = [rule.strip() for rule in value.split(",")] if isinstance(value, str) else value
         return tuple(dict.fromkeys(rules)) if isinstance(rules, list | tuple) else rules
 
+    @field_validator("term_numbers")
+    @classmethod
+    def _check_pattern(cls, value: str) -> str:
+        try:
+            re.compile(value)
+        except re.error as error:
+            expected = f"expected {', '.join(TERM_NUMBERS)} or a regular expression"
+            raise ValueError(f"term_numbers={value!r} is not a pattern ({error}): {expected}.") from None
+        return value
+
     @model_validator(mode="after")
     def _check_task_and_loss(self) -> Self:
         check_choice("task", self.task, tuple(TASKS))
@@ -195,9 +214,10 @@ class RunConfig(BaseModel):
 
     @property
     def used(self) -> dict[str, Any]:
-        """Return the settings as JSON, without those of decisions, soft labels and validation if there are none."""
+        """Return the settings as JSON, without those of decisions, soft labels, masks and validation if there are none."""
         unused = set() if self.decide else {"decide", "interval", "decide_width"}
         unused |= set() if self.soft else {"soft"}
+        unused |= {"term_numbers"} if self.term_numbers == "all" else set()
         unused |= set() if self.validate_every else {"validate_every", "keep_best"}
         return self.model_dump(mode="json", exclude=unused | (set() if self.choose_by else {"choose_by"}))
 

@@ -31,7 +31,7 @@ def collate(rows: Sequence[dict[str, Any]], *, pad: int, left: bool = False, sca
 
     Soft labels are padded to the most entries of a row. Without ``scale``, the pixels of tiny-vlm stay bytes.
     """
-    fills = {"input_ids": pad, "labels": IGNORE_INDEX, "attention_mask": 0}
+    fills = {"input_ids": pad, "labels": IGNORE_INDEX, "attention_mask": 0, "position_weights": 0.0}
     rows = [{**row, "attention_mask": [1] * len(row["input_ids"])} for row in rows]
     longest = max(len(row["input_ids"]) for row in rows)
 

@@ -1,8 +1,9 @@
 """Let a model answer, and score its answers: one record per example.
 
-Decoding is greedy, in batches of similar length. A second pass over the gold answer gives its likelihood and the probability
-of each of its numeric tokens. ``samples`` more answers are drawn for measures of the distribution. ``decide`` names rules that
-decide further answers from the model's distribution over numbers (:mod:`numerate.lab.decisions`).
+Decoding is greedy, in batches of similar length. A second pass over the gold answer gives its likelihood, that of its numbers and
+of the rest of its text (:mod:`numerate.lab.likelihood`), and the probability of each of its numeric tokens. ``samples`` more
+answers are drawn for measures of the distribution. ``decide`` names rules that decide further answers from the model's
+distribution over numbers (:mod:`numerate.lab.decisions`).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from numerate.distribution import NumberDistribution
 from numerate.lab.data import collate, encode
 from numerate.lab.decisions import decision_record, find_distributions, number_finder, prompts
 from numerate.lab.derailing import LabelDigits, mark_derailed
+from numerate.lab.likelihood import Likelihoods, has_text, likelihoods
 from numerate.lab.missing import FALLBACK
 from numerate.lab.models import LoadedModel
 from numerate.lab.pictures import PictureStore
@@ -168,11 +170,12 @@ def evaluate_all(
             indices, seeds = [index for _, _, index, _ in rows], [evaluations[member].seed for member, *_ in rows]
             found = find_distributions(loaded, finder, batch, indices=indices, seed=seeds, bf16=bf16, members=members)
         seconds["search"] = (time.perf_counter() - begin) / len(batch)
-        for (member, split, index, example), output, reading, sampled, distribution in zip(
+        for (member, split, index, example), output, (reading, likely), sampled, distribution in zip(
             rows, outputs, readings, drawn, found, strict=True
         ):
             record: Record = {"split": split, "index": index, "prompt": example.prompt, "gold": example.answer}
-            record |= {"output": output, "answer": _shown(task.read(output)), "measures": task.score(example, output), **reading}
+            measures = task.score(example, output) | (likely if has_text(task) else {})
+            record |= {"output": output, "answer": _shown(task.read(output)), "measures": measures, **reading}
             if sampled is not None:
                 record["samples"] = sampled
                 record["measures"] |= _spread(task, example, sampled)
@@ -306,30 +309,34 @@ def _generate(
 
 def _readings(
     loaded: LoadedModel, vocab: NumericVocab, examples: Sequence[Example], members: Sequence[int] | None
-) -> Iterator[Record]:
-    """Yield the likelihood of each gold answer and, per numeric token: place, probability, largest probability, mass."""
+) -> Iterator[tuple[Record, Likelihoods]]:
+    """Yield of each gold answer its likelihood and, per numeric token, place, probability, largest probability and mass.
+
+    The second part are the likelihoods of its numbers and of the rest of its text.
+    """
     batch = collate(encode(loaded, examples), pad=loaded.pad)
     batch |= {} if members is None else {"members": torch.tensor(members)}
     labels = batch.pop("labels")[:, 1:]
     inputs = {name: value.to(loaded.model.device) for name, value in batch.items()}
-    logits = loaded.model(**inputs).logits[:, :-1].float().cpu()
+    logits = loaded.model(**inputs).logits[:, :-1]
     spans = NumberSpans.from_labels(labels, vocab)
-    log_p = logits.log_softmax(-1)
-    nll = -log_p.gather(-1, labels.clamp_min(0)[..., None])[..., 0].masked_fill(labels < 0, 0.0)
-    for row in range(len(examples)):
-        positions = spans.has_place[row].nonzero()[:, 0]
-        numeric = log_p[row, positions][:, vocab.token_ids].exp()  # [digits, N]
-        best = vocab.token_ids[numeric.argmax(-1)] if len(positions) else positions
-        yield {
-            "nll": float(nll[row].sum()),
-            "digits": [
-                {
-                    "place": int(spans.exponent[row, position]),
-                    "p": round(float(log_p[row, position, labels[row, position]].exp()), 6),
-                    "top": round(float(numeric[k].max()), 6),
-                    "right": bool(best[k] == labels[row, position]),
-                    "mass": round(float(numeric[k].sum().clamp_max(1)), 6),
-                }
-                for k, position in enumerate(positions.tolist())
-            ],
-        }
+    answer = labels >= 0
+    # Answers are a small part of the positions, and numbers of the vocabulary: the rest stays on the device.
+    log_p = logits[answer.to(logits.device)].float().log_softmax(-1)  # [answer tokens, V]
+    nll = -log_p.gather(-1, labels[answer].to(log_p.device)[:, None])[:, 0].cpu()
+    numeric = log_p[:, vocab.token_ids.to(log_p.device)].exp().cpu()  # [answer tokens, N]
+    sizes = answer.sum(-1).tolist()
+    for row, own, own_numeric in zip(range(len(examples)), nll.split(sizes), numeric.split(sizes), strict=True):
+        mine = answer[row]
+        exponent, right = spans.exponent[row, mine], vocab.token_ids[own_numeric.argmax(-1)] == labels[row, mine]
+        digits = [
+            {
+                "place": int(exponent[at]),
+                "p": round(float((-own[at]).exp()), 6),
+                "top": round(float(own_numeric[at].max()), 6),
+                "right": bool(right[at]),
+                "mass": round(float(own_numeric[at].sum().clamp_max(1)), 6),
+            }
+            for at in spans.has_place[row, mine].nonzero()[:, 0].tolist()
+        ]
+        yield {"nll": float(own.sum()), "digits": digits}, likelihoods(own, spans.index[row, mine] >= 0)

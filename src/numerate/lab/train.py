@@ -29,6 +29,7 @@ from numerate.lab.decisions import check_decisions
 from numerate.lab.derailing import LabelDigits, label_digits
 from numerate.lab.environment import environment
 from numerate.lab.evaluate import Record, evaluate
+from numerate.lab.masks import MaskedRows, check_term_numbers
 from numerate.lab.missing import middle_label
 from numerate.lab.model_card import model_card, save_model
 from numerate.lab.models import LoadedModel, PromptEncoder, load_encoder, load_model
@@ -170,6 +171,7 @@ def check_fit(config: RunConfig, task: Task, encoder: PromptEncoder) -> NumericO
         )
     if config.soft is not None:
         soft_target(config, task)
+    check_term_numbers(config, task)
     vocab = NumericVocab.from_tokenizer(encoder.tokenizer)
     if config.loss == PLAIN:
         # Jitter is plain cross-entropy on drawn answers.
@@ -288,7 +290,7 @@ def run_data(
         if shared is not None:
             tries[key].expect(examples)
         soft = SoftAnswers(tries[key], config.soft.path, config.seed)
-    return training_data(
+    rows, too_long = training_data(
         loaded,
         examples,
         batch_size=config.batch_size,
@@ -298,6 +300,8 @@ def run_data(
         soft=soft,
         shared=shared,
     )
+    masked = config.loss != PLAIN and config.term_numbers != "all"
+    return MaskedRows(rows, loaded, config.term_numbers) if masked else rows, too_long
 
 
 def _batches(config: RunConfig) -> int:

@@ -16,6 +16,7 @@ import numpy as np
 
 from numerate.lab.decisions import GREEDY
 from numerate.lab.derailing import DERAILED, SAMPLE_DERAILED
+from numerate.lab.likelihood import LIKELIHOODS
 from numerate.lab.report.records import ExperimentRecord, Floats, Predictions, RunRecord
 from numerate.lab.report.wording import EXAMPLES_WON, Measure, measure
 from numerate.lab.stats import Comparison, Interval, compare, corrected, mean_interval, median_interval
@@ -25,7 +26,7 @@ LEAST_SEEDS = 3  # for a verdict: with two, one degree of freedom shows only the
 IN_RANGE, OUT_OF_RANGE = "interpolate", "extrapolate"
 SPLIT_NAMES = {IN_RANGE: "in range", OUT_OF_RANGE: "out of range"}
 
-_LOSS_KEYS = ("label", "loss", "loss_settings", "weight", "normalize", "scale")
+_LOSS_KEYS = ("label", "loss", "loss_settings", "weight", "normalize", "scale", "term_numbers")
 _SETUP_KEYS = ("model", "task", "task_settings", "data")
 
 
@@ -309,7 +310,7 @@ def _differences(first: RunRecord, cell: RunRecord) -> Iterator[str]:
         mine = cell.splits[split]
         if (mine.index, mine.prompts, mine.golds) != (theirs.index, theirs.prompts, theirs.golds):
             yield f"other examples of split {split!r}"
-        if (mine.measures.keys() ^ theirs.measures.keys()) - {DERAILED, SAMPLE_DERAILED}:  # older runs lack these
+        if (mine.measures.keys() ^ theirs.measures.keys()) - {DERAILED, SAMPLE_DERAILED, *LIKELIHOODS}:  # older runs lack these
             yield f"other measures of split {split!r}"
 
 

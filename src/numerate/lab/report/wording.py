@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from numerate.answers.distributions import DISTRIBUTION_METRICS
 from numerate.answers.metrics import METRICS
 from numerate.lab.derailing import DERAILED, SAMPLE_DERAILED
+from numerate.lab.likelihood import LIKELIHOODS
 from numerate.lab.report.records import Floats
 
 MAX_CHARACTERS = 160  # default length of text from data
@@ -32,6 +33,8 @@ _TITLES = {
     "sample_parsed": "samples with an answer",
     "derailed": "derailed answers",
     "sample_derailed": "derailed samples",
+    "number_nll": "likelihood of numbers (NLL)",
+    "text_nll": "likelihood of the rest of the text (NLL)",
 }
 _DERAILED = "has more digits than any training label, and than its own gold answer"
 
@@ -119,6 +122,8 @@ def measure(name: str) -> Measure:
         return Measure(name, distribution.higher_is_better, median, False, unit, distribution.description)
     if name in (DERAILED, SAMPLE_DERAILED):
         return Measure(name, False, False, True, "", f"{'a sampled' if name == SAMPLE_DERAILED else 'the'} number {_DERAILED}")
+    if name in LIKELIHOODS:
+        return Measure(name, False, False, False, "nats per token", LIKELIHOODS[name])
     return Measure(name, None, False, False, "", "")
 
 

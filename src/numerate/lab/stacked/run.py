@@ -53,7 +53,8 @@ _OBJECTIVE = ("loss", "loss_settings", "normalize", "scale")
 
 def stackable(config: RunConfig) -> bool:
     """Return whether a run can be part of a stack."""
-    return config.model in BUILT and config.adapter == "none" and not config.tensorboard
+    masked = config.term_numbers != "all"
+    return config.model in BUILT and config.adapter == "none" and not config.tensorboard and not masked
 
 
 def stacks(configs: Sequence[RunConfig], most: int) -> list[list[RunConfig]]:
