@@ -11,7 +11,7 @@ the model's distribution, and its CRPS, before and after. A second call does wha
 
 ``--tune`` tries several learning rates for each way, on the best tuning trial of each loss and its validation rows.
 
-TRL needs the package ``datasets``, and it pyarrow (55 MB). Where they are missing, a list takes the place of the dataset.
+TRL imports datasets, pandas and pyarrow (55 MB). GRPO itself works without them, so ``pip install --no-deps trl`` is enough here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
@@ -37,7 +36,7 @@ import numpy as np
 import torch
 
 from numerate.lab.config import RunConfig
-from numerate.lab.decisions import GREEDY, read_decisions
+from numerate.lab.decisions import read_decisions
 from numerate.lab.evaluate import Record
 from numerate.lab.missing import with_fallback
 from numerate.lab.models import LoadedModel, quietly
@@ -57,6 +56,7 @@ COLUMNS = (
     *("comparison", "model", "start", "seed", "validation", "way", "factor", "steps", "samples", "seconds"),
     *(f"{when}_{measure}" for when in ("before", "after") for measure in MEASURES),
 )
+STOOD_IN = ("datasets", "pandas", "pyarrow", "pyarrow.compute", "pyarrow.types")  # GRPO without logs to tables needs none of them
 PILOT = 50  # supervised steps that are timed before the control
 
 Row = dict[str, Any]
@@ -94,7 +94,7 @@ def find_starts(folder: Path, labels: Sequence[str]) -> tuple[list[Start], list[
     found = [Start(cell, trained_config(cell)) for cell in sorted((folder / "cells").iterdir()) if (cell / RESULT).is_file()]
     runs = [start for start in found if start.folder.name in listed and start.config.name in labels]
     if missing := [label for label in labels if not any(start.config.name == label for start in runs)]:
-        known = ", ".join(dict.fromkeys(start.config.name for start in found))
+        known = ", ".join(sorted({start.config.name for start in found}))
         raise SystemExit(f"{folder} has no finished run of {', '.join(missing)}: expected one of {known}.")
     tuned = ("learning_rate", "weight", "soft", "loss", "loss_settings")
     trials: dict[str, Start] = {}
@@ -103,7 +103,7 @@ def find_starts(folder: Path, labels: Sequence[str]) -> tuple[list[Start], list[
             same = all(getattr(trial.config, name) == getattr(run.config, name) for name in tuned)
             if trial.config.validation and trial.config.name == run.config.name and same:
                 trials.setdefault(run.config.name, trial)
-    return sorted(runs, key=lambda start: (start.config.name, start.config.seed)), [*trials.values()]
+    return sorted(runs, key=lambda start: (start.config.name, start.config.seed)), [trials[name] for name in sorted(trials)]
 
 
 def figures(records: Iterable[Record]) -> dict[str, float]:
@@ -168,11 +168,9 @@ def _value(text: str) -> Any:
 
 def reinforce(config: RunConfig, examples: Examples, loaded: LoadedModel, way: str, settings: Settings) -> Row:
     """Train the model in place with GRPO; return the cost."""
-    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
-    dataset = as_dataset()
     from transformers.trainer_callback import PrinterCallback
-    from trl import GRPOConfig, GRPOTrainer
 
+    trainer_class, config_class, dataset = import_trl()
     prompts = [loaded.prompt(example.prompt) for example in examples]
     if loaded.tokenizer(prompts[:1])["input_ids"] != loaded.tokens(prompts[:1]):
         raise ValueError(f"the tokenizer of model={config.model!r} adds tokens to prompts, which GRPOTrainer would keep.")
@@ -180,12 +178,12 @@ def reinforce(config: RunConfig, examples: Examples, loaded: LoadedModel, way: s
     samples = settings.prompts * settings.group
     cuda = torch.cuda.is_available()
     with tempfile.TemporaryDirectory() as folder, quietly():
-        trainer = GRPOTrainer(
+        trainer = trainer_class(
             model=loaded.model,
             processing_class=loaded.tokenizer,
             reward_funcs=reward_of(way),
             train_dataset=dataset([{"prompt": p, "answer": e.answer} for p, e in zip(prompts, examples, strict=True)]),
-            args=GRPOConfig(
+            args=config_class(
                 **training_arguments(config.model_copy(update={"steps": settings.steps, "batch_size": samples}))
                 | {"gradient_accumulation_steps": 1, "save_strategy": "no", "logging_steps": settings.steps},
                 output_dir=folder,
@@ -206,18 +204,32 @@ def reinforce(config: RunConfig, examples: Examples, loaded: LoadedModel, way: s
     return {"steps": settings.steps, "samples": settings.steps * samples, "seconds": seconds}
 
 
-def as_dataset() -> Callable[[list[Row]], Any]:
-    """Return what makes the dataset of ``GRPOTrainer`` from rows; import the package ``datasets``, or stand in for it."""
-    if "datasets" not in sys.modules and find_spec("datasets") is None:
-        module = ModuleType("datasets")
-        module.__spec__ = ModuleSpec("datasets", None)
-        rows = type("Dataset", (list,), {"cache_files": []})
-        others = ("DatasetDict", "IterableDataset", "IterableDatasetDict")
-        vars(module).update({"Dataset": rows, **{name: type(name, (), {}) for name in others}})
-        sys.modules["datasets"] = module
-    from datasets import Dataset
+class StandIn(ModuleType):
+    """A module that is not installed: every name in it is a kind of list."""
 
-    return Dataset.from_list if hasattr(Dataset, "from_list") else Dataset
+    def __getattr__(self, name: str) -> Any:
+        """Make the name."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        setattr(self, name, type(name, (list,), {"cache_files": []}))
+        return vars(self)[name]
+
+
+def import_trl() -> tuple[Any, Any, Callable[[list[Row]], Any]]:
+    """Return GRPOTrainer, GRPOConfig, and what makes a dataset from rows."""
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    from transformers import Trainer  # noqa: F401 - before a stand-in for datasets, which it would use
+
+    absent = [name for name in STOOD_IN if find_spec(name.partition(".")[0]) is None]
+    if "pandas" not in absent:
+        import pandas  # noqa: F401 - likewise
+    sys.modules |= {name: StandIn(name) for name in absent}
+    try:
+        from trl.trainer.grpo_trainer import Dataset, GRPOConfig, GRPOTrainer
+    finally:
+        for name in absent:
+            del sys.modules[name]
+    return GRPOTrainer, GRPOConfig, Dataset if "datasets" in absent else Dataset.from_list
 
 
 def train_on(start: Start, config: RunConfig, task: Task, loaded: LoadedModel, seconds: float) -> Row:
@@ -245,17 +257,14 @@ def _more_steps(config: RunConfig, task: Task, loaded: LoadedModel, steps: int) 
 # All of them
 
 
-def run(folder: Path, out: Path, labels: Sequence[str], ways: Sequence[str], settings: Settings, tune: int, processes: int) -> None:
-    """Continue the runs of a comparison, and write the rows; those in the file already are kept."""
-    for way in ways:
-        reward_of(way)
-    runs, trials = find_starts(folder, labels)
-    if tune and len(trials) < len(labels):
-        raise SystemExit(f"{folder} has tuning trials of {len(trials)} of {len(labels)} losses: run the comparison with --tune.")
+def run(folder: Path, out: Path, ways: dict[str, Sequence[str]], settings: Settings, *, tune: int, processes: int) -> None:
+    """Continue runs of a comparison, by label in several ways, and write the rows; those in the file already are kept."""
+    runs, trials = find_starts(folder, [*ways])
+    if tune and len(trials) < len(ways):
+        raise SystemExit(f"{folder} has tuning trials of {len(trials)} of {len(ways)} losses: run the comparison with --tune.")
     rows = read(out) if out.is_file() else []
-    everything = (*ways, SUPERVISED)
 
-    def finish(jobs: list[tuple[Start, dict[str, float]]]) -> None:
+    def finish(jobs: Iterable[tuple[Start, dict[str, float]]]) -> None:
         done = {_key(row) for row in rows}
         left = [job for job in jobs if not {_job_key(job[0], *item) for item in job[1].items()} <= done]
         for found in _executed(left, settings, processes):
@@ -263,12 +272,13 @@ def run(folder: Path, out: Path, labels: Sequence[str], ways: Sequence[str], set
             rows[:] = [row for row in rows if _key(row) not in again] + found
             write(out, rows)
 
-    finish([(trial, dict.fromkeys(everything, factor)) for trial in trials[: len(trials) if tune else 0] for factor in FACTORS[:tune]])
-    chosen = {label: dict.fromkeys(everything, FACTORS[0]) for label in labels}
-    for label, way in ((label, way) for label in labels for way in everything if tune):
-        tried = [row for row in rows if row["validation"] and (row["comparison"], row["start"], row["way"]) == (folder.name, label, way)]
+    finish((trial, dict.fromkeys(ways[trial.config.name], factor)) for trial in trials for factor in FACTORS[:tune])
+    chosen = {label: dict.fromkeys(own, FACTORS[0]) for label, own in ways.items()}
+    for label, way in ((label, way) for label, own in ways.items() for way in own if tune):
+        names = folder.name, label, way
+        tried = [row for row in rows if row["validation"] and (row["comparison"], row["start"], row["way"]) == names]
         chosen[label][way] = min(tried, key=lambda row: row["after_greedy"])["factor"]
-    finish([(start, chosen[start.config.name]) for start in runs])
+    finish((start, chosen[start.config.name]) for start in runs)
 
 
 def _key(row: Row) -> tuple[Any, ...]:
@@ -398,8 +408,11 @@ def main(arguments: list[str] | None = None) -> None:
     if given.command == "table":
         print("\n".join(table([row for file in given.files for row in read(file)])))
         return
+    for reward in given.rewards.split(","):
+        reward_of(reward)
+    ways = {label: (*given.rewards.split(","), SUPERVISED) for label in given.starts.split(",")}
     settings = Settings(given.steps, given.prompts, given.group)
-    run(given.folder, given.out, given.starts.split(","), given.rewards.split(","), settings, given.tune, given.processes)
+    run(given.folder, given.out, ways, settings, tune=given.tune, processes=given.processes)
 
 
 if __name__ == "__main__":

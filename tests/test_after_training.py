@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -10,14 +13,18 @@ from numerate.lab.experiment import read_experiment, run_cells, tuned_cells, tun
 
 pytest.importorskip("trl")
 
+ROOT = Path(__file__).parents[1]
+
 
 @pytest.fixture(scope="module")
 def comparison(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "prices"
+    table = folder.parent / "prices.csv"
+    table.write_text("carat,price\n" + "".join(f"0.{k},{7 * k + k % 5}\n" for k in range(10, 70)), encoding="utf-8")
     values = {
-        "losses": ["ce", "soft"], "task": "regression", "data": "diamonds", "soft": {"relative": 0.1}, "seeds": 2, "steps": 3,
+        "losses": ["ce", "soft"], "task": "regression", "data": str(table), "soft": {"relative": 0.1}, "seeds": 1, "steps": 3,
         "task_settings": {"target": "price", "columns": ["carat"], "wording": "bare"}, "batch_size": 4, "train_examples": 12,
-        "eval_examples": 4, "decide": ["median"], "keep_model": True, "choose_by": "absolute_error",
+        "eval_examples": 3, "decide": ["median"], "decide_width": 2, "keep_model": True, "choose_by": "absolute_error",
     }  # fmt: skip
     experiment = read_experiment(values)
     trials = tuning_trials(experiment, 1)
@@ -28,81 +35,112 @@ def comparison(tmp_path_factory):
     return folder
 
 
-def calls(script, monkeypatch):
-    """Record which runs are continued, and how."""
+@pytest.mark.filterwarnings("ignore")
+def test_a_run_is_continued_in_every_way(script, comparison, monkeypatch):
+    monkeypatch.setattr(script, "PILOT", 2)
+    weights, rows_of = [], []
+    evaluated, subset = script.evaluated, script.torch.utils.data.Subset
+
+    def recorded(config, task, loaded, labels):
+        weights.append([parameter.detach().clone() for parameter in loaded.model.parameters()])
+        return evaluated(config, task, loaded, labels)
+
+    def taken(data, rows):
+        rows_of.append(rows)
+        return subset(data, rows)
+
+    monkeypatch.setattr(script, "evaluated", recorded)
+    monkeypatch.setattr(script.torch.utils.data, "Subset", taken)
+    (start,), _ = script.find_starts(comparison, ["soft"])
+    settings = script.Settings(2, 2, 4, temperature=3.0)
+    rows = script.continued(start, {"supervised": 1.0, "crps:form=fair": 1.0, "log_error": 1.0}, settings)
+
+    assert [row["way"] for row in rows] == ["crps:form=fair", "log_error", "supervised"]
+    first = script.load_run(start.folder, start.config).model
+    assert all(any((old != new).any() for old, new in zip(first.parameters(), own, strict=True)) for own in weights)
+    crps, log_error, supervised = rows
+    assert (crps["steps"], crps["samples"]) == (log_error["steps"], log_error["samples"]) == (2, 16)
+    assert supervised["samples"] == 4 * supervised["steps"]
+    assert rows_of == [range(12, 12 + 4 * steps) for steps in (5, 2, supervised["steps"])]  # after three steps of four rows
+    assert min(row["seconds"] for row in rows) > 0
+    for row in rows:
+        assert row.keys() == set(script.COLUMNS)
+        assert (row["comparison"], row["start"], row["seed"], row["validation"]) == ("prices", "soft", 0, 0)
+        assert row["before_crps"] == crps["before_crps"]
+    written = script.read_jsonl(start.folder / "predictions.jsonl")
+    assert crps["before_greedy"] == pytest.approx(
+        sum(script.with_fallback(one, one["measures"])["absolute_error"] for one in written) / len(written)
+    )
+
+
+def test_rates_are_chosen_on_validation_rows_and_a_second_call_completes_the_file(
+    script, comparison, tmp_path, monkeypatch, capsys
+):
     made = []
-    original = script.continued
 
     def continued(start, factors, settings):
-        made.append((start.config.name, start.config.seed, factors))
-        return original(start, factors, settings)
+        config = start.config
+        made.append((config.name, config.seed, factors))
+        best = {"crps:form=fair": 0.03, "log_error": 0.1, "supervised": 0.3}
+        about = {"validation": int(config.validation), "comparison": start.comparison}
+        return [
+            row(config.name, config.seed, way, 9.0, abs(factor - best[way])) | about | {"factor": factor}
+            for way, factor in factors.items()
+        ]
 
     monkeypatch.setattr(script, "continued", continued)
-    monkeypatch.setattr(script, "PILOT", 2)
-    return made
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_a_comparison_is_continued(script, comparison, tmp_path, monkeypatch, capsys):
-    made = calls(script, monkeypatch)
     out = tmp_path / "after.csv"
-    command = ["run", str(comparison), str(out), "--steps", "2", "--prompts", "2", "--group", "4", "--starts", "ce"]
-    script.main([*command, "--tune", "1"])
-    rows = script.read(out)
-    ways = ["crps:form=fair", "log_error", "supervised"]
-    assert [(row["start"], row["seed"], row["validation"], row["way"]) for row in rows] == [
-        ("ce", seed, int(seed == 1000), way) for seed in (1000, 0, 1) for way in ways
-    ]
-    for row in rows:
-        assert row["factor"] == script.FACTORS[0]
-        if row["way"] != "supervised":
-            assert (row["steps"], row["samples"]) == (2, 16)
-        assert row["seconds"] > 0
-        assert {"before_greedy", "after_greedy", "after_median", "after_crps"} <= row.keys()
-        assert row["validation"] or {"before_median", "before_crps"} <= row.keys()
-    by_seed = {row["seed"]: row["before_crps"] for row in rows if not row["validation"]}
-    assert len(set(by_seed.values())) == 2
-
-    script.main(command)  # all of it is there
-    assert len(made) == 3
-    script.write(out, [row for row in rows if (row["seed"], row["way"]) != (1, "log_error")])
+    command = ["run", str(comparison), str(out), "--steps", "2", "--tune", "3"]
     script.main(command)
-    assert made[3:] == [("ce", 1, dict.fromkeys(ways, 0.1))]
-    assert len(script.read(out)) == len(rows)
-    capsys.readouterr()
-    script.main(["table", str(out)])
-    assert "`prices`, model `tiny`, 2 seeds" in capsys.readouterr().out
+    ways = ("crps:form=fair", "log_error", "supervised")
+    trials = [(label, 1000, dict.fromkeys(ways, factor)) for label in ("ce", "soft") for factor in (0.1, 0.03, 0.3)]
+    chosen = dict(zip(ways, (0.03, 0.1, 0.3), strict=True))
+    runs = [(label, 0, chosen) for label in ("ce", "soft")]
+    assert made == trials + runs
+    rows = script.read(out)
+    script.main(command)  # all of it is there
+    assert len(made) == 8
+    script.write(out, [one for one in rows if (one["start"], one["validation"], one["way"]) != ("soft", 0, "log_error")])
+    script.main(command)
+    assert made[8:] == [runs[1]]
+    assert sorted(map(str, script.read(out))) == sorted(map(str, rows))
+    assert "run soft seed 0: crps:form=fair 9 to 0, " in capsys.readouterr().out
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_weights_change_and_the_rows_of_the_control_are_new(script, comparison):
-    (start, *_), _ = script.find_starts(comparison, ["soft"])
-    config = start.config.model_copy(update={"learning_rate": 1e-2})
-    task, before, loaded = script.make_task(config), script.load_run(start.folder, config), script.load_run(start.folder, config)
-    script.reinforce(config, script.run_examples(config, task), loaded, "log_error", script.Settings(2, 2, 4, temperature=2.0))
-    pairs = [*zip(before.model.parameters(), loaded.model.parameters(), strict=True)]
-    assert any((old != new.cpu()).any() for old, new in pairs)
+_WITHOUT = """
+import sys
 
-    seen = []
-    original = torch_subset = script.torch.utils.data.Subset
-    try:
-        script.torch.utils.data.Subset = lambda data, rows: seen.append(rows) or original(data, rows)
-        script._more_steps(config, task, loaded, 2)
-    finally:
-        script.torch.utils.data.Subset = torch_subset
-    assert seen == [range(12, 20)]  # after three steps of four rows
+class Without:
+    def __init__(self, finder):
+        self.finder = finder
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+    def find_spec(self, name, path=None, target=None):
+        hidden = name.partition(".")[0] in ("datasets", "pandas", "pyarrow")
+        return None if hidden else self.finder.find_spec(name, path, target)
+
+sys.meta_path[:] = [Without(finder) for finder in sys.meta_path]
+sys.path.insert(0, "scripts")
+import after_training as script
+from numerate.lab.models import load_model
+
+config = script.RunConfig(task="regression", train_examples=8, steps=1)
+loaded = load_model(config.model)
+before = [parameter.detach().clone() for parameter in loaded.model.parameters()]
+examples = script.run_examples(config, script.make_task(config))
+print(script.reinforce(config, examples, loaded, "log_error", script.Settings(2, 2, 4, temperature=3.0))["samples"])
+print(any((old != new).any().item() for old, new in zip(before, loaded.model.parameters())))
+print(*{"datasets", "pandas", "pyarrow"} & sys.modules.keys())
+"""
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_a_list_stands_in_for_the_package_datasets(script, monkeypatch):
-    monkeypatch.delitem(sys.modules, "datasets", raising=False)
-    monkeypatch.setattr(script, "find_spec", lambda name: None)
-    make = script.as_dataset()
-    stand_in = sys.modules["datasets"]
-    monkeypatch.delitem(sys.modules, "datasets")
-    rows = make([{"prompt": "1", "answer": "2"}])
-    assert isinstance(rows, stand_in.Dataset)
-    assert (len(rows), rows[0]["answer"]) == (1, "2")
+@pytest.mark.launch
+@pytest.mark.slow
+def test_trl_works_without_the_packages_that_it_only_imports():
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, "-W", "ignore", "-c", _WITHOUT]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["16", "True"], done.stderr
 
 
 def test_losses_and_trials_that_are_missing_are_named(script, comparison, tmp_path):
@@ -113,7 +151,9 @@ def test_losses_and_trials_that_are_missing_are_named(script, comparison, tmp_pa
 
 
 def row(start, seed, way, before, after, validation=0):
-    figures = {f"{when}_{name}": value for when, value in (("before", before), ("after", after)) for name in ("greedy", "median", "crps")}
+    figures = {
+        f"{when}_{name}": value for when, value in (("before", before), ("after", after)) for name in ("greedy", "median", "crps")
+    }
     about = {"comparison": "births", "model": "small", "start": start, "seed": seed, "validation": validation, "way": way}
     return {**about, "factor": 0.1, "steps": 300, "samples": 38400, "seconds": 60.0, **figures}
 
