@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import io
 import json
 import os
 import sys
@@ -312,12 +313,11 @@ def _executed(jobs: list[tuple[Start, dict[str, float]]], settings: Settings, pr
 
 def write(file: Path, rows: Sequence[Row]) -> None:
     """Write the rows; what a row lacks is empty."""
-    lines = [",".join(COLUMNS), *(",".join(_cell(row.get(name, "")) for name in COLUMNS) for row in rows)]
-    write_text(file, "\n".join(lines) + "\n")
-
-
-def _cell(value: Any) -> str:
-    return repr(value) if isinstance(value, float) else str(value)
+    text = io.StringIO()
+    lines = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    lines.writeheader()
+    lines.writerows(rows)
+    write_text(file, text.getvalue())
 
 
 def read(file: Path) -> list[Row]:
