@@ -36,7 +36,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from numerate.decode.rows import any_shape
 from numerate.lab.config import RunConfig
+from numerate.lab.data import SharedData
 from numerate.lab.decisions import read_decisions
 from numerate.lab.evaluate import Record
 from numerate.lab.missing import with_fallback
@@ -92,11 +94,15 @@ class Start:
 def find_starts(folder: Path, labels: Sequence[str]) -> tuple[list[Start], list[Start]]:
     """Return the runs of a comparison with these labels, by label and seed, and the best tuning trial of each label."""
     listed = json.loads((folder / "experiment.json").read_text(encoding="utf-8"))["cells"]
-    found = [Start(cell, trained_config(cell)) for cell in sorted((folder / "cells").iterdir()) if (cell / RESULT).is_file()]
+    kept = [cell for cell in sorted((folder / "cells").iterdir()) if (cell / RESULT).is_file() and (cell / "model").is_dir()]
+    found = [Start(cell, trained_config(cell)) for cell in kept]
     runs = [start for start in found if start.folder.name in listed and start.config.name in labels]
     if missing := [label for label in labels if not any(start.config.name == label for start in runs)]:
-        known = ", ".join(sorted({start.config.name for start in found}))
-        raise SystemExit(f"{folder} has no finished run of {', '.join(missing)}: expected one of {known}.")
+        known = ", ".join(sorted({start.config.name for start in found})) or "none"
+        raise SystemExit(
+            f"{folder} has no finished run of {', '.join(missing)} whose weights were kept (known: {known}): run the comparison "
+            "with this loss, and with --set keep_model=true, in a new folder."
+        )
     tuned = ("learning_rate", "weight", "soft", "loss", "loss_settings")
     trials: dict[str, Start] = {}
     for run in runs:
@@ -200,7 +206,8 @@ def reinforce(config: RunConfig, examples: Examples, loaded: LoadedModel, way: s
         )
         trainer.remove_callback(PrinterCallback)
         begin = time.perf_counter()
-        trainer.train()
+        with any_shape():
+            trainer.train()
         seconds = time.perf_counter() - begin
     return {"steps": settings.steps, "samples": settings.steps * samples, "seconds": seconds}
 
@@ -234,19 +241,26 @@ def import_trl() -> tuple[Any, Any, Callable[[list[Row]], Any]]:
 
 
 def train_on(start: Start, config: RunConfig, task: Task, loaded: LoadedModel, seconds: float) -> Row:
-    """Train the model in place as its run did, for about as many seconds; return the cost."""
-    pilot = load_run(start.folder, config)
-    _more_steps(config, task, pilot, 5)
-    steps = max(1, round(seconds / _more_steps(config, task, pilot, PILOT) * PILOT))
-    spent = _more_steps(config, task, loaded, steps)
+    """Train the model in place as its run did, for about as many seconds; return the cost.
+
+    Soft labels are made before, as are the prompts of GRPO: the seconds are those of training alone.
+    """
+    pilot, shared = load_run(start.folder, config), SharedData()
+    run_data(config, task, pilot, shared)
+    for tries in shared.tries.values():
+        for example in run_examples(config, task):
+            tries.of(example)
+    _more_steps(config, task, pilot, shared, 5)
+    steps = max(1, round(seconds / _more_steps(config, task, pilot, shared, PILOT) * PILOT))
+    spent = _more_steps(config, task, loaded, shared, steps)
     return {"steps": steps, "samples": steps * config.batch_size * config.accumulation, "seconds": spent}
 
 
-def _more_steps(config: RunConfig, task: Task, loaded: LoadedModel, steps: int) -> float:
+def _more_steps(config: RunConfig, task: Task, loaded: LoadedModel, shared: SharedData, steps: int) -> float:
     """Train on the rows that would have followed those of the run, with soft labels that are drawn anew; return the seconds."""
     from numerate.lab.trainer import fit
 
-    data, _ = run_data(config.model_copy(update={"steps": config.steps + steps}), task, loaded)
+    data, _ = run_data(config.model_copy(update={"steps": config.steps + steps}), task, loaded, shared)
     first = config.steps * config.batch_size * config.accumulation
     further = torch.utils.data.Subset(data, range(first, len(data)))  # type: ignore[arg-type]
     with tempfile.TemporaryDirectory() as folder:

@@ -144,7 +144,7 @@ def test_trl_works_without_the_packages_that_it_only_imports():
 
 
 def test_losses_and_trials_that_are_missing_are_named(script, comparison, tmp_path):
-    with pytest.raises(SystemExit, match="no finished run of emd: expected one of ce, soft"):
+    with pytest.raises(SystemExit, match="no finished run of emd whose weights were kept .known: ce, soft."):
         script.main(["run", str(comparison), str(tmp_path / "a.csv"), "--starts", "emd"])
     with pytest.raises(ValueError, match="--rewards='cprs' is not known"):
         script.main(["run", str(comparison), str(tmp_path / "a.csv"), "--rewards", "cprs"])
