@@ -6,8 +6,9 @@
 
 Every run of the comparison is continued in several ways, each from its own weights and on its own training rows: TRL's
 ``GRPOTrainer`` with one reward, for each reward, and then, as a control, its own supervised training for as many seconds as the
-slowest of them took. The CSV file has a row for each run and way: the mean absolute error of greedy answers and of the median of
-the model's distribution, and its CRPS, before and after. A second call does what is missing in the file.
+slowest of them took. The CSV file has a row for each run and way, with figures before and after: the mean absolute error of
+greedy answers and of the median of the model's distribution, the median error of greedy answers, and the CRPS. A second call does
+what is missing in the file.
 
 ``--tune`` tries several learning rates for each way, on the best tuning trial of each loss and its validation rows.
 
@@ -54,7 +55,7 @@ from numerate.rewards import REWARDS, RewardFunction, with_settings
 SUPERVISED = "supervised"  # the control
 WAYS = ("crps:form=fair", "log_error")
 FACTORS = (0.1, 0.03, 0.3)  # of the learning rate that the run was trained with
-MEASURES = {"greedy": "MAE, greedy", "median": "MAE, median", "crps": "CRPS"}
+MEASURES = {"greedy": "MAE, greedy", "typical": "median error, greedy", "median": "MAE, median", "crps": "CRPS"}
 COLUMNS = (
     *("comparison", "model", "start", "seed", "validation", "way", "factor", "steps", "samples", "seconds"),
     *(f"{when}_{measure}" for when in ("before", "after") for measure in MEASURES),
@@ -116,12 +117,13 @@ def find_starts(folder: Path, labels: Sequence[str]) -> tuple[list[Start], list[
 def figures(records: Iterable[Record]) -> dict[str, float]:
     """Return the means on the first split: errors of greedy answers and, if the records have decisions, of medians, and CRPS.
 
-    A missing answer, and a missing distribution, count as the median of the training labels.
+    ``typical`` is the median error of greedy answers, which a derailed one does not decide. A missing answer, and a
+    missing distribution, count as the median of the training labels.
     """
     records = list(records)
     rows = [record for record in records if record["split"] == records[0]["split"]]
-    greedy = [with_fallback(record, record["measures"])["absolute_error"] for record in rows]
-    found = {"greedy": float(np.mean(np.array(greedy, dtype=float)))}
+    greedy = np.array([with_fallback(record, record["measures"])["absolute_error"] for record in rows], dtype=float)
+    found = {"greedy": float(greedy.mean()), "typical": float(np.median(greedy))}
     decided = read_decisions(rows)
     if decided is None or "median" not in decided.rules:
         return found

@@ -152,10 +152,20 @@ def test_losses_and_trials_that_are_missing_are_named(script, comparison, tmp_pa
 
 def row(start, seed, way, before, after, validation=0):
     figures = {
-        f"{when}_{name}": value for when, value in (("before", before), ("after", after)) for name in ("greedy", "median", "crps")
+        f"{when}_{name}": value
+        for when, value in (("before", before), ("after", after))
+        for name in ("greedy", "typical", "median", "crps")
     }
     about = {"comparison": "births", "model": "small", "start": start, "seed": seed, "validation": validation, "way": way}
     return {**about, "factor": 0.1, "steps": 300, "samples": 38400, "seconds": 60.0, **figures}
+
+
+def test_a_derailed_answer_and_a_missing_one(script):
+    errors = (1.0, 3.0, 1e9, None)
+    records = [{"split": "interpolate", "measures": {"absolute_error": error}} for error in errors]
+    records[-1]["fallback"] = {"absolute_error": 5.0}
+    other = {"split": "extrapolate", "measures": {"absolute_error": 77.0}}
+    assert script.figures([*records, other]) == {"greedy": (1e9 + 9) / 4, "typical": 4.0}
 
 
 def test_a_way_that_helps(script, tmp_path):
@@ -170,6 +180,8 @@ def test_a_way_that_helps(script, tmp_path):
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in script.table(rows) if line.startswith("| ")]
     head, start, crps, log_error, supervised = lines
     assert head[5:8] == ["MAE, greedy", "p, start", "p, supervised"]
+    assert head[8:17:3] == ["median error, greedy", "MAE, median", "CRPS"]
+    assert len(start) == len(crps) == len(supervised) == 17
     assert start[:6] == ["`ce`", "", "", "", "", "20.35"]
     assert crps[1:8] == ["`crps`", "300", "38,400", "60.0", "18.34", "< 0.001", "< 0.001"]
     assert float(log_error[6]) > 0.05
