@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from numerate.bench.losses import DTYPES, bench_labels, bench_vocab, device_name
+from numerate.bench.losses import DTYPES, bench_labels, bench_soft_targets, bench_vocab, device_name
 from numerate.bench.measure import Work, compare_ms, median_ratio, peak_mib
 from numerate.checks import check_choice
 from numerate.losses import LOSSES
@@ -123,11 +123,7 @@ class Workload:
 
     def soft_targets(self, labels: Tensor) -> SoftTargets:
         """Return a distribution over ten numeric tokens at each numeric position of ``labels [1, T]``."""
-        numeric = bench_vocab(10, self.vocab_size).token_ids
-        positions = torch.isin(labels[0].cpu(), numeric).nonzero()[:, 0].repeat_interleave(10)
-        p = torch.rand((positions.shape[0] // 10, 10), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-        soft = SoftTargets(positions[None], numeric.repeat(p.shape[0])[None], (p / p.sum(1, keepdim=True)).reshape(1, -1))
-        return soft.to(self.device)
+        return bench_soft_targets(labels, bench_vocab(10, self.vocab_size).token_ids)
 
     def clear(self, *, cache: bool = False) -> None:
         """Delete the gradients and, if asked for, free cached device memory."""

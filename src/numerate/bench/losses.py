@@ -15,6 +15,7 @@ from numerate.checks import check_choice
 from numerate.losses import LOSSES
 from numerate.objective import NumericObjective
 from numerate.reference import ntil_reference
+from numerate.soft import SoftTargets
 from numerate.vocab import NumericVocab
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
@@ -65,6 +66,18 @@ def bench_labels(vocab: NumericVocab, tokens: int, seed: int = 0) -> Tensor:
     numbers = torch.randint(0, vocab.size, (tokens,), generator=generator)
     in_number = (torch.arange(tokens) % 12) < 3
     return torch.where(in_number, vocab.token_ids[numbers], labels)[None]
+
+
+def bench_soft_targets(labels: Tensor, token_ids: Tensor) -> SoftTargets:
+    """Return a distribution over these tokens at each position of ``labels [B, T]`` that holds one of them.
+
+    All rows have the same number of such positions.
+    """
+    size = len(token_ids)
+    positions = torch.isin(labels.cpu(), token_ids).nonzero()[:, 1].repeat_interleave(size)
+    p = torch.rand((positions.shape[0] // size, size), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    entries = positions, token_ids.repeat(p.shape[0]), (p / p.sum(1, keepdim=True)).reshape(-1)
+    return SoftTargets(*(entry.reshape(len(labels), -1) for entry in entries)).to(labels.device)
 
 
 def bench_losses(

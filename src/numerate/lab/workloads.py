@@ -138,14 +138,19 @@ def _few_shot(name: str, loaded: LoadedModel, device: str, prompts: int) -> Deco
     )
 
 
-def _random(device: str, dtype: torch.dtype, prompts: int) -> DecodeWorkload:
-    """Return a model of a billion random parameters that writes a digit, or anything else, with equal chances."""
+def llama_1b(device: str, dtype: torch.dtype) -> Any:
+    """Return a model with the shape of Llama 3.2 1B and random weights, for costs alone."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    tokenizer = load_tokenizer("mistral")
     torch.manual_seed(0)
     with torch.device(device):
-        model = LlamaForCausalLM(LlamaConfig(**_LLAMA, pad_token_id=0)).to(dtype).eval()
+        return LlamaForCausalLM(LlamaConfig(**_LLAMA, pad_token_id=0)).to(dtype)
+
+
+def _random(device: str, dtype: torch.dtype, prompts: int) -> DecodeWorkload:
+    """Return a model of a billion random parameters that writes a digit, or anything else, with equal chances."""
+    tokenizer = load_tokenizer("mistral")
+    model = llama_1b(device, dtype).eval()
     model.generation_config.eos_token_id = None
     digits = [token_id for text, token_id in token_texts(tokenizer) if text in "0123456789"]
     bias = log(_LLAMA["vocab_size"] / len(digits))
