@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from decimal import Decimal
 from fractions import Fraction
 
@@ -26,6 +27,7 @@ from numerate.lab.decisions import (
     read_decisions,
     recorded_distribution,
 )
+from numerate.lab.evaluate import _spread
 from numerate.lab.report.decision_words import evaluation_sentences
 from numerate.lab.tasks import TASKS, Clock
 from numerate.lab.tasks.base import Example
@@ -36,6 +38,13 @@ AROUND_TWELVE = NumberDistribution([717, 719, 1, 4, 300], [0.2, 0.2, 0.25, 0.25,
 
 def record_of(gold, output, found=AROUND_TWELVE, rules=("median", "mean", "mode"), level=0.7, samples=None):
     return decision_record(Clock(), Example("?", gold), output, found, rules, level, samples)
+
+
+def test_samples_are_scored_around_twelve():
+    example = Example("?", "12_01")
+    near = _spread(Clock(), example, ["11_59", "12_03"])
+    assert near == {"sample_parsed": 1.0, "sample_crps": pytest.approx(1.0)}  # both are 2 off, and 4 apart
+    assert _spread(Clock(), example, ["11_59", "noon"]) == {"sample_parsed": 0.5, "sample_crps": math.inf}
 
 
 def test_a_record_around_twelve():

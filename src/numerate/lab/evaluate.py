@@ -23,7 +23,7 @@ import torch
 
 from numerate.answers.distributions import sample_crps
 from numerate.answers.metrics import METRICS
-from numerate.distribution import NumberDistribution
+from numerate.distribution import CircularDistribution, NumberDistribution
 from numerate.lab.data import collate, encode
 from numerate.lab.decisions import decision_record, find_distributions, number_finder, prompts
 from numerate.lab.derailing import LabelDigits, mark_derailed
@@ -247,9 +247,12 @@ def _spread(task: Task, example: Example, samples: list[str]) -> dict[str, float
     """Return the share of sampled answers that hold a number, and their CRPS, infinite where one holds none."""
     numbers = np.array([[_float(task.read(sample)) for sample in samples]])
     measures = {"sample_parsed": float(np.isfinite(numbers).mean())}
-    if math.isfinite(gold := _float(task.read(example.answer))):
-        measures["sample_crps"] = float(sample_crps(numbers, np.array([gold]))[0])
-    return measures
+    if not math.isfinite(gold := _float(task.read(example.answer))):
+        return measures
+    if task.period is None or measures["sample_parsed"] < 1:
+        return measures | {"sample_crps": float(sample_crps(numbers, np.array([gold]))[0])}
+    around = CircularDistribution(NumberDistribution.from_samples(numbers[0].tolist()), task.period)
+    return measures | {"sample_crps": around.crps(gold)}
 
 
 def _float(value: object) -> float:
