@@ -62,6 +62,10 @@ def test_a_name_stands_for_its_settings():
 def test_the_width_suits_the_task():
     assert quick(loss="soft").soft.spread == {"relative": 0.05}
     assert quick(loss="soft", task="clock").soft.spread == {"width": 2.0}
+    assert (
+        quick(loss="soft", task="scene_text").soft.spread == quick(loss="soft", task="grounding").soft.spread == {"width": 0.01}
+    )
+    assert quick(loss="soft", task="grounding", task_settings={"form": "locations"}).soft.spread == {"width": 10.24}
     assert quick(loss="soft", soft={"width": 3}).soft.spread == {"width": 3.0}
     rated = {"target": "rating", "average": "mean"}
     assert quick(loss="soft", task_settings=rated, data="x.csv").soft.spread == {}
@@ -101,7 +105,11 @@ def test_wrong_settings(settings, message):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"task": "grounding", "model": "tiny-vlm"}, "an answer of the task 'grounding' is a box of four numbers"),
+        (
+            {"task": "grounding", "model": "tiny-vlm", "soft": {"relative": 0.1}},
+            "'grounding' is a box of four numbers: relative has no meaning for coordinates, set the width. Expected a task",
+        ),
+        ({"task": "scene_text", "model": "tiny-vlm", "soft": {"width": 5}}, "the width is not below 1, the side of the picture"),
         ({"task": "word_problems"}, "soft.relative=0.05.* is a worked solution. Expected a task whose answers are numbers"),
         ({"task": "clock", "model": "tiny-vlm", "soft": {"relative": 0.1}}, "is a time, for which relative has no meaning"),
         ({"task": "clock", "model": "tiny-vlm", "soft": {"width": 1, "lowest": 0}}, "for which lowest has no meaning"),
@@ -283,11 +291,16 @@ def test_soft_labels_and_a_numeric_loss(tmp_path):
         assert point["loss"] == pytest.approx(point["loss/cross_entropy"] + 0.3 * point["loss/numeric"], rel=1e-3)
 
 
-def test_soft_labels_of_pictures(tmp_path):
-    settings = {"model": "tiny-vlm", "task": "clock", "loss": "soft", "steps": 2, "batch_size": 2, "train_examples": 4}
+@pytest.mark.parametrize("name", [name for name, kind in TASKS.items() if kind.visual])
+def test_soft_labels_of_pictures(name, tmp_path):
+    settings = {"model": "tiny-vlm", "task": name, "loss": "soft", "steps": 2, "batch_size": 2, "train_examples": 4}
     predictions, curve = outcome(quick(**settings, eval_examples=2), tmp_path)
     assert len(curve) == 2
-    assert "time_gap_circular" in predictions[0]["measures"]
+    assert all(point["loss"] > 0 for point in curve)
+    assert set(TASKS[name].measures) <= predictions[0]["measures"].keys()
+
+
+def test_times_go_round_the_dial():
     target = TASKS["clock"]().soft_target(width=2.0, relative=None, shape="gaussian", hard=0.0, lowest=None, highest=None)
     near = dict(zip(target(Example("", "12_59")).texts, target(Example("", "12_59")).probabilities, strict=True))
     assert near["1_00"] == pytest.approx(near["12_58"])

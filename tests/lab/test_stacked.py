@@ -118,6 +118,8 @@ def test_every_loss(loss, tmp_path):
         {"model": "tiny-3", "loss": "ntil"},
         {"model": "small", "loss": "smmd"},
         {"model": "tiny-vlm", "task": "clock", "task_settings": {}, "loss": "emd", "eval_splits": ("interpolate",)},
+        {"model": "tiny-vlm", "task": "grounding", "task_settings": {}, "loss": "soft", "eval_examples": 2},
+        {"model": "tiny-vlm", "task": "scene_text", "task_settings": {"words": (1, 1)}, "loss": "soft_fixed", "eval_examples": 2},
     ],
     ids=lambda settings: "-".join(f"{name}" for name in settings),
 )

@@ -204,6 +204,16 @@ class TestPaths:
         assert jitter == {name: drawn[name] for name in row}
         assert jitter["input_ids"] != row["input_ids"]
 
+    def test_strict_refuses_what_would_stay_as_it_is(self):
+        tokens = tokenizer("digits")
+        row = {"input_ids": encoded(tokens, "x=12")}  # may have been cut
+        with pytest.warns(UserWarning, match="the number '12' in 'x=12' stays as it is.*SoftNumbers.left_hard counts them"):
+            assert SoftNumbers(tokens, NEAR)(row, rng=rng())["input_ids"] == row["input_ids"]
+        with pytest.raises(ValueError, match="strict=True, and the number '12'.*a token must not hold digits of two numbers"):
+            SoftNumbers(tokens, NEAR, strict=True)(row, rng=rng())
+        ended = SoftNumbers(tokens, NEAR, strict=True, end_token=0)
+        assert row_targets(ended(row, rng=rng()))
+
     def test_a_label_outside_its_own_distribution(self):
         tokens = tokenizer("digits")
         soft, row = SoftNumbers(tokens, Bell(width=5, lowest=3)), make_row(tokens, "x=", "1")

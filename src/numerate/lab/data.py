@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -13,11 +14,11 @@ import torch
 from torch import Tensor
 
 from numerate.lab.config import LabelPath
-from numerate.lab.models import PIXELS, LoadedModel, scaled
+from numerate.lab.models import PIXELS, LoadedModel, PromptEncoder, scaled
 from numerate.lab.tasks import Example
 from numerate.labels import IGNORE_INDEX
 from numerate.soft import SOFT_FIELDS, soft_fields
-from numerate.targets import AnswerDistribution, SoftPath, TokenTrie
+from numerate.targets import AnswerDistribution, SoftNumbers, SoftPath, TokenTrie
 
 _WINDOW = 8  # batches whose examples are sorted by length together
 _TRIES = 8192  # distributions that are kept as tokens, 20 to 80 kB each
@@ -99,6 +100,11 @@ class AnswerTries:
         label = example.answer, example.meta.get("ratings")
         return self._made[label] if label in self._made else self._kept(*label)
 
+    def answer(self, example: Example, label: Sequence[int], rng: np.random.Generator | None) -> SoftPath:
+        """Return the tokens of an answer that is drawn, or of the ``label`` if there is no ``rng``, with their soft targets."""
+        trie = self.of(example)
+        return trie.path(label) if rng is None else trie.draw(rng)
+
     def expect(self, examples: Iterable[Example]) -> None:
         """Note examples whose distributions will be needed."""
         self._expected |= dict.fromkeys((example.answer, example.meta.get("ratings")) for example in examples)
@@ -119,12 +125,71 @@ class AnswerTries:
 
     def _make(self, answer: str, ratings: Any) -> TokenTrie:
         answers = self.target(Example("", answer, meta={} if ratings is None else {"ratings": ratings}))
-        if self.with_label and answer not in answers.texts:  # bounds, and few of many values, may leave it out
-            answers = answers.with_hard(answer, 1 / (len(answers) + 1))
+        answers = _with(answer, answers) if self.with_label else answers
         new = [text for text in answers.texts if text not in self._tokens]
         if new:
             self._tokens |= zip(new, self.loaded.tokens(new), strict=True)
         return TokenTrie([[*self._tokens[text], self._end] for text in answers.texts], answers.probabilities)
+
+
+class AnswerNumbers:
+    """The distributions of the numbers in answers that hold several, each independent of the others; runs may share them.
+
+    Args:
+        encoder: the model whose tokens are used.
+        target: as for :class:`AnswerTries`, from an example whose answer is one of the numbers.
+        where: matches each of the numbers; see :attr:`numerate.lab.tasks.Task.soft_pattern`.
+        with_label: make sure that the label itself is among the answers.
+    """
+
+    def __init__(
+        self,
+        encoder: PromptEncoder,
+        target: Callable[[Example], AnswerDistribution],
+        where: re.Pattern[str],
+        *,
+        with_label: bool = False,
+    ) -> None:
+        def of_number(number: str) -> AnswerDistribution:
+            answers = target(Example("", number))
+            return _with(number, answers) if with_label else answers
+
+        self.encoder, self.where = encoder, where
+        self._soft = SoftNumbers(encoder.tokenizer, of_number, where=where, strict=True)
+
+    def answer(self, example: Example, label: Sequence[int], rng: np.random.Generator | None) -> SoftPath:
+        """Return the tokens of an answer that is drawn, or of the ``label`` if there is no ``rng``, with their soft targets."""
+        row = self._soft({"input_ids": label}, rng=rng, path="fixed" if rng is None else "drawn")
+        meant, drawn = self.where.findall(example.answer), self.where.findall(self._soft.text(row))
+        if len(drawn) != len(meant):
+            raise ValueError(
+                f"the tokens of the answer {example.answer!r:.80} show {len(drawn)} of its {len(meant)} numbers: expected tokens "
+                "with the text of the answer for soft labels, not special ones; use hard labels, or another form of the answer."
+            )
+        text = self.where.sub(lambda _: drawn.pop(0), example.answer)
+        if self.encoder.tokens([text])[0] != row["input_ids"][:-1]:
+            raise ValueError(
+                f"{text!r:.80} has other tokens than its numbers one by one: a token holds digits of two numbers. "
+                "Expected a tokenizer that splits digits from what is beside them for soft labels; use hard labels."
+            )
+        targets = [{token: 1.0} for token in row["input_ids"]]
+        softened: dict[int, dict[int, float]] = {}
+        for place, token, p in zip(*(row[name] for name in SOFT_FIELDS), strict=True):
+            softened.setdefault(place, {})[token] = p
+        for place, options in softened.items():
+            targets[place] = options
+        return SoftPath(row["input_ids"], targets)
+
+    def expect(self, examples: Iterable[Example]) -> None:
+        """Do nothing: the rows have the same few thousand numbers, and their distributions are made when they are met."""
+
+    def make_expected(self, processes: int) -> None:
+        """Do nothing, see :meth:`expect`."""
+
+
+def _with(label: str, answers: AnswerDistribution) -> AnswerDistribution:
+    """Return a distribution that has the label; bounds, and few of many values, may leave it out."""
+    return answers if label in answers.texts else answers.with_hard(label, 1 / (len(answers) + 1))
 
 
 class SoftAnswers:
@@ -139,17 +204,14 @@ class SoftAnswers:
         seed: of the run.
     """
 
-    def __init__(self, tries: AnswerTries, path: LabelPath, seed: int) -> None:
+    def __init__(self, tries: AnswerTries | AnswerNumbers, path: LabelPath, seed: int) -> None:
         self.tries, self.path, self.seed = tries, path, seed
 
     def row(self, row: dict[str, Any], example: Example, position: int) -> dict[str, Any]:
         """Return a row of :func:`encode` with the answer of this position, and its ``SOFT_FIELDS``."""
-        trie = self.tries.of(example)
         begin = row["labels"].count(IGNORE_INDEX)
-        if self.path == "fixed":
-            answer = trie.path(row["labels"][begin:])
-        else:
-            answer = trie.draw(np.random.default_rng([self.seed, position]))
+        rng = None if self.path == "fixed" else np.random.default_rng([self.seed, position])
+        answer = self.tries.answer(example, row["labels"][begin:], rng)
         fields = {} if self.path == "jitter" else _soft_fields(answer, begin)
         ids = [*row["input_ids"][:begin], *answer.token_ids]
         return {**row, "input_ids": ids, "labels": [*row["labels"][:begin], *answer.token_ids], **fields}
@@ -207,7 +269,7 @@ _Fitting = list[tuple[dict[str, Any], Example]]
 class SharedData:
     """What runs on the same rows with the same model have in common."""
 
-    tries: dict[str, AnswerTries] = field(default_factory=dict)  # by the settings of the soft labels
+    tries: dict[str, AnswerTries | AnswerNumbers] = field(default_factory=dict)  # by the settings of the soft labels
     fitting: dict[int, _Fitting] = field(default_factory=dict)  # by the seed
     recent: dict[tuple[int, int], tuple[dict[str, Any], Example]] = field(
         default_factory=dict

@@ -21,10 +21,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
 import torch
 
 from numerate.lab.config import PLAIN, RunConfig
-from numerate.lab.data import AnswerTries, SharedData, SoftAnswers, training_data, training_order
+from numerate.lab.data import AnswerNumbers, AnswerTries, SharedData, SoftAnswers, training_data, training_order
 from numerate.lab.decisions import check_decisions
 from numerate.lab.derailing import LabelDigits, label_digits
 from numerate.lab.environment import environment
@@ -46,6 +47,8 @@ from numerate.losses import LOSSES
 from numerate.objective import NumericObjective
 from numerate.targets import AnswerDistribution
 from numerate.vocab import NumericVocab
+
+_DRAWS = 64  # of the first answer, to see whether the tokenizer fits
 
 LabelFacts = tuple[LabelDigits | None, str | None]
 """The most digits of the training labels, and their median."""
@@ -170,7 +173,7 @@ def check_fit(config: RunConfig, task: Task, encoder: PromptEncoder) -> NumericO
             "model, such as tiny-vlm."
         )
     if config.soft is not None:
-        soft_target(config, task)
+        _check_soft_labels(config, task, encoder)
     check_term_numbers(config, task)
     vocab = NumericVocab.from_tokenizer(encoder.tokenizer)
     if config.loss == PLAIN:
@@ -197,6 +200,17 @@ def soft_target(config: RunConfig, task: Task) -> Callable[[Example], AnswerDist
             "path 'drawn' or 'jitter', or a width, for a bell around the average."
         )
     return target
+
+
+def _check_soft_labels(config: RunConfig, task: Task, encoder: PromptEncoder) -> None:
+    """Raise unless the task has soft labels, and the tokenizer fits answers with several numbers, which the first one shows."""
+    target = soft_target(config, task)
+    if (where := task.soft_pattern) is not None:
+        example = task.examples("train", 1)[0]
+        label = [*encoder.tokens_of(example.answer), encoder.tokenizer.eos_token_id]
+        numbers = AnswerNumbers(encoder, target, where)
+        for seed in range(_DRAWS):
+            numbers.answer(example, label, np.random.default_rng(seed))
 
 
 def _soft_notes(config: RunConfig, task: Task) -> list[str]:
@@ -285,7 +299,9 @@ def run_data(
         tries, fixed = {} if shared is None else shared.tries, config.soft.path == "fixed"
         key = f"{config.soft.model_dump_json(exclude={'path'})} {fixed}"
         target = soft_target(config, task)
-        if key not in tries:
+        if key not in tries and (where := task.soft_pattern) is not None:
+            tries[key] = AnswerNumbers(loaded, target, where, with_label=fixed)
+        elif key not in tries:
             tries[key] = AnswerTries(loaded, target, with_label=fixed)
         if shared is not None:
             tries[key].expect(examples)

@@ -28,6 +28,7 @@ class Draft:
         self.text = encoder.text(ids)
         """The text of the row as it came."""
         self._trained, self._encoder, self._edges = trained, encoder, encoder.edges(ids)
+        self._now = self._edges  # of the tokens as they are
         self._soft: dict[int, dict[int, float]] = {}
         self._meant: list[range] = []
         self._moved = 0  # characters that were added so far
@@ -79,13 +80,13 @@ class Draft:
         begin, end = span[0] + self._moved, span[1] + self._moved
         closed = self._meant[-1].stop if self._meant else 0
         locked = [place < closed or not self._trained[source] for place, source in enumerate(self.sources)]
-        window = self._encoder.window(self.ids, (begin, end), locked, answers, key, end_token)
+        window = self._encoder.window(self.ids, self._now, (begin, end), locked, answers, key, end_token)
         path = None if window is None else self._path(window, answers, rng, self.original_text(span))
         if window is None or path is None:
             self.keep(span)
             return False
         self._replace(window, path, (begin, end))
-        added = self._encoder.edges(self.ids)[-1] - len(self.text) - self._moved
+        added = self._now[-1] - len(self.text) - self._moved
         self._mean((begin, end + added))
         self._moved += added
         return True
@@ -126,7 +127,7 @@ class Draft:
         """Put the tokens of a path in place of those of the window, and keep their targets."""
         start, stop, new = window.start, window.stop, path.token_ids[:-1]
         own = window.original[:-1]
-        first, last = tokens_of(self._encoder.edges(self.ids), span)
+        first, last = tokens_of(self._now, span)
         left = right = 0
         while left < min(first - start, len(new)) and new[left] == own[left]:
             left += 1
@@ -135,6 +136,7 @@ class Draft:
         middle = [self.sources[first]] * (len(new) - left - right)
         self.sources[start:stop] = [*self.sources[start : start + left], *middle, *self.sources[stop - right : stop]]
         self.ids[start:stop] = new
+        self._now = self._encoder.edges(self.ids)
         for place, target in enumerate(path.targets, start):
             if len(target) > 1 and place < len(self.ids):
                 options = self._soft.get(place)
@@ -147,5 +149,5 @@ class Draft:
                     options[token_id] = options.get(token_id, 0.0) + share * p
 
     def _mean(self, span: Span) -> None:
-        first, last = tokens_of(self._encoder.edges(self.ids), span)
+        first, last = tokens_of(self._now, span)
         self._meant.append(range(first, last + 1))

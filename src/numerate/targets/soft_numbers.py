@@ -47,6 +47,7 @@ class SoftNumbers:
             count these numbers alone.
         end_token: what ends a number at the very end of a row, where the row has no end token. Without it such a number, which
             may have been cut, stays as it is.
+        strict: raise for a number that would stay as it is, instead of a warning for the first.
 
     Example:
         >>> from numerate.targets import Bell
@@ -73,6 +74,7 @@ class SoftNumbers:
         unit: Literal["characters", "tokens"] = "characters",
         mask: bool = False,
         end_token: int | None = None,
+        strict: bool = False,
     ) -> None:
         if not callable(target):
             raise TypeError(f"target={target!r:.80} cannot be called: expected Bell(...), Ratings() or a function of the label.")
@@ -84,6 +86,7 @@ class SoftNumbers:
         self.target, self.where, self.column = target, where, column
         self.keep = re.compile(keep) if isinstance(keep, str) else keep
         self.spans, self.unit, self.mask, self.end_token = spans, unit, mask, end_token
+        self.strict = strict
         self.seen = 0
         """Numbers that were meant."""
         self.left_hard = 0
@@ -130,12 +133,16 @@ class SoftNumbers:
                 draft.keep(span)
             elif not draft.put(span, answers, key, self.end_token, None if path == "fixed" else rng):
                 self.left_hard += 1
-                self._warn(
-                    "hard",
+                problem = (
                     f"the number {draft.original_text(span)!r} in {shown!r:.80} stays as it is: the tokenizer "
-                    "does not reproduce the tokens of the row, or the row ends with the number (see end_token). It is the first "
-                    f"of {self.seen} numbers so far; SoftNumbers.left_hard counts them.",
+                    "does not reproduce the tokens of the row, or the row ends with the number (see end_token)."
                 )
+                if self.strict:
+                    raise ValueError(
+                        f"strict=True, and {problem} Expected tokens in whose place other numbers can stand: a token must not "
+                        "hold digits of two numbers; use hard labels, or a tokenizer that splits digits from what is beside them."
+                    )
+                self._warn("hard", f"{problem} It is the first of {self.seen} numbers so far; SoftNumbers.left_hard counts them.")
         out = rebuilt(row, draft.ids, draft.sources, trained, docs)
         for name in (self.column, self.spans if self.where == "marked" else None):
             if name is not None:

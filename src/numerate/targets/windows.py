@@ -8,6 +8,7 @@ tokens for the row's own number. If it does not (the row may have been encoded i
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -55,6 +56,7 @@ class Encoder:
         for token, token_id in tokenizer.get_vocab().items():  # a newline is a byte in SentencePiece
             if self._pieces.get(token_id) == "\ufffd" and isinstance(token, str) and (byte := _ASCII_BYTE.fullmatch(token)):
                 self._pieces[token_id] = chr(int(byte[1], 16))
+        self._lengths = {token_id: len(text) for token_id, text in self._pieces.items()}
         self._known: dict[str, tuple[int, ...]] = {}
         self._tries: dict[Any, TokenTrie | None] = {}
 
@@ -68,7 +70,8 @@ class Encoder:
 
     def edges(self, token_ids: Sequence[int]) -> list[int]:
         """Return where each token begins in the text of all, and where the last ends: one more than there are tokens."""
-        return [*accumulate((len(self.piece(token_id)) for token_id in token_ids), initial=0)]
+        lengths = self._lengths
+        return [*accumulate([lengths.get(token_id, len(BARRIER)) for token_id in token_ids], initial=0)]
 
     def encode(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
         """Return the tokens of each text, without special tokens."""
@@ -78,6 +81,7 @@ class Encoder:
     def window(
         self,
         ids: Sequence[int],
+        edges: Sequence[int],
         span: tuple[int, int],
         locked: Sequence[bool],
         answers: Callable[[], AnswerDistribution],
@@ -88,20 +92,21 @@ class Encoder:
 
         Args:
             ids: the tokens of the row.
+            edges: of these tokens; see :meth:`edges`.
             span: first character of the number in the text of the row, and the one after its last.
             locked: whether each token has to stay as it is.
             answers: returns what can stand in place of the number; called where that is not known yet.
             key: equal for equal ``answers``.
             end_token: what follows a number at the end of the row, if known.
         """
-        edges = self.edges(ids)
         first, last = tokens_of(edges, span)
         if any(locked[first : last + 1]):
             return None
         low, high = first, last + 1
-        while low > 0 and self.piece(ids[low - 1]) != BARRIER:
+        pieces = self._pieces
+        while low > 0 and pieces.get(ids[low - 1], BARRIER) != BARRIER:
             low -= 1
-        while high < len(ids) and self.piece(ids[high]) != BARRIER:
+        while high < len(ids) and pieces.get(ids[high], BARRIER) != BARRIER:
             high += 1
         free = first
         while free > low and not locked[free - 1]:
@@ -113,8 +118,8 @@ class Encoder:
             kept = max((i + 1 - start for i in range(start, first) if locked[i]), default=0)
             tail = max((stop - i for i in range(last + 1, stop) if locked[i]), default=0)
             own = tuple(ids[start:stop])
-            before, after = self.text(own)[: span[0] - edges[start]], self.text(own)[span[1] - edges[start] :]
-            middle = self.text(own)[span[0] - edges[start] : span[1] - edges[start]]
+            text, begin, end = self.text(own), span[0] - edges[start], span[1] - edges[start]
+            before, middle, after = text[:begin], text[begin:end], text[end:]
             name = (key, before, middle, after, own, ender, kept, tail)
             if name not in self._tries:
                 trim(self._tries)
@@ -177,8 +182,7 @@ class Encoder:
 
 def tokens_of(edges: Sequence[int], span: tuple[int, int]) -> tuple[int, int]:
     """Return the first and the last token that hold characters of ``span``; ``edges`` are where tokens begin in the text."""
-    held = [i for i in range(len(edges) - 1) if edges[i] < span[1] and edges[i + 1] > span[0]]
-    return held[0], held[-1]
+    return bisect_right(edges, span[0]) - 1, bisect_left(edges, span[1]) - 1
 
 
 def trim(cache: dict[Any, Any], most: int = _MOST_CACHED) -> None:

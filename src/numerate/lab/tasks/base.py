@@ -234,8 +234,15 @@ class Task:
         """The width of soft labels if none is set: ``width`` or ``relative``; neither if they have no width."""
         return {"relative": 0.05}
 
+    @property
+    def soft_pattern(self) -> re.Pattern[str] | None:
+        """Matches each of several numbers of an answer that have soft labels of their own; None if the answer is the number."""
+        return None
+
     def soft_target(self, **settings: Any) -> Callable[[Example], AnswerDistribution]:
         """Return what makes the distribution over answers of an example. An answer that is not a number keeps its label.
+
+        With a :attr:`soft_pattern`, it gets an example for each match, whose answer is the match alone.
 
         Args:
             **settings: of :class:`numerate.targets.Bell`: ``width``, ``relative``, ``shape``, ``hard``, ``lowest``, ``highest``.

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from numerate.answers.extract import EXTRACTORS, Box
-from numerate.lab.tasks.base import Example, Split, Task, check_pair, check_whole
+from numerate.lab.tasks.base import Example, Split, check_pair, check_whole
+from numerate.lab.tasks.coordinates import Coordinates, CoordinateTask
 from numerate.lab.tasks.files import BadData, RowReader, column, existing, image_size, open_image
 from numerate.lab.tasks.grounding.scenes import Scene, random_scene, referents, render, words
 from numerate.lab.tasks.pictures import Picture
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 BoxFormat = Literal["numbers", "locations"]
 
 _LOCATIONS = re.compile(r"<loc(\d{4})>\s*<loc(\d{4})>\s*<loc(\d{4})>\s*<loc(\d{4})>")
+_COORDINATES = {
+    "numbers": Coordinates(re.compile(r"\d\.\d{3}"), side=1, highest=1),
+    "locations": Coordinates(re.compile(r"(?<=<loc)\d{4}(?=>)"), side=1024, highest=1023),
+}
 
 
 class Referred(NamedTuple):
@@ -34,7 +39,7 @@ class Referred(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Grounding(Task):
+class Grounding(CoordinateTask):
     """Find the shape that an expression refers to: 'the small red circle to the left of the blue square'.
 
     Extrapolation has 1 to 6 more shapes than the largest training image, and each is smaller than any in training.
@@ -87,6 +92,11 @@ class Grounding(Task):
         shares = [min(1.0, max(0.0, pixel / side)) for pixel, side in zip(pixels, size * 2, strict=True)]
         meta = {"expression": expression, "box": pixels, "size": size}
         return Example(self._prompt(expression), self._answer(shares), picture, meta)
+
+    @property
+    def coordinates(self) -> Coordinates:
+        """Shares of width and height, or 1024ths."""
+        return _COORDINATES[self.form]
 
     def content(self, spec: Scene) -> Any:
         """Return the shapes and the expression; ignores the background."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -13,7 +14,8 @@ from typing import Any, Literal
 from numerate.answers.boxes import DONT_CARE
 from numerate.answers.extract import Region
 from numerate.answers.metrics import METRICS
-from numerate.lab.tasks.base import Example, Split, Task, check_pair, check_whole
+from numerate.lab.tasks.base import Example, Split, check_pair, check_whole
+from numerate.lab.tasks.coordinates import Coordinates, CoordinateTask
 from numerate.lab.tasks.files import RowReader, image_size, open_image
 from numerate.lab.tasks.pictures import Picture
 from numerate.lab.tasks.scene_text.annotations import TextPhoto, photos, smallest_rectangle
@@ -22,9 +24,12 @@ from numerate.messages import check_choice, choices
 
 RegionFormat = Literal["boxes", "quads"]
 
+# What follows tells coordinates from numbers in the text of a sign, where a quotation mark is escaped.
+_COORDINATES = Coordinates(re.compile(r'\d\.\d{3}(?=(?:, \d\.\d{3})*\], "text": ")'), side=1, highest=1)
+
 
 @dataclass(frozen=True)
-class SceneText(Task):
+class SceneText(CoordinateTask):
     """Find every word in an image; the answer is one JSON list in reading order: rows from the top, each from the left.
 
     Coordinates are relative to the image's width and height, with three decimals. A box encloses the ink of a word; a
@@ -83,6 +88,11 @@ class SceneText(Task):
         listed = [f'{{"{key}": [{", ".join(at)}], "text": {text}}}' for (at, _), text in zip(entries, texts, strict=True)]
         ignored = tuple(tuple(self._corners(polygon, size)) for polygon in unreadable)
         return Example(self._prompt(), f"[{', '.join(listed)}]", picture, {"unreadable": ignored})
+
+    @property
+    def coordinates(self) -> Coordinates:
+        """Shares of width and height."""
+        return _COORDINATES
 
     def content(self, spec: Wall) -> Any:
         """Return the words and their positions; ignores their appearance."""
