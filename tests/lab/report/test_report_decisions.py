@@ -195,6 +195,7 @@ class TestNumbers:
         assert scores["median"] < 100
         page = write_report(tmp_path).read_text()
         assert "Losses and decisions" in page
+        assert "An arrow is an infinite score" in page
         assert "nan" not in re.findall(r"[a-z]+", page.partition("<body")[2].partition("<script")[0])
 
     def test_a_sentence_names_six_losses_and_counts_the_others(self, tmp_path: Path):

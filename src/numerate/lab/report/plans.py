@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -76,12 +77,13 @@ def _decisions(found: Decisions) -> FigurePlan:
     """The first measure of decisions, by loss and decision."""
     name = title(found.measures[0])
     direction = {None: "", True: " Higher is better.", False: " Lower is better."}[found.measures[0].higher_is_better]
+    infinite = any(math.isinf(score.interval.estimate) for score in found.scores if score.measure == found.measures[0])
+    beyond = " An arrow is an infinite score: most answers hold no number." if infinite else ""
     return FigurePlan(
         "decisions",
         "Losses and decisions",
         f"{sentence(name)} of each loss with greedy answers and with answers that a rule decides from the model's distribution; "
-        f"same weights, same examples. Lines are 95 % intervals, cut at the ends of the axis; an arrow there is a score beyond "
-        f"all bounds.{direction}",
+        f"same weights, same examples. Lines are 95 % intervals, cut at the ends of the axis.{beyond}{direction}",
         "no decision has a finite score",
         series.decisions(found),
         lambda data: figures.decisions(found, data),
