@@ -45,6 +45,7 @@ from numerate.lab.evaluate import Record
 from numerate.lab.missing import with_fallback
 from numerate.lab.models import LoadedModel, quietly
 from numerate.lab.records import RESULT, read_jsonl, write_text
+from numerate.lab.report.wording import p_text
 from numerate.lab.stats import holm, paired_t
 from numerate.lab.tasks import Examples, Task
 from numerate.lab.train import check_fit, evaluated, make_task, run_data, run_examples, training_arguments
@@ -401,7 +402,7 @@ def _column(rows: Sequence[Row], name: str) -> Any:
 
 
 def _shown(p: float | None) -> str:
-    return "" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
+    return "" if p is None else p_text(p)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -118,6 +118,7 @@ def _p_values(by_loss: dict[str, list[float]]) -> dict[str, str]:
     """Return the corrected p-values of the losses against the baseline, paired over seeds."""
     import numpy as np
 
+    from numerate.lab.report.wording import p_text
     from numerate.lab.stats import holm, paired_t
 
     base = np.array(by_loss[BASELINE])[:, None]
@@ -126,7 +127,7 @@ def _p_values(by_loss: dict[str, list[float]]) -> dict[str, str]:
         for label, values in by_loss.items()
         if label != BASELINE and len(values) == len(base)
     }
-    return {label: "< 0.001" if p < 0.001 else f"{p:.3f}" for label, p in holm(found).items()}
+    return {label: p_text(p) for label, p in holm(found).items()}
 
 
 def figure(runs: Sequence[Curve], file: Path) -> None:

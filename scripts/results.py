@@ -34,6 +34,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from numerate.lab.report.wording import p_text
+
 GREEDY, BASELINE, OURS = "greedy", "ce", ("soft", "median")
 PATHS = ("soft_fixed", "soft_jitter")  # variants of ours, which no paper has published
 COLUMNS = ("label", "seed", "row", "gold", "fallback", GREEDY)
@@ -297,12 +299,6 @@ def number(value: float | np.floating[Any]) -> str:
     if value >= 1e6:
         return f"{value:.1e}"
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def p_text(p: float | None) -> str:
-    """Return a p-value as text."""
-    assert p is not None
-    return "< 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
 
 
 # Figure
