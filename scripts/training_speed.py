@@ -200,12 +200,8 @@ def write(file: Path, costs: Sequence[StepCost]) -> None:
     text = io.StringIO()
     lines = csv.writer(text, lineterminator="\n")
     lines.writerow(field.name for field in fields(StepCost))
-    lines.writerows([_cell(value) for value in asdict(cost).values()] for cost in costs)
+    lines.writerows(asdict(cost).values() for cost in costs)  # floats in full: a table of the file equals the printed one
     write_text(file, text.getvalue())
-
-
-def _cell(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def read(file: Path) -> list[StepCost]:
