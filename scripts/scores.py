@@ -1,0 +1,332 @@
+"""Keep the scores of every run of a comparison in one small file, and make tables of losses and decisions from it.
+
+    numerate compare experiments/clocks.yaml --tune 5
+    python scripts/scores.py keep runs/clocks docs/results          # docs/results/clocks_scores.csv.xz
+    python scripts/scores.py losses docs/results/clocks_scores.csv.xz --measures clock_accuracy,time_gap_circular
+    python scripts/scores.py against docs/results/clocks_scores.csv.xz --way soft,mode --measures clock_accuracy
+    python scripts/scores.py settings docs/results/clocks_scores.csv.xz
+    python scripts/scores.py losses docs/results/svamp_scores.csv.xz --measures exact,number_nll,text_nll --no-worse text_nll
+
+``losses`` compares each loss with the baseline, decision by decision. ``against`` compares one loss and decision with every
+decision of the baseline, and with every other loss with its best decision, chosen on the test examples themselves. Differences
+are paired over seeds and examples; they have 95 % intervals, and p-values with Holm's correction over the lines of a table, as
+in the report. Errors that can be infinite are summarised by medians, and compared by the share of examples on which an answer
+is closer minus the share where it is farther.
+
+A kept file has one line for each model, loss, seed and test example, with the measures of the greedy answer and, under names such
+as ``median absolute_error``, those of each decision. An empty field is an answer without a number.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+import lzma
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from numerate.lab.report.wording import EXAMPLES_WON, Measure, counted, measure, p_text
+from numerate.lab.stats import Comparison, compare, corrected
+
+GREEDY = "greedy"
+ABOUT = ("model", "label", "seed", "split", "row")
+SETTINGS = ("train_examples", "steps", "learning_rate", "weight", "width")
+MARGIN = 0.01  # of the baseline's value: a difference below it is no worse
+
+Floats = npt.NDArray[np.float64]
+Way = tuple[str, str]  # a loss and a decision
+
+
+# Keep
+
+
+def keep(folder: Path, out: Path, measures: Sequence[str] = ()) -> None:
+    """Write the scores of the runs of a comparison, of some measures or of all."""
+    cells = [cell for cell in map(_cell, _finished(folder)) if not cell[0].get("validation")]
+    cells.sort(key=lambda cell: (cell[0]["model"], cell[0]["label"], cell[0]["seed"]))
+    seeds: dict[Way, set[int]] = {}
+    for config, _ in cells:
+        seeds.setdefault((config["model"], config["label"]), set()).add(config["seed"])
+    if len({frozenset(found) for found in seeds.values()}) > 1:
+        counts = ", ".join(f"{label} {len(found)}" for (_, label), found in seeds.items())
+        raise ValueError(f"{folder} is not finished: expected the same seeds of every loss, but has {counts}.")
+    rows = [_row(config, record, measures) for config, records in cells for record in records]
+    text = io.StringIO()
+    lines = csv.DictWriter(text, dict.fromkeys(name for row in rows for name in row), lineterminator="\n")
+    lines.writeheader()
+    lines.writerows(rows)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / f"{folder.name}_scores.csv.xz").write_bytes(lzma.compress(text.getvalue().encode(), preset=9))
+
+
+def _finished(folder: Path) -> list[Path]:
+    """Return the folders of the runs that the comparison lists; without a list, all that have a result."""
+    listed = json.loads((folder / "experiment.json").read_text(encoding="utf-8")).get("cells")
+    cells = [folder / "cells" / name for name in listed] if listed is not None else sorted((folder / "cells").iterdir())
+    return [cell for cell in cells if (cell / "result.json").is_file()]
+
+
+def _cell(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    lines = (folder / "predictions.jsonl").read_text(encoding="utf-8").splitlines()
+    return json.loads((folder / "config.json").read_text(encoding="utf-8")), [json.loads(line) for line in lines]
+
+
+def _row(config: Mapping[str, Any], record: Mapping[str, Any], measures: Sequence[str]) -> dict[str, Any]:
+    about = config["model"], config["label"], config["seed"], record["split"], record["index"]
+    soft = {key: value for key, value in (config.get("soft") or {}).items() if key in ("relative", "width") and value}
+    settings = {name: config.get(name) for name in SETTINGS[:-1]} | {"width": " ".join(f"{k} {v:g}" for k, v in soft.items())}
+    scores = {GREEDY: record["measures"]} | {rule: found["measures"] for rule, found in (record.get("decisions") or {}).items()}
+    chosen = {
+        name if rule == GREEDY else f"{rule} {name}": _digits(value)
+        for rule, found in scores.items()
+        for name, value in found.items()
+        if not measures or name in measures
+    }
+    return dict(zip(ABOUT, about, strict=True)) | settings | chosen
+
+
+def _digits(value: float | None) -> str:
+    return "" if value is None or math.isinf(value) else f"{value:.5g}"
+
+
+# Read
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The scores of one model of a comparison."""
+
+    name: str
+    model: str
+    settings: Mapping[str, Mapping[str, str]]  # by loss
+    seeds: int
+    scores: Mapping[tuple[str, str, str, str], Floats]  # [S, E] by loss, decision, split and measure
+
+    @property
+    def labels(self) -> list[str]:
+        """The losses."""
+        return [*self.settings]
+
+    def splits(self, name: str) -> list[str]:
+        """Return the splits that have a measure."""
+        return [*dict.fromkeys(split for _, _, split, found in self.scores if found == name)]
+
+    def decisions(self, split: str, name: str) -> list[str]:
+        """Return the decisions that all losses have, greedy first."""
+        rules = dict.fromkeys(rule for _, rule, *key in self.scores if key == [split, name])
+        return [rule for rule in rules if all((label, rule, split, name) in self.scores for label in self.labels)]
+
+    def best(self, label: str, split: str, name: str) -> Way:
+        """Return a loss with the decision that scores best on the test examples themselves."""
+        sign = 1 if measure(name).higher_is_better else -1
+        rules = self.decisions(split, name)
+        return label, max(rules, key=lambda rule: sign * summary(measure(name), self.scores[label, rule, split, name]))
+
+
+@cache
+def read(file: Path) -> list[Kept]:
+    """Read a file that :func:`keep` wrote."""
+    with lzma.open(file, "rt", encoding="utf-8", newline="") as text:
+        names, *rows = csv.reader(text)
+    columns = {name: np.array(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
+    measured = [name for name in names if name not in (*ABOUT, *SETTINGS)]
+    found = []
+    for model in dict.fromkeys(columns["model"].tolist()):
+        settings, seeds, scores = {}, 0, {}
+        for label in dict.fromkeys(columns["label"][columns["model"] == model].tolist()):
+            mine = (columns["model"] == model) & (columns["label"] == label)
+            settings[label] = {name: str(columns[name][mine][0]) for name in SETTINGS}
+            seeds = len(np.unique(columns["seed"][mine]))
+            for split, column in ((s, c) for s in dict.fromkeys(columns["split"][mine].tolist()) for c in measured):
+                cells = columns[column][mine & (columns["split"] == split)]
+                rule, name = column.split(" ") if " " in column else (GREEDY, column)
+                if (values := _values(cells, name)) is not None:
+                    scores[label, rule, split, name] = values.reshape(seeds, -1)
+        found.append(Kept(file.name.removesuffix("_scores.csv.xz"), model, settings, seeds, scores))
+    return found
+
+
+def _values(cells: npt.NDArray[np.str_], name: str) -> Floats | None:
+    """Return a measure, infinite without an answer; None if no answer has it, because the split does not."""
+    if not (cells != "").any() and not measure(name).median:
+        return None
+    return np.where(cells == "", "inf", cells).astype(float)
+
+
+# Tables
+
+
+def summary(about: Measure, values: Floats) -> float:
+    """Return the mean over examples and seeds, or the mean over seeds of the median."""
+    return float(np.mean(np.median(values, axis=1) if about.median else values.mean(1)))
+
+
+def tested(about: Measure, pairs: Mapping[Any, tuple[Floats, Floats]]) -> dict[Any, Comparison]:
+    """Compare pairs of scores, with p-values corrected over those in which anything differs."""
+    found = {}
+    for key, (mine, theirs) in pairs.items():
+        bounds = about.bounds(np.stack([mine, theirs]))
+        found[key] = compare(mine, theirs, "sign" if about.median else "mean", bounds=bounds)
+    differ = {key: found[key] for key, (mine, theirs) in pairs.items() if not np.array_equal(mine, theirs)}
+    return found | corrected(differ)
+
+
+def difference(about: Measure, result: Comparison) -> str:
+    """Return a difference with its interval and p-value; of errors that can be infinite, the share closer minus farther."""
+    found = result.difference
+    low, middle, high, shown = found.low, found.estimate, found.high, about
+    if about.median:
+        shown = EXAMPLES_WON
+        if about.higher_is_better is False:
+            low, middle, high = -high, -middle, -low
+    p = 1.0 if result.corrected_p is None else result.corrected_p
+    return f"{shown.signed(middle)} ({shown.signed_range(low, high)}), p {'' if p < 0.001 else '= '}{p_text(p)}"
+
+
+def unit(about: Measure, baseline: str = "") -> str:
+    """Return the heading of differences."""
+    text = f"difference from `{baseline}`" if baseline else "difference"
+    if about.median:
+        text = f"closer - farther than `{baseline}`" if baseline else "closer - farther"
+    return f"{text}, points" if about.percent or about.median else text
+
+
+def losses_table(kept: Kept, given: argparse.Namespace) -> Iterator[str]:
+    """Yield a table for each split: every loss and decision, and its difference from the baseline with that decision."""
+    chosen = [kept.labels[k] for k in sorted(range(len(kept.labels)), key=lambda k: kept.labels[k] != given.baseline)]
+    chosen = [label for label in chosen if not given.losses or label in (given.baseline, *given.losses)]
+    check(kept, {given.baseline, *given.losses})
+    for split in given.splits or kept.splits(given.measures[0]):
+        names = [name for name in given.measures if split in kept.splits(name)]
+        rules = [rule for rule in kept.decisions(split, names[0]) if not given.decisions or rule in given.decisions]
+        heads = ["loss", *(["decision"] if rules[1:] else [])]
+        heads += [text for name in names for text in (measure(name).heading, unit(measure(name), given.baseline))]
+        heads += [f"{measure(given.no_worse).plain} no worse"] if given.no_worse else []
+        yield from head(kept, split, names[0], heads)
+        for rule in rules:
+            results = {name: _against_baseline(kept, chosen, (rule, split, name), given.baseline) for name in names}
+            for label in chosen:
+                cells = [f"`{label}`", *([rule] if rules[1:] else [])]
+                for name in names:
+                    cells.append(measure(name).number(summary(measure(name), kept.scores[label, rule, split, name])))
+                    cells.append(difference(measure(name), results[name][label]) if label in results[name] else "")
+                if given.no_worse:
+                    cells.append(_no_worse(kept, label, (rule, split, given.no_worse), results, given.baseline))
+                yield row(cells)
+
+
+def _against_baseline(kept: Kept, labels: Sequence[str], key: tuple[str, str, str], baseline: str) -> dict[str, Comparison]:
+    pairs = {label: (kept.scores[label, *key], kept.scores[baseline, *key]) for label in labels if label != baseline}
+    return tested(measure(key[-1]), pairs)
+
+
+def _no_worse(kept: Kept, label: str, key: tuple[str, str, str], results: Mapping[str, Any], baseline: str) -> str:
+    """Return ``yes`` if the whole interval of the difference lies on the good side of the margin."""
+    if label == baseline:
+        return ""
+    found, name = results[key[-1]][label].difference, key[-1]
+    margin = MARGIN * summary(measure(name), kept.scores[baseline, *key])
+    good = found.low > -margin if measure(name).higher_is_better else found.high < margin
+    return "yes" if good else "not shown"
+
+
+def against_table(kept: Kept, given: argparse.Namespace) -> Iterator[str]:
+    """Yield a table for each split: one loss and decision against the baseline's, and against each other loss at its best."""
+    label, rule = given.way
+    check(kept, {given.baseline, label, *given.losses})
+    for name in given.measures:
+        about = measure(name)
+        for split in given.splits or kept.splits(name):
+            others = [(given.baseline, other) for other in kept.decisions(split, name)]
+            rest = [other for other in kept.labels if other not in (given.baseline, label)]
+            others += [kept.best(other, split, name) for other in rest if not given.losses or other in given.losses]
+            mine = kept.scores[label, rule, split, name]
+            pairs = {way: (mine, kept.scores[*way, split, name]) for way in others if way != (label, rule)}
+            yield from head(kept, split, name, ["against", about.heading, f"`{label}`, {rule}", unit(about)])
+            for way, result in tested(about, pairs).items():
+                theirs = about.number(summary(about, pairs[way][1]))
+                yield row([f"`{way[0]}`, {way[1]}", theirs, about.number(summary(about, mine)), difference(about, result)])
+
+
+def settings_table(every: Sequence[Kept]) -> Iterator[str]:
+    """Yield a table of the settings that the losses of all files had."""
+    yield row(["comparison", "model", "loss", *(name.replace("_", " ") for name in SETTINGS)])
+    yield row(["---"] * (3 + len(SETTINGS)))
+    for (name, model), group in groupby(every, key=lambda kept: (kept.name, kept.model)):
+        for label, settings in next(group).settings.items():
+            yield row([name, f"`{model}`", f"`{label}`", *(settings[key] for key in SETTINGS)])
+
+
+def check(kept: Kept, labels: set[str]) -> None:
+    """Raise if one of the losses has no runs."""
+    if unknown := labels - set(kept.labels):
+        raise ValueError(f"{kept.name} has no runs of {', '.join(sorted(unknown))}: expected some of {', '.join(kept.labels)}.")
+
+
+def head(kept: Kept, split: str, name: str, columns: Sequence[str]) -> Iterator[str]:
+    """Yield the title and the header of a table."""
+    examples = next(values.shape[1] for key, values in kept.scores.items() if key[2:] == (split, name))
+    size = f"{counted(kept.seeds, 'seed')}, {counted(examples, 'example')}"
+    yield f"\n**{kept.name}, {split}**: `{kept.model}`, {size}\n"
+    yield row(columns)
+    yield row(["---"] * len(columns))
+
+
+def row(cells: Sequence[str]) -> str:
+    """Return a line of a table."""
+    return f"| {' | '.join(cells)} |"
+
+
+_TABLES: dict[str, Callable[[Kept, argparse.Namespace], Iterator[str]]] = {"losses": losses_table, "against": against_table}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    one = commands.add_parser("keep", help="write the scores of a comparison's runs")
+    one.add_argument("folder", type=Path)
+    one.add_argument("out", type=Path)
+    one.add_argument("--measures", type=_names, default=[], help="names, separated by commas; default: all")
+    for name in (*_TABLES, "settings"):
+        command = commands.add_parser(name)
+        command.add_argument("files", type=Path, nargs="+")
+        if name == "settings":
+            continue
+        command.add_argument("--measures", type=_names, required=True, help="names, separated by commas")
+        command.add_argument("--splits", type=_names, default=[], help="default: all that have the measure")
+        command.add_argument("--losses", type=_names, default=[], help="default: all")
+        command.add_argument("--baseline", default="ce", help="default: ce")
+        if name == "losses":
+            command.add_argument("--decisions", type=_names, default=[], help="default: all")
+            command.add_argument("--no-worse", metavar="MEASURE", help="say whether it is worse by less than 1 %%")
+        else:
+            command.add_argument("--way", type=_names, required=True, help="a loss and a decision, such as soft,median")
+    given = parser.parse_args(arguments)
+    if given.command == "keep":
+        return keep(given.folder, given.out, given.measures)
+    every = [kept for file in given.files for kept in read(file)]
+    if given.command == "settings":
+        lines = settings_table(every)
+    else:
+        lines = (line for kept in every for line in _TABLES[given.command](kept, given))
+    print("\n".join(lines))
+    return None
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+if __name__ == "__main__":
+    main()

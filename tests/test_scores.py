@@ -1,0 +1,148 @@
+"""scripts/scores.py on records whose scores are known."""
+
+from __future__ import annotations
+
+import json
+import lzma
+from pathlib import Path
+
+import pytest
+
+from numerate.lab.likelihood import NUMBER_NLL, TEXT_NLL
+
+EXAMPLES = 30
+KNOWN = {"ce": (0.975, 0.5, 10), "ntil": (0.8, 0.502, 11), "ntil results": (0.8, 0.55, 20)}  # numbers, text, exact answers
+WORDS = ["--measures", f"exact,{NUMBER_NLL},{TEXT_NLL}", "--no-worse", TEXT_NLL]
+
+
+def run_of(folder: Path, label: str, seed: int, rows: list[dict], **config: object) -> None:
+    cell = folder / "cells" / f"{label}-{seed}"
+    same = {"model": "smollm2", "steps": 5, "train_examples": 80, "learning_rate": 1e-3, "weight": 0.3}
+    write(cell / "config.json", same | {"label": label, "seed": seed} | config)
+    write(cell / "result.json", {})
+    (cell / "predictions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def write(path: Path, value: object) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value))
+
+
+@pytest.fixture
+def words(script, tmp_path: Path) -> Path:
+    folder = tmp_path / "words"
+    write(folder / "experiment.json", {})
+    for label, (numbers, text, right) in KNOWN.items():
+        for seed in range(3):
+            shift = 0.0001 * (seed - 1)
+            likelihoods = [{NUMBER_NLL: numbers + shift + 0.01 * index, TEXT_NLL: text + shift} for index in range(EXAMPLES)]
+            measures = [{"exact": float(index < right)} | likelihoods[index] for index in range(EXAMPLES)]
+            rows = [{"split": "interpolate", "index": index, "measures": each} for index, each in enumerate(measures)]
+            run_of(folder, label, seed, rows)
+    run_of(folder, "ce", 1000, [], validation=True)  # a trial
+    script.keep(folder, tmp_path)
+    return tmp_path / "words_scores.csv.xz"
+
+
+def rows_of(text: str) -> dict[str, list[str]]:
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| ")]
+    return {first: others for first, *others in cells[2:]}
+
+
+def test_numbers_that_get_better_and_text_that_does_not_get_worse(script, words, capsys):
+    script.main(["losses", str(words), *WORDS])
+    printed = capsys.readouterr().out
+    assert "**words, interpolate**: `smollm2`, 3 seeds, 30 examples\n" in printed
+    rows = rows_of(printed)
+    assert rows.keys() == {f"`{label}`" for label in KNOWN}
+    assert rows["`ce`"] == ["33.3", "", "1.12", "", "0.500", "", ""]
+    exact, gained, numbers, fewer, text, more, no_worse = rows["`ntil`"]
+    assert (exact, numbers, text, no_worse) == ("36.7", "0.945", "0.502", "yes")  # 0.4 % more, with every seed
+    assert gained.startswith("+3.3 (")
+    assert fewer.startswith("−0.175 (−0.1")
+    assert fewer.endswith("), p < 0.001")
+    assert more.startswith("+0.00200 (")
+    assert rows["`ntil results`"][-1] == "not shown"  # 10 % more
+
+
+def test_another_contrast(script, words, capsys):
+    script.main(["losses", str(words), *WORDS, "--baseline", "ntil", "--losses", "ntil results"])
+    rows = rows_of(capsys.readouterr().out)
+    assert rows.keys() == {"`ntil`", "`ntil results`"}
+    assert rows["`ntil results`"][1].startswith("+30.0 (")
+    assert rows["`ntil results`"][5].startswith("+0.0480 (")
+
+
+def test_unknown_losses_are_named(script, words):
+    with pytest.raises(ValueError, match="words has no runs of emd: expected some of ce, ntil, ntil results"):
+        script.main(["losses", str(words), "--measures", "exact", "--losses", "emd"])
+    with pytest.raises(ValueError, match="has no runs of smmd"):
+        script.main(["against", str(words), "--measures", "exact", "--way", "smmd,greedy"])
+
+
+@pytest.fixture
+def times(script, tmp_path: Path) -> Path:
+    """Two splits and two decisions: ``soft`` is better by its mode alone, and one answer of ``emd`` has no number."""
+    folder = tmp_path / "times"
+    write(folder / "experiment.json", {})
+    right = {"ce": (12, 14), "emd": (12, 12), "soft": (12, 24)}  # exact, greedy and by the mode
+    for label, (greedy, mode) in right.items():
+        for seed in range(4):
+            rows = []
+            for split in ("interpolate", "between"):
+                for index in range(EXAMPLES):
+                    gap = 3.0 + 0.1 * index if label != "soft" else 1.0
+                    missing = (label, split, index) == ("emd", "between", 0)
+                    exact, decided = ({"exact": float((index + seed) % EXAMPLES < count)} for count in (greedy, mode))
+                    error = {"absolute_error": None if missing else gap}
+                    measured = {"measures": exact | error, "decisions": {"mode": {"answer": "1", "measures": decided | error}}}
+                    rows.append({"split": split, "index": index} | measured)
+            run_of(folder, label, seed, rows, model="tiny-vlm", soft={"relative": 0.05} if label == "soft" else None)
+    script.keep(folder, tmp_path)
+    return tmp_path / "times_scores.csv.xz"
+
+
+def test_every_decision_of_every_split(script, times, capsys):
+    script.main(["losses", str(times), "--measures", "exact,absolute_error"])
+    tables = [lines.splitlines() for lines in capsys.readouterr().out.split("\n**")[1:]]
+    assert [lines[0].split(":")[0] for lines in tables] == ["times, interpolate**", "times, between**"]
+    for lines in tables:
+        cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[4:]]
+        assert [tuple(line[:3]) for line in cells] == [
+            ("`ce`", "greedy", "40.0"), ("`emd`", "greedy", "40.0"), ("`soft`", "greedy", "40.0"),
+            ("`ce`", "mode", "46.7"), ("`emd`", "mode", "40.0"), ("`soft`", "mode", "80.0"),
+        ]  # fmt: skip
+        assert cells[1][3].endswith("p = 1.00")  # nothing differs
+        assert cells[-1][3].startswith("+33.3 (")
+        assert (cells[0][4], cells[-1][4]) == ("4.45", "1.00")
+        assert cells[-1][5].startswith("+100.0 (")  # closer on every example
+
+
+def test_one_way_against_the_others_at_their_best(script, times, capsys):
+    script.main(["against", str(times), "--measures", "exact", "--splits", "between", "--way", "soft,mode"])
+    rows = rows_of(capsys.readouterr().out)
+    assert [*rows] == ["`ce`, greedy", "`ce`, mode", "`emd`, greedy"]  # the first of two that are equally good
+    assert [cells[:2] for cells in rows.values()] == [["40.0", "80.0"], ["46.7", "80.0"], ["40.0", "80.0"]]
+    assert rows["`ce`, mode"][2].startswith("+33.3 (")
+    script.main(["against", str(times), "--measures", "absolute_error", "--way", "soft,greedy"])
+    assert "closer - farther, points" in capsys.readouterr().out
+
+
+def test_settings(script, times, capsys):
+    script.main(["settings", str(times)])
+    rows = capsys.readouterr().out.splitlines()
+    assert rows[2] == "| times | `tiny-vlm` | `ce` | 80 | 5 | 0.001 | 0.3 |  |"
+    assert rows[-1] == "| times | `tiny-vlm` | `soft` | 80 | 5 | 0.001 | 0.3 | relative 0.05 |"
+
+
+def test_some_measures_alone(script, tmp_path, words):
+    script.keep(tmp_path / "words", tmp_path / "few", ["exact"])
+    with lzma.open(tmp_path / "few" / "words_scores.csv.xz", "rt") as file:
+        first = file.readline()
+    assert first.strip() == "model,label,seed,split,row,train_examples,steps,learning_rate,weight,width,exact"
+
+
+def test_a_comparison_that_is_not_finished(script, tmp_path, words):
+    (tmp_path / "words" / "cells" / "ntil-2" / "result.json").unlink()
+    with pytest.raises(ValueError, match="words is not finished: expected the same seeds of every loss, but has ce 3, ntil 2"):
+        script.keep(tmp_path / "words", tmp_path)
