@@ -20,6 +20,8 @@ from numerate.lab.executors import run_local
 from numerate.lab.models import load_encoder, load_model
 from numerate.lab.pictures import PICTURES, PictureStore
 from numerate.lab.progress import GridProgress
+from numerate.lab.stacked.fit import _Steps
+from numerate.lab.stacked.objective import StackedObjective
 from numerate.lab.tasks import TASKS, Clock, Example, Examples, Picture, pictures
 from numerate.lab.tasks.files import open_image
 from numerate.lab.train import make_task, run, run_data
@@ -335,6 +337,21 @@ def test_the_runs_of_a_stack_share_rows_and_no_worker_holds_them_all(tmp_path, m
             assert row.keys() == other.keys()
             assert (row["input_ids"], row["labels"]) == (other["input_ids"], other["labels"])
             assert torch.equal(row["pixels"], other["pixels"])
+
+
+def test_a_picture_that_runs_share_is_sent_once(tmp_path):
+    configs = [RunConfig(task="clock", **{**FEW, "train_examples": 20, "batch_size": 4}, seed=seed) for seed in (0, 1, 0)]
+    task, loaded, shared = make_task(configs[0]), load_model("tiny-vlm"), SharedData()
+    loaded.keep_pictures(tmp_path)
+    data = [run_data(config, task, loaded, shared)[0] for config in configs]
+    arguments = {"max_steps": 2, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 1}
+    objective = StackedObjective([None] * 3, ["ce"] * 3)
+    for step, (batch,) in enumerate(_Steps(data, objective, loaded.pad, arguments, begin=0)):
+        assert batch["pixels"].shape == (8, 3, SIDE, SIDE)  # of two seeds
+        sent = batch["pixels"][batch["picture_of"]]
+        wanted = torch.cat([own[4 * step + at]["pixels"] for own in data for at in range(4)])
+        assert sent.dtype == torch.uint8
+        assert torch.equal(sent, wanted)
 
 
 def test_training_rows_are_built_from_what_is_kept(tmp_path, drawn):

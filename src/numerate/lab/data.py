@@ -27,10 +27,10 @@ _RECENT = 1024  # rows with pictures, 40 kB each, that the runs of a stack share
 _PADDING = 1 / 3  # share of padding in a batch above which examples are sorted
 
 
-def collate(rows: Sequence[dict[str, Any]], *, pad: int, left: bool = False, scale: bool = True) -> dict[str, Tensor]:
+def collate(rows: Sequence[dict[str, Any]], *, pad: int, left: bool = False) -> dict[str, Tensor]:
     """Pad rows to one length, on the right or the left, and stack them. Pictures of a batch are concatenated.
 
-    Soft labels are padded to the most entries of a row. Without ``scale``, the pixels of tiny-vlm stay bytes.
+    Soft labels are padded to the most entries of a row.
     """
     fills = {"input_ids": pad, "labels": IGNORE_INDEX, "attention_mask": 0, "position_weights": 0.0}
     rows = [{**row, "attention_mask": [1] * len(row["input_ids"])} for row in rows]
@@ -46,7 +46,7 @@ def collate(rows: Sequence[dict[str, Any]], *, pad: int, left: bool = False, sca
                 begin = longest - len(row[name]) if left else 0
                 place[begin : begin + len(row[name])] = row[name]
             batch[name] = torch.from_numpy(padded)
-    if scale and PIXELS in batch:
+    if PIXELS in batch:
         batch["pixel_values"] = scaled(batch.pop(PIXELS))
     if SOFT_FIELDS[0] not in rows[0]:
         return batch

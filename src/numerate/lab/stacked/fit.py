@@ -26,6 +26,7 @@ from numerate.lab.validation import Validation
 from numerate.soft import SOFT_FIELDS, SoftTargets
 
 _NOT_FOR_MODEL = {"labels", "counts", "tokens", *SOFT_FIELDS}
+_PICTURE_OF = "picture_of"  # field of a batch: which of its pictures each row has
 _CURVE_STATE = ("steps", "sums", "counts", "tokens")
 
 Rows = torch.utils.data.Dataset[dict[str, Any]]
@@ -55,11 +56,21 @@ class _Steps(torch.utils.data.Dataset[list[dict[str, Tensor]]]):
             rows = [own[at] for own in self.data for at in range(start, start + self.batch_size)]
             if any(SOFT_FIELDS[0] in row for row in rows):
                 rows = [row if SOFT_FIELDS[0] in row else row | none for row in rows]
-            batches.append(collate(rows, pad=self.pad, scale=False))  # bytes are a quarter of what goes to the GPU
+            seen = _distinct_pictures(rows) if PIXELS in rows[0] else {}
+            rows = [{name: value for name, value in row.items() if name not in seen} for row in rows]
+            batches.append(collate(rows, pad=self.pad) | seen)
         counts = [self.objective.count(batch["labels"].unflatten(0, (len(self.data), -1))) for batch in batches]
         total = torch.stack(counts).sum(0)
         tokens = torch.stack([batch["attention_mask"].view(len(self.data), -1).sum(1) for batch in batches]).sum(0)
         return [batch | {"counts": total, "tokens": tokens} for batch in batches]
+
+
+def _distinct_pictures(rows: Sequence[dict[str, Any]]) -> dict[str, Tensor]:
+    """Return each picture once, as bytes, and which one each row has: runs with one seed share theirs, and few go to the GPU."""
+    pictures = {id(row[PIXELS]): row[PIXELS] for row in rows}
+    places = {key: place for place, key in enumerate(pictures)}
+    of_rows = torch.tensor([places[id(row[PIXELS])] for row in rows])
+    return {PIXELS: torch.cat([*pictures.values()]), _PICTURE_OF: of_rows}
 
 
 def loader_workers() -> int:
@@ -114,7 +125,7 @@ def fit(
         for batch in batches:
             moved = {name: value.to(device, non_blocking=True) for name, value in batch.items()}
             if PIXELS in moved:
-                moved["pixel_values"] = scaled(moved.pop(PIXELS))
+                moved["pixel_values"] = scaled(moved.pop(PIXELS))[moved.pop(_PICTURE_OF)]
             with torch.autocast(device.type, torch.bfloat16, enabled=arguments["bf16"]):
                 logits = model(**{name: value for name, value in moved.items() if name not in _NOT_FOR_MODEL}).logits
             soft = SoftTargets.from_batch(moved)
