@@ -94,19 +94,17 @@ class TestVerdicts:
         found = found_in(setup_of({**GOOD, ("ce", GREEDY): 1.0}))
         assert found.agreement == "contradicts"
         assert "here ce with greedy answers is significantly better: " in found.sentence
-        assert "Also better" not in found.sentence
+        assert "Also significantly" not in found.sentence
 
     def test_cross_entropy_with_greedy_answers_is_named_beside_a_better_pair(self):
         """smmd wins on all examples, ce on all but two of one seed."""
         setup = setup_of({**GOOD, ("ce", GREEDY): 1.0, ("smmd", GREEDY): 1.0, ("smmd", "median"): 1.0})
         setup.cells["ce"][0].splits["interpolate"].measures["relative_error"][:2] = 9.0
-        assert (
-            "Also better than what is recommended: ce with greedy answers and smmd decided by median." in found_in(setup).sentence
-        )
+        assert "Also significantly better: ce with greedy answers and smmd decided by median." in found_in(setup).sentence
 
     def test_three_pairs_are_named_and_the_others_counted(self):
         errors = {**GOOD, RECOMMENDED: 9.0} | {(loss, rule): 3.0 for loss in ("emd", "smmd") for rule in (GREEDY, "median")}
-        also = found_in(setup_of(errors)).sentence.partition("Also better than what is recommended: ")[2]
+        also = found_in(setup_of(errors)).sentence.partition("Also significantly better: ")[2]
         assert also.endswith(" and 3 more. Trust this result for your data.")
 
     def test_noise(self):
@@ -194,6 +192,7 @@ class TestWhatIsRecommended:
         found = found_in(setup_of(errors, configs={"wide": {"loss": "ce", "soft": {"path": "drawn"}}}))
         assert found.agreement == "agrees"
         assert {(score.label, score.decision) for score in found.scores} == {*errors} - {RECOMMENDED, ("wide", "median")}
+        assert {score.family for score in found.scores} == {2 * len(found.scores)}
 
     def test_a_rule_has_several_names(self):
         errors = {(loss, "absolute" if rule == "median" else rule): error for (loss, rule), error in GOOD.items()}

@@ -205,15 +205,15 @@ def scores(setup: Setup) -> list[Score]:
     return result
 
 
-def against(setup: Setup, base: Score, others: Iterable[Score]) -> list[Score]:
-    """Compare scores of a measure with that of ``base``, another loss or decision, on their splits instead of with the baseline.
+def against(setup: Setup, pairs: Iterable[tuple[Score, Score]]) -> list[Score]:
+    """Compare the first score of each pair with the loss and decision of the second one instead of with the baseline.
 
-    P-values are corrected over all of them.
+    P-values are corrected over all pairs.
     """
     rows = []
-    for score in others:
-        pair = (score.label, score.decision)
-        comparison, alike = _comparison(setup, score.split, score.measure, pair, (base.label, base.decision))
+    for score, base in pairs:
+        mine, theirs = ((each.label, each.decision) for each in (score, base))
+        comparison, alike = _comparison(setup, score.split, score.measure, mine, theirs)
         rows.append(replace(score, comparison=comparison, alike=alike))
     return _corrected(rows)
 

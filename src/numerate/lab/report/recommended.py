@@ -46,7 +46,8 @@ class RecommendationCheck:
 def check_recommendation(setup: Setup, headline: Sequence[Score]) -> RecommendationCheck | None:
     """Compare the recommended pair with all others; ``headline`` has the scores of the headline measure by decision.
 
-    None for a task that is not known. If several runs have the recommended loss, with other settings, the best of them counts.
+    None for a task that is not known. If the recommended loss was run with several settings, the best of them counts, and
+    p-values are corrected over all.
     """
     kind = _number_kind(setup)
     if kind is None:
@@ -58,9 +59,10 @@ def check_recommendation(setup: Setup, headline: Sequence[Score]) -> Recommendat
         told = f"numerate recommends {_pair(best.loss, best.decision)} for {best.title}, which this comparison does not include: "
         return RecommendationCheck(best, "not run", f"{told}run it with {best.options}.", ())
     sign = 1 if setup.headline.higher_is_better else -1
-    base = max((score for score in ours if score.split == setup.splits[0]), key=lambda score: sign * score.interval.estimate)
-    found = against(setup, base, [score for score in headline if score not in ours])
-    return RecommendationCheck(best, *_agreement(setup, best, base, found), found)
+    bases = sorted((s for s in ours if s.split == setup.splits[0]), key=lambda s: sign * s.interval.estimate, reverse=True)
+    others = [score for score in headline if score not in ours]
+    found = against(setup, [(score, base) for base in bases for score in others])[: len(others)]  # those of the best
+    return RecommendationCheck(best, *_agreement(setup, best, bases[0], found), found)
 
 
 def recommendation_row(setup: Setup, check: RecommendationCheck) -> dict[str, Any]:
@@ -92,7 +94,7 @@ def _agreement(setup: Setup, best: Recommendation, base: Score, found: Sequence[
         others.sort(key=lambda score: score not in plain)
         named = dict.fromkeys(_pair(score.label, score.decision) for score in others)
         named.pop(_pair(first.label, first.decision), None)
-        also = f" Also better than what is recommended: {listed([*named], _MOST_PAIRS)}." if named else ""
+        also = f" Also significantly better: {listed([*named], _MOST_PAIRS)}." if named else ""
         return "contradicts", f"{told}{also} Trust this result for your data."
     near = [score for score in plain if score.split == setup.splits[0]]
     if not near or any(score.better is not False for score in near):
