@@ -107,8 +107,13 @@ class TestVerdicts:
         also = found_in(setup_of(errors)).sentence.partition("Also significantly better: ")[2]
         assert also.endswith(" and 3 more. Trust this result for your data.")
 
-    def test_noise(self):
-        found = found_in(setup_of(dict.fromkeys(GOOD, 3.0)))
+    @pytest.mark.parametrize("error", [1.0, 9.0])
+    def test_noise(self, error: float):
+        """ce is closer, or farther, on one example of one seed."""
+        setup = setup_of(dict.fromkeys(GOOD, 3.0))
+        setup.cells["ce"][0].splits["interpolate"].measures["relative_error"][0] = error
+        found = found_in(setup)
+        assert any(score.ahead for score in found.scores) == (error == 1.0)
         assert (found.agreement, found.sentence) == ("open", "")
 
     @pytest.mark.parametrize("seeds", [1, 2])
