@@ -14,6 +14,7 @@ PACKAGE = Path(numerate.__file__).parent
 # A room imports only rooms above it: first the library, then the lab, then the command line.
 LIBRARY = [
     "messages",
+    "recommendation",
     "checks",
     "labels",
     "soft",

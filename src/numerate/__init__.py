@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from numerate.distribution import CircularDistribution, NumberDistribution
     from numerate.losses import *
     from numerate.objective import NumericObjective, ObjectiveOutput
+    from numerate.recommendation import Recommendation, recommended
     from numerate.soft import SoftTargets
     from numerate.spans import NumberSpans
     from numerate.vocab import NumericVocab
@@ -40,6 +41,7 @@ __all__ = [
     "NumericVocab",
     "ObjectiveOutput",
     "RAFTLoss",
+    "Recommendation",
     "SMMDLoss",
     "SoftLabelLoss",
     "SoftTargets",
@@ -51,6 +53,7 @@ __all__ = [
     "inspection",
     "integrations",
     "plotting",
+    "recommended",
     "reference",
     "rewards",
     "targets",
@@ -64,7 +67,9 @@ _HOMES = {
     "NumericObjective": "objective",
     "NumericVocab": "vocab",
     "ObjectiveOutput": "objective",
+    "Recommendation": "recommendation",
     "SoftTargets": "soft",
+    "recommended": "recommendation",
 }
 _SUBMODULES = {
     "answers",

@@ -134,6 +134,11 @@ class Score:
         return effect if effect is None or not self._turned else -effect
 
     @property
+    def size(self) -> float:
+        """Size of the gain, better or worse; 0 without a comparison."""
+        return 0.0 if self.gain is None else abs(self.gain.estimate)
+
+    @property
     def gain_measure(self) -> Measure:
         """Measure in which the gain is displayed."""
         return EXAMPLES_WON if self.by_sign else self.measure
@@ -200,6 +205,19 @@ def scores(setup: Setup) -> list[Score]:
     return result
 
 
+def against(setup: Setup, pairs: Iterable[tuple[Score, Score]]) -> list[Score]:
+    """Compare the first score of each pair with the loss and decision of the second one instead of with the baseline.
+
+    P-values are corrected over all pairs.
+    """
+    rows = []
+    for score, base in pairs:
+        mine, theirs = ((each.label, each.decision) for each in (score, base))
+        comparison, alike = _comparison(setup, score.split, score.measure, mine, theirs)
+        rows.append(replace(score, comparison=comparison, alike=alike))
+    return _corrected(rows)
+
+
 def _corrected(rows: Sequence[Score]) -> list[Score]:
     comparisons = {i: row.comparison for i, row in enumerate(rows) if row.comparison is not None}
     alike = {i: replace(same, corrected_p=1.0) for i, same in comparisons.items() if rows[i].alike}
@@ -246,15 +264,24 @@ def _score(setup: Setup, label: str, split: str, summary: Measure, decision: str
     comparison, alike = None, False
     if label in setup.rivals():
         assert setup.baseline is not None
-        common = sorted(setup.cells[label].keys() & setup.cells[setup.baseline].keys())
-        if common and mine.shape[1] > 1:
-            ours, theirs = (setup.scores(name, split, summary.name, common, decision) for name in (label, setup.baseline))
-            alike = np.array_equal(ours, theirs)
-            if summary.median or np.isfinite([ours, theirs]).all():
-                bounds = summary.bounds(np.stack([ours, theirs]))
-                comparison = compare(ours, theirs, "sign" if summary.median else "mean", LEVEL, bounds=bounds)
+        comparison, alike = _comparison(setup, split, summary, (label, decision), (setup.baseline, decision))
     size = (mine.shape[0], mine.shape[1])
     return Score(label, split, summary, *size, interval(summary, mine), comparison, alike, 0, decision)
+
+
+def _comparison(
+    setup: Setup, split: str, summary: Measure, mine: tuple[str, str], base: tuple[str, str]
+) -> tuple[Comparison | None, bool]:
+    """Compare two pairs of loss and decision with the seeds of both; also return whether every score is the same."""
+    seeds = sorted(setup.cells[mine[0]].keys() & setup.cells[base[0]].keys())
+    if not seeds or len(setup.examples(split).index) < 2:
+        return None, False
+    ours, theirs = (setup.scores(label, split, summary.name, seeds, decision) for label, decision in (mine, base))
+    alike = np.array_equal(ours, theirs)
+    if not summary.median and not np.isfinite([ours, theirs]).all():
+        return None, alike
+    bounds = summary.bounds(np.stack([ours, theirs]))
+    return compare(ours, theirs, "sign" if summary.median else "mean", LEVEL, bounds=bounds), alike
 
 
 def _setup(experiment: ExperimentRecord, cells: Mapping[str, list[RunRecord]], conditions: Sequence[str]) -> Setup:

@@ -9,7 +9,7 @@ from typing import Literal
 from numerate.lab.derailing import DERAILED
 from numerate.lab.report.analysis import LEAST_SEEDS, LEVEL, SPLIT_NAMES, RunCost, Score, Setup
 from numerate.lab.report.decision_words import decision_title
-from numerate.lab.report.wording import MOST_NAMED, counted, listed, p_text, sentence, times
+from numerate.lab.report.wording import MOST_NAMED, counted, listed, p_equation, sentence, times
 from numerate.lab.stats import seeds_needed
 
 Verdict = Literal["better", "worse", "noise", "untested"]
@@ -39,7 +39,7 @@ def answer(setup: Setup, scores: Sequence[Score], costs: Sequence[RunCost], wher
     for score in scores:
         by_place.setdefault(_where(setup, score), []).append(score)
     for name, mine in by_place.items():
-        won = sorted((score for score in better if score in mine), key=_size, reverse=True)
+        won = sorted((score for score in better if score in mine), key=lambda score: score.size, reverse=True)
         if won:
             place = f" {name}" if name and sentences else "" if sentences else f" on {where}{f', {name}' if name else ''}"
             gain = _by_how_much(won[0], mine, setup, costs)
@@ -89,7 +89,7 @@ def derailed_sentence(setup: Setup, scores: Sequence[Score]) -> str:
     if len(mine) > MOST_NAMED:
         mine.sort(key=lambda score: -score.interval.estimate)
     shares = listed([f"{score.label} {score.measure.value(score.interval.estimate)}" for score in mine], MOST_NAMED)
-    return f"Some answers derailed, with more digits than any training label{_place(setup, split, ', ')}: {shares}."
+    return f"Some answers derailed, with more digits than any training label{in_split(setup, split, ', ')}: {shares}."
 
 
 def overall(setups: Sequence[Setup], answers: Sequence[Answer], baseline: str) -> str:
@@ -111,15 +111,15 @@ def overall(setups: Sequence[Setup], answers: Sequence[Answer], baseline: str) -
     return f"{sentence(preposition)} {len(won)} of {total}, a loss is significantly better than {baseline}: {listed(won)}.{rest}"
 
 
-def _place(setup: Setup, split: str, before: str = "") -> str:
-    """``in range``; empty if there is only one split."""
+def in_split(setup: Setup, split: str, before: str = "") -> str:
+    """Return ``in range``; empty if there is only one split."""
     return before + SPLIT_NAMES.get(split, f"on {split}") if len(setup.splits) > 1 else ""
 
 
 def _where(setup: Setup, score: Score, before: str = "") -> str:
     """``in range with greedy answers``; empty if there is only one split and one decision."""
     decided = f"with {decision_title(score.decision)}" if len(setup.decisions()) > 1 else ""
-    text = " ".join(filter(None, (_place(setup, score.split), decided)))
+    text = " ".join(filter(None, (in_split(setup, score.split), decided)))
     return before + text if text else ""
 
 
@@ -128,15 +128,15 @@ def _by_how_much(score: Score, scores: Sequence[Score], setup: Setup, costs: Seq
     value = score.measure.value
     cost = next(cost for cost in costs if cost.label == score.label)
     time = "" if cost.time_ratio is None else f", at {times(cost.time_ratio)} the time per step"
-    return f"{score.measure.title} {value(score.interval.estimate)} vs {value(base.interval.estimate)}, {_gain(score)}{time}"
+    values = f"{value(score.interval.estimate)} vs {value(base.interval.estimate)}"
+    return f"{score.measure.title} {values}, {tested_gain(score)}{time}"
 
 
-def _gain(score: Score) -> str:
-    """The difference with interval, p-value and number of seeds."""
+def tested_gain(score: Score) -> str:
+    """Return the difference with interval, p-value and number of seeds."""
     comparison, gain = score.comparison, score.gain
     assert comparison is not None and gain is not None
-    p = p_text(comparison.p_value if comparison.corrected_p is None else comparison.corrected_p)
-    p = f"p {p}" if p.startswith("<") else f"p = {p}"
+    p = p_equation(comparison.p_value if comparison.corrected_p is None else comparison.corrected_p)
     what = "share of examples closer minus share farther " if score.by_sign else ""
     ends = f"{100 * LEVEL:g} % interval {score.gain_measure.signed_range(gain.low, gain.high)}"
     difference = score.gain_measure.difference(gain.estimate)
@@ -153,10 +153,6 @@ def _each(scores: Sequence[Score], setup: Setup | None = None) -> str:
     return listed([f"{label} ({', '.join(gains)})" for label, gains in by_label.items()])
 
 
-def _size(score: Score) -> float:
-    return abs(score.gain.estimate) if score.gain is not None else 0.0
-
-
 def _floor_or_ceiling(setup: Setup, scores: Sequence[Score]) -> str:
     """A note if all scores are 0 or 1, so that no loss could differ."""
     if setup.headline.percent and setup.headline.higher_is_better:
@@ -171,9 +167,9 @@ def _largest_gain(setup: Setup, compared: Sequence[Score]) -> str:
     ahead = [score for score in compared if score.better is None and score.ahead]
     if not ahead:
         return f"No loss scores better than {setup.baseline}, not even by an insignificant amount."
-    largest = max(ahead, key=_size)
+    largest = max(ahead, key=lambda score: score.size)
     place = _where(setup, largest, ", ")
-    return f"The largest gain is not significant: {largest.label}{place}, {_gain(largest)}. {_needed(largest)}".rstrip()
+    return f"The largest gain is not significant: {largest.label}{place}, {tested_gain(largest)}. {_needed(largest)}".rstrip()
 
 
 def _needed(score: Score) -> str:

@@ -13,6 +13,7 @@ from numerate.lab.report.decisions import Decisions, decisions, decisions_table
 from numerate.lab.report.drawing import drawing, styles, to_svg
 from numerate.lab.report.examples import MAX_EXAMPLES, DifferingExamples, differing
 from numerate.lab.report.plans import FigurePlan, plans
+from numerate.lab.report.recommended import RecommendationCheck, check_recommendation
 from numerate.lab.report.records import ExperimentRecord
 from numerate.lab.report.tables import DataTable, csv_address
 from numerate.lab.report.wording import Measure
@@ -56,7 +57,8 @@ class Chapter:
     figures: Mapping[str, DrawnFigure]
     missing: Sequence[str]
     differing: DifferingExamples | None
-    decisions: Decisions | None = None
+    decisions: Decisions | None
+    recommendation: RecommendationCheck | None
 
     @property
     def decisions_address(self) -> str:
@@ -126,24 +128,26 @@ def chapters(experiment: ExperimentRecord, setups: Sequence[Setup]) -> list[Chap
     labels = sorted({label for setup in setups for label in setup.labels})
     by_label = styles(labels, [experiment.baseline])
     limit = max(3, min(MAX_EXAMPLES, _MAX_EXAMPLES // len(setups)))
-    contents = []
+    contents: list[Chapter] = []
+    told: set[str] = set()
     for number, setup in enumerate(setups, 1):
         all_scores, all_costs = scores(setup), costs(setup)
         headline = [score for score in all_scores if score.measure == setup.headline]
         result = answer(setup, headline, all_costs, setup.task if len(setups) == 1 else setup.title)
-        if errors := error_sizes(setup, all_scores):
-            result = replace(result, more=(*result.more, errors))
-        if derailed := derailed_sentence(setup, all_scores):
-            result = replace(result, more=(*result.more, derailed))
-        decided = decisions(setup)
-        if decided is not None and (told := decision_sentence(decided)):
-            result = replace(result, more=(*result.more, told))
+        decided, advice = decisions(setup), check_recommendation(setup, headline)
+        more = [error_sizes(setup, all_scores), derailed_sentence(setup, all_scores)]
+        more += [decision_sentence(decided)] if decided is not None else []
+        if advice is not None and advice.sentence not in told:  # what was not run is said once
+            more.append(advice.sentence)
+            told.add(advice.sentence)
+        result = replace(result, more=(*result.more, *filter(None, more)))
         greedy = [score for score in headline if score.decision == GREEDY]
         examples = differing(setup, greedy, limit)
         drawn, missing = _draw(plans(setup, headline, all_costs, by_label, decided), f"s{number}")
         if examples is None:
             missing.append("examples (no example is scored differently by two losses with the same seed)")
-        contents.append(Chapter(f"s{number}", setup, result, all_scores, all_costs, drawn, missing, examples, decided))
+        parts = (all_scores, all_costs, drawn, missing, examples, decided, advice)
+        contents.append(Chapter(f"s{number}", setup, result, *parts))
     return contents
 
 

@@ -8,6 +8,7 @@ from typing import Any, TypedDict
 
 from numerate.lab.report.chapters import Chapter, lead
 from numerate.lab.report.decisions import decisions_table, sources_rows
+from numerate.lab.report.recommended import recommendation_row
 from numerate.lab.report.records import ExperimentRecord
 from numerate.lab.report.tables import DataTable
 
@@ -18,6 +19,7 @@ class ReportData(TypedDict):
     experiment: Mapping[str, Any]  # name, created, command, baseline, config, environment
     answer: str  # the result in a sentence
     answers: list[dict[str, Any]]  # per setup: setup, verdict ("better", "worse", "noise" or "untested"), sentences
+    recommendations: list[dict[str, Any]]  # per setup: what is recommended for its numbers, and whether this result agrees
     scores: list[dict[str, Any]]  # the rows of to_table
     costs: list[dict[str, Any]]  # per setup and loss: ms_per_step, peak_mib, time_ratio, ..; None if not measured
     decisions: list[dict[str, Any]]  # the rows of decisions_table; empty without decisions
@@ -76,6 +78,11 @@ def to_data(experiment: ExperimentRecord, chapters: Sequence[Chapter]) -> Report
                 "sentences": [chapter.answer.lead, *chapter.answer.more],
             }
             for chapter in chapters
+        ],
+        "recommendations": [
+            recommendation_row(chapter.setup, chapter.recommendation)
+            for chapter in chapters
+            if chapter.recommendation is not None
         ],
         "scores": [dict(zip(table.columns, row, strict=True)) for row in table.rows],
         "costs": [{"setup": chapter.setup.title, **asdict(cost)} for chapter in chapters for cost in chapter.costs],

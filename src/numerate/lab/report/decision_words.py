@@ -11,7 +11,7 @@ from numerate.lab.decisions import FITTING, GREEDY, Decided, ErrorSources, cost,
 from numerate.lab.derailing import DERAILED
 from numerate.lab.report.analysis import LEAST_SEEDS, SPLIT_NAMES
 from numerate.lab.report.decisions import Decisions, DecisionScore, decision_cost, fitting_rule, mean_measure
-from numerate.lab.report.wording import EXAMPLES_WON, MOST_NAMED, Measure, listed, minus, p_text, plus, rounded, sentence
+from numerate.lab.report.wording import EXAMPLES_WON, MOST_NAMED, Measure, listed, minus, p_equation, plus, rounded, sentence
 from numerate.lab.stats import Comparison, compare
 
 
@@ -67,8 +67,7 @@ def _p(score: DecisionScore) -> str:
     comparison = score.comparison
     if comparison is None or comparison.corrected_p is None or comparison.seeds < LEAST_SEEDS:
         return ""
-    p = p_text(comparison.corrected_p)
-    return f", p {p}" if p.startswith("<") else f", p = {p}"
+    return f", {p_equation(comparison.corrected_p)}"
 
 
 def source_sentence(sources: ErrorSources, low: float | None = None, high: float | None = None) -> str:

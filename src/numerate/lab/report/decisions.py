@@ -236,11 +236,15 @@ def _mean(columns: Sequence[Floats]) -> float | None:
     return float(values.mean()) if len(values) else None
 
 
+def same_rule(rules: Sequence[str], name: str | None) -> str | None:
+    """Return the rule of this name, or of another name for the same; None if there is none."""
+    return next((rule for rule in rules if _SAME.get(rule, rule) == name), None)
+
+
 def fitting_rule(rules: Sequence[str], name: str) -> str | None:
     """Return the rule that fits a measure, by any of its names; else the first one other than greedy."""
-    best = FITTING.get(name)
     others = [rule for rule in rules if rule != GREEDY]
-    return next((rule for rule in others if _SAME.get(rule, rule) == best), others[0] if others else None)
+    return same_rule(others, FITTING.get(name)) or (others[0] if others else None)
 
 
 def mean_measure(name: str) -> Measure:

@@ -160,6 +160,11 @@ def p_text(p: float) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
 
 
+def p_equation(p: float) -> str:
+    """Format a p-value with its name: ``p = 0.012``, ``p < 0.001``."""
+    return f"p {p_text(p)}" if p < 0.001 else f"p = {p_text(p)}"
+
+
 def effect_text(effect: float) -> str:
     """Format an effect size: ``+1.2``."""
     return plus(minus(f"{effect:.1f}".replace("inf", "∞")))

@@ -68,6 +68,7 @@ class Arithmetic(Task):
     wording: Wording = "varied"
 
     name = "arithmetic"
+    number_kind = "sums"
     extractor = "rational"
     measures = (
         *("exact", "parsed", "absolute_error", "relative_error", "log10_error", "smape"),

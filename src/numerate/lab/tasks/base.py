@@ -20,6 +20,7 @@ from numerate.answers.metrics import METRICS
 from numerate.lab.tasks.files import RowReader
 from numerate.lab.tasks.pictures import Picture
 from numerate.messages import check_choice, check_settings, choices
+from numerate.recommendation import NumberKind
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -80,6 +81,7 @@ class Task:
         name: key in ``TASKS``.
         extractor: key in ``EXTRACTORS``; reads the answer from an output.
         measures: keys in ``METRICS`` that :meth:`score` returns; the first is the headline.
+        number_kind: of the answers, for which :func:`numerate.recommended` names loss and decision.
         visual: whether examples have images.
         answer_is: what an answer is, in words; a decision needs ``"one number"``.
         period: of answers on a circle, such as 720 minutes on a clock face; decisions then go around it.
@@ -91,6 +93,7 @@ class Task:
     name: ClassVar[str]
     extractor: ClassVar[str] = "last_number"
     measures: ClassVar[tuple[str, ...]] = ("exact", "parsed", "relative_error", "log10_error")
+    number_kind: ClassVar[NumberKind]
     visual: ClassVar[bool] = False
     answer_is: ClassVar[str] = "one number"
     period: ClassVar[int | None] = None

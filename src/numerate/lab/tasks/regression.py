@@ -114,6 +114,7 @@ class Regression(Task):
     wording: RowWording = "names"
 
     name = "regression"
+    number_kind = "table"
     extractor = "last_number"
     measures = (
         *("relative_error", "exact", "parsed", "absolute_error", "log10_error", "smape"),
@@ -137,6 +138,7 @@ class Regression(Task):
         if self.is_rated and self.target is None:
             raise ValueError(f"average={self.average!r} and raters={self.raters!r} need a target: expected what is asked.")
         if self.is_rated:  # ratings may be 0, or of either sign
+            object.__setattr__(self, "number_kind", "raters")
             object.__setattr__(
                 self, "measures", ("absolute_error", *(name for name in self.measures if name != "absolute_error"))
             )

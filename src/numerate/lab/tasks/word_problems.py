@@ -53,6 +53,7 @@ class WordProblems(Task):
     largest: int = 60
 
     name = "word_problems"
+    number_kind = "words"
     extractor = "gsm8k_flexible"
     measures = ("exact", "parsed", "absolute_error", "relative_error", "log10_error", "within_1", "within_5", "within_10")
     answer_is = "a worked solution"

@@ -65,6 +65,7 @@ class Clock(Task):
     step: int = 5
 
     name = "clock"
+    number_kind = "clock"
     extractor = "clock"
     measures = ("clock_accuracy", "parsed", "time_gap", "time_gap_circular")
     period = FACE

@@ -63,6 +63,7 @@ class Grounding(CoordinateTask):
     size: int = 448
 
     name = "grounding"
+    number_kind = "box"
     extractor = "box"
     measures = ("acc_50", "iou", "parsed")
     answer_is = "a box of four numbers"

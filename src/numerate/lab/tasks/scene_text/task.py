@@ -56,6 +56,7 @@ class SceneText(CoordinateTask):
     size: int = 448
 
     name = "scene_text"
+    number_kind = "box"
     extractor = "boxes"
     measures = ("hmean", "precision", "recall", "spotting_hmean", "parsed")
     answer_is = "a list of boxes and texts"

@@ -1,0 +1,126 @@
+"""Say whether a comparison agrees with the loss and decision that :func:`numerate.recommended` names for its kind of numbers.
+
+The recommended pair is compared with every other pair of loss and decision by the headline measure, paired by example and seed.
+P-values are corrected by Holm's method over all pairs and splits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from numerate.lab.config import PLAIN, run_name
+from numerate.lab.decisions import GREEDY
+from numerate.lab.report.analysis import LEAST_SEEDS, Score, Setup, against
+from numerate.lab.report.answer import in_split, tested_gain
+from numerate.lab.report.decisions import same_rule
+from numerate.lab.report.wording import counted, listed, p_equation
+from numerate.lab.tasks import TASKS
+from numerate.recommendation import NumberKind, Recommendation, recommended
+
+Agreement = Literal["agrees", "contradicts", "open", "untested", "not run"]
+
+_MOST_PAIRS = 3  # that a sentence names beside the best
+
+
+@dataclass(frozen=True)
+class RecommendationCheck:
+    """What a comparison says about a recommendation.
+
+    Attributes:
+        recommendation: for the kind of the setup's numbers.
+        agreement: ``"agrees"``: the recommended pair is significantly better than cross-entropy with greedy answers;
+            ``"contradicts"``: another pair is significantly better than it; ``"open"``: neither; ``"untested"``: too few seeds;
+            ``"not run"``: the recommended pair is not part of the comparison.
+        sentence: the same in words; empty if there is nothing to say.
+        scores: those of all other pairs, compared with the recommended one.
+    """
+
+    recommendation: Recommendation
+    agreement: Agreement
+    sentence: str
+    scores: Sequence[Score]
+
+
+def check_recommendation(setup: Setup, headline: Sequence[Score]) -> RecommendationCheck | None:
+    """Compare the recommended pair with all others; ``headline`` has the scores of the headline measure by decision.
+
+    None for a task that is not known. If the recommended loss was run with several settings, the best of them counts, and
+    p-values are corrected over all.
+    """
+    kind = _number_kind(setup)
+    if kind is None:
+        return None
+    best = recommended(kind)
+    rule = same_rule(setup.decisions(), best.decision)
+    ours = [score for score in headline if (_loss(setup, score.label), score.decision) == (best.loss, rule)]
+    if not ours:
+        told = f"numerate recommends {_pair(best.loss, best.decision)} for {best.title}, which this comparison does not include: "
+        return RecommendationCheck(best, "not run", f"{told}run it with {best.options}.", ())
+    sign = 1 if setup.headline.higher_is_better else -1
+    bases = sorted((s for s in ours if s.split == setup.splits[0]), key=lambda s: sign * s.interval.estimate, reverse=True)
+    others = [score for score in headline if score not in ours]
+    found = against(setup, [(score, base) for base in bases for score in others])[: len(others)]  # those of the best
+    return RecommendationCheck(best, *_agreement(setup, best, bases[0], found), found)
+
+
+def recommendation_row(setup: Setup, check: RecommendationCheck) -> dict[str, Any]:
+    """Return the check as plain data."""
+    best = check.recommendation
+    rows = []
+    for score in check.scores:
+        row: dict[str, Any] = {"label": score.label, "decision": score.decision, "split": score.split, "better": score.better}
+        if (gain := score.gain) is not None and (tested := score.comparison) is not None:
+            row |= {"difference": gain.estimate, "difference_low": gain.low, "difference_high": gain.high}
+            row |= {"p": tested.p_value, "p_holm": tested.corrected_p, "seeds": tested.seeds}
+        rows.append(row)
+    names = ("kind", "loss", "decision", "reason", "results")
+    known = {name: getattr(best, name) for name in names}
+    return {"setup": setup.title, **known, "agreement": check.agreement, "sentence": check.sentence, "others": rows}
+
+
+def _agreement(setup: Setup, best: Recommendation, base: Score, found: Sequence[Score]) -> tuple[Agreement, str]:
+    """Return the agreement and the sentence, from all other pairs compared with the recommended one."""
+    tested = [score for score in found if score.comparison is not None and score.comparison.seeds >= LEAST_SEEDS]
+    if not tested:
+        return "untested", ""
+    plain = [score for score in tested if (_loss(setup, score.label), score.decision) == (PLAIN, GREEDY)]
+    if won := sorted((score for score in tested if score.better), key=lambda s: (setup.splits.index(s.split), -s.size)):
+        first, *others = won
+        said = best.loss if base.label == best.loss else f"{best.loss} ({base.label})"
+        told = f"numerate recommends {_pair(said, best.decision)} for {best.title}; here {_pair(first.label, first.decision)} is "
+        told += f"significantly better{in_split(setup, first.split, ', ')}: {tested_gain(first)}."
+        others.sort(key=lambda score: score not in plain)
+        named = dict.fromkeys(_pair(score.label, score.decision) for score in others)
+        named.pop(_pair(first.label, first.decision), None)
+        also = f" Also significantly better: {listed([*named], _MOST_PAIRS)}." if named else ""
+        return "contradicts", f"{told}{also} Trust this result for your data."
+    near = [score for score in plain if score.split == setup.splits[0]]
+    if not near or any(score.better is not False for score in near):
+        return "open", ""
+    (loser, *_), where = near, in_split(setup, setup.splits[0], ", ")
+    assert loser.comparison is not None and loser.comparison.corrected_p is not None
+    tested_by = f"{p_equation(loser.comparison.corrected_p)}, {counted(loser.comparison.seeds, 'seed')}"
+    pairs = f"{_pair(base.label, best.decision)} is significantly better than {_pair(loser.label, loser.decision)}"
+    return "agrees", f"This agrees with what numerate recommends for {best.title}: {pairs}{where} ({tested_by})."
+
+
+def _number_kind(setup: Setup) -> NumberKind | None:
+    task = TASKS.get(setup.task)
+    if task is None:
+        return None
+    try:
+        return task(**(setup.first.config.get("task_settings") or {})).number_kind
+    except (TypeError, ValueError):  # records of another release, with settings that are no longer known
+        return None
+
+
+def _loss(setup: Setup, label: str) -> str:
+    """Return the name of a loss in ``numerate compare --loss``, whatever its label."""
+    config = next(iter(setup.cells[label].values())).config
+    return run_name(str(config.get("loss", label)), (config.get("soft") or {}).get("path"))
+
+
+def _pair(loss: str, decision: str) -> str:
+    return f"{loss} with greedy answers" if decision == GREEDY else f"{loss} decided by {decision}"

@@ -1,0 +1,82 @@
+"""Recommendations: loss and decision exist and can be run, and every figure stands on the page that is named."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import numerate as nm
+from numerate.cli.settings import experiment_types, parse_settings
+from numerate.lab.config import PLAIN, RULES, SOFT
+from numerate.lab.decisions import GREEDY, check_decisions
+from numerate.lab.experiment import read_experiment
+from numerate.lab.tasks import TASKS, Regression
+from numerate.messages import choices
+from numerate.recommendation import NumberKind
+
+ROOT = Path(__file__).parents[1]
+every_kind = pytest.mark.parametrize("kind", choices(NumberKind))
+
+
+@every_kind
+def test_loss_and_decision_exist(kind: NumberKind):
+    best = nm.recommended(kind)
+    assert isinstance(best, nm.Recommendation)
+    assert best.kind == kind
+    assert best.loss in (PLAIN, *nm.LOSSES, *SOFT)
+    assert best.decision in (GREEDY, *RULES)
+
+
+@every_kind
+def test_the_section_exists_and_has_every_figure(kind: NumberKind):
+    best = nm.recommended(kind)
+    name, _, anchor = best.results.partition("#")
+    page = (ROOT / name).read_text(encoding="utf-8")
+    headings = re.findall(r"^#+ (.+)$", page, re.MULTILINE)
+    assert anchor in [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
+    number = r"\d+(?:[.,]\d+)*"
+    figures = re.findall(rf"{number}(?: to {number})?(?: %)?", best.reason)  # 0.494, 1,000, 13 to 55 %
+    told = " ".join(page.split())
+    assert [figure for figure in figures if re.search(rf"(?<![\d.,]){re.escape(figure)}(?!\d)", told) is None] == []
+
+
+@every_kind
+def test_in_words(kind: NumberKind):
+    best = nm.recommended(kind)
+    text = str(best)
+    assert all(part in text for part in (best.title, f" {best.loss} ", best.decision, best.reason, best.results))
+    assert re.fullmatch(r"[A-Z][^.]*(?:\.\d[^.]*)*\.", best.reason), "expected one sentence"
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_what_is_recommended_for_a_task_can_be_run(task: str):
+    """Every task has a kind of numbers, and ``numerate compare`` takes the options for it."""
+    best = nm.recommended(TASKS[task]().number_kind)
+    words = best.options.split()
+    given = dict(zip(words[::2], words[1::2], strict=True))
+    settings = parse_settings([given["--set"]] if "--set" in given else [], experiment_types([task]))
+    cells = read_experiment({"losses": [given["--loss"]], "tasks": [task], **settings}).cells()
+    (mine,) = [cell for cell in cells if cell.seed == 0 and cell.name == best.loss]
+    assert mine.decide == (() if best.decision == GREEDY else (best.decision,))
+    check_decisions(mine.decide, TASKS[task]())
+
+
+def test_ratings_are_a_kind_of_their_own():
+    own = [Regression(target="x"), Regression(target="x", average="mean"), Regression(target="x", raters=("a", "b"))]
+    assert [task.number_kind for task in own] == ["table", "raters", "raters"]
+
+
+@pytest.mark.parametrize("wrong", ["tables", "", None, 3])
+def test_an_unknown_kind_is_refused(wrong: object):
+    with pytest.raises(ValueError, match=r"kind=.* is not known: expected one of 'table', 'raters', 'sums'"):
+        nm.recommended(wrong)  # type: ignore[arg-type]
+
+
+def test_needs_no_torch():
+    script = "import sys, numerate; numerate.recommended('table'); print('torch' in sys.modules or 'numpy' in sys.modules)"
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert out.strip() == "False"
