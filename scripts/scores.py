@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from numerate.lab.report.wording import EXAMPLES_WON, Measure, counted, measure, p_text
+from numerate.lab.report.wording import EXAMPLES_WON, Measure, counted, measure, p_equation
 from numerate.lab.stats import Comparison, compare, corrected
 
 GREEDY = "greedy"
@@ -190,7 +190,7 @@ def difference(about: Measure, result: Comparison) -> str:
         if about.higher_is_better is False:
             low, middle, high = -high, -middle, -low
     p = 1.0 if result.corrected_p is None else result.corrected_p
-    return f"{shown.signed(middle)} ({shown.signed_range(low, high)}), p {'' if p < 0.001 else '= '}{p_text(p)}"
+    return f"{shown.signed(middle)} ({shown.signed_range(low, high)}), {p_equation(p)}"
 
 
 def unit(about: Measure, baseline: str = "") -> str:

@@ -80,9 +80,9 @@ def _show(console: Console, rows: list[dict[str, Any]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from numerate.lab.report.analysis import SPLIT_NAMES
+    from numerate.lab.report.analysis import LEAST_SEEDS, SPLIT_NAMES
     from numerate.lab.report.decision_words import decision_title
-    from numerate.lab.report.wording import measure, p_text
+    from numerate.lab.report.wording import counted, measure, p_text
 
     for setup in dict.fromkeys(row["setup"] for row in rows):
         mine = {(row["loss"], (row["split"], row["decision"])): row for row in rows if row["setup"] == setup}
@@ -91,13 +91,16 @@ def _show(console: Console, rows: list[dict[str, Any]]) -> None:
         places = list(dict.fromkeys(place for _, place in mine))
         decided = len({decision for _, decision in places}) > 1
         names = [SPLIT_NAMES.get(split, split) + (f", {decision_title(rule)}" if decided else "") for split, rule in places]
-        columns = [title for name in names for title in (name, "p")]
-        table = Table("loss", *columns, title=f"{setup}: {shown.title}, {first['seeds']} seeds", title_justify="left")
+        tested = first["seeds"] >= LEAST_SEEDS
+        columns = [title for name in names for title in ((name, "p") if tested else (name,))]
+        seeds = counted(first["seeds"], "seed")
+        table = Table("loss", *columns, title=f"{setup}: {shown.title}, {seeds}", title_justify="left")
         for loss in dict.fromkeys(loss for loss, _ in mine):
             cells: list[str] = []
             for row in (mine[loss, place] for place in places):
                 interval = f"{shown.number(row['low'])} to {shown.number(row['high'])}"
-                cells += [f"{shown.value(row['score'])} ({interval})", "" if row["p"] is None else p_text(row["p"])]
+                cells.append(f"{shown.value(row['score'])} ({interval})")
+                cells += ["" if row["p"] is None else p_text(row["p"])] if tested else []
             table.add_row(Text(loss), *cells)
         console.print(table)
 
@@ -107,7 +110,7 @@ def _show_decisions(console: Console, rows: list[dict[str, Any]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from numerate.lab.report.analysis import SPLIT_NAMES
+    from numerate.lab.report.analysis import LEAST_SEEDS, SPLIT_NAMES
     from numerate.lab.report.decision_words import percent, title
     from numerate.lab.report.decisions import mean_measure
     from numerate.lab.report.wording import measure, p_text
@@ -118,13 +121,14 @@ def _show_decisions(console: Console, rows: list[dict[str, Any]]) -> None:
         cells = {(row["label"], row["decision"]): row for row in mine if row["measure"] == shown.name}
         names = list(dict.fromkeys(decision for _, decision in cells))
         columns = [*names, f"in {100 * mine[0]['level']:g} % interval", "greedy, search"]
-        heading = f"{setup}, {SPLIT_NAMES.get(split, split)}: {title(shown)} by decision, change from greedy and p"
+        tested = mine[0]["seeds"] >= LEAST_SEEDS
+        heading = f"{setup}, {SPLIT_NAMES.get(split, split)}: {title(shown)} by decision, change from greedy{' and p' * tested}"
         table = Table("loss", *columns, title=heading, title_justify="left")
         for loss in dict.fromkeys(loss for loss, _ in cells):
             texts: list[str] = []
             for row in (cells.get((loss, name)) for name in names):
                 change = "" if row is None or row["change"] is None else percent(row["change"])
-                p = "" if row is None or row["p_holm"] is None else f", {p_text(row['p_holm'])}"
+                p = "" if row is None or row["p_holm"] is None or not tested else f", {p_text(row['p_holm'])}"
                 texts.append("" if row is None else shown.value(row[row["summary"]]) + (f" ({change}{p})" if change else ""))
             first, last = cells[loss, names[0]], cells[loss, names[-1]]
             shares = [first[name] for name in ("coverage", "calibrated_coverage") if first[name] is not None]

@@ -18,8 +18,9 @@ pytest.importorskip("matplotlib")
 from rich.console import Console
 
 from numerate.answers.metrics import METRICS
-from numerate.cli.compare import _show_decisions
+from numerate.cli.compare import _show, _show_decisions
 from numerate.lab import stats
+from numerate.lab.comparison import _result
 from numerate.lab.report import write_report
 from numerate.lab.report.analysis import Setup, scores, setups
 from numerate.lab.report.answer import derailed_sentence
@@ -314,6 +315,17 @@ class TestWords:
         assert "5.00 (−54.5 %, " in text
         assert "75.0 %" in text
         assert "2 ms, 6 ms" in text
+
+    def test_no_p_values_of_one_or_two_seeds_in_the_terminal(self, page: Path, capsys: pytest.CaptureFixture[str]):
+        data = json.loads(page.with_suffix(".json").read_text())
+        for seeds in (1, 2, 3):
+            title = f"{seeds} seed{'s' * (seeds > 1)}"
+            _show(Console(highlight=False, width=200), [row | {"seeds": seeds} for row in _result(page, []).table])
+            assert (" p " in (text := capsys.readouterr().out)) == (seeds == 3)
+            assert f", {title}" in text
+            _show_decisions(Console(highlight=False, width=160), [row | {"seeds": seeds} for row in data["decisions"]])
+            assert ("greedy and p" in (text := capsys.readouterr().out)) == (seeds == 3)
+            assert ("5.00 (−54.5 %)" in text) == (seeds < 3)
 
 
 class TestFewAnswersDecideTheMean:
