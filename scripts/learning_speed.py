@@ -3,11 +3,13 @@
     numerate compare experiments/sums.yaml --tune 5
     python scripts/learning_speed.py keep runs/sums docs/results          # validation curves of all runs, and test scores
     python scripts/learning_speed.py table docs/results/sums_curves.csv   # Markdown
+    python scripts/learning_speed.py table docs/results/smmd-terms_curves.csv --baseline both    # against another loss
+    python scripts/learning_speed.py table docs/results/sums_curves.csv docs/results/sums_slow_curves.csv
     python scripts/learning_speed.py figure docs/images/sums.png docs/results/sums_curves.csv
 
 The runs need ``validate_every``. A run that does not get there counts as if it did one validation after its last step.
-Differences from cross-entropy are tested on the logarithm of the steps, and on the exact test answers, both paired over seeds;
-p-values are corrected by Holm's method over the losses.
+Differences from the baseline are tested on the logarithm of the steps, and on the exact test answers, both paired over seeds;
+p-values are corrected by Holm's method over the losses. Losses of a second file have its name beside theirs.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import csv
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, median
 
@@ -85,14 +87,23 @@ def read(file: Path) -> list[Curve]:
     ]
 
 
-def table(runs: Sequence[Curve]) -> Iterator[str]:
-    """Yield a Markdown table for each model."""
+def together(files: Sequence[Path]) -> list[Curve]:
+    """Return the runs of several files; losses of all but the first are called ``ce, sums_slow``."""
+    runs = [(file, curve) for file in files for curve in read(file)]
+    names = {file: file.name.removesuffix("_curves.csv") for file in files[1:]}
+    return [replace(curve, label=f"{curve.label}, {names[file]}") if file in names else curve for file, curve in runs]
+
+
+def table(runs: Sequence[Curve], baseline: str = BASELINE) -> Iterator[str]:
+    """Yield a Markdown table for each model, with differences from a baseline."""
+    if not any(curve.label == baseline for curve in runs):
+        raise ValueError(f"no run of {baseline}: expected one of {', '.join(sorted({curve.label for curve in runs}))}.")
     for model in dict.fromkeys(curve.model for curve in runs):
         mine = [curve for curve in runs if curve.model == model]
-        losses = [BASELINE, *sorted({curve.label for curve in mine} - {BASELINE})]
+        losses = [baseline, *sorted({curve.label for curve in mine} - {baseline})]
         columns = {share: {label: _log_steps(mine, label, share) for label in losses} for share in SHARES}
         exact = {label: [curve.tested for curve in mine if curve.label == label] for label in losses}
-        p = [*map(_p_values, columns.values()), _p_values(exact)]
+        p = [_p_values(values, baseline) for values in (*columns.values(), exact)]
         yield f"\n| `{model}` | steps to 50 % | p | steps to 90 % | p | exact at the end | p |\n|---|---|---|---|---|---|---|"
         for label in losses:
             cells = []
@@ -114,18 +125,18 @@ def _steps(runs: Sequence[Curve], label: str, share: float) -> str:
     return f"{text}, {missing} never" if missing else text
 
 
-def _p_values(by_loss: dict[str, list[float]]) -> dict[str, str]:
+def _p_values(by_loss: dict[str, list[float]], baseline: str) -> dict[str, str]:
     """Return the corrected p-values of the losses against the baseline, paired over seeds."""
     import numpy as np
 
     from numerate.lab.report.wording import p_text
     from numerate.lab.stats import holm, paired_t
 
-    base = np.array(by_loss[BASELINE])[:, None]
+    base = np.array(by_loss[baseline])[:, None]
     found = {
         label: paired_t(np.array(values)[:, None], base, over="seeds")
         for label, values in by_loss.items()
-        if label != BASELINE and len(values) == len(base)
+        if label != baseline and len(values) == len(base)
     }
     return {label: p_text(p) for label, p in holm(found).items()}
 
@@ -166,7 +177,9 @@ def main(arguments: list[str] | None = None) -> None:
     one = commands.add_parser("keep", help="write the validation curves of a comparison")
     one.add_argument("folder", type=Path)
     one.add_argument("out", type=Path)
-    commands.add_parser("table", help="print steps to 50 and 90 %%, and exact answers").add_argument("file", type=Path)
+    printed = commands.add_parser("table", help="print steps to 50 and 90 %%, and exact answers")
+    printed.add_argument("files", type=Path, nargs="+")
+    printed.add_argument("--baseline", default=BASELINE, help=f"default: {BASELINE}")
     drawn = commands.add_parser("figure", help="draw the curves")
     drawn.add_argument("out", type=Path)
     drawn.add_argument("file", type=Path)
@@ -176,7 +189,7 @@ def main(arguments: list[str] | None = None) -> None:
     elif given.command == "figure":
         figure(read(given.file), given.out)
     else:
-        print("\n".join(table(read(given.file))))
+        print("\n".join(table(together(given.files), given.baseline)))
 
 
 if __name__ == "__main__":
