@@ -6,6 +6,7 @@ that text tasks do not need them. Import ``Image`` and ``ImageDraw`` from here: 
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Sequence
 from functools import lru_cache
@@ -29,12 +30,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Colour = tuple[int, int, int]
+Point = tuple[float, float]
 Backdrop = Literal["plain", "gradient", "noise", "paper"]
 FontFamily = Literal["sans", "serif", "mono"]
 
+_FINER = 4  # supersampling of polygons in each direction
+
 
 @lru_cache(maxsize=256)
-def font(size: int, family: FontFamily = "sans", *, bold: bool = False, italic: bool = False) -> ImageFont.FreeTypeFont:
+def font(size: float, family: FontFamily = "sans", *, bold: bool = False, italic: bool = False) -> ImageFont.FreeTypeFont:
     """Return one of the DejaVu fonts that come with matplotlib, ``size`` pixels high; cached."""
     check_choice("family", family, choices(FontFamily))
     slant = "Italic" if family == "serif" else "Oblique"
@@ -73,6 +77,17 @@ def background(kind: Backdrop, size: tuple[int, int], colour: Colour, other: Col
     fibres = Image.fromarray(rng.standard_normal((height, max(2, width // 6)), dtype=np.float32))
     along = np.asarray(fibres.resize(size, Image.Resampling.BILINEAR))
     return _image(base + 2 * fine + 4 * np.asarray(coarse)[..., None] + 2.5 * along[..., None])
+
+
+def fill(image: Image.Image, polygons: Sequence[Sequence[Point]], colour: tuple[int, ...] | str, opacity: float = 1.0) -> None:
+    """Fill polygons with one colour; their edges are smooth, and where they overlap they count once."""
+    xs, ys = zip(*(point for polygon in polygons for point in polygon), strict=True)
+    left, top = math.floor(min(xs)) - 1, math.floor(min(ys)) - 1
+    mask = Image.new("L", (_FINER * (math.ceil(max(xs)) + 1 - left), _FINER * (math.ceil(max(ys)) + 1 - top)))
+    pen = ImageDraw.Draw(mask)
+    for polygon in polygons:
+        pen.polygon([(_FINER * (x - left) - 0.5, _FINER * (y - top) - 0.5) for x, y in polygon], round(255 * opacity))
+    image.paste(colour, (left, top), mask.reduce(_FINER))
 
 
 def add_noise(image: Image.Image, amount: float, seed: int) -> Image.Image:

@@ -243,7 +243,7 @@ def _text(rng: random.Random, taken: Sequence[str]) -> str:
 
 def render(wall: Wall) -> Image:
     """Return the image of a wall with words."""
-    from numerate.lab.tasks.drawing import add_noise, background
+    from numerate.lab.tasks.drawing import add_noise, background, fill
 
     ground = GROUNDS[wall.ground]
     image = background(ground.kind, (wall.width, wall.height), ground.colour, ground.other, wall.seed)
@@ -252,9 +252,9 @@ def render(wall: Wall) -> Image:
     for word, look in zip(wall.words, wall.looks, strict=True):
         if look.plate is not None:
             plate = plate_of(word.quad)
-            _fill(image, tuple((x + 1.5, y + 2.5) for x, y in plate), (20, 20, 22), 0.35)
-            _fill(image, plate, tuple(round(0.8 * part) for part in look.plate))
-            _fill(image, grown(word.quad, 0.08, 0.26), look.plate)
+            fill(image, [[(x + 1.5, y + 2.5) for x, y in plate]], (20, 20, 22), 0.35)
+            fill(image, [plate], tuple(round(0.8 * part) for part in look.plate))
+            fill(image, [grown(word.quad, 0.08, 0.26)], look.plate)
         _write(image, word, look)
     return add_noise(image, 3.0, wall.seed + 1)
 
@@ -277,17 +277,6 @@ def _joints(image: Image, ground: WallBackground, seed: int) -> None:
 def plate_of(quad: Quad) -> Quad:
     """Return the corners of the plate behind a word."""
     return grown(quad, 0.1, 0.34)
-
-
-def _fill(image: Image, polygon: Sequence[Point], colour: tuple[int, ...], opacity: float = 1.0) -> None:
-    from numerate.lab.tasks.drawing import Image as Images
-    from numerate.lab.tasks.drawing import ImageDraw
-
-    left, top, right, bottom = _around(polygon)
-    mask = Images.new("L", (4 * (right - left), 4 * (bottom - top)))
-    corners = [(4 * (x - left) - 0.5, 4 * (y - top) - 0.5) for x, y in polygon]
-    ImageDraw.Draw(mask).polygon(corners, fill=round(255 * opacity))
-    image.paste(colour, (left, top), mask.reduce(4))
 
 
 def _write(image: Image, word: Word, look: WordLook) -> None:
