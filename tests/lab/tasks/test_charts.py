@@ -318,7 +318,7 @@ def test_small_and_large_numbers_have_room(largest):
 @pytest.mark.parametrize("side", ["l", "m", "r"])
 def test_a_page_knows_where_its_texts_are(side, turn):
     page = Page(560, 0.75, "#ffffff", "sans")
-    page.text("Wednesday 1,250", (280, 200), 12, side, turn=turn)
+    page.text("Wednesday 1,250", (280, 200), 12, side + "s", turn=turn)
     ((_, corners),) = page.texts
     ink = np.argwhere(np.asarray(page.image.convert("L")) < 160)[:, ::-1] + 0.5
     c, s = np.cos(np.radians(turn)), np.sin(np.radians(turn))

@@ -132,14 +132,12 @@ def chart_page(chart: Chart, size: int) -> Page:
     if len(table.series) > 1:
         room = _draw_legend(page, chart, table.series, room)
     elif SOURCES[look.source] and chart.kind != "pie":
-        page.text(SOURCES[look.source], (room.right, room.bottom - 2), 10, "r", colour="#666666")
+        page.text(SOURCES[look.source], (room.right, room.bottom - 2), 10, "rs", colour="#666666")
         room = room._replace(bottom=room.bottom - 22)
     draw = {"bar": _draw_bars, "barh": _draw_bars, "grouped": _draw_bars, "line": _draw_lines, "pie": _draw_pie}
     plot = draw[chart.kind](page, chart, room)
-    if look.left:
-        page.text(table.topic.title, (plot.left, 26), 16, "l", bold=look.bold)
-    else:
-        page.text(table.topic.title, ((plot.left + plot.right) / 2, 26), 16, bold=look.bold)
+    middle = (plot.left + plot.right) / 2
+    page.text(table.topic.title, (plot.left if look.left else middle, 26), 16, "ls" if look.left else "ms", bold=look.bold)
     return page
 
 
@@ -174,11 +172,11 @@ def _draw_bars(page: Page, chart: Chart, room: _Room) -> _Room:
             page.box(axes.at(first, 0), axes.at(last, values[k]), colours[k if look.varied and rows == 1 else row])
             x, y = axes.at((first + last) / 2, values[k])
             if chart.labels and axes.across:
-                page.text(text, (x + 4, y + _half(axes.letters)), axes.letters, "l", clear=True)
+                page.text(text, (x + 4, y), axes.letters, "lm", clear=True)
             elif chart.labels and axes.upright:
-                page.text(text, (x + _half(axes.letters), y - 4), axes.letters, "l", turn=90, clear=True)
+                page.text(text, (x, y - 4), axes.letters, "lm", turn=90, clear=True)
             elif chart.labels:
-                page.text(text, (x, y - 4), axes.letters, clear=True)
+                page.text(text, (x, y - 4), axes.letters, "ms", clear=True)
     return axes.plot
 
 
@@ -190,12 +188,11 @@ def _draw_lines(page: Page, chart: Chart, room: _Room) -> _Room:
         for k, text in enumerate(_texts(chart, row) if chart.labels else ()):  # on the side away from the line
             around = values[max(0, k - 1)] + values[min(len(values) - 1, k + 1)]
             above = 2 * values[k] >= around or values[k] < chart.top // 5
-            away = -8 if above else 8 + 2 * _half(axes.letters)
-            page.text(text, (points[k][0], points[k][1] + away), axes.letters, clear=True)
+            page.text(text, (points[k][0], points[k][1] + (-12 if above else 12)), axes.letters, "mm", clear=True)
     return axes.plot
 
 
-def _axes(page: Page, chart: Chart, room: _Room, group: float, marks: Sequence[str]) -> _Axes:
+def _laid_out(page: Page, chart: Chart, room: _Room, group: float, marks: Sequence[str]) -> _Axes:
     """Lay out the plot so that all texts have space. ``group``: share of a category that its bars take."""
     table, across = chart.table, chart.kind == "barh"
     n, (left, top, right, bottom) = len(table.categories), room
@@ -229,7 +226,7 @@ def _draw_axes(page: Page, chart: Chart, room: _Room, group: float) -> _Axes:
     topic, look, scale = chart.table.topic, chart.look, 10**chart.table.topic.decimals
     ticks = range(0, chart.top + 1, chart.tick)
     marks = [written(tick / scale, topic.form, 0 if chart.tick % scale == 0 else topic.decimals) for tick in ticks]
-    axes = _axes(page, chart, room, group, marks)
+    axes = _laid_out(page, chart, room, group, marks)
     (left, top, right, bottom), across = axes.plot, axes.across
     for tick, mark in zip(ticks, marks, strict=True):
         x, y = axes.at(0, tick)
@@ -237,19 +234,19 @@ def _draw_axes(page: Page, chart: Chart, room: _Room, group: float) -> _Axes:
             page.rule((x, y), (x, bottom) if across else (right, y), "#c9ccd1", look.grid)
         if look.frame != "base":
             page.rule(*(((x, bottom), (x, bottom + 4)) if across else ((left - 4, y), (left, y))), "#8a8f98")
-        page.text(mark, (x, bottom + 17) if across else (left - 8, y + _half(11)), 11, "m" if across else "r")
+        page.text(mark, (x, bottom + 13) if across else (left - 8, y), 11, "mm" if across else "rm")
     for share, name in zip(axes.shares, chart.table.categories, strict=True):
         x, y = axes.at(share, 0)
         if across:
-            page.text(name, (left - 8, y + _half(12)), 12, "r")
+            page.text(name, (left - 8, y), 12, "rm")
         elif axes.slanted:
-            page.text(name, (x + 4, y + 14), 12, "r", turn=_SLANT)
+            page.text(name, (x + 4, y + 14), 12, "rs", turn=_SLANT)
         else:
-            page.text(name, (x, y + 18), 12)
+            page.text(name, (x, y + 18), 12, "ms")
     if across:
-        page.text(topic.axis, ((left + right) / 2, bottom + 35), 12)
+        page.text(topic.axis, ((left + right) / 2, bottom + 35), 12, "ms")
     else:
-        page.text(topic.axis, (room.left + 10, (top + bottom) / 2), 12, turn=90)
+        page.text(topic.axis, (room.left + 10, (top + bottom) / 2), 12, "ms", turn=90)
     first, last = (left, top), (right, bottom)
     sides = (first, (left, bottom)), ((left, bottom), last), (first, (right, top)), ((right, top), last)
     for start, end in {"all": sides, "open": sides[:2], "base": sides[:1] if across else sides[1:2]}[look.frame]:
@@ -278,17 +275,17 @@ def _draw_pie(page: Page, chart: Chart, room: _Room) -> _Room:
         pieces = ceil((end - start) / 3)
         arc = [_around(centre, radius, start + (end - start) * piece / pieces) for piece in range(pieces + 1)]
         page.fill([[centre, *arc]], colours[k])
-    page.fill([quad for turn in turns for quad in _stroke([centre, _around(centre, radius + 1, turn)], 2.0)], "#ffffff")
+    page.fill([quad for turn in turns[1:] for quad in _stroke([centre, _around(centre, radius + 1, turn)], 2)], "#ffffff")
     if look.hole:
         page.fill([[_around(centre, 0.4 * radius, 6 * k) for k in range(60)]], PAPER[look.paper])
     for k, turn in enumerate(middles):
         if inside:
-            x, y = _around(centre, 0.72 * radius, turn)
-            page.text(texts[k], (x, y + _half(12)), 12, colour="#ffffff" if _dark(colours[k]) else "#000000")
+            ink = "#ffffff" if _dark(colours[k]) else "#000000"
+            page.text(texts[k], _around(centre, 0.72 * radius, turn), 12, "mm", colour=ink)
         if outside:
             x, y = _around(centre, radius + 9, turn)
-            side = "l" if x > centre[0] + 0.15 * radius else "r" if x < centre[0] - 0.15 * radius else "m"
-            page.text(outside[k], (x, y + _half(12) + (y - centre[1]) / radius * 3), 12, side)
+            anchor = "lm" if x > centre[0] + 0.15 * radius else "rm" if x < centre[0] - 0.15 * radius else "mm"
+            page.text(outside[k], (x, y + (y - centre[1]) / radius * 3), 12, anchor)
     return room
 
 
@@ -307,7 +304,7 @@ def _draw_legend(page: Page, chart: Chart, names: Sequence[str], room: _Room) ->
             page.fill([*_stroke([(x, y), (x + 23, y)], 2.5), _marker(chart, (x + 11.5, y))], colours[k])
         else:
             page.box((x, y - 4), (x + 23, y + 4), colours[k])
-        page.text(name, (x + 32, y + _half(12)), 12, "l")
+        page.text(name, (x + 32, y), 12, "lm")
     return room._replace(bottom=top - 10) if below else room._replace(right=left - 18)
 
 
@@ -329,11 +326,6 @@ def _stroke(points: Sequence[Point], wide: float) -> list[list[Point]]:
 def _around(centre: Point, radius: float, degrees: float) -> Point:
     """Return the point in a direction, clockwise from the top."""
     return centre[0] + radius * sin(radians(degrees)), centre[1] - radius * cos(radians(degrees))
-
-
-def _half(size: float) -> float:
-    """Return half the height of a digit: by how much the baseline is below the middle of a text."""
-    return 0.365 * size
 
 
 def _dark(colour: str) -> bool:

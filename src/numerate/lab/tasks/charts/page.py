@@ -11,6 +11,7 @@ from numerate.lab.tasks.drawing import FontFamily, Image, ImageDraw, Point, fill
 WIDTH = 560  # units that make up the width of a page; its lengths and font sizes are in units
 
 _DASHES = {"--": (4.0, 2.0), ":": (1.0, 2.0)}  # length, and gap
+_DIGIT = 0.73  # height of a digit, relative to the font size
 _FINER = 3  # supersampling of slanted texts
 
 
@@ -58,7 +59,7 @@ class Page:
         text: str,
         at: Point,
         size: float,
-        side: str = "m",
+        anchor: str,
         *,
         turn: int = 0,
         bold: bool = False,
@@ -69,19 +70,21 @@ class Page:
 
         Args:
             text: one line.
-            at: a point of its baseline.
+            at: where it stands.
             size: of the font.
-            side: whether ``at`` is the left end of the text (``l``), its middle (``m``) or its right end (``r``).
+            anchor: the point of the text that is ``at``: its left end, middle or right end (``l``, ``m``, ``r``), and there
+                its baseline or the middle of its digits (``s``, ``m``).
             turn: rotation around ``at`` in degrees, counter-clockwise.
             bold: whether the font is bold.
             colour: of the letters.
             clear: first wipe what is below the text, such as grid lines.
         """
-        x, y = self._pixel(at)
         c, s = cos(radians(turn)), sin(radians(turn))
         finer = _FINER if turn % 90 else 1
+        low = self._scale * size * _DIGIT / 2 if anchor[1] == "m" else 0  # from ``at`` to the baseline
+        x, y = round(self._scale * at[0] + s * low), round(self._scale * at[1] + c * low)
         letters = font(self._scale * size * finer, self._family, bold=bold)
-        left, top, right, bottom = letters.getbbox(text, anchor=side + "s")
+        left, top, right, bottom = letters.getbbox(text, anchor=anchor[0] + "s")
         box = (left, top), (right, top), (right, bottom), (left, bottom)
         corners = [(x + (c * u + s * v) / finer, y + (c * v - s * u) / finer) for u, v in box]
         self.texts.append((text, corners))
@@ -89,10 +92,10 @@ class Page:
         if clear:
             self.image.paste(self._paper, (round(min(xs)) - 1, round(min(ys)) - 1, round(max(xs)) + 1, round(max(ys)) + 1))
         if not turn:
-            ImageDraw.Draw(self.image).text((x, y), text, colour, letters, side + "s")
+            ImageDraw.Draw(self.image).text((x, y), text, colour, letters, anchor[0] + "s")
             return
         mask = Image.new("L", (ceil(right - left), ceil(bottom - top)))
-        ImageDraw.Draw(mask).text((-left, -top), text, 255, letters, side + "s")
+        ImageDraw.Draw(mask).text((-left, -top), text, 255, letters, anchor[0] + "s")
         mask = mask.rotate(turn, Image.Resampling.BICUBIC, expand=True).reduce(finer)
         corner = round((min(xs) + max(xs) - mask.width) / 2), round((min(ys) + max(ys) - mask.height) / 2)
         self.image.paste(colour, corner, mask)
