@@ -286,16 +286,16 @@ def _write(image: Image, word: Word, look: WordLook) -> None:
 
     left, top, right, bottom = _around(word.quad)
     high = max(math.dist(word.quad[0], word.quad[3]), math.dist(word.quad[1], word.quad[2]))
-    face = font(max(24, round(3 * high / 0.74)), look.family, bold=look.bold)
+    face = font(max(24, round(2 * high / 0.74)), look.family, bold=look.bold)
     x1, y1, x2, y2 = face.getbbox(word.text)
     flat = Images.new("L", (math.ceil(x2 - x1) + 2, math.ceil(y2 - y1) + 2))
     ImageDraw.Draw(flat).text((1 - x1, 1 - y1), word.text, 255, face)
     flat = flat.crop(flat.point(lambda level: 255 * (level > 127)).getbbox())
     corners = ((0, 0), (flat.width, 0), (flat.width, flat.height), (0, flat.height))
-    size = 3 * (right - left), 3 * (bottom - top)
-    mapping = _homography([(3 * (x - left), 3 * (y - top)) for x, y in word.quad], corners)
+    size = 2 * (right - left), 2 * (bottom - top)
+    mapping = _homography([(2 * (x - left), 2 * (y - top)) for x, y in word.quad], corners)
     mask = flat.transform(size, Images.Transform.PERSPECTIVE, mapping, Images.Resampling.BILINEAR)
-    image.paste(look.ink, (left, top), mask.reduce(3))
+    image.paste(look.ink, (left, top), mask.reduce(2))
 
 
 def _around(polygon: Sequence[Point]) -> tuple[int, int, int, int]:
