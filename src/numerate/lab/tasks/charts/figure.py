@@ -233,7 +233,7 @@ def _draw_axes(page: Page, chart: Chart, room: _Room, group: float) -> _Axes:
         if look.grid or not chart.labels:
             page.rule((x, y), (x, bottom) if across else (right, y), "#c9ccd1", look.grid)
         if look.frame != "base":
-            page.rule(*(((x, bottom), (x, bottom + 4)) if across else ((left - 4, y), (left, y))), "#8a8f98")
+            page.rule(*(((x, bottom), (x, bottom + 4)) if across else ((left - 5, y), (left - 1, y))), "#8a8f98")
         page.text(mark, (x, bottom + 13) if across else (left - 8, y), 11, "mm" if across else "rm")
     for share, name in zip(axes.shares, chart.table.categories, strict=True):
         x, y = axes.at(share, 0)
@@ -247,8 +247,8 @@ def _draw_axes(page: Page, chart: Chart, room: _Room, group: float) -> _Axes:
         page.text(topic.axis, ((left + right) / 2, bottom + 35), 12, "ms")
     else:
         page.text(topic.axis, (room.left + 10, (top + bottom) / 2), 12, "ms", turn=90)
-    first, last = (left, top), (right, bottom)
-    sides = (first, (left, bottom)), ((left, bottom), last), (first, (right, top)), ((right, top), last)
+    first, low, high, last = (left - 1, top), (left - 1, bottom), (right, top), (right, bottom)  # bars begin beside the frame
+    sides = (first, low), (low, last), (first, high), (high, last)
     for start, end in {"all": sides, "open": sides[:2], "base": sides[:1] if across else sides[1:2]}[look.frame]:
         page.rule(start, end, "#8a8f98")
     return axes
