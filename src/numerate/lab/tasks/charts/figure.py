@@ -108,6 +108,7 @@ class _Axes(NamedTuple):
     slanted: bool  # names of categories
     upright: bool  # printed values
     letters: float  # font size of printed values
+    digits: float  # font size at the value axis
 
     def at(self, share: float, value: float) -> Point:
         """Return the point of a value."""
@@ -188,7 +189,11 @@ def _draw_lines(page: Page, chart: Chart, room: _Room) -> _Room:
         for k, text in enumerate(_texts(chart, row) if chart.labels else ()):  # on the side away from the line
             around = values[max(0, k - 1)] + values[min(len(values) - 1, k + 1)]
             above = 2 * values[k] >= around or values[k] < chart.top // 5
-            page.text(text, (points[k][0], points[k][1] + (-12 if above else 12)), axes.letters, "mm", clear=True)
+            x, y = points[k]
+            if axes.upright:
+                page.text(text, (x, y - 8), axes.letters, "lm", turn=90, clear=True)
+            else:
+                page.text(text, (x, y + (-12 if above else 12)), axes.letters, "mm", clear=True)
     return axes.plot
 
 
@@ -200,7 +205,7 @@ def _laid_out(page: Page, chart: Chart, room: _Room, group: float, marks: Sequen
     step = 1 / (n - 1 + group + 2 * pad)
     shares = [(k + group / 2 + pad) * step for k in range(n)]
     names = [page.length(name, 12) for name in table.categories]
-    letters = 11.0 if len(table.series) == 1 else 10.0
+    letters = 11 if len(table.series) == 1 else 10
     widest = max(page.length(text, letters) for row in range(len(table.series)) for text in _texts(chart, row))
     slanted = upright = False
     if across:
@@ -211,14 +216,13 @@ def _laid_out(page: Page, chart: Chart, room: _Room, group: float, marks: Sequen
         reach = cos(radians(_SLANT)) if slanted else 0.5  # share of a name that lies left of its place
         left = max(left, *((room.left + reach * name - x * right) / (1 - x) for x, name in zip(shares, names, strict=True)))
         right -= max(0, (1 - reach) * names[-1] - shares[0] * (right - left)) if not slanted else 0
-        bottom -= 18 + max(names) * sin(radians(_SLANT)) if slanted else 20
-        slot = step * (right - left)
-        upright = group > 0 and widest > slot * group / len(table.series)
-        letters *= 1 if group else min(1, slot / (widest + 3))  # values along a line lie side by side
-    length, space = right - left if across else bottom - top, 8 + (widest if across or upright else 10)
+        bottom -= 18 + max(names) * sin(radians(_SLANT)) if slanted else 21
+        upright = widest + 2 > step * (right - left) * (group or 1) / len(table.series)
+    length, space = right - left if across else bottom - top, 12 + (widest if across or upright else 10)
     peak = max(map(max, table.values)) * length / (length - space)
     limit = max(chart.top, peak) if chart.labels else chart.top
-    return _Axes(_Room(left, top, right, bottom), across, shares, step, limit, slanted, upright, letters)
+    digits = 11 * min(1, length * chart.tick / limit / (page.length(marks[-1], 11) + 4)) if across else 11
+    return _Axes(_Room(left, top, right, bottom), across, shares, step, limit, slanted, upright, letters, digits)
 
 
 def _draw_axes(page: Page, chart: Chart, room: _Room, group: float) -> _Axes:
@@ -230,11 +234,11 @@ def _draw_axes(page: Page, chart: Chart, room: _Room, group: float) -> _Axes:
     (left, top, right, bottom), across = axes.plot, axes.across
     for tick, mark in zip(ticks, marks, strict=True):
         x, y = axes.at(0, tick)
-        if look.grid or not chart.labels:
+        if tick and (look.grid or not chart.labels):
             page.rule((x, y), (x, bottom) if across else (right, y), "#c9ccd1", look.grid)
         if look.frame != "base":
             page.rule(*(((x, bottom), (x, bottom + 4)) if across else ((left - 5, y), (left - 1, y))), "#8a8f98")
-        page.text(mark, (x, bottom + 13) if across else (left - 8, y), 11, "mm" if across else "rm")
+        page.text(mark, (x, bottom + 13) if across else (left - 8, y), axes.digits, "mm" if across else "rm")
     for share, name in zip(axes.shares, chart.table.categories, strict=True):
         x, y = axes.at(share, 0)
         if across:
@@ -242,7 +246,7 @@ def _draw_axes(page: Page, chart: Chart, room: _Room, group: float) -> _Axes:
         elif axes.slanted:
             page.text(name, (x + 4, y + 14), 12, "rs", turn=_SLANT)
         else:
-            page.text(name, (x, y + 18), 12, "ms")
+            page.text(name, (x, y + 19), 12, "ms")
     if across:
         page.text(topic.axis, ((left + right) / 2, bottom + 35), 12, "ms")
     else:

@@ -11,6 +11,7 @@ from numerate.lab.tasks.drawing import FontFamily, Image, ImageDraw, Point, fill
 WIDTH = 560  # units that make up the width of a page; its lengths and font sizes are in units
 
 _DASHES = {"--": (4.0, 2.0), ":": (1.0, 2.0)}  # length, and gap
+_LEAST = 7.0  # pixels of the smallest font
 _DIGIT = 0.73  # height of a digit, relative to the font size
 _FINER = 3  # supersampling of slanted texts
 
@@ -32,7 +33,7 @@ class Page:
 
     def length(self, text: str, size: float) -> float:
         """Return how long a text is."""
-        return font(self._scale * size, self._family).getlength(text) / self._scale
+        return font(self._letters(size), self._family).getlength(text) / self._scale
 
     def box(self, corner: Point, opposite: Point, colour: str) -> None:
         """Fill a rectangle; its edges are sharp."""
@@ -81,9 +82,9 @@ class Page:
         """
         c, s = cos(radians(turn)), sin(radians(turn))
         finer = _FINER if turn % 90 else 1
-        low = self._scale * size * _DIGIT / 2 if anchor[1] == "m" else 0  # from ``at`` to the baseline
+        low = self._letters(size) * _DIGIT / 2 if anchor[1] == "m" else 0  # from ``at`` to the baseline
         x, y = round(self._scale * at[0] + s * low), round(self._scale * at[1] + c * low)
-        letters = font(self._scale * size * finer, self._family, bold=bold)
+        letters = font(self._letters(size) * finer, self._family, bold=bold)
         left, top, right, bottom = letters.getbbox(text, anchor=anchor[0] + "s")
         box = (left, top), (right, top), (right, bottom), (left, bottom)
         corners = [(x + (c * u + s * v) / finer, y + (c * v - s * u) / finer) for u, v in box]
@@ -99,6 +100,10 @@ class Page:
         mask = mask.rotate(turn, Image.Resampling.BICUBIC, expand=True).reduce(finer)
         corner = round((min(xs) + max(xs) - mask.width) / 2), round((min(ys) + max(ys) - mask.height) / 2)
         self.image.paste(colour, corner, mask)
+
+    def _letters(self, size: float) -> float:
+        """Return a font size in pixels; smaller ones than the least could not be read."""
+        return max(_LEAST, self._scale * size)
 
     def _pixel(self, point: Point) -> tuple[int, int]:
         return round(self._scale * point[0]), round(self._scale * point[1])
