@@ -14,15 +14,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
-from matplotlib.text import Text
 from PIL import Image
 
+from numerate.lab.tasks import drawing
 from numerate.lab.tasks.base import Example
-from numerate.lab.tasks.charts.figure import PALETTES, chart_figure, chart_image
+from numerate.lab.tasks.charts.figure import PALETTES, chart_image, chart_page
+from numerate.lab.tasks.charts.page import Page
 from numerate.lab.tasks.charts.task import Charts, chart_question
 from numerate.lab.tasks.files import BadData
+from numerate.lab.tasks.scene_text.signs import apart
 
 SPLITS = ("train", "interpolate", "extrapolate")
 RIGHT = {"relaxed_accuracy": 1.0, "exact": 1.0, "parsed": 1.0, "relative_error": 0.0}
@@ -205,22 +206,62 @@ def test_all_kinds_forms_and_questions_occur():
 # The picture shows the values
 
 
-def extents(picture, colour, across):
-    """Pixels that each bar of a colour is long, in their order."""
-    near = np.abs(np.asarray(picture, int) - np.round(np.array(to_rgb(colour)) * 255)).max(-1) < 12
-    lengths = near.sum(1 if across else 0)
-    return [max(run) for filled, run in itertools.groupby(lengths, lambda length: length > 2) if filled]
+def coloured(picture, row):
+    """Where a picture has the colour of a series, of the second palette."""
+    colour = np.round(np.array(to_rgb(PALETTES[1][row])) * 255)
+    return np.abs(np.asarray(picture, int) - colour).max(-1) < 12
 
 
-@pytest.mark.parametrize("kind", ["bar", "barh"])
-def test_bars_are_as_long_as_their_values(kind):
-    for chart in drawn(2, kind=kind):
-        look = replace(chart.look, palette=1, first=0, varied=False, paper=0)
-        picture = chart_image(replace(chart, look=look, labels=False), 640)
-        lengths, values = extents(picture, PALETTES[1][0], kind == "barh"), chart.table.values[0]
-        assert len(lengths) == len(values)
-        scale = max(lengths) / max(values)
-        assert lengths == pytest.approx([value * scale for value in values], abs=3)
+def charts_of_one_palette(*args, **kwargs):
+    return [replace(chart, look=replace(chart.look, palette=1, first=0, varied=False)) for chart in drawn(*args, **kwargs)]
+
+
+def axes(chart, page):
+    """What a reader takes from the axes: the places of the categories, and of any value, in pixels."""
+    across, names, texts = chart.kind == "barh", list(chart.table.categories), [text for text, _ in page.texts]
+    begin = next(k for k in range(len(texts)) if texts[k : k + len(names)] == names)
+    ticks = begin - chart.top // chart.tick - 1
+    values = [float(re.sub("[$,%]", "", text)) for text in texts[ticks:begin]]
+    assert values == pytest.approx([tick / 10**chart.table.topic.decimals for tick in range(0, chart.top + 1, chart.tick)])
+    middles = [np.mean(corners, 0)[0 if across else 1] for _, corners in page.texts[ticks:begin]]
+    slope, start = np.polyfit(values, middles, 1)
+    assert middles == pytest.approx([start + slope * value for value in values], abs=1.5)
+    boxes = [np.array(corners) for _, corners in page.texts[begin : begin + len(names)]]
+    slanted = any(box[0, 1] != box[1, 1] for box in boxes)
+    places = [box[2, 0] - 6 if slanted else box[:, 1 if across else 0].mean() for box in boxes]
+    return places, lambda value: round(start + slope * float(value))
+
+
+@pytest.mark.parametrize("split", ["train", "extrapolate"])
+@pytest.mark.parametrize("kind", ["bar", "barh", "grouped"])
+def test_bars_end_at_their_values(kind, split):
+    for chart in charts_of_one_palette(12, split, kind=kind):
+        page, away = chart_page(chart, 560), 1 if kind == "barh" else -1  # the direction of larger values
+        places, end = axes(chart, page)
+        for row in range(len(chart.table.series)):
+            found = coloured(page.image, row)
+            found = found.T if kind == "barh" else found  # [along the values, along the categories]
+            runs = itertools.groupby(enumerate(found[end(0) + 5 * away]), lambda pixel: pixel[1])
+            bars = [[k for k, _ in run] for filled, run in runs if filled]
+            assert len(bars) == len(places)
+            for bar, place, value in zip(bars, places, worth(chart, row), strict=True):
+                middle = (bar[0] + bar[-1]) // 2
+                assert abs(middle - place) < (8 if kind != "grouped" else 40)
+                assert found[end(0) + 5 * away : end(value) - 3 * away : away, middle].all(), (chart, value)
+                assert not found[end(value) + 4 * away, middle], (chart, value)
+
+
+@pytest.mark.parametrize("split", ["train", "extrapolate"])
+def test_lines_pass_through_their_values(split):
+    for chart in charts_of_one_palette(20, split, kind="line"):
+        page = chart_page(chart, 560)
+        places, end = axes(chart, page)
+        heights = [[end(value) for value in worth(chart, row)] for row in range(len(chart.table.series))]
+        for row, line in enumerate(heights):
+            found = coloured(page.image, row)
+            for k, (place, height) in enumerate(zip(places, line, strict=True)):
+                if all(abs(other[k] - height) > 12 for other in heights[row + 1 :]):  # else another marker lies on top
+                    assert found[height - 2 : height + 3, round(place) - 5 : round(place) + 6].any(), (chart, row, k)
 
 
 def test_slices_are_as_large_as_their_values():
@@ -235,51 +276,71 @@ def test_slices_are_as_large_as_their_values():
         assert [area / sum(areas) for area in areas] == pytest.approx([v / sum(values) for v in values], abs=0.02)
 
 
-def test_lines_and_axes_show_the_values():
-    for chart in drawn(3, kind="line") + drawn(2, "extrapolate", kind="grouped"):
-        axes = chart_figure(chart, 560).axes[0]
-        marks = [(place, text.get_text()) for place, text in zip(axes.get_yticks(), axes.get_yticklabels(), strict=True)]
-        assert len(marks) >= 4
-        assert all(float(re.sub("[$,%]", "", text)) == pytest.approx(place) for place, text in marks)
-        assert axes.get_ylim()[0] == 0
-        shown = [line.get_ydata() for line in axes.lines] or [[bar.get_height() for bar in bars] for bars in axes.containers]
-        for row, heights in enumerate(shown):
-            assert list(heights) == pytest.approx([float(value) for value in worth(chart, row)])
-        assert [text.get_text() for text in axes.get_xticklabels()] == list(chart.table.categories)
-
-
-def test_written_values_are_the_values():
-    for chart in drawn(8, labels=True):
-        texts = [text.get_text() for text in chart_figure(chart, 560).axes[0].texts]
-        for row in range(len(chart.table.series)):
-            for value in worth(chart, row):
-                assert any(Fraction(re.sub("[$,%]", "", text)) == value for text in texts if re.fullmatch(r"[$\d,.%]+", text))
+@pytest.mark.parametrize("kind", ["bar", "barh", "grouped", "line", "pie"])
+def test_printed_values_stand_at_their_categories(kind):
+    for chart in drawn(8, kind=kind, labels=True):
+        page, rows = chart_page(chart, 560), len(chart.table.series)
+        values = [value for row in range(rows) for value in worth(chart, row)]
+        texts = [
+            (Fraction(re.sub("[$,%]", "", text)), corners) for text, corners in page.texts if re.fullmatch(r"[$\d,.%]+", text)
+        ]
+        printed = texts[-len(values) :]
+        assert [value for value, _ in printed] == values
+        if kind != "pie":
+            places, _ = axes(chart, page)
+            for k, (_, corners) in enumerate(printed):
+                middle = np.mean(corners, 0)[1 if kind == "barh" else 0]
+                assert np.argmin(np.abs(np.array(places) - middle)) == k % len(places), (chart, k)
 
 
 @pytest.mark.parametrize("split", ["train", "extrapolate"])
-def test_no_text_is_cut_off_or_hides_another(split):
-    def crowd(chart):
-        return (chart.kind in ("bar", "grouped", "line")) * len(chart.table.categories) * max(map(len, chart.table.categories))
+def test_no_text_is_cut_off_or_touches_another(split):
+    for chart, size in zip(drawn(300, split, seed=7), itertools.cycle((320, 560, 1000))):
+        page = chart_page(chart, size)
+        for text, corners in page.texts:
+            xs, ys = zip(*corners, strict=True)
+            assert min(xs) >= 1, text
+            assert min(ys) >= 1, text
+            assert max(xs) <= page.image.width - 1, text
+            assert max(ys) <= page.image.height - 1, text
+        for (text, corners), (other, rival) in itertools.combinations(page.texts, 2):
+            assert apart(corners, rival), (text, other, size, chart)
 
-    charts = drawn(300, split, seed=7)
-    for chart in charts[:4] + sorted(charts, key=crowd)[-4:]:
-        with matplotlib.style.context("default"):
-            canvas = FigureCanvasAgg(chart_figure(chart, 560))
-            canvas.draw()
-            texts = [text for text in canvas.figure.findobj(Text) if text.get_visible() and text.get_text().strip()]
-            boxes = [(text.get_text(), text.get_window_extent(), text.get_rotation() == 35) for text in texts]
-        width, height = canvas.get_width_height()
-        for text, box, _ in boxes:
-            assert box.x0 >= 0, text
-            assert box.y0 >= 0, text
-            assert box.x1 <= width, text
-            assert box.y1 <= height, text
-        for (text, box, slanted), (other, rival, too) in itertools.combinations(boxes, 2):
-            wide, high = min(box.x1, rival.x1) - max(box.x0, rival.x0), min(box.y1, rival.y1) - max(box.y0, rival.y0)
-            assert slanted or too or wide < 1.5 or high < 1.5, (text, other, chart)
+
+@pytest.mark.parametrize("largest", [100, 100_000])
+def test_small_and_large_numbers_have_room(largest):
+    for chart, size in zip(drawn(100, "extrapolate", seed=9, largest=largest), itertools.cycle((320, 400, 560))):
+        for (text, corners), (other, rival) in itertools.combinations(chart_page(chart, size).texts, 2):
+            assert apart(corners, rival), (text, other, size, chart)
+
+
+@pytest.mark.parametrize("turn", [0, 35, 90])
+@pytest.mark.parametrize("side", ["l", "m", "r"])
+def test_a_page_knows_where_its_texts_are(side, turn):
+    page = Page(560, 0.75, "#ffffff", "sans")
+    page.text("Wednesday 1,250", (280, 200), 12, side + "s", turn=turn)
+    ((_, corners),) = page.texts
+    ink = np.argwhere(np.asarray(page.image.convert("L")) < 160)[:, ::-1] + 0.5
+    c, s = np.cos(np.radians(turn)), np.sin(np.radians(turn))
+    level = np.array([[c, s], [-s, c]])  # turns the text back
+    seen, said = (ink - (280, 200)) @ level, (np.array(corners) - (280, 200)) @ level
+    assert seen.min(0) == pytest.approx(said.min(0), abs=2)
+    assert seen.max(0) == pytest.approx(said.max(0), abs=2)
+    at = {"l": seen.min(0)[0], "m": seen.min(0)[0] + seen.max(0)[0], "r": seen.max(0)[0]}
+    assert at[side] == pytest.approx(0, abs=3)
+
+
+@pytest.mark.parametrize(("style", "share"), [("-", 1.0), ("--", 2 / 3), (":", 1 / 3)])
+@pytest.mark.parametrize("end", [(310, 10), (10, 310)])
+def test_rules_are_solid_dashed_or_dotted(end, style, share):
+    page = Page(560, 0.75, "#ffffff", "sans")
+    page.rule((10, 10), end, "#000000", style)
+    assert (np.asarray(page.image.convert("L")) == 0).sum() == pytest.approx(301 * share, abs=1)
 
 
 def test_missing_matplotlib_is_named(monkeypatch):
+    drawing.font.cache_clear()
+    drawing._fonts.cache_clear()
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ModuleNotFoundError, match=re.escape("pip install 'numerate[tasks]'")):
         chart_image(drawn(1)[0], 320)

@@ -291,6 +291,20 @@ def test_noise_has_its_amount():
     assert drawing.add_noise(grey, 0.0, 1) is grey
 
 
+def test_polygons_cover_their_area_once_and_leave_the_rest():
+    image = Image.new("RGB", (60, 50), (255, 255, 255))
+    left, right = [(10.5, 10), (30, 10), (30, 40), (10.5, 40)], [(20, 10), (40.25, 10), (40.25, 40), (20, 40)]
+    drawing.fill(image, [left, right], (0, 0, 0), opacity=0.5)
+    ink = 1 - np.asarray(image.convert("L"), float) / 255
+    assert ink.max() == pytest.approx(0.5, abs=0.01)
+    share = ink / ink.max()
+    assert share[25].sum() == pytest.approx(29.75, abs=0.26)  # edges are drawn in quarters of a pixel
+    assert share[:, 25].sum() == pytest.approx(30, abs=0.26)
+    assert share[25, 10] == pytest.approx(0.5, abs=0.26)
+    assert not ink[:, :10].any()
+    assert not ink[:9].any()
+
+
 def test_a_sheet_shows_every_picture_and_label():
     images = [Image.new("RGB", (300, 200), colour) for colour in ("red", "lime", "blue", "cyan", "magenta")]
     sheet = drawing.contact_sheet(images, ["one", "two", "three", "four\nlines", "a longer label " * 5], columns=3, side=120)

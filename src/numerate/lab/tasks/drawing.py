@@ -6,11 +6,13 @@ that text tasks do not need them. Import ``Image`` and ``ImageDraw`` from here: 
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -20,8 +22,8 @@ MISSING = "images need the packages Pillow and matplotlib: expected them install
 
 try:
     from PIL import Image as Image
+    from PIL import ImageChops, ImageFont
     from PIL import ImageDraw as ImageDraw
-    from PIL import ImageFont
 except ImportError as error:
     raise ModuleNotFoundError(MISSING) from error
 
@@ -29,12 +31,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Colour = tuple[int, int, int]
+Point = tuple[float, float]
 Backdrop = Literal["plain", "gradient", "noise", "paper"]
 FontFamily = Literal["sans", "serif", "mono"]
 
+_FINER = 4  # supersampling of polygons in each direction
+# Noise takes 256 values, one for each byte: several times as fast as exact noise, and the same to the eye.
+_NORMAL = np.array([NormalDist().inv_cdf((k + 0.5) / 256) for k in range(256)], np.float32)
+_NORMAL /= _NORMAL.std()
+
 
 @lru_cache(maxsize=256)
-def font(size: int, family: FontFamily = "sans", *, bold: bool = False, italic: bool = False) -> ImageFont.FreeTypeFont:
+def font(size: float, family: FontFamily = "sans", *, bold: bool = False, italic: bool = False) -> ImageFont.FreeTypeFont:
     """Return one of the DejaVu fonts that come with matplotlib, ``size`` pixels high; cached."""
     check_choice("family", family, choices(FontFamily))
     slant = "Italic" if family == "serif" else "Oblique"
@@ -59,28 +67,39 @@ def background(kind: Backdrop, size: tuple[int, int], colour: Colour, other: Col
     if kind == "plain":
         return Image.new("RGB", size, colour)
     rng, (width, height) = generator(seed), size
-    base = np.array(colour, np.float32)
     if kind == "gradient":
-        end = np.array(base * 0.75 if other is None else other, np.float32)
+        end = [0.75 * part for part in colour] if other is None else other
         angle = float(rng.uniform(0, 2 * np.pi))
         x, y = np.linspace(-1, 1, width, dtype=np.float32)[None, :], np.linspace(-1, 1, height, dtype=np.float32)[:, None]
-        share = (x * np.cos(angle) + y * np.sin(angle)) / (abs(np.cos(angle)) + abs(np.sin(angle))) / 2 + 0.5  # [height, width]
-        return _image(base + (end - base) * share[..., None])
-    fine = rng.standard_normal((height, width, 1), dtype=np.float32)
-    if kind == "noise":
-        return _image(base + 9 * fine)
-    coarse = Image.fromarray(rng.standard_normal((7, 7), dtype=np.float32)).resize(size, Image.Resampling.BICUBIC)
-    fibres = Image.fromarray(rng.standard_normal((height, max(2, width // 6)), dtype=np.float32))
-    along = np.asarray(fibres.resize(size, Image.Resampling.BILINEAR))
-    return _image(base + 2 * fine + 4 * np.asarray(coarse)[..., None] + 2.5 * along[..., None])
+        c, s = math.cos(angle), math.sin(angle)
+        share = (x * c + y * s) / (abs(c) + abs(s)) / 2 + 0.5  # [height, width]
+        return _image([a + (b - a) * share for a, b in zip(colour, end, strict=True)])
+    texture = (9 if kind == "noise" else 2) * _normal(rng, (height, width))
+    if kind == "paper":
+        coarse = Image.fromarray(_normal(rng, (7, 7))).resize(size, Image.Resampling.BICUBIC)
+        fibres = Image.fromarray(_normal(rng, (height, max(2, width // 6)))).resize(size, Image.Resampling.BILINEAR)
+        texture += 4 * np.asarray(coarse) + 2.5 * np.asarray(fibres)
+    return _image([part + texture for part in colour])
+
+
+def fill(image: Image.Image, polygons: Sequence[Sequence[Point]], colour: tuple[int, ...] | str, opacity: float = 1.0) -> None:
+    """Fill polygons with one colour; their edges are smooth, and where they overlap they count once."""
+    xs, ys = zip(*(point for polygon in polygons for point in polygon), strict=True)
+    left, top = math.floor(min(xs)) - 1, math.floor(min(ys)) - 1
+    mask = Image.new("L", (_FINER * (math.ceil(max(xs)) + 1 - left), _FINER * (math.ceil(max(ys)) + 1 - top)))
+    pen = ImageDraw.Draw(mask)
+    for polygon in polygons:
+        pen.polygon([(_FINER * (x - left) - 0.5, _FINER * (y - top) - 0.5) for x, y in polygon], round(255 * opacity))
+    image.paste(colour, (left, top), mask.reduce(_FINER))
 
 
 def add_noise(image: Image.Image, amount: float, seed: int) -> Image.Image:
     """Return the image with noise of standard deviation ``amount``, on the scale 0 to 255."""
     if amount == 0:
         return image
-    pixels = np.asarray(image.convert("RGB"), np.float32)
-    return _image(pixels + amount * generator(seed).standard_normal(pixels.shape, dtype=np.float32))
+    levels = np.clip(np.rint(128 + amount * _NORMAL), 0, 255).astype(np.uint8).tobytes()
+    noise = generator(seed).bytes(3 * image.width * image.height).translate(levels)
+    return ImageChops.add(image.convert("RGB"), Image.frombytes("RGB", image.size, noise), 1, -128)
 
 
 def contact_sheet(images: Sequence[Image.Image], labels: Sequence[str], *, columns: int = 4, side: int = 256) -> Image.Image:
@@ -131,6 +150,10 @@ def _fonts() -> Path:
     return Path(get_data_path()) / "fonts" / "ttf"
 
 
-def _image(pixels: NDArray[np.float32]) -> Image.Image:
-    """Return the RGB image of pixels ``[height, width, 3]``, rounded and clipped."""
-    return Image.fromarray(np.clip(np.rint(pixels), 0, 255).astype(np.uint8))
+def _image(parts: Sequence[NDArray[np.floating[Any]]]) -> Image.Image:
+    """Return the image of red, green and blue, ``[height, width]`` each, rounded and clipped."""
+    return Image.merge("RGB", [Image.fromarray(np.clip(part + 0.5, 0, 255).astype(np.uint8)) for part in parts])
+
+
+def _normal(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    return _NORMAL[np.frombuffer(rng.bytes(math.prod(shape)), np.uint8)].reshape(shape)

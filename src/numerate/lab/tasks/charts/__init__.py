@@ -2,7 +2,8 @@
 
     What is the average rent in Berlin? Answer with a number.       900
 
-``task`` has examples, prompt and score; ``topics`` the subjects, ``questions`` the questions, ``figure`` the drawing.
+``task`` has examples, prompt and score; ``topics`` the subjects, ``questions`` the questions, ``figure`` the drawing, and
+``page`` the paper with its texts.
 Real data: ChartQA (Masry et al., Findings of ACL 2022, arXiv:2203.10244).
 """
 

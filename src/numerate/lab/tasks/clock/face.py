@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 Point = tuple[float, float]
 
 _FINER = 3  # supersampling: pixels drawn per pixel of the image, in each direction
+_CIRCLE = tuple((cos(pi * k / 12), sin(pi * k / 12)) for k in range(24))
 
 
 class Palette(NamedTuple):
@@ -167,10 +168,16 @@ def clock_image(face: Face, size: int) -> Image:
 
 def _outline(shape: str, tilt: float, centre: Point, radius: float) -> list[Point]:
     """Return the outline of the clock; a square has the height of the circle and rounded corners."""
+    return _turned(_upright(shape), centre, radius, tilt)
+
+
+@lru_cache(maxsize=len(SHAPES))
+def _upright(shape: str) -> list[Point]:
+    """Return the outline of a clock of radius 1 around (0, 0)."""
     if shape == "octagon":
-        return [_at(centre, radius / cos(pi / 8) * 0.98, tilt + 22.5 + 45 * k) for k in range(8)]
+        return [_along(0.98 / cos(pi / 8), 22.5 + 45 * k) for k in range(8)]
     power = 2 if shape == "round" else 9
-    return [_at(centre, radius * _superellipse(1.5 * k, power), tilt + 1.5 * k) for k in range(240)]
+    return [_along(_superellipse(1.5 * k, power), 1.5 * k) for k in range(240)]
 
 
 def _superellipse(degrees: float, power: int) -> float:
@@ -298,8 +305,13 @@ def _draw_hands(draw: ImageDraw, face: Face, centre: Point, radius: float) -> No
 # Geometry: degrees are clockwise from twelve; in the image x points right and y down; along a hand y points up
 
 
+def _along(distance: float, degrees: float) -> Point:
+    return distance * sin(radians(degrees)), distance * cos(radians(degrees))
+
+
 def _at(centre: Point, distance: float, degrees: float) -> Point:
-    return centre[0] + distance * sin(radians(degrees)), centre[1] - distance * cos(radians(degrees))
+    x, y = _along(distance, degrees)
+    return centre[0] + x, centre[1] - y
 
 
 def _turned(points: Sequence[Point], centre: Point, scale: float, degrees: float) -> list[Point]:
@@ -308,7 +320,7 @@ def _turned(points: Sequence[Point], centre: Point, scale: float, degrees: float
 
 
 def _disc(centre: Point, radius: float) -> list[Point]:
-    return [_at(centre, radius, 15 * k) for k in range(24)]
+    return [(centre[0] + radius * x, centre[1] + radius * y) for x, y in _CIRCLE]
 
 
 def _mixed(colour: Colour, other: Colour, share: float) -> Colour:

@@ -331,16 +331,12 @@ def _phrase(rng: random.Random, shape: Shape) -> Phrase:
 
 def render(scene: Scene) -> Image:
     """Return the image of a scene."""
-    from numerate.lab.tasks.drawing import Image, ImageDraw, add_noise, background
+    from numerate.lab.tasks.drawing import add_noise, background, fill
 
     ground = BACKDROPS[scene.backdrop]
-    size, fine = (scene.width, scene.height), 4
-    image = background(ground.kind, size, ground.colour, ground.other, scene.seed)
-    image = image.resize((fine * scene.width, fine * scene.height), Image.Resampling.NEAREST)
-    pen = ImageDraw.Draw(image)
+    image = background(ground.kind, (scene.width, scene.height), ground.colour, ground.other, scene.seed)
     for shape in scene.shapes:
         colour = COLOURS[shape.colour]
-        rim = tuple(round(0.72 * part) for part in colour)
-        for share, fill in ((1.0, rim), (1 - min(0.12, 2.2 / shape.radius), colour)):
-            pen.polygon([(fine * x - 0.5, fine * y - 0.5) for x, y in shape.outline(share)], fill=fill)
-    return add_noise(image.reduce(fine), 2.0, scene.seed + 1)
+        fill(image, [shape.outline()], tuple(round(0.72 * part) for part in colour))
+        fill(image, [shape.outline(1 - min(0.12, 2.2 / shape.radius))], colour)
+    return add_noise(image, 2.0, scene.seed + 1)

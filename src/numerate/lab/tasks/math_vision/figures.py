@@ -141,24 +141,24 @@ def laid_out(figure: Figure, size: int) -> Layout:
 
 def render(layout: Layout, style: FigureStyle) -> Image:
     """Return the image of a figure."""
-    from numerate.lab.tasks.drawing import Image, ImageDraw, font
+    from numerate.lab.tasks.drawing import Image, ImageDraw, fill, font
 
     fine, size = 4, layout.width
-    pen_width = max(4, round(fine * size / 200))
-    image = Image.new("RGB", (fine * layout.width, fine * layout.height), style.paper)
-    pen = ImageDraw.Draw(image)
+    image = Image.new("RGB", (layout.width, layout.height), style.paper)
     if layout.figure.fill:
-        pen.polygon([(fine * x, fine * y) for x, y in layout.figure.fill], fill=style.fill)
+        fill(image, [layout.figure.fill], style.fill)
+    ink = Image.new("L", (fine * layout.width, fine * layout.height))
+    pen, pen_width = ImageDraw.Draw(ink), max(4, round(fine * size / 200))
     for line in layout.strokes:
         (x1, y1), (x2, y2) = ((fine * x, fine * y) for x, y in line)
-        pen.line((x1, y1, x2, y2), style.ink, pen_width)
+        pen.line((x1, y1, x2, y2), 255, pen_width)
         half = pen_width / 2 - 0.5
         for x, y in ((x1, y1), (x2, y2)):
-            pen.ellipse((x - half, y - half, x + half, y + half), fill=style.ink)
+            pen.ellipse((x - half, y - half, x + half, y + half), fill=255)
     for x, y in layout.figure.points.values():
         dot = fine * size / 130
-        pen.ellipse((fine * x - dot, fine * y - dot, fine * x + dot, fine * y + dot), fill=style.ink)
-    image = image.reduce(fine)
+        pen.ellipse((fine * x - dot, fine * y - dot, fine * x + dot, fine * y + dot), fill=255)
+    image.paste(style.ink, mask=ink.reduce(fine))
     pen = ImageDraw.Draw(image)
     for label in layout.labels:
         unknown = label.text.startswith("x")

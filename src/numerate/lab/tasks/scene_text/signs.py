@@ -243,7 +243,7 @@ def _text(rng: random.Random, taken: Sequence[str]) -> str:
 
 def render(wall: Wall) -> Image:
     """Return the image of a wall with words."""
-    from numerate.lab.tasks.drawing import add_noise, background
+    from numerate.lab.tasks.drawing import add_noise, background, fill
 
     ground = GROUNDS[wall.ground]
     image = background(ground.kind, (wall.width, wall.height), ground.colour, ground.other, wall.seed)
@@ -252,9 +252,9 @@ def render(wall: Wall) -> Image:
     for word, look in zip(wall.words, wall.looks, strict=True):
         if look.plate is not None:
             plate = plate_of(word.quad)
-            _fill(image, tuple((x + 1.5, y + 2.5) for x, y in plate), (20, 20, 22), 0.35)
-            _fill(image, plate, tuple(round(0.8 * part) for part in look.plate))
-            _fill(image, grown(word.quad, 0.08, 0.26), look.plate)
+            fill(image, [[(x + 1.5, y + 2.5) for x, y in plate]], (20, 20, 22), 0.35)
+            fill(image, [plate], tuple(round(0.8 * part) for part in look.plate))
+            fill(image, [grown(word.quad, 0.08, 0.26)], look.plate)
         _write(image, word, look)
     return add_noise(image, 3.0, wall.seed + 1)
 
@@ -279,17 +279,6 @@ def plate_of(quad: Quad) -> Quad:
     return grown(quad, 0.1, 0.34)
 
 
-def _fill(image: Image, polygon: Sequence[Point], colour: tuple[int, ...], opacity: float = 1.0) -> None:
-    from numerate.lab.tasks.drawing import Image as Images
-    from numerate.lab.tasks.drawing import ImageDraw
-
-    left, top, right, bottom = _around(polygon)
-    mask = Images.new("L", (4 * (right - left), 4 * (bottom - top)))
-    corners = [(4 * (x - left) - 0.5, 4 * (y - top) - 0.5) for x, y in polygon]
-    ImageDraw.Draw(mask).polygon(corners, fill=round(255 * opacity))
-    image.paste(colour, (left, top), mask.reduce(4))
-
-
 def _write(image: Image, word: Word, look: WordLook) -> None:
     """Draw a word so that its ink touches all four sides of its quadrilateral."""
     from numerate.lab.tasks.drawing import Image as Images
@@ -297,16 +286,16 @@ def _write(image: Image, word: Word, look: WordLook) -> None:
 
     left, top, right, bottom = _around(word.quad)
     high = max(math.dist(word.quad[0], word.quad[3]), math.dist(word.quad[1], word.quad[2]))
-    face = font(max(24, round(3 * high / 0.74)), look.family, bold=look.bold)
+    face = font(max(24, round(2 * high / 0.74)), look.family, bold=look.bold)
     x1, y1, x2, y2 = face.getbbox(word.text)
     flat = Images.new("L", (math.ceil(x2 - x1) + 2, math.ceil(y2 - y1) + 2))
     ImageDraw.Draw(flat).text((1 - x1, 1 - y1), word.text, 255, face)
     flat = flat.crop(flat.point(lambda level: 255 * (level > 127)).getbbox())
     corners = ((0, 0), (flat.width, 0), (flat.width, flat.height), (0, flat.height))
-    size = 3 * (right - left), 3 * (bottom - top)
-    mapping = _homography([(3 * (x - left), 3 * (y - top)) for x, y in word.quad], corners)
+    size = 2 * (right - left), 2 * (bottom - top)
+    mapping = _homography([(2 * (x - left), 2 * (y - top)) for x, y in word.quad], corners)
     mask = flat.transform(size, Images.Transform.PERSPECTIVE, mapping, Images.Resampling.BILINEAR)
-    image.paste(look.ink, (left, top), mask.reduce(3))
+    image.paste(look.ink, (left, top), mask.reduce(2))
 
 
 def _around(polygon: Sequence[Point]) -> tuple[int, int, int, int]:
