@@ -40,7 +40,7 @@ import torch
 from numerate.decode.rows import any_shape
 from numerate.lab.config import RunConfig
 from numerate.lab.data import SharedData
-from numerate.lab.decisions import read_decisions
+from numerate.lab.decided import read_decisions
 from numerate.lab.evaluate import Record
 from numerate.lab.missing import with_fallback
 from numerate.lab.models import LoadedModel, quietly

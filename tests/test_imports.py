@@ -47,6 +47,7 @@ LAB = [
     "masks",
     "questions",
     "decisions",
+    "decided",
     "evaluate",
     "validation",
     "trainer",

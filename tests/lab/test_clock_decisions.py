@@ -16,17 +16,8 @@ from numerate.answers.metrics import FACE, METRICS
 from numerate.distribution import CircularDistribution, NumberDistribution
 from numerate.distribution.decisions import CIRCLE_RULE_NAMES
 from numerate.lab.config import RULES
-from numerate.lab.decisions import (
-    FITTING,
-    SAMPLED,
-    check_decisions,
-    cost,
-    decision_record,
-    error_sources,
-    expected_cost,
-    read_decisions,
-    recorded_distribution,
-)
+from numerate.lab.decided import error_sources, read_decisions
+from numerate.lab.decisions import FITTING, SAMPLED, check_decisions, cost, decision_record, expected_cost, recorded_distribution
 from numerate.lab.evaluate import _spread
 from numerate.lab.report.decision_words import evaluation_sentences
 from numerate.lab.tasks import TASKS, Clock

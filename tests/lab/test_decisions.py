@@ -20,19 +20,17 @@ from numerate.distribution import NumberDistribution
 from numerate.distribution.decisions import RULE_NAMES
 from numerate.lab import decisions
 from numerate.lab.config import RULES, RunConfig, checked
+from numerate.lab.decided import ErrorSources, error_sources, read_decisions
 from numerate.lab.decisions import (
     FITTING,
     SAMPLED,
-    ErrorSources,
     check_decisions,
     cost,
     decision_record,
-    error_sources,
     expected_cost,
     find_distributions,
     number_finder,
     prompts,
-    read_decisions,
     recorded_distribution,
 )
 from numerate.lab.experiment import read_experiment, tuning_trials

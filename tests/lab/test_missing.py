@@ -5,7 +5,7 @@ import json
 import pytest
 
 from numerate.lab.config import RunConfig
-from numerate.lab.decisions import read_decisions
+from numerate.lab.decided import read_decisions
 from numerate.lab.evaluate import evaluate
 from numerate.lab.experiment import validation_score
 from numerate.lab.missing import middle_label, with_fallback

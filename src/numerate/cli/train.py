@@ -123,7 +123,7 @@ def _show_decisions(console: Console, split: str, records: Sequence[Mapping[str,
     from rich.table import Table
     from rich.text import Text
 
-    from numerate.lab.decisions import read_decisions
+    from numerate.lab.decided import read_decisions
     from numerate.lab.report.decision_words import evaluation_sentences, summary_rows
 
     part = read_decisions(records)

@@ -19,7 +19,8 @@ pytest.importorskip("jinja2")
 pytest.importorskip("matplotlib")
 
 from numerate.lab import stats
-from numerate.lab.decisions import GREEDY, Decided
+from numerate.lab.decided import Decided
+from numerate.lab.decisions import GREEDY
 from numerate.lab.report import write_report
 from numerate.lab.report.analysis import Setup, scores
 from numerate.lab.report.recommended import RecommendationCheck, check_recommendation

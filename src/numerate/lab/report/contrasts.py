@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from numerate.lab.decisions import Decided
+from numerate.lab.decided import Decided
 from numerate.lab.report.analysis import LEAST_SEEDS, LEVEL, Setup, interval
 from numerate.lab.report.wording import Measure
 from numerate.lab.stats import Comparison, compare, corrected

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from numerate.answers.metrics import METRICS
-from numerate.lab.decisions import FITTING, GREEDY, Decided, ErrorSources, cost, error_sources
+from numerate.lab.decided import Decided, ErrorSources, error_sources
+from numerate.lab.decisions import FITTING, GREEDY, cost
 from numerate.lab.derailing import DERAILED
 from numerate.lab.report.analysis import LEAST_SEEDS, SPLIT_NAMES
 from numerate.lab.report.decisions import Decisions, DecisionScore, decision_cost, fitting_rule, mean_measure

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from numerate.answers.metrics import METRICS
-from numerate.lab.decisions import FITTING, GREEDY, SAMPLED, Decided, ErrorSources, error_sources
+from numerate.lab.decided import Decided, ErrorSources, error_sources
+from numerate.lab.decisions import FITTING, GREEDY, SAMPLED
 from numerate.lab.derailing import DERAILED
 from numerate.lab.report.analysis import LEAST_SEEDS, LEVEL, Setup, interval
 from numerate.lab.report.contrasts import Contrast, contrasts, share_of_change

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from numerate.lab.decisions import Decided, read_decisions
+from numerate.lab.decided import Decided, read_decisions
 
 Floats = NDArray[np.float64]
 
