@@ -4,7 +4,7 @@
     python scripts/learning_speed.py keep runs/sums docs/results          # validation curves of all runs, and test scores
     python scripts/learning_speed.py table docs/results/sums_curves.csv   # Markdown
     python scripts/learning_speed.py table docs/results/smmd-terms_curves.csv --baseline both    # against another loss
-    python scripts/learning_speed.py table docs/results/sums_curves.csv docs/results/sums_slow_curves.csv
+    python scripts/learning_speed.py table docs/results/sums_curves.csv docs/results/sums_slow_curves.csv --model small
     python scripts/learning_speed.py figure docs/images/sums.png docs/results/sums_curves.csv
 
 The runs need ``validate_every``. A run that does not get there counts as if it did one validation after its last step.
@@ -96,10 +96,11 @@ def together(files: Sequence[Path]) -> list[Curve]:
 
 def table(runs: Sequence[Curve], baseline: str = BASELINE) -> Iterator[str]:
     """Yield a Markdown table for each model, with differences from a baseline."""
-    if not any(curve.label == baseline for curve in runs):
-        raise ValueError(f"no run of {baseline}: expected one of {', '.join(sorted({curve.label for curve in runs}))}.")
     for model in dict.fromkeys(curve.model for curve in runs):
         mine = [curve for curve in runs if curve.model == model]
+        if not any(curve.label == baseline for curve in mine):
+            labels = ", ".join(dict.fromkeys(repr(curve.label) for curve in mine))
+            raise ValueError(f"no run of {baseline!r} with {model}: expected one of {labels}.")
         losses = [baseline, *sorted({curve.label for curve in mine} - {baseline})]
         columns = {share: {label: _log_steps(mine, label, share) for label in losses} for share in SHARES}
         exact = {label: [curve.tested for curve in mine if curve.label == label] for label in losses}
@@ -180,6 +181,7 @@ def main(arguments: list[str] | None = None) -> None:
     printed = commands.add_parser("table", help="print steps to 50 and 90 %%, and exact answers")
     printed.add_argument("files", type=Path, nargs="+")
     printed.add_argument("--baseline", default=BASELINE, help=f"default: {BASELINE}")
+    printed.add_argument("--model", help="default: all")
     drawn = commands.add_parser("figure", help="draw the curves")
     drawn.add_argument("out", type=Path)
     drawn.add_argument("file", type=Path)
@@ -189,7 +191,8 @@ def main(arguments: list[str] | None = None) -> None:
     elif given.command == "figure":
         figure(read(given.file), given.out)
     else:
-        print("\n".join(table(together(given.files), given.baseline)))
+        runs = [curve for curve in together(given.files) if given.model in (None, curve.model)]
+        print("\n".join(table(runs, given.baseline)))
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ def test_another_baseline_and_another_file(script, tmp_path):
     assert [line[1].strip() for line in lines[1:]] == ["`emd`", "`ce`", "`ce, sums_slow`"]
     assert [line[6].strip() for line in lines[1:]] == ["50.0 %", "90.0 %", "20.0 %"]
     assert [bool(line[7].strip()) for line in lines[1:]] == [False, True, True]
-    with pytest.raises(ValueError, match="no run of ntil: expected one of ce, ce, sums_slow, emd"):
+    with pytest.raises(ValueError, match="no run of 'ntil' with tiny: expected one of 'ce', 'emd', 'ce, sums_slow'"):
         list(script.table(runs, "ntil"))
 
 
