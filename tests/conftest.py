@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import sys
 from collections.abc import Iterator
 from importlib.util import module_from_spec, spec_from_file_location
@@ -16,13 +18,21 @@ settings.register_profile("numerate", derandomize=True, deadline=None, database=
 settings.load_profile("numerate")
 
 
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """Small models train faster on one thread, and the same on every machine."""
-    before = torch.get_num_threads()
+def pytest_configure() -> None:
+    """Compute on one thread: tests run on every core at once, small models are faster on one thread, and results are the same."""
+    os.environ["OMP_NUM_THREADS"] = "1"  # for processes that tests start
     torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # otherwise triton reports what is left at the end as leaked
+
+
+@pytest.fixture(autouse=True, scope="module")
+def short_collections() -> None:
+    """Leave what exists out of garbage collections: every training runs one, and would scan all imports and collected tests."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="module")

@@ -24,8 +24,6 @@ from numerate.lab.tasks import TASKS, Clock, Example, Examples, Picture, picture
 from numerate.lab.tasks.files import open_image
 from numerate.lab.train import make_task, run, run_data
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 VISUAL = [name for name, kind in TASKS.items() if kind.visual]
 FEW = {"model": "tiny-vlm", "steps": 2, "batch_size": 2, "train_examples": 3, "eval_examples": 2, "log_every": 1}
 SIDE = 112

@@ -58,7 +58,6 @@ def read(path: Path) -> list[dict]:
 
 
 def trained_on(folder: Path, data: Path, **settings) -> Path:
-    torch.set_num_threads(1)
     run(checked(RunConfig, {**QUICK, "data": str(data), **settings}), folder / "run")
     return folder / "run"
 

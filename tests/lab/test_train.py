@@ -27,9 +27,6 @@ EASY = {"difficulty": 1, "operations": "+-", "wording": "bare"}
 QUICK = {"task_settings": EASY, "steps": 4, "batch_size": 8, "train_examples": 64, "eval_examples": 6, "log_every": 2}
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 def quick(**settings):
     return checked(RunConfig, {**QUICK, **settings})
 
@@ -38,7 +35,6 @@ def quick(**settings):
 def trained(tmp_path_factory):
     """A finished run with its weights; shared, so tests write elsewhere."""
     folder = tmp_path_factory.mktemp("trained")
-    torch.set_num_threads(1)
     run(quick(loss="smmd", keep_model=True), folder)
     return folder
 
