@@ -20,6 +20,8 @@ from numerate.losses import LOSSES
 
 EASY = {"difficulty": 1, "longest": 2, "operations": "+-", "signed": False, "wording": "bare"}
 FEW = {"steps": 4, "batch_size": 4, "train_examples": 60, "eval_examples": 6, "eval_batch_size": 4, "log_every": 2}
+# An untrained model would write until the limit.
+PICTURES = {"model": "tiny-vlm", "task_settings": {}, "train_examples": 20, "eval_examples": 2, "max_new_tokens": 12}
 
 
 def config(loss="ce", seed=0, **settings):
@@ -121,11 +123,11 @@ def test_every_loss(loss, tmp_path):
         {"loss": "emd", "validate_every": 1, "keep_best": True, "choose_by": "absolute_error"},
         {"model": "tiny-3", "loss": "ntil"},
         {"model": "small", "loss": "smmd"},
-        {"model": "tiny-vlm", "task": "clock", "task_settings": {}, "loss": "emd", "eval_splits": ("interpolate",)},
-        {"model": "tiny-vlm", "task": "grounding", "task_settings": {}, "loss": "soft", "eval_examples": 2},
-        {"model": "tiny-vlm", "task": "scene_text", "task_settings": {"words": (1, 1)}, "loss": "soft_fixed", "eval_examples": 2},
+        PICTURES | {"task": "clock", "loss": "emd", "eval_splits": ("interpolate",)},
+        PICTURES | {"task": "grounding", "loss": "soft"},
+        PICTURES | {"task": "scene_text", "task_settings": {"words": (1, 1)}, "loss": "soft_fixed"},
     ],
-    ids=lambda settings: "-".join(f"{name}" for name in settings),
+    ids=lambda settings: settings.get("task", "-".join(settings)),
 )
 def test_every_setting(settings, tmp_path):
     shared = {name: value for name, value in settings.items() if name not in ("soft", "loss", "scale", "normalize")}
