@@ -29,13 +29,31 @@ def config(loss="ce", seed=0, **settings):
     return RunConfig(**task | FEW | {"loss": loss, "seed": seed} | settings)
 
 
-def both(tmp_path, configs):
-    """The files of the runs as a stack, and one at a time."""
-    alone, together = ([tmp_path / kind / str(k) for k in range(len(configs))] for kind in ("alone", "together"))
-    for own, folder in zip(configs, alone, strict=True):
-        run(own, folder)
-    run_stack(configs, together)
-    return zip(alone, together, strict=True)
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """Return the folder of a run by itself, which is done once for all tests."""
+    done = {}
+
+    def folder_of(own):
+        key = own.model_dump_json()
+        if key not in done:
+            done[key] = tmp_path_factory.mktemp("alone")
+            run(own, done[key])
+        return done[key]
+
+    return folder_of
+
+
+@pytest.fixture
+def both(alone, tmp_path):
+    """The files of runs one at a time, and as a stack."""
+
+    def folders(configs):
+        together = [tmp_path / str(k) for k in range(len(configs))]
+        run_stack(configs, together)
+        return zip(map(alone, configs), together, strict=True)
+
+    return folders
 
 
 def assert_same_curve(one, other):
@@ -98,10 +116,10 @@ def test_a_stack_is_its_models(model, tmp_path):
 
 
 @pytest.mark.parametrize("loss", ["ce", *LOSSES])
-def test_every_loss(loss, tmp_path):
+def test_every_loss(loss, both):
     """Two seeds with two weights; the baseline beside them."""
     configs = [config("ce", 0), config(loss, 0, weight=0.3, label="a"), config(loss, 1, weight=1.0, label="b")]
-    for one, other in both(tmp_path, configs[loss == "ce" :]):
+    for one, other in both(configs[loss == "ce" :]):
         assert_same_files(one, other)
         assert_same_curve(one, other)
         assert_same_answers(one, other)
@@ -129,10 +147,10 @@ def test_every_loss(loss, tmp_path):
     ],
     ids=lambda settings: settings.get("task", "-".join(settings)),
 )
-def test_every_setting(settings, tmp_path):
+def test_every_setting(settings, both):
     shared = {name: value for name, value in settings.items() if name not in ("soft", "loss", "scale", "normalize")}
     configs = [config(**{"seed": 1} | settings), config(**{"seed": 2, "label": "same"} | settings), config(seed=3, **shared)]
-    for one, other in both(tmp_path, configs):
+    for one, other in both(configs):
         assert_same_files(one, other)
         assert_same_curve(one, other)
         assert_same_answers(one, other)
@@ -145,9 +163,9 @@ def test_every_setting(settings, tmp_path):
                 assert a["crps"] == pytest.approx(b["crps"], rel=1e-3)
 
 
-def test_each_run_has_its_learning_rate(tmp_path):
+def test_each_run_has_its_learning_rate(both):
     configs = [config("emd", seed, learning_rate=rate) for seed, rate in enumerate((4e-3, 1e-3, 1.3e-2))]
-    for one, other in both(tmp_path, configs):
+    for one, other in both(configs):
         assert_same_curve(one, other)
         assert_same_answers(one, other)
 
