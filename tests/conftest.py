@@ -63,12 +63,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def measure_each_value_once(items: list[pytest.Item]) -> None:
-    """Measure coverage, which takes half as long again, in the cases of a test that have a value for the first time."""
+    """Leave cases out of coverage, which takes half as long again: those with no new value, and the work of compilers."""
     measured: set[tuple[str, str, int]] = set()
     for item in items:
-        if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
-            test = item.nodeid.partition("[")[0]
-            values = {(test, name, id(value)) for name, value in item.callspec.params.items()}
-            if values <= measured:
-                item.add_marker("no_cover")
-            measured |= values
+        callspec = getattr(item, "callspec", None)
+        test = item.nodeid.partition("[")[0]
+        values = {(test, name, id(value)) for name, value in callspec.params.items()} if callspec else {(test, "", 0)}
+        if values <= measured or item.get_closest_marker("compile"):
+            item.add_marker("no_cover")
+        measured |= values

@@ -37,6 +37,7 @@ def at_hand() -> dict[str, object]:
     return {"tokenizer": tokenizer, "logits": logits, "labels": ids, "hidden": hidden, "lm_head_weight": weight}
 
 
+@pytest.mark.no_cover  # a line that only the documentation runs is not tested
 @pages(WITH_PYTHON)
 def test_python_blocks_run(page: Path, at_hand, monkeypatch, tmp_path, capsys):
     text = page.read_text(encoding="utf-8")

@@ -540,10 +540,10 @@ def test_the_steps_of_runs_in_other_processes_are_shown(tmp_path, monkeypatch):
             assert (bar.total, bar.completed) == (200, 0)
             for text, steps in (('{"step": 20}\n', 20), ('{"step": 20}\n{"step": 40}\n', 40)):
                 curve.write_text(text)
-                assert any(bar.completed == steps or time.sleep(0.01) for _ in range(500))
+                wait_until(lambda steps=steps: bar.completed == steps)
             curve.write_text('{"step": 20}\n{"ste')  # the last line is being written
             write_json(cell_folder(tmp_path, waiting) / "result.json", {})
-            assert any(bar.completed == 120 or time.sleep(0.01) for _ in range(500))
+            wait_until(lambda: bar.completed == 120)
         assert display.bars.tasks == []
 
 
@@ -555,7 +555,7 @@ def test_without_a_terminal_the_steps_are_printed(tmp_path, monkeypatch):
     (cell_folder(tmp_path, running) / "curve.jsonl").write_text('{"step": 20}\n')
     text = io.StringIO()
     with GridProgress(Console(file=text)) as display, _steps_shown([running], tmp_path, display):
-        assert any("20 of 1,200 steps\n" in text.getvalue() or time.sleep(0.01) for _ in range(500))
+        wait_until(lambda: "20 of 1,200 steps\n" in text.getvalue())
 
 
 @pytest.mark.parametrize(
