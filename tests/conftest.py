@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import sys
 from collections.abc import Iterator
 from importlib.util import module_from_spec, spec_from_file_location
@@ -16,13 +18,21 @@ settings.register_profile("numerate", derandomize=True, deadline=None, database=
 settings.load_profile("numerate")
 
 
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """Small models train faster on one thread, and the same on every machine."""
-    before = torch.get_num_threads()
+def pytest_configure() -> None:
+    """Compute on one thread: tests run on every core at once, small models are faster on one thread, and results are the same."""
+    os.environ["OMP_NUM_THREADS"] = "1"  # for processes that tests start
     torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # otherwise triton reports what is left at the end as leaked
+
+
+@pytest.fixture(autouse=True, scope="module")
+def short_collections() -> None:
+    """Leave what exists out of garbage collections: every training runs one, and would scan all imports and collected tests."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +54,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.pluginmanager.hasplugin("_cov"):
+        measure_each_value_once(items)
     if config.getoption("--first-case"):
         first = {item.nodeid.partition("[")[0]: item for item in reversed(items)}
         config.hook.pytest_deselected(items=[item for item in items if first[item.nodeid.partition("[")[0]] is not item])
         items[:] = [item for item in items if first[item.nodeid.partition("[")[0]] is item]
+
+
+def measure_each_value_once(items: list[pytest.Item]) -> None:
+    """Leave cases out of coverage, which takes half as long again: those with no new value, and the work of compilers."""
+    measured: set[tuple[str, str, int]] = set()
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        test = item.nodeid.partition("[")[0]
+        values = {(test, name, id(value)) for name, value in callspec.params.items()} if callspec else {(test, "", 0)}
+        if values <= measured or "compile" in item.name.partition("[")[0]:
+            item.add_marker("no_cover")
+        measured |= values

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from numerate import NumericVocab
+from numerate.tokenizers import load_tokenizer
 
 
 class Tolerance(NamedTuple):
@@ -94,6 +96,12 @@ def shared_tokenizers() -> dict[str, Path]:
     """The ``tokenizer.json.gz`` files of a folder ``shared/tokenizers`` beside the project or above it, by name; often none."""
     folders = [folder / "shared" / "tokenizers" for folder in Path(__file__).parents]
     return {file.name.split(".")[0]: file for folder in folders for file in sorted(folder.glob("*.tokenizer.json.gz"))}
+
+
+@cache
+def real_tokenizer(name: str) -> Any:
+    """A tokenizer by its name, of a package or of ``shared/tokenizers``. Loaded once: tests must not change it."""
+    return load_tokenizer(shared_tokenizers().get(name, name))
 
 
 BATCHES: dict[str, Tensor] = {

@@ -290,12 +290,12 @@ def test_what_is_refused(call: Any, kind: type[Exception], parts: list[str]) -> 
 
 def test_time_grows_with_the_number_of_values() -> None:
     def seconds(count: int) -> float:
-        start = time.perf_counter()
+        start = time.process_time()
         circle = Circle(ND(range(count), np.arange(1, count + 1)), count)
         assert circle.mode == count - 1
         assert circle.crps(3) + float(circle.mean + circle.median + circle.interval(0.9)[0]) > 0
         assert circle.decide("within", tolerance=count // 8) > 0
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     seconds(100)
     small, large = min(seconds(500) for _ in range(3)), min(seconds(5000) for _ in range(2))

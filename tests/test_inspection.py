@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.samples import real_tokenizer
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from numerate import LOSSES, NumericVocab
 from numerate.inspection import inspect_tokenizer, loss_advice, number_style, read_text, vocab_facts
-from numerate.tokenizers import load_tokenizer
 
 
 def chunked(pattern: str) -> PreTrainedTokenizerFast:
@@ -46,7 +46,7 @@ class TestStyle:
         ],
     )
     def test_real_tokenizers(self, name: str, style: str):
-        tokenizer = load_tokenizer(name)
+        tokenizer = real_tokenizer(name)
         assert number_style(tokenizer, NumericVocab.from_tokenizer(tokenizer)) == style
 
 
@@ -77,12 +77,12 @@ class TestReadings:
 
     @pytest.mark.parametrize("name", ["deepseek", "mistral"])
     def test_spaces_are_shown(self, name: str):
-        tokenizer = load_tokenizer(name)
+        tokenizer = real_tokenizer(name)
         reading = read_text(tokenizer, NumericVocab.from_tokenizer(tokenizer), "is -7")
         assert reading.tokens[-2:] == ("␣-", "7")
 
     def test_marks_of_several_bytes_are_shown_as_text(self):
-        tokenizer = load_tokenizer("deepseek")
+        tokenizer = real_tokenizer("deepseek")
         vocab = NumericVocab.from_tokenizer(tokenizer)
         assert read_text(tokenizer, vocab, "−7").tokens == ("−", "7")
         assert "−" in vocab_facts(vocab)["minus"]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from mistral_common.tokens.tokenizers.tekken import Tekkenizer
-from tests.samples import shared_tokenizers
+from tests.samples import real_tokenizer, shared_tokenizers
 from torch.nn.utils.rnn import pad_sequence
 
 from numerate import NumberSpans, NumericVocab
@@ -46,8 +46,7 @@ class Tekken:
 
 
 TOKENIZERS: dict[str, Callable[[], Any]] = {
-    **{name: lambda name=name: load_tokenizer(name) for name in PACKAGED},
-    **{name: lambda file=file: load_tokenizer(file) for name, file in shared_tokenizers().items()},
+    **{name: partial(real_tokenizer, name) for name in (*PACKAGED, *shared_tokenizers())},
     "mistral-v1": lambda: load_tokenizer(MISTRAL / "tokenizer.model.v1"),
     "mistral-v7": lambda: load_tokenizer(MISTRAL / "mistral_instruct_tokenizer_241114.model.v7"),
     "tekken": lambda: Tekken(MISTRAL / "tekken_240911.json"),

@@ -7,8 +7,6 @@ import pytest
 from numerate.lab import workloads
 from numerate.losses import LOSSES
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def test_every_objective_on_both_paths(script, tmp_path, capsys):
     file = tmp_path / "speed.csv"

@@ -6,7 +6,6 @@ import csv
 from pathlib import Path
 
 import pytest
-import torch
 from typer.testing import CliRunner
 
 from numerate.cli import app
@@ -21,7 +20,6 @@ QUICK = {"task": "regression", "keep_model": True, "steps": 30, "batch_size": 16
 def model(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("table")
     (folder / "flats.csv").write_text("\n".join(["area,rooms,rent", *ROWS]))
-    torch.set_num_threads(1)
     settings = {"data": str(folder / "flats.csv"), "task_settings": {"target": "rent"}}
     train(checked(RunConfig, {**QUICK, **settings}), folder / "run")
     return folder / "run"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from tests.decode.models import small_llama
-from tests.samples import CHUNKS, DIGITS, MARKS, refused
+from tests.samples import CHUNKS, DIGITS, MARKS, real_tokenizer, refused
 from torch import Tensor
 from transformers import T5Config, T5ForConditionalGeneration
 
@@ -232,7 +232,7 @@ def test_embeddings_instead_of_ids() -> None:
 
 @pytest.mark.parametrize("name", ["deepseek", "mistral"])
 def test_real_tokenizers(name: str) -> None:
-    tokenizer = load_tokenizer(name)
+    tokenizer = real_tokenizer(name)
     grammar = NumberGrammar(digits=(1, 4), decimals=(0, 2), lowest=-54.3, highest=9876.5)
     end = tokenizer.eos_token_id
     processor, size = numbers_only(tokenizer, grammar), len(tokenizer) + 64

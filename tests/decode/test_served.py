@@ -300,7 +300,7 @@ def test_requests_run_at_the_same_time(stand_in):
     meeting = threading.Barrier(4)
 
     def meet(handler: Any) -> bool:
-        meeting.wait(timeout=5)
+        meeting.wait(timeout=20)
         return False
 
     stand_in.turns.extend([meet] * 4)
@@ -459,7 +459,7 @@ def test_a_failure_ends_all_requests(stand_in, monkeypatch):
 
     def refuse_last(handler: Any) -> bool:
         """Three requests are told to wait for half a minute, and one is refused."""
-        last = meeting.wait(timeout=5) == 3
+        last = meeting.wait(timeout=20) == 3
         time.sleep(0.2 * last)
         return bool(handler.send(401 if last else 429, {}, Retry_After="30"))
 
@@ -467,7 +467,7 @@ def test_a_failure_ends_all_requests(stand_in, monkeypatch):
     begun = time.monotonic()
     with pytest.raises(ConnectionError, match="401"):
         client(stand_in, concurrency=4).next_tokens(["x"] * 100, ["="] * 100)
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 25  # a pause is half a minute
     assert len(stand_in.asked) < 10
 
 

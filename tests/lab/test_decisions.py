@@ -49,14 +49,10 @@ TODAY = {"split", "index", "prompt", "gold", "output", "answer", "measures", "nl
 DECIDED = {"decisions", "distribution", "truth", "median", "interval", "level", "covers", "crps", "expected", "seconds"}
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """A finished run with its weights, without decisions; shared, so tests write elsewhere."""
     folder = tmp_path_factory.mktemp("trained")
-    torch.set_num_threads(1)
     run(checked(RunConfig, {**QUICK, "keep_model": True}), folder)
     return folder
 

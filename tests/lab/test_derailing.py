@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -109,7 +108,6 @@ QUICK = {
 
 
 def test_a_run_records_the_digits_of_its_labels(tmp_path: Path) -> None:
-    torch.set_num_threads(1)
     config = checked(RunConfig, QUICK)
     result = run(config, tmp_path / "run")
     task = Arithmetic(**QUICK["task_settings"])  # type: ignore[arg-type]
@@ -128,7 +126,6 @@ def test_a_run_records_the_digits_of_its_labels(tmp_path: Path) -> None:
 
 
 def test_an_evaluation_that_an_earlier_release_began_is_completed(tmp_path: Path) -> None:
-    torch.set_num_threads(1)
     run(checked(RunConfig, QUICK), tmp_path / "run")
     expected = evaluate_again(tmp_path / "run", {"eval_batch_size": 2}, tmp_path / "whole")
 

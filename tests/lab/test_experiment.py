@@ -7,8 +7,8 @@ import json
 import os
 import random
 import re
+import resource
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -21,6 +21,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 from rich.console import Console
+from tests import apart
 from typer.testing import CliRunner
 
 from numerate.cli import app
@@ -162,23 +163,15 @@ def test_progress_can_be_turned_off(undisturbed, tmp_path, monkeypatch, capsys):
 
 # Interruptions
 
-SCRIPT = """
-import sys
-from numerate.lab import compare
-from tests.lab.test_experiment import QUICK
-if __name__ == "__main__":
-    settings = {**QUICK, "steps": int(sys.argv[3]), "processes": int(sys.argv[2])}
-    compare(task="arithmetic", out=sys.argv[1], progress=False, **settings)
-"""
+
+def compare_for_long(folder, processes, steps):
+    compare(**QUICK | {"task": "arithmetic", "out": folder, "progress": False, "processes": processes, "steps": steps})
 
 
 @pytest.fixture
 def start(tmp_path):
     """Start a comparison in another process: folder, processes, steps."""
-    (tmp_path / "script.py").write_text(SCRIPT)
-    environment = {**os.environ, "PYTHONPATH": f"src:.:{os.environ.get('PYTHONPATH', '')}", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(tmp_path / "script.py")]
-    return lambda *arguments: subprocess.Popen([*command, *map(str, arguments)], env=environment, start_new_session=True)
+    return partial(apart.start, compare_for_long, output=tmp_path / "output.txt")
 
 
 def wait_until(condition, process=None):
@@ -186,7 +179,7 @@ def wait_until(condition, process=None):
     for _ in range(30_000):
         if condition():
             return
-        assert process is None or process.poll() is None
+        assert process is None or process.is_alive()
         time.sleep(0.01)
     pytest.fail("hangs")
 
@@ -201,8 +194,8 @@ def test_killed_at_any_moment_it_goes_on(undisturbed, start, tmp_path):
         process = start(grid, 1, 3)
         wait_until(lambda before=before: any(changed(path, before) for path in grid.glob("cells/*/curve.jsonl")), process)
         time.sleep(rng.random() * 0.5)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        process.kill()
+        process.join()
         now = len(list(grid.glob("cells/*/result.json")))
         assert now >= finished
         finished = now
@@ -229,7 +222,7 @@ def test_workers_end_with_their_parent(start, tmp_path):
     children = [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
     assert len(children) >= 2
     process.kill()
-    process.wait()
+    process.join()
     wait_until(lambda: not any(alive(pid) for pid in children))
 
 
@@ -547,10 +540,10 @@ def test_the_steps_of_runs_in_other_processes_are_shown(tmp_path, monkeypatch):
             assert (bar.total, bar.completed) == (200, 0)
             for text, steps in (('{"step": 20}\n', 20), ('{"step": 20}\n{"step": 40}\n', 40)):
                 curve.write_text(text)
-                assert any(bar.completed == steps or time.sleep(0.01) for _ in range(500))
+                wait_until(lambda steps=steps: bar.completed == steps)
             curve.write_text('{"step": 20}\n{"ste')  # the last line is being written
             write_json(cell_folder(tmp_path, waiting) / "result.json", {})
-            assert any(bar.completed == 120 or time.sleep(0.01) for _ in range(500))
+            wait_until(lambda: bar.completed == 120)
         assert display.bars.tasks == []
 
 
@@ -562,7 +555,7 @@ def test_without_a_terminal_the_steps_are_printed(tmp_path, monkeypatch):
     (cell_folder(tmp_path, running) / "curve.jsonl").write_text('{"step": 20}\n')
     text = io.StringIO()
     with GridProgress(Console(file=text)) as display, _steps_shown([running], tmp_path, display):
-        assert any("20 of 1,200 steps\n" in text.getvalue() or time.sleep(0.01) for _ in range(500))
+        wait_until(lambda: "20 of 1,200 steps\n" in text.getvalue())
 
 
 @pytest.mark.parametrize(
@@ -690,27 +683,20 @@ def test_your_own_table(tmp_path):
     assert record["prompt"].endswith("price?")
 
 
-FULL_DISK = """
-import resource, signal, sys
-from numerate.cli import app
-from numerate.lab import compare
-from numerate.lab.comparison import comparison_settings
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write beyond the limit is an error, as on a full disk
-resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
-app(["compare", "--processes", "1", "--seeds", "1", "--loss", "ce", "--out", sys.argv[1], *sys.argv[2:]])
-"""
+def compare_on_a_full_disk(folder, flags):
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write beyond the limit is an error, as on a full disk
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+    app(["compare", "--processes", "1", "--seeds", "1", "--loss", "ce", "--out", str(folder), *flags])
 
 
 @pytest.mark.launch
 def test_a_full_disk_leaves_nothing_that_looks_finished(tmp_path):
     quick = [f"--set={name}={QUICK[name]}" for name in ("steps", "batch_size", "train_examples", "eval_examples")]
-    environment = {**os.environ, "PYTHONPATH": f"src:{os.environ.get('PYTHONPATH', '')}"}
-    done = subprocess.run(
-        [sys.executable, "-c", FULL_DISK, str(tmp_path), *quick], env=environment, capture_output=True, text=True, timeout=600
-    )
-    assert done.returncode == 1
-    assert "File too large" in done.stderr
-    assert "Traceback" not in done.stdout + done.stderr
+    output = tmp_path / "output.txt"
+    assert apart.finish(apart.start(compare_on_a_full_disk, tmp_path / "grid", quick, output=output)) == 1
+    assert "File too large" in output.read_text()
+    assert "Traceback" not in output.read_text()
+    assert (tmp_path / "grid").is_dir()
     assert not list(tmp_path.rglob("result.json"))
     assert not list(tmp_path.rglob("*.part"))
 

@@ -17,8 +17,6 @@ from numerate.lab.models import LoadedModel, load_model
 from numerate.lab.records import read_jsonl
 from numerate.lab.tasks import TASKS, Example
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def nll_by_kind(loaded: LoadedModel, example: Example) -> dict[bool, list[float]]:
     """One example at a time, one token at a time: of digits (True) and of all other characters."""
@@ -62,7 +60,6 @@ def test_an_answer_without_tokens_of_a_kind_has_no_cost_of_that_kind() -> None:
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small comparison on word problems, with a mask."""
-    torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("words")
     quick = {"steps": 2, "batch_size": 4, "train_examples": 16, "eval_examples": 5, "max_new_tokens": 4, "log_every": 1}
     losses = ["ce", {"loss": "ntil", "weight": 3.0}, {"loss": "ntil", "label": "ntil answer", "term_numbers": "answer"}]

@@ -20,8 +20,6 @@ RESULTS = r"= (\d+)\n"
 WORDS: dict[str, Any] = {"task": "word_problems", "task_settings": {"steps": 2}, "batch_size": 4, "train_examples": 16}
 WORDS |= {"steps": 1, "eval_examples": 2, "eval_splits": ["interpolate"], "max_new_tokens": 2, "log_every": 1}
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def config(**settings: Any) -> RunConfig:
     return checked(RunConfig, {**WORDS, **settings})

@@ -12,8 +12,6 @@ from numerate.lab.records import read_jsonl
 from numerate.lab.tasks import TASKS
 from numerate.lab.trainer import fit
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def curve_of(objective, folder, *, soft=False):
     """Train two steps of regression; return the curve, and the figure of the first step by brute force."""

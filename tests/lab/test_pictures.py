@@ -26,10 +26,16 @@ from numerate.lab.tasks import TASKS, Clock, Example, Examples, Picture, picture
 from numerate.lab.tasks.files import open_image
 from numerate.lab.train import make_task, run, run_data
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 VISUAL = [name for name, kind in TASKS.items() if kind.visual]
-FEW = {"model": "tiny-vlm", "steps": 2, "batch_size": 2, "train_examples": 3, "eval_examples": 2, "log_every": 1}
+FEW = {
+    "model": "tiny-vlm",
+    "steps": 2,
+    "batch_size": 2,
+    "train_examples": 3,
+    "eval_examples": 2,
+    "log_every": 1,
+    "max_new_tokens": 8,
+}
 SIDE = 112
 
 every_task = pytest.mark.parametrize("name", VISUAL)

@@ -6,9 +6,6 @@ import csv
 import json
 import math
 import os
-import signal
-import subprocess
-import sys
 import time
 from decimal import Decimal
 from fractions import Fraction
@@ -18,8 +15,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests import apart
+from typer.testing import CliRunner
 
-import numerate
+from numerate.cli import app
 from numerate.decode import distribution
 from numerate.lab.answering import RULES, Answering, Source, find_source, parse_rule
 from numerate.lab.config import RunConfig, checked
@@ -58,7 +57,6 @@ def read(path: Path) -> list[dict]:
 
 
 def trained_on(folder: Path, data: Path, **settings) -> Path:
-    torch.set_num_threads(1)
     run(checked(RunConfig, {**QUICK, "data": str(data), **settings}), folder / "run")
     return folder / "run"
 
@@ -310,21 +308,25 @@ def test_the_same_call_continues(suffix, model, new, tmp_path):
     assert out.read_bytes() == whole
 
 
+def call_numerate(arguments):
+    app(arguments)
+
+
 @pytest.mark.launch
 def test_continuing_after_a_kill(model, tmp_path):
     data = write_csv(tmp_path / "new.csv", ROWS * 8, COLUMNS)
     out = tmp_path / "out.csv"
-    environment = {**os.environ, "PYTHONPATH": str(Path(numerate.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
-    call = [sys.executable, "-m", "numerate", "predict", str(model), "--data", str(data), "--batch-size", "4"]
-    process = subprocess.Popen([*call, "--out", str(out)], env=environment, stdout=subprocess.DEVNULL)
+    call = ["predict", str(model), "--data", str(data), "--batch-size", "4", "--out", str(out)]
+    process = apart.start(call_numerate, call, output=tmp_path / "output.txt")
     while not (tmp_path / "out.csv.json").exists():
-        assert process.poll() is None
+        assert process.is_alive()
         time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.kill()
+    process.join()
     assert not out.exists()
-    done = subprocess.run([*call, "--out", str(out)], env=environment, capture_output=True, text=True, check=True)
-    assert "of 240 rows are done" in done.stdout
+    done = CliRunner().invoke(app, call)
+    assert done.exit_code == 0, done.output
+    assert "of 240 rows are done" in done.output
     assert out.read_bytes() == predict(model, data, tmp_path / "whole.csv", batch_size=4).path.read_bytes()
 
 

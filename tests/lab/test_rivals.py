@@ -195,7 +195,7 @@ def runs(log=True, **settings):
 
 
 @pytest.mark.parametrize("kind", ["scalar", "hl_gauss"])
-def test_heads_of_a_stack_are_heads_alone(kind, one_thread):
+def test_heads_of_a_stack_are_heads_alone(kind):
     """Each with its own seed, rows, learning rate and scale."""
     several = [
         HeadRun(run.config.model_copy(update={"learning_rate": rate}), log)
@@ -212,7 +212,7 @@ def test_heads_of_a_stack_are_heads_alone(kind, one_thread):
 
 
 @pytest.mark.parametrize("kind", ["scalar", "hl_gauss"])
-def test_accumulation_is_a_larger_batch(kind, one_thread, monkeypatch):
+def test_accumulation_is_a_larger_batch(kind, monkeypatch):
     monkeypatch.setattr("numerate.lab.rivals.fit.training_order", lambda lengths, size, batches, seed: range(size * batches))
     sizes = {"batch_size": 8}, {"batch_size": 4, "accumulation": 2}
     (whole,), (parts,) = (train_heads(kind, Regression(), runs(**size)[:1]) for size in sizes)
@@ -221,7 +221,7 @@ def test_accumulation_is_a_larger_batch(kind, one_thread, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["scalar", "hl_gauss"])
-def test_heads_learn(kind, tmp_path, one_thread):
+def test_heads_learn(kind, tmp_path):
     """A hundred steps are enough to be much better than the constant."""
     path = tmp_path / "lines.csv"
     path.write_text("x,y\n" + "".join(f"{x},{7 * x + x * x % 31}\n" for x in range(10, 400)), encoding="utf-8")
@@ -277,7 +277,7 @@ def test_layers_of_llama_only(monkeypatch):
 # The table
 
 
-def test_a_row_for_each_rival_and_seed(tmp_path, one_thread, capsys):
+def test_a_row_for_each_rival_and_seed(tmp_path, capsys):
     needs_sklearn()
     config = tmp_path / "mine.yaml"
     settings = FEW | {"losses": ["ce", "soft"], "soft": {"relative": 0.1}, "decide": ["median"], "data": str(table(tmp_path))}

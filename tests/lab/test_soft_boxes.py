@@ -26,8 +26,6 @@ from numerate.lab.train import check_fit, run_data
 from numerate.soft import SOFT_FIELDS
 from numerate.targets import AnswerDistribution
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 NUMBERS, LOCATIONS, SIGNS, QUADS = Grounding(), Grounding(form="locations"), SceneText(), SceneText(form="quads")
 TRICKY = json.dumps('0.500, 0.250], "text": "x')  # a sign that looks like the end of a box
 CASES = {

@@ -25,9 +25,6 @@ QUICK = {"task": "regression", "steps": 4, "batch_size": 8, "train_examples": 32
 QUICK |= {"eval_splits": ["interpolate"]}
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 @pytest.fixture(scope="module")
 def tiny():
     return load_model("tiny")

@@ -6,7 +6,6 @@ import itertools
 import pickle
 import re
 from collections import Counter
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,13 +13,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.samples import shared_tokenizers
+from tests.samples import real_tokenizer, shared_tokenizers
 from tests.targets.small import KINDS, conditionals, encoded, row_targets, tokenizer
 
 from numerate.soft import SoftTargets
 from numerate.targets import AnswerDistribution, Bell, CircularBell, Ratings, SoftNumbers
 from numerate.targets.numerals import NUMBER
-from numerate.tokenizers import load_tokenizer
 
 NEAR = Bell(width=1, shape="uniform")
 REAL = ("smollm2", "deepseek", "mistral", "llama3", "qwen2_5", "gpt2")
@@ -37,12 +35,10 @@ def make_row(tokens: Any, prompt: str, answer: str, end: bool = True) -> dict[st
     return {"input_ids": ids, "labels": [-100] * start + ids[start:], "attention_mask": [1] * len(ids)}
 
 
-@cache
 def real(name: str) -> Any:
-    files = shared_tokenizers()
-    if name in ("llama3", "qwen2_5", "gpt2") and name not in files:
+    if name in ("llama3", "qwen2_5", "gpt2") and name not in shared_tokenizers():
         pytest.skip("no shared/tokenizers here")
-    return load_tokenizer(files.get(name, name))
+    return real_tokenizer(name)
 
 
 class TestNumbers:

@@ -1,0 +1,50 @@
+"""Run a function in a process of its own that need not import torch, transformers and the lab first: that takes eight seconds.
+
+The processes are forked from a server (:mod:`multiprocessing.forkserver`), one for all tests of this process.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from multiprocessing import forkserver, get_context
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+IMPORTED = ["numerate.cli", "numerate.lab.comparison", "transformers.models.llama.modeling_llama", "transformers.trainer"]
+
+
+def start(function: Callable[..., object], *arguments: Any, output: Path, folder: Path | None = None) -> ForkServerProcess:
+    """Start ``function(*arguments)`` in ``folder``; what it prints goes to ``output``."""
+    forkserver.set_forkserver_preload(IMPORTED)
+    with patch.dict(os.environ, HF_HUB_OFFLINE="1"):  # it is read at import
+        forkserver.ensure_running()
+    process = get_context("forkserver").Process(target=_run, args=(function, arguments, dict(os.environ), output, folder))
+    process.start()
+    return process
+
+
+def finish(process: ForkServerProcess) -> int:
+    """Return the exit code; the limit is for hangs alone."""
+    process.join(600)
+    if process.exitcode is None:
+        process.kill()
+        process.join()
+        raise TimeoutError(f"process {process.pid} hangs")
+    return process.exitcode
+
+
+def _run(
+    function: Callable[..., object], arguments: tuple[Any, ...], environment: dict[str, str], output: Path, folder: Path | None
+) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
+    if folder is not None:
+        os.chdir(folder)
+    with output.open("w", encoding="utf-8") as file:
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(file.fileno(), stream.fileno())
+    function(*arguments)
