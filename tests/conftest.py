@@ -54,21 +54,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.pluginmanager.hasplugin("_cov"):
-        measure_each_value_once(items)
     if config.getoption("--first-case"):
         first = {item.nodeid.partition("[")[0]: item for item in reversed(items)}
         config.hook.pytest_deselected(items=[item for item in items if first[item.nodeid.partition("[")[0]] is not item])
         items[:] = [item for item in items if first[item.nodeid.partition("[")[0]] is item]
-
-
-def measure_each_value_once(items: list[pytest.Item]) -> None:
-    """Leave cases out of coverage, which takes half as long again: those with no new value, and the work of compilers."""
-    measured: set[tuple[str, str, int]] = set()
-    for item in items:
-        callspec = getattr(item, "callspec", None)
-        test = item.nodeid.partition("[")[0]
-        values = {(test, name, id(value)) for name, value in callspec.params.items()} if callspec else {(test, "", 0)}
-        if values <= measured or "compile" in item.name.partition("[")[0]:
-            item.add_marker("no_cover")
-        measured |= values
