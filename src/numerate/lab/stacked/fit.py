@@ -66,7 +66,7 @@ class _Steps(torch.utils.data.Dataset[list[dict[str, Tensor]]]):
 
 
 def _distinct_pictures(rows: Sequence[dict[str, Any]]) -> dict[str, Tensor]:
-    """Return each picture once, as bytes, and which one each row has: runs with one seed share theirs, and few go to the GPU."""
+    """Return each picture once, as bytes, and which one each row has: runs with one seed have the same ones."""
     pictures = {id(row[PIXELS]): row[PIXELS] for row in rows}
     places = {key: place for place, key in enumerate(pictures)}
     of_rows = torch.tensor([places[id(row[PIXELS])] for row in rows])
