@@ -28,7 +28,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -149,9 +148,9 @@ def read(file: Path) -> list[Kept]:
             seeds = len(np.unique(columns["seed"][mine]))
             for split, column in ((s, c) for s in dict.fromkeys(columns["split"][mine].tolist()) for c in measured):
                 cells = columns[column][mine & (columns["split"] == split)]
-                rule, name = column.split(" ") if " " in column else (GREEDY, column)
+                rule, _, name = column.rpartition(" ")  # a rule may be two words
                 if (values := _values(cells, name)) is not None:
-                    scores[label, rule, split, name] = values.reshape(seeds, -1)
+                    scores[label, rule or GREEDY, split, name] = values.reshape(seeds, -1)
         found.append(Kept(file.name.removesuffix("_scores.csv.xz"), model, settings, seeds, scores))
     return found
 
@@ -203,9 +202,8 @@ def unit(about: Measure, baseline: str = "") -> str:
 
 def losses_table(kept: Kept, given: argparse.Namespace) -> Iterator[str]:
     """Yield a table for each split: every loss and decision, and its difference from the baseline with that decision."""
-    chosen = [kept.labels[k] for k in sorted(range(len(kept.labels)), key=lambda k: kept.labels[k] != given.baseline)]
-    chosen = [label for label in chosen if not given.losses or label in (given.baseline, *given.losses)]
-    check(kept, {given.baseline, *given.losses})
+    check(kept, {given.baseline, *given.losses}, given.measures)
+    chosen = [given.baseline, *(label for label in given.losses or kept.labels if label != given.baseline)]
     for split in given.splits or kept.splits(given.measures[0]):
         names = [name for name in given.measures if split in kept.splits(name)]
         rules = [rule for rule in kept.decisions(split, names[0]) if not given.decisions or rule in given.decisions]
@@ -214,12 +212,14 @@ def losses_table(kept: Kept, given: argparse.Namespace) -> Iterator[str]:
         heads += [f"{measure(given.no_worse).plain} no worse"] if given.no_worse else []
         yield from head(kept, split, names[0], heads)
         for rule in rules:
-            results = {name: _against_baseline(kept, chosen, (rule, split, name), given.baseline) for name in names}
+            decided = [name for name in names if rule in kept.decisions(split, name)]  # likelihoods are of no decision
+            results = {name: _against_baseline(kept, chosen, (rule, split, name), given.baseline) for name in decided}
             for label in chosen:
                 cells = [f"`{label}`", *([rule] if rules[1:] else [])]
                 for name in names:
-                    cells.append(measure(name).number(summary(measure(name), kept.scores[label, rule, split, name])))
-                    cells.append(difference(measure(name), results[name][label]) if label in results[name] else "")
+                    values = kept.scores.get((label, rule, split, name))
+                    cells.append("" if values is None else measure(name).number(summary(measure(name), values)))
+                    cells.append(difference(measure(name), results[name][label]) if label in results.get(name, ()) else "")
                 if given.no_worse:
                     cells.append(_no_worse(kept, label, (rule, split, given.no_worse), results, given.baseline))
                 yield row(cells)
@@ -232,7 +232,7 @@ def _against_baseline(kept: Kept, labels: Sequence[str], key: tuple[str, str, st
 
 def _no_worse(kept: Kept, label: str, key: tuple[str, str, str], results: Mapping[str, Any], baseline: str) -> str:
     """Return ``yes`` if the whole interval of the difference lies on the good side of the margin."""
-    if label == baseline:
+    if label == baseline or key[-1] not in results:
         return ""
     found, name = results[key[-1]][label].difference, key[-1]
     margin = MARGIN * summary(measure(name), kept.scores[baseline, *key])
@@ -243,7 +243,7 @@ def _no_worse(kept: Kept, label: str, key: tuple[str, str, str], results: Mappin
 def against_table(kept: Kept, given: argparse.Namespace) -> Iterator[str]:
     """Yield a table for each split: one loss and decision against the baseline's, and against each other loss at its best."""
     label, rule = given.way
-    check(kept, {given.baseline, label, *given.losses})
+    check(kept, {given.baseline, label, *given.losses}, given.measures)
     for name in given.measures:
         about = measure(name)
         for split in given.splits or kept.splits(name):
@@ -262,13 +262,16 @@ def settings_table(every: Sequence[Kept]) -> Iterator[str]:
     """Yield a table of the settings that the losses of all files had."""
     yield row(["comparison", "model", "loss", *(name.replace("_", " ") for name in SETTINGS)])
     yield row(["---"] * (3 + len(SETTINGS)))
-    for (name, model), group in groupby(every, key=lambda kept: (kept.name, kept.model)):
-        for label, settings in next(group).settings.items():
-            yield row([name, f"`{model}`", f"`{label}`", *(settings[key] for key in SETTINGS)])
+    for kept in every:
+        for label, settings in kept.settings.items():
+            yield row([kept.name, f"`{kept.model}`", f"`{label}`", *(settings[key] for key in SETTINGS)])
 
 
-def check(kept: Kept, labels: set[str]) -> None:
-    """Raise if one of the losses has no runs."""
+def check(kept: Kept, labels: set[str], measures: Sequence[str]) -> None:
+    """Raise if one of the losses has no runs, or if one of the measures was not kept."""
+    known = dict.fromkeys(name for *_, name in kept.scores)
+    if missing := [name for name in measures if name not in known]:
+        raise ValueError(f"{kept.name} has no {', '.join(missing)}: expected some of {', '.join(known)}.")
     if unknown := labels - set(kept.labels):
         raise ValueError(f"{kept.name} has no runs of {', '.join(sorted(unknown))}: expected some of {', '.join(kept.labels)}.")
 

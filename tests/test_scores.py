@@ -95,7 +95,8 @@ def times(script, tmp_path: Path) -> Path:
                     missing = (label, split, index) == ("emd", "between", 0)
                     exact, decided = ({"exact": float((index + seed) % EXAMPLES < count)} for count in (greedy, mode))
                     error = {"absolute_error": None if missing else gap}
-                    measured = {"measures": exact | error, "decisions": {"mode": {"answer": "1", "measures": decided | error}}}
+                    rules = {rule: {"answer": "1", "measures": decided | error} for rule in ("mode", "sampled median")}
+                    measured = {"measures": exact | error | {NUMBER_NLL: 0.5}, "decisions": rules}
                     rows.append({"split": split, "index": index} | measured)
             run_of(folder, label, seed, rows, model="tiny-vlm", soft={"relative": 0.05} if label == "soft" else None)
     script.keep(folder, tmp_path)
@@ -103,7 +104,7 @@ def times(script, tmp_path: Path) -> Path:
 
 
 def test_every_decision_of_every_split(script, times, capsys):
-    script.main(["losses", str(times), "--measures", "exact,absolute_error"])
+    script.main(["losses", str(times), "--measures", "exact,absolute_error", "--decisions", "greedy,mode"])
     tables = [lines.splitlines() for lines in capsys.readouterr().out.split("\n**")[1:]]
     assert [lines[0].split(":")[0] for lines in tables] == ["times, interpolate**", "times, between**"]
     for lines in tables:
@@ -118,11 +119,22 @@ def test_every_decision_of_every_split(script, times, capsys):
         assert cells[-1][5].startswith("+100.0 (")  # closer on every example
 
 
+def test_a_measure_that_decisions_do_not_have(script, times, capsys):
+    script.main(["losses", str(times), "--measures", f"exact,{NUMBER_NLL}", "--splits", "between", "--no-worse", NUMBER_NLL])
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in capsys.readouterr().out.splitlines()[5:]]
+    assert [line[1] for line in cells] == [rule for rule in ("greedy", "mode", "sampled median") for _ in range(3)]
+    assert [line[4] for line in cells] == ["0.500"] * 3 + [""] * 6
+    assert [line[-1] for line in cells] == ["", "yes", "yes"] + [""] * 6
+    with pytest.raises(ValueError, match=f"times has no iou: expected some of exact, absolute_error, {NUMBER_NLL}"):
+        script.main(["losses", str(times), "--measures", "exact,iou"])
+
+
 def test_one_way_against_the_others_at_their_best(script, times, capsys):
     script.main(["against", str(times), "--measures", "exact", "--splits", "between", "--way", "soft,mode"])
     rows = rows_of(capsys.readouterr().out)
-    assert [*rows] == ["`ce`, greedy", "`ce`, mode", "`emd`, greedy"]  # the first of two that are equally good
-    assert [cells[:2] for cells in rows.values()] == [["40.0", "80.0"], ["46.7", "80.0"], ["40.0", "80.0"]]
+    ways = {"`ce`, greedy": "40.0", "`ce`, mode": "46.7", "`ce`, sampled median": "46.7", "`emd`, greedy": "40.0"}
+    assert [*rows] == [*ways]  # the first of several that are equally good
+    assert [cells[:2] for cells in rows.values()] == [[exact, "80.0"] for exact in ways.values()]
     assert rows["`ce`, mode"][2].startswith("+33.3 (")
     script.main(["against", str(times), "--measures", "absolute_error", "--way", "soft,greedy"])
     assert "closer - farther, points" in capsys.readouterr().out
