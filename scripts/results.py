@@ -1,4 +1,4 @@
-"""Keep the answers of comparisons on tables in small files, and make tables and the figure of docs/results.md from them.
+"""Keep the answers of comparisons on tables in small files, and make the tables of docs/results/tables.md from them.
 
     numerate compare experiments/tables_flights.yaml --tune 5
     python scripts/results.py keep runs/tables_flights docs/results          # answers of all runs, and the settings they had
@@ -8,7 +8,11 @@
     python scripts/results.py tests docs/results/tables_*.csv.xz             # soft labels with the median against each of them
     python scripts/results.py paths docs/results/diamonds_soft*.csv.xz       # drawn answers against fixed ones and jitter
     python scripts/results.py rivals docs/results/tables_*.csv.xz            # soft labels against other models of a number
-    python scripts/results.py figure docs/images/results.png docs/results/tables_*.csv.xz
+    python scripts/results.py best docs/results/tables_births*.csv.xz        # best weights against the last ones, for each loss
+
+``best`` compares each file whose name ends in ``_best`` with the given file of the same table and training rows that has the last
+weights.
+``scripts/results_figure.py`` draws the figure of docs/results.md.
 
 A kept file has one line for each loss, seed and test row: the label, the greedy answer and the decided ones. An answer without a
 number counts as the median of the training labels, as in the means of a report.
@@ -28,7 +32,6 @@ from fractions import Fraction
 from functools import cache, cached_property
 from itertools import groupby
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -40,7 +43,6 @@ GREEDY, BASELINE, OURS = "greedy", "ce", ("soft", "median")
 PATHS = ("soft_fixed", "soft_jitter")  # variants of ours, which no paper has published
 COLUMNS = ("label", "seed", "row", "gold", "fallback", GREEDY)
 SETTINGS = ("comparison", "label", "train_examples", "steps", "learning_rate", "weight", "width")
-PUBLISHED = "a published loss"
 RIVALS = {
     "scalar": "a scalar head",
     "hl_gauss_median": "HL-Gauss bins, median",
@@ -52,6 +54,8 @@ RIVALS = {
 Floats = npt.NDArray[np.float64]
 Record = dict[str, Any]
 Way = tuple[str, str]  # a loss and a decision
+
+_NAME = re.compile("(?:tables_|registry_|smollm2_)?(?P<table>.+?)(?:_soft)?(?P<many>_10000)?(?P<best>_best)?")
 
 
 # Keep
@@ -109,12 +113,24 @@ class Kept:
     name: str
     errors: dict[Way, Floats]
     rivals: dict[str, Floats]  # [S] mean absolute errors of other models, such as gradient boosting
+    asked: tuple[tuple[str, ...], ...] = ()  # seed, row and label of each of the S x E answers
 
     @property
     def title(self) -> str:
-        """Table and rows, such as ``flights, 1,000 rows``."""
-        name = re.sub("^(tables|registry|smollm2)_", "", self.name).removesuffix("_10000").removesuffix("_soft")
-        return f"{name}, {'10,000' if self.name.endswith('_10000') else '1,000'} rows"
+        """Table, rows and weights, such as ``flights, 1,000 rows`` or ``flights, 1,000 rows, best weights``."""
+        return f"{self.data}, best weights" if self.best else self.data
+
+    @property
+    def data(self) -> str:
+        """Table and rows."""
+        found = _NAME.fullmatch(self.name)
+        assert found
+        return f"{found['table']}, {'10,000' if found['many'] else '1,000'} rows"
+
+    @property
+    def best(self) -> bool:
+        """Whether the runs kept their best weights on validation rows, and not the last ones."""
+        return self.name.endswith("_best")
 
     @cached_property
     def published(self) -> list[Way]:
@@ -129,7 +145,12 @@ class Kept:
 
     def typical(self, way: Way) -> float:
         """Return the median over runs of their mean absolute errors, which a derailed run does not decide."""
-        return median(self.of_runs(way).tolist())
+        return typical(self.errors[way])
+
+
+def typical(errors: Floats) -> float:
+    """Return the median over runs of the mean of errors ``[S, E]``."""
+    return float(np.median(errors.mean(1)))
 
 
 @cache
@@ -148,7 +169,9 @@ def read(file: Path) -> Kept:
             mine = errors[labels == label]
             found[label, decision] = mine.reshape(len(np.unique(seeds[labels == label])), -1)
     name = file.name.removesuffix(".csv.xz")
-    return Kept(name, found, _rivals(file.parent / f"{name}_rivals.csv"))
+    first = labels == labels[0]
+    asked = tuple(zip(*(np.array(columns[key])[first].tolist() for key in ("seed", "row", "gold")), strict=True))
+    return Kept(name, found, _rivals(file.parent / f"{name}_rivals.csv"), asked)
 
 
 def _values(column: Sequence[str]) -> Floats:
@@ -213,20 +236,44 @@ def paths_table(every: Sequence[Kept]) -> Iterator[str]:
 def losses_table(every: Sequence[Kept]) -> Iterator[str]:
     """Yield a Markdown table: each loss that all files have against cross-entropy with the same decision."""
     losses = [label for label in _common(every) if label != BASELINE]
-    yield from _matrix_head(losses, "decision")
+    yield from _head("table", "decision", *(f"`{label}`" for label in losses))
     for kept in every:
         for decision in (GREEDY, "median"):
-            cells = _changes(kept, [((label, decision), (BASELINE, decision)) for label in losses])
+            cells = _changes([(kept.errors[label, decision], kept.errors[BASELINE, decision]) for label in losses])
             yield f"| {kept.title if decision == GREEDY else ''} | {decision} | {' | '.join(cells)} |"
 
 
 def decisions_table(every: Sequence[Kept]) -> Iterator[str]:
     """Yield a Markdown table: the median against the greedy answer, for each loss that all files have."""
     losses = _common(every)
-    yield from _matrix_head(losses)
+    yield from _head("table", *(f"`{label}`" for label in losses))
     for kept in every:
-        cells = _changes(kept, [((label, "median"), (label, GREEDY)) for label in losses])
+        cells = _changes([(kept.errors[label, "median"], kept.errors[label, GREEDY]) for label in losses])
         yield f"| {kept.title} | {' | '.join(cells)} |"
+
+
+def best_table(every: Sequence[Kept]) -> Iterator[str]:
+    """Yield a Markdown table: each loss with its best weights against itself with the last ones, corrected within a column."""
+    pairs = [(kept, _with_last_weights(kept, every)) for kept in every if kept.best]
+    if not pairs:
+        raise ValueError(f"{', '.join(kept.name for kept in every)}: expected some files whose names end in _best.")
+    losses = _common([kept for pair in pairs for kept in pair])
+    ways = [(label, decision) for label in losses for decision in (GREEDY, "median")]
+    columns = [_changes([(best.errors[way], last.errors[way]) for way in ways]) for best, last in pairs]
+    yield from _head("loss", "decision", *(best.data for best, _ in pairs))
+    for (label, decision), *cells in zip(ways, *columns, strict=True):
+        yield f"| {f'`{label}`' if decision == GREEDY else ''} | {decision} | {' | '.join(cells)} |"
+
+
+def _with_last_weights(best: Kept, every: Sequence[Kept]) -> Kept:
+    """Return the runs on the same data without the choice of weights."""
+    found = [kept for kept in every if kept.data == best.data and not kept.best]
+    if len(found) != 1:
+        given = ", ".join(kept.name for kept in found) or "none"
+        raise ValueError(f"{best.name} needs one file of {best.data} with the last weights, but was given {given}.")
+    if found[0].asked != best.asked:
+        raise ValueError(f"{best.name} and {found[0].name} cannot be paired: expected the same seeds, test rows and labels.")
+    return found[0]
 
 
 def rivals_table(every: Sequence[Kept]) -> Iterator[str]:
@@ -234,8 +281,7 @@ def rivals_table(every: Sequence[Kept]) -> Iterator[str]:
     from numerate.lab.stats import holm, paired_t
 
     rivals = [name for name in RIVALS if any(name in kept.rivals for kept in every)]
-    yield f"| table | {' | '.join((f'`{OURS[0]}`, {OURS[1]}', *(RIVALS[name] for name in rivals)))} |"
-    yield "|---" * (2 + len(rivals)) + "|"
+    yield from _head("table", f"`{OURS[0]}`, {OURS[1]}", *(RIVALS[name] for name in rivals))
     for kept in every:
         ours = kept.of_runs(OURS)
         p = holm(
@@ -254,20 +300,20 @@ def _common(every: Sequence[Kept]) -> list[str]:
     return [label for label in losses if all((label, GREEDY) in kept.errors for kept in every)]
 
 
-def _matrix_head(losses: Sequence[str], *more: str) -> Iterator[str]:
-    yield f"| {' | '.join(('table', *more, *(f'`{label}`' for label in losses)))} |"
-    yield "|---" * (1 + len(more) + len(losses)) + "|"
+def _head(*columns: str) -> Iterator[str]:
+    yield f"| {' | '.join(columns)} |"
+    yield "|---" * len(columns) + "|"
 
 
-def _changes(kept: Kept, pairs: Sequence[tuple[Way, Way]]) -> list[str]:
+def _changes(pairs: Sequence[tuple[Floats, Floats]]) -> list[str]:
     """Return the change of the typical error, and the rows closer minus farther with p-values corrected over the pairs."""
     from numerate.lab.stats import compare, corrected
 
-    tested = corrected({pair: compare(*(kept.errors[way] for way in pair), "sign") for pair in pairs})
-    changes = {(one, other): 100 * (kept.typical(one) / kept.typical(other) - 1) for one, other in pairs}
+    tested = corrected({at: compare(mine, theirs, "sign") for at, (mine, theirs) in enumerate(pairs)})
     return [
-        f"{changes[pair]:+.0f} %, {-100 * found.difference.estimate:+.1f} ({p_text(found.corrected_p)})"
-        for pair, found in tested.items()
+        f"{100 * (typical(mine) / typical(theirs) - 1):+.0f} %, {-100 * tested[at].difference.estimate:+.1f} "
+        f"({p_text(tested[at].corrected_p)})"
+        for at, (mine, theirs) in enumerate(pairs)
     ]
 
 
@@ -301,65 +347,13 @@ def number(value: float | np.floating[Any]) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-# Figure
-
-
-def figure(every: Sequence[Kept], file: Path) -> None:
-    """Draw the typical errors relative to greedy cross-entropy: tables and rows x objectives and decisions."""
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update({"font.size": 12, "font.family": "sans-serif"})
-    drawn, axis = plt.subplots(figsize=(10.5, 0.5 * len(every) + 2.4), layout="constrained")
-    _draw(axis, sorted(every, key=lambda kept: kept.title.endswith("10,000 rows")))
-    drawn.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False, columnspacing=1.2)
-    drawn.suptitle("Predicting numbers of real tables: mean absolute error, lower is better", fontsize=14)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    drawn.savefig(file, dpi=150)
-    plt.close(drawn)
-
-
-_STYLES: tuple[tuple[str, str, dict[str, Any]], ...] = (
-    ("cross-entropy", GREEDY, {"marker": "o", "facecolors": "white", "edgecolors": "#555555", "s": 75, "linewidths": 1.8}),
-    ("cross-entropy", "median", {"marker": "o", "color": "#555555", "s": 75}),
-    (PUBLISHED, GREEDY, {"marker": "D", "facecolors": "white", "edgecolors": "#3b78b5", "s": 34, "linewidths": 1.3}),
-    (PUBLISHED, "median", {"marker": "D", "color": "#3b78b5", "s": 34}),
-    ("soft labels", GREEDY, {"marker": "o", "facecolors": "white", "edgecolors": "#d1570c", "s": 95, "linewidths": 2.2}),
-    ("soft labels", "median", {"marker": "o", "color": "#d1570c", "s": 95}),
-)
-
-
-def _draw(axis: Any, group: Sequence[Kept]) -> None:
-    axis.axvline(100, color="#cccccc", linewidth=1, zorder=0)
-    for name, decision, style in _STYLES:
-        points = []
-        for at, kept in enumerate(group):
-            base = kept.typical((BASELINE, GREEDY))
-            losses = {"cross-entropy": [BASELINE], "soft labels": [OURS[0]]}.get(name, [label for label, _ in kept.published])
-            points += [(100 * kept.typical((label, decision)) / base, len(group) - at) for label in losses]
-        order = {"cross-entropy": 2, PUBLISHED: 1, "soft labels": 3}[name]
-        axis.scatter(*zip(*points, strict=True), label=f"{name}, {decision}", zorder=order, **style)
-    boosted = [
-        (100 * float(np.median(kept.rivals["boosting"])) / kept.typical((BASELINE, GREEDY)), len(group) - at)
-        for at, kept in enumerate(group)
-        if "boosting" in kept.rivals
-    ]
-    if boosted:
-        axis.scatter(*zip(*boosted, strict=True), label="gradient boosting", marker="|", s=320, color="black", zorder=0)
-    axis.set_yticks([len(group) - at for at in range(len(group))], [kept.title for kept in group])
-    axis.set_ylim(0.4, len(group) + 0.6)
-    axis.set_xlabel("cross-entropy with greedy answers = 100")
-    axis.spines[["top", "right", "left"]].set_visible(False)
-    axis.tick_params(axis="y", length=0)
-    axis.set_axisbelow(True)
-    axis.grid(axis="y", color="#eeeeee", zorder=-1)
-
-
 _TABLES: dict[str, Callable[[Sequence[Kept]], Iterator[str]]] = {
     "errors": errors_tables,
     "losses": losses_table,
     "decisions": decisions_table,
     "tests": tests_table,
     "paths": paths_table,
+    "best": best_table,
     "rivals": rivals_table,
 }
 
@@ -373,17 +367,13 @@ def main(arguments: list[str] | None = None) -> None:
     one.add_argument("out", type=Path)
     for name in _TABLES:
         commands.add_parser(name).add_argument("files", type=Path, nargs="+")
-    drawn = commands.add_parser("figure", help="draw typical errors of all files")
-    drawn.add_argument("out", type=Path)
-    drawn.add_argument("files", type=Path, nargs="+")
     given = parser.parse_args(arguments)
-    if given.command == "keep":
-        return keep(given.folder, given.out)
-    every = [read(file) for file in given.files]
-    if given.command == "figure":
-        return figure(every, given.out)
-    print("\n".join(_TABLES[given.command](every)))
-    return None
+    if given.command != "keep":
+        print("\n".join(_TABLES[given.command]([read(file) for file in given.files])))
+    elif (given.folder / "cells").is_dir():
+        keep(given.folder, given.out)
+    else:
+        parser.exit(2, f"{given.folder} has no cells: expected a folder written by `numerate compare`.\n")
 
 
 if __name__ == "__main__":
