@@ -187,6 +187,8 @@ def main(arguments: list[str] | None = None) -> None:
     drawn.add_argument("file", type=Path)
     given = parser.parse_args(arguments)
     if given.command == "keep":
+        if not (given.folder / "cells").is_dir():
+            parser.exit(2, f"{given.folder} has no cells: expected a folder written by `numerate compare`.\n")
         keep(given.folder, given.out)
     elif given.command == "figure":
         figure(read(given.file), given.out)

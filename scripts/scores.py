@@ -317,6 +317,8 @@ def main(arguments: list[str] | None = None) -> None:
             command.add_argument("--way", type=_names, required=True, help="a loss and a decision, such as soft,median")
     given = parser.parse_args(arguments)
     if given.command == "keep":
+        if missing := [name for name in ("cells", "experiment.json") if not (given.folder / name).exists()]:
+            parser.exit(2, f"{given.folder} has no {missing[0]}: expected a folder written by `numerate compare`.\n")
         return keep(given.folder, given.out, given.measures)
     every = [kept for file in given.files for kept in read(file)]
     if given.command == "settings":

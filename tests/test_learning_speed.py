@@ -75,3 +75,11 @@ def test_curves_of_a_comparison(script, tmp_path, capsys):
     assert "| `emd` | " in capsys.readouterr().out
     script.main(["figure", str(tmp_path / "curves.png"), str(file)])
     assert (tmp_path / "curves.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_a_folder_that_is_no_comparison(script, tmp_path, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        script.main(["keep", str(tmp_path), str(tmp_path / "kept")])
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err == f"{tmp_path} has no cells: expected a folder written by `numerate compare`.\n"
+    assert not (tmp_path / "kept").exists()

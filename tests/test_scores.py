@@ -158,3 +158,14 @@ def test_a_comparison_that_is_not_finished(script, tmp_path, words):
     (tmp_path / "words" / "cells" / "ntil-2" / "result.json").unlink()
     with pytest.raises(ValueError, match="words is not finished: expected the same seeds of every loss, but has ce 3, ntil 2"):
         script.keep(tmp_path / "words", tmp_path)
+
+
+@pytest.mark.parametrize(("has", "missing"), [((), "cells"), (("cells",), "experiment.json"), (("experiment.json",), "cells")])
+def test_a_folder_that_is_no_comparison(script, tmp_path, capsys, has, missing):
+    for name in has:
+        (tmp_path / name).mkdir()
+    with pytest.raises(SystemExit) as stopped:
+        script.main(["keep", str(tmp_path), str(tmp_path / "kept")])
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err == f"{tmp_path} has no {missing}: expected a folder written by `numerate compare`.\n"
+    assert not (tmp_path / "kept").exists()
