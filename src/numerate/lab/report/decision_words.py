@@ -146,5 +146,6 @@ def evaluation_sentences(part: Decided) -> Iterator[str]:
 
 
 def percent(share: float) -> str:
-    """Format a change: ``−10.3 %``."""
-    return f"{plus(minus(f'{100 * share:.1f}'))} %"
+    """Format a change: ``−10.3 %``, ``+2,946 %``."""
+    text = f"{100 * share:.1f}" if abs(share) < 10 else rounded(100 * share)
+    return f"{plus(minus(text))} %"
