@@ -79,11 +79,12 @@ def _decisions(found: Decisions) -> FigurePlan:
     name = title(found.measures[0])
     direction = {None: "", True: " Higher is better.", False: " Lower is better."}[found.measures[0].higher_is_better]
     data = series.decisions(found)
+    beyond = _beyond(data, found.measures[0].name)
     return FigurePlan(
         "decisions",
         "Losses and decisions",
         f"{sentence(name)} of each loss with greedy answers and with answers that a rule decides from the model's distribution; "
-        f"same weights, same examples. Lines are 95 % intervals, cut at the ends of the axis.{_beyond(data, found.measures[0].name)}{direction}",
+        f"same weights, same examples. Lines are 95 % intervals, cut at the ends of the axis.{beyond}{direction}",
         "no decision has a score",
         data,
         lambda data: figures.decisions(found, data),
@@ -139,11 +140,11 @@ def _numbers(setup: Setup, styles: Styles) -> Iterator[FigurePlan]:
         lambda data: figures.digit_places(setup, data, styles),
     )
     lengths = series.lengths(setup)
+    beyond = _beyond(lengths, setup.headline.name)
     yield FigurePlan(
         "lengths",
         "Scores by length of the number",
-        f"{sentence(setup.headline.title)} by length of the gold number, with 95 % intervals.{_beyond(lengths, setup.headline.name)}"
-        f"{direction}",
+        f"{sentence(setup.headline.title)} by length of the gold number, with 95 % intervals.{beyond}{direction}",
         "the gold answers are not plain numbers of different lengths",
         lengths,
         lambda data: figures.lengths(setup, data, styles),

@@ -192,7 +192,8 @@ def calibration(setup: Setup) -> DataTable | None:
             digits = _digits(setup, label, split)
             if not digits:
                 continue
-            confidence = np.concatenate([seed.top / seed.mass for seed in digits])
+            top, mass = (np.concatenate([getattr(seed, name) for seed in digits]) for name in ("top", "mass"))
+            confidence = np.divide(top, mass, out=np.full_like(top, np.nan), where=mass > 0)
             right = np.concatenate([seed.right for seed in digits])
             known = np.isfinite(confidence)
             confidence, right = confidence[known].clip(0, 1), right[known]
