@@ -68,8 +68,11 @@ def differences(setup: Setup, data: DataTable, styles: Styles) -> Figure:
 
 def _panel(data: DataTable, split: str, decision: str) -> str:
     """Name of a panel: the split, with several decisions also the decision, and of one split the decision alone."""
-    decided = [decision_title(decision)] if len(data.distinct("decision")) > 1 else []
-    return ", ".join(([] if decided and len(data.distinct("split")) == 1 else [split_name(split)]) + decided)
+    if len(data.distinct("decision")) == 1:
+        return split_name(split)
+    if len(data.distinct("split")) == 1:
+        return decision_title(decision)
+    return f"{split_name(split)}, {decision if decision == GREEDY else f'by {decision}'}"
 
 
 def decisions(found: Decisions, data: DataTable) -> Figure:
@@ -263,8 +266,8 @@ def ranges(setup: Setup, data: DataTable, styles: Styles) -> Figure:
             if math.isinf(row[headline.name]):
                 draw_infinite(axes, y + shift, style.colour, face)
                 continue
-            ends = [factor * row[end] for end in ("low", "high")]
-            spans.append(Span(axes, y + shift, *ends, {"color": style.colour, "linewidth": 1.4}))
+            look = {"color": style.colour, "linewidth": 1.4}
+            spans.append(Span(axes, y + shift, factor * row["low"], factor * row["high"], look))
             x = [factor * row[headline.name]]
             axes.plot(x, [y + shift], style.marker, color=style.colour, markerfacecolor=face, markersize=7)
     _label_rows(axes, labels)
@@ -351,11 +354,11 @@ def _dots(
             rows = data.where(split=split, loss=label)
             x = [classes.index(row[by]) + step * (i - (len(setup.labels) - 1) / 2) for row in rows]
             low, middle, high = ([factor * row[key] for row in rows] for key in ("low", value_name, "high"))
-            for at, value, *ends in zip(x, middle, low, high, strict=True):
+            for at, value, least, most in zip(x, middle, low, high, strict=True):
                 if math.isinf(value):
                     draw_infinite(axes, at, styles[label].colour, upright=True)
                     continue
-                spans.append(Span(axes, at, *ends, {"color": styles[label].colour, "linewidth": 1.3}))
+                spans.append(Span(axes, at, least, most, {"color": styles[label].colour, "linewidth": 1.3}))
                 axes.plot([at], [value], styles[label].marker, color=styles[label].colour, markersize=5, clip_on=False)
         for border in range(1, len(classes)):
             axes.axvline(border - 0.5, color=PALE, linewidth=0.8)
