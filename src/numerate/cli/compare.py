@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +14,8 @@ from numerate.lab.presets import PRESETS
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from numerate.lab.report.wording import Measure
 
 
 @app.command()
@@ -98,8 +101,8 @@ def _show(console: Console, rows: list[dict[str, Any]]) -> None:
         for loss in dict.fromkeys(loss for loss, _ in mine):
             cells: list[str] = []
             for row in (mine[loss, place] for place in places):
-                interval = f"{shown.number(row['low'])} to {shown.number(row['high'])}"
-                cells.append(f"{shown.value(row['score'])} ({interval})")
+                interval = f" ({shown.range(row['low'], row['high'])})" if math.isfinite(row["score"]) else ""
+                cells.append(f"{shown.value(row['score'])}{interval}")
                 cells += ["" if row["p"] is None else p_text(row["p"])] if tested else []
             table.add_row(Text(loss), *cells)
         console.print(table)
@@ -129,13 +132,20 @@ def _show_decisions(console: Console, rows: list[dict[str, Any]]) -> None:
             for row in (cells.get((loss, name)) for name in names):
                 change = "" if row is None or row["change"] is None else percent(row["change"])
                 p = "" if row is None or row["p_holm"] is None or not tested else f", {p_text(row['p_holm'])}"
-                texts.append("" if row is None else shown.value(row[row["summary"]]) + (f" ({change}{p})" if change else ""))
-            first, last = cells[loss, names[0]], cells[loss, names[-1]]
+                texts.append("" if row is None else _summary(shown, row) + (f" ({change}{p})" if change else ""))
+            own = [cells[loss, name] for name in names if (loss, name) in cells]
+            first, last = own[0], own[-1]
             shares = [first[name] for name in ("coverage", "calibrated_coverage") if first[name] is not None]
             texts.append(", conformal ".join(f"{100 * share:.1f} %" for share in shares))
             texts.append(f"{1000 * first['seconds']:.3g} ms, {1000 * last['seconds']:.3g} ms")
             table.add_row(Text(loss), *texts)
         console.print(table)
+
+
+def _summary(shown: Measure, row: dict[str, Any]) -> str:
+    """Format the mean or median of a row; null is infinite, for which JSON has no number."""
+    value = row[row["summary"]]
+    return shown.value(math.inf if value is None else value)
 
 
 @app.command()

@@ -255,8 +255,8 @@ def _result(path: Path, tasks: Sequence[Task]) -> ComparisonResult:
     table = []
     for score in (score for score in data["scores"] if score["headline"]):
         row = {"loss": score["label"], **{name: score[name] for name in ("setup", "split", "decision", "measure", "seeds")}}
-        for name, column in (("score", "value"), ("low", "low"), ("high", "high")):
-            row[name] = math.inf if score[column] is None else score[column]  # JSON has no infinity
+        for name, column, infinite in (("score", "value", math.inf), ("low", "low", -math.inf), ("high", "high", math.inf)):
+            row[name] = infinite if score[column] is None else score[column]  # JSON has no infinity
         table.append(row | {"difference": score["difference"], "p": score["p_holm"]})
     notes = [note for task in tasks for note in task.notes]
     if skipped := sum(len(task.skipped) for task in tasks):

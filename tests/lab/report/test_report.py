@@ -872,7 +872,13 @@ class TestWording:
         accuracy, gap = measure("exact"), measure("time_gap")
         assert (accuracy.value(0.5731), accuracy.difference(-0.0123)) == ("57.3 %", "−1.2 points")
         assert (accuracy.signed(-0.0001), accuracy.signed_range(-0.02, 0.1)) == ("0.0", "−2.0 to +10.0")
-        assert (gap.value(12.5), measure("absolute_error").value(math.inf)) == ("12.5 min", "∞")
+        assert (gap.value(12.5), gap.value(math.inf)) == ("12.5 min", "∞")  # a missing time is a gap of 720 minutes
+        error = measure("relative_error")
+        assert (error.value(math.inf), error.score(math.inf), error.range(0.5, math.inf)) == (
+            "no number",
+            "no number",
+            "50.0 to ∞",
+        )
         assert measure("relative_error").heading == "median relative error, %"
         assert [p_text(p) for p in (1e-9, 0.0123, 0.5)] == ["< 0.001", "0.012", "0.50"]
         assert [rounded(x) for x in (0, 1234567, 1234.5, 12.345, 0.012345, -1e-9)] == [

@@ -162,13 +162,13 @@ class TestNumbers:
         sources = found.cost("ce", "interpolate").sources["absolute_error"]
         assert (sources.examples, sources.left_out) == (3 * (EXAMPLES - 2), 6)
 
-    def test_no_answer_at_all(self, tmp_path: Path):
-        make_run(tmp_path, missing=range(EXAMPLES))
-        (setup,) = setups(read_run(tmp_path))
-        found = decisions(setup)
-        assert found is not None
-        assert [score for score in found.scores if score.measure.name == "absolute_error"] == []
-        assert "no decision has a finite score" in write_report(tmp_path).read_text()
+    def test_no_greedy_answer_at_all(self, tmp_path: Path):
+        """The other decisions keep their means, over all examples; nothing is compared with greedy answers."""
+        _, found = found_in(make_run(tmp_path, missing=range(EXAMPLES)))
+        scores = [found.cell("ce", "interpolate", found.measures[0], rule) for rule in found.decisions]
+        assert [score.interval.estimate for score in scores if score is not None] == [math.inf, 5, 20]
+        assert [score.comparison for score in scores if score is not None] == [None] * 3
+        assert "An arrow is an infinite score" in write_report(tmp_path).read_text()
 
     def test_what_a_distribution_is_worth(self, run: Path):
         _, found = found_in(run)

@@ -9,7 +9,7 @@ from typing import Literal
 from numerate.lab.derailing import DERAILED
 from numerate.lab.report.analysis import LEAST_SEEDS, LEVEL, SPLIT_NAMES, RunCost, Score, Setup
 from numerate.lab.report.decision_words import decision_title
-from numerate.lab.report.wording import MOST_NAMED, counted, listed, p_equation, sentence, times
+from numerate.lab.report.wording import MOST_NAMED, NO_NUMBER, counted, listed, p_equation, sentence, times
 from numerate.lab.stats import seeds_needed
 
 Verdict = Literal["better", "worse", "noise", "untested"]
@@ -205,6 +205,12 @@ def _untested(setup: Setup, seeds: int, where: str) -> str:
 
 
 def _scores(setup: Setup, scores: Sequence[Score]) -> str:
+    """The score of each loss in the first split; apart from them, the losses whose median is that of missing answers."""
     first = [score for score in scores if (score.split, score.decision) == (scores[0].split, scores[0].decision)]
-    values = listed([f"{score.label} {score.measure.value(score.interval.estimate)}" for score in first])
-    return f"Scores of these models ({scores[0].measure.title}{_where(setup, scores[0], ', ')}): {values}."
+    said = {score.label: score.measure.value(score.interval.estimate) for score in first}
+    values = listed([f"{label} {text}" for label, text in said.items() if text != NO_NUMBER] or ["none"])
+    text = f"Scores of these models ({scores[0].measure.title}{_where(setup, scores[0], ', ')}): {values}."
+    if missing := [label for label, text in said.items() if text == NO_NUMBER]:
+        seeds = " with some seed" if len(setup.seeds) > 1 else ""
+        text += f" At least half of the outputs of {listed(missing)} held no number{seeds}."
+    return text

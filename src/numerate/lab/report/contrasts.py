@@ -46,8 +46,9 @@ class Contrast:
 
 
 def share_of_change(value: float, base: float) -> float | None:
-    """Return the difference from ``base`` as its share; None if that is 0, or if one of them is infinite."""
-    return (value - base) / base if base and math.isfinite(base) and math.isfinite(value) else None
+    """Return the difference from ``base`` as its share; None if that is 0, or if one of the three is infinite."""
+    share = (value - base) / base if base and math.isfinite(base) and math.isfinite(value) else math.inf
+    return share if math.isfinite(share) else None
 
 
 def contrasts(setup: Setup, found: Mapping[tuple[str, str], Sequence[Decided]], measures: Sequence[Measure]) -> list[Contrast]:

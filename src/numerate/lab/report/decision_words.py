@@ -12,8 +12,20 @@ from numerate.lab.decisions import FITTING, GREEDY, cost
 from numerate.lab.derailing import DERAILED
 from numerate.lab.report.analysis import LEAST_SEEDS, SPLIT_NAMES
 from numerate.lab.report.decisions import Decisions, DecisionScore, decision_cost, fitting_rule, mean_measure
-from numerate.lab.report.wording import EXAMPLES_WON, MOST_NAMED, Measure, listed, minus, p_equation, plus, rounded, sentence
+from numerate.lab.report.wording import (
+    EXAMPLES_WON,
+    MOST_NAMED,
+    NO_NUMBER,
+    Measure,
+    listed,
+    minus,
+    p_equation,
+    plus,
+    rounded,
+    sentence,
+)
 from numerate.lab.stats import Comparison, compare
+from numerate.lab.stats.intervals import scale_of
 
 
 def gain_text(summary: Measure, comparison: Comparison, change: float | None) -> str:
@@ -53,11 +65,12 @@ def decision_sentence(found: Decisions) -> str:
     pairs = []
     for label, score in cells.items():
         greedy = found.cell(label, split, summary, GREEDY)
-        if score is None or greedy is None or score.comparison is None:
+        if score is None or greedy is None or score.examples < 2:
             continue
         change = "" if score.change is None else f" ({percent(score.change)}{_p(score)})"
         before, after = (summary.value(each.interval.estimate) for each in (greedy, score))
-        pairs.append(f"{label} from {before} to {after}{change}")
+        if (before, after) != (NO_NUMBER, NO_NUMBER):
+            pairs.append(f"{label} from {before} to {after}{change}")
     if not pairs:
         return ""
     place = f", {SPLIT_NAMES.get(split, split)}" if len(found.splits()) > 1 else ""
@@ -115,7 +128,9 @@ def summary_rows(part: Decided) -> Iterator[tuple[str, str, list[float]]]:
         if finite.shape[1]:
             yield name, "mean", [float(value) for value in finite.mean(1)]
             if name == "absolute_error":
-                yield "squared_error", "root mean", [float(value) for value in np.sqrt(np.square(finite).mean(1))]
+                scale = scale_of(finite)
+                roots = scale * np.sqrt(np.square(finite / scale).mean(1))
+                yield "squared_error", "root mean", [float(value) for value in roots]
 
 
 def evaluation_sentences(part: Decided) -> Iterator[str]:
@@ -146,5 +161,6 @@ def evaluation_sentences(part: Decided) -> Iterator[str]:
 
 
 def percent(share: float) -> str:
-    """Format a change: ``−10.3 %``."""
-    return f"{plus(minus(f'{100 * share:.1f}'))} %"
+    """Format a change: ``−10.3 %``, ``+2,946 %``."""
+    text = f"{100 * share:.1f}" if abs(share) < 10 else rounded(100 * share)
+    return f"{plus(minus(text))} %"

@@ -168,8 +168,8 @@ def _scores(found: Mapping[tuple[str, str], list[Decided]], summary: Measure) ->
             continue
         means = {rule: np.stack([part.for_mean(rule, summary.name) for part in parts]) for rule in parts[0].measures}  # [S, E]
         finite = np.isfinite(np.stack([*means.values()])).all((0, 1))  # [E]
-        if not finite.any():
-            continue
+        if not finite.any():  # then no example is left out: the decisions without numbers have an infinite mean
+            finite = np.ones_like(finite)
         values, kept = means, finite
         if summary.median:  # which missing answers do not make infinite
             values = {rule: np.stack([part.measures[rule][summary.name] for part in parts]) for rule in means}
@@ -178,13 +178,14 @@ def _scores(found: Mapping[tuple[str, str], list[Decided]], summary: Measure) ->
         for rule, scores in values.items():
             mine, greedy = scores[:, kept], values[GREEDY][:, kept]
             comparison = None
-            if rule != GREEDY and mine.shape[1] > 1:
+            comparable = summary.median or bool(np.isfinite([mine, greedy]).all())
+            if rule != GREEDY and mine.shape[1] > 1 and comparable:
                 bounds = summary.bounds(np.stack([mine, greedy]))
                 comparison = compare(mine, greedy, "sign" if summary.median else "mean", LEVEL, bounds=bounds)
             own, theirs = interval(summary, mine), interval(summary, greedy).estimate
             middle = own.estimate if summary.median else float(np.median(scores))
             alike = bool(np.array_equal(mine, greedy))
-            mean = float(means[rule][:, finite].mean())
+            mean = interval(mean_measure(summary.name), means[rule][:, finite]).estimate
             yield DecisionScore(label, split, summary, rule, *size, own, mean, middle, theirs, comparison, alike)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -111,6 +112,39 @@ def widen(axes: Axes) -> None:
     low, high = axes.get_xlim()
     if low > -0.06 and high < 0.06 and axes.dataLim.width < 1e-9:
         axes.set_xlim(-1, 1)
+
+
+@dataclass(frozen=True)
+class Span:
+    """Interval in a panel, at ``y`` or, if upright, at ``x``."""
+
+    axes: Axes
+    at: float
+    low: float
+    high: float
+    look: Mapping[str, Any]
+
+
+def draw_spans(spans: Sequence[Span], upright: bool = False) -> None:
+    """Draw intervals, below marks. One with an infinite end goes to the end of the axis, which it does not move."""
+    for span in sorted(spans, key=lambda span: math.isinf(span.high - span.low)):
+        ends, cut = (span.low, span.high), math.isinf(span.high - span.low)
+        limits = span.axes.get_ylim() if upright else span.axes.get_xlim()
+        if cut:
+            ends = (max(span.low, limits[0]), min(span.high, limits[1]))
+        points = ((span.at, span.at), ends)
+        span.axes.plot(*(points if upright else points[::-1]), zorder=1.9, **span.look)
+        if cut:
+            (span.axes.set_ylim if upright else span.axes.set_xlim)(*limits)
+
+
+def draw_infinite(axes: Axes, at: float, colour: str, face: str | None = None, upright: bool = False) -> None:
+    """Draw an infinite score: an arrow at the end of the axis."""
+    look: dict[str, Any] = {"color": colour, "markerfacecolor": face or colour, "markersize": 6.5, "clip_on": False}
+    if upright:
+        axes.plot([at], [1], "^", transform=axes.get_xaxis_transform(), **look)
+    else:
+        axes.plot([1], [at], ">", transform=axes.get_yaxis_transform(), **look)
 
 
 def legend(figure: Figure, labels: Sequence[str], by_label: Styles, markers: bool = True, lines: bool = True) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -34,6 +35,7 @@ class ExampleAnswer:
     output: str
     mark: Mark
     value: float
+    score: str  # the value in words
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,10 @@ def _example(
         gap = value - float(quality[0])
         mark: Mark = ("right" if value == 1 else "wrong") if binary else "closer" if gap > 0 else "farther" if gap < 0 else "same"
         score = float(cell.splits[split].measures[setup.headline.name][position])
-        answers.append(ExampleAnswer(label, cell.splits[split].outputs[position], mark, score))
+        part = cell.splits[split]
+        beyond = math.isinf(score) and part.answers[position] is not None  # relative to a gold answer of 0, or too large
+        text = "∞" if beyond else setup.headline.value(score)
+        answers.append(ExampleAnswer(label, part.outputs[position], mark, score, text))
     questions = setup.examples(split)
     image = None
     for cell in (setup.cells[label][seed] for label in labels):

@@ -10,11 +10,26 @@ from numerate.lab.decisions import GREEDY
 from numerate.lab.report.analysis import IN_RANGE, OUT_OF_RANGE, Setup
 from numerate.lab.report.decision_words import decision_title, title
 from numerate.lab.report.decisions import Decisions
-from numerate.lab.report.drawing import GREY, INK, PALE, WIDTH, PlotStyle, Styles, legend, panels, plain, split_name, widen
+from numerate.lab.report.drawing import (
+    GREY,
+    INK,
+    PALE,
+    WIDTH,
+    PlotStyle,
+    Span,
+    Styles,
+    draw_infinite,
+    draw_spans,
+    legend,
+    panels,
+    plain,
+    split_name,
+    widen,
+)
 from numerate.lab.report.drawing import styles as plot_styles
 from numerate.lab.report.series import ErrorScale, calibration_errors, error_scale, place_name
 from numerate.lab.report.tables import DataTable
-from numerate.lab.report.wording import EXAMPLES_WON, Measure
+from numerate.lab.report.wording import EXAMPLES_WON, NO_NUMBER, Measure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,8 +68,11 @@ def differences(setup: Setup, data: DataTable, styles: Styles) -> Figure:
 
 def _panel(data: DataTable, split: str, decision: str) -> str:
     """Name of a panel: the split, with several decisions also the decision, and of one split the decision alone."""
-    decided = [decision_title(decision)] if len(data.distinct("decision")) > 1 else []
-    return ", ".join(([] if decided and len(data.distinct("split")) == 1 else [split_name(split)]) + decided)
+    if len(data.distinct("decision")) == 1:
+        return split_name(split)
+    if len(data.distinct("split")) == 1:
+        return decision_title(decision)
+    return f"{split_name(split)}, {decision if decision == GREEDY else f'by {decision}'}"
 
 
 def decisions(found: Decisions, data: DataTable) -> Figure:
@@ -69,21 +87,21 @@ def decisions(found: Decisions, data: DataTable) -> Figure:
     look = plot_styles(names, [GREEDY])
     figure, axes_by = panels(data, height=1.2 + len(labels) * (0.16 + 0.17 * len(names)), sharey=True)
     for axes, split in axes_by:
-        rows = data.where(split=split)
+        rows, spans = data.where(split=split), list[Span]()
         for row in rows:
             style = look[row["decision"]]
             y = labels.index(row["loss"]) + 0.8 * ((len(names) - 1) / 2 - names.index(row["decision"])) / len(names)
             low, value, high = (measure.factor * row[name] for name in ("low", measure.name, "high"))
             if math.isinf(value):
-                axes.plot([1], [y], ">", color=style.colour, markersize=6.5, transform=axes.get_yaxis_transform(), clip_on=False)
+                draw_infinite(axes, y, style.colour)
                 continue
-            axes.plot([low, high], [y, y], color=style.colour, linewidth=1.4)
+            spans.append(Span(axes, y, low, high, {"color": style.colour, "linewidth": 1.4}))
             axes.plot([value], [y], style.marker, color=style.colour, markersize=6.5)
         for border in range(1, len(labels)):
             axes.axhline(border - 0.5, color=PALE, linewidth=0.8)
         _label_rows(axes, labels)
-        finite = [measure.factor * row[measure.name] for row in rows if not math.isinf(row[measure.name])] or [0.0]
-        least, most = min(finite), max(finite)
+        finite = [measure.factor * row[measure.name] for row in rows if not math.isinf(row[measure.name])]
+        least, most = min(finite, default=0.0), max(finite, default=0.0)
         if 0 < 5 * least < most:
             axes.set_xscale("log")
             axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if most < 100 * least else (1.0,)))
@@ -92,6 +110,9 @@ def decisions(found: Decisions, data: DataTable) -> Figure:
             axes.set_xlim(least / 1.5, most * 1.5)
         elif most > least:
             axes.set_xlim(max(0, least - 0.6 * (most - least)), most + 0.6 * (most - least))
+        elif not finite:
+            axes.set_xticks([])
+        draw_spans(spans)
         axes.set_xlabel(f"{title(measure)}{', %' if measure.percent else ''}")
     legend(figure, names, look, lines=False)
     return figure
@@ -108,10 +129,15 @@ def learning_curves(setup: Setup, data: DataTable, styles: Styles) -> Figure:
             steps, means = [row["step"] for row in rows], [row["mean"] for row in rows]
             style = styles[label]
             low, high = ([row[end] for row in rows] for end in ("least", "most"))
-            axes.fill_between(steps, low, high, color=style.colour, alpha=0.1, linewidth=0)
-            axes.plot(steps, means, **style.line, zorder=3 if label == setup.baseline else 2)
+            finite = [math.isfinite(mean) for mean in means]
+            axes.fill_between(steps, low, high, where=finite, color=style.colour, alpha=0.1, linewidth=0)
+            dot = style.marker if sum(finite) == 1 else None  # one point is no line
+            axes.plot(steps, means, **style.line, marker=dot, zorder=3 if label == setup.baseline else 2)
         axes.set_xlabel("training step")
         drawn = data.where(curve=name)
+        if not any(math.isfinite(row["mean"]) for row in drawn):
+            axes.set(xticks=[], yticks=[])
+            axes.text(0.5, 0.5, NO_NUMBER, ha="center", color=GREY, transform=axes.transAxes)
         least, most = (function([row[end] for row in drawn]) for end, function in (("least", min), ("most", max)))
         if name == "cross-entropy" and 0 < 4 * least < most:
             axes.set_yscale("log")
@@ -227,20 +253,28 @@ def ranges(setup: Setup, data: DataTable, styles: Styles) -> Figure:
     labels, headline = setup.labels[::-1], setup.headline
     factor = headline.factor
     figure = Figure(figsize=(WIDTH, 0.95 + 0.4 * len(labels)))
-    axes = figure.subplots()
+    axes, spans = figure.subplots(), list[Span]()
     for y, label in enumerate(labels):
         style = styles[label]
         by_split = {row["split"]: row for row in data.where(loss=label)}
-        ends = [factor * by_split[split][headline.name] for split in (IN_RANGE, OUT_OF_RANGE) if split in by_split]
-        axes.plot(ends, [y] * len(ends), color=PALE, linewidth=5, solid_capstyle="butt", zorder=1)
+        both = [factor * by_split[split][headline.name] for split in (IN_RANGE, OUT_OF_RANGE) if split in by_split]
+        if all(map(math.isfinite, both)):
+            axes.plot(both, [y] * len(both), color=PALE, linewidth=5, solid_capstyle="butt", zorder=1)
         for split, row in by_split.items():
             shift = 0.11 if split == IN_RANGE else -0.11
             face = style.colour if split == IN_RANGE else "white"
-            axes.plot([factor * row["low"], factor * row["high"]], [y + shift] * 2, color=style.colour, linewidth=1.4)
+            if math.isinf(row[headline.name]):
+                draw_infinite(axes, y + shift, style.colour, face)
+                continue
+            look = {"color": style.colour, "linewidth": 1.4}
+            spans.append(Span(axes, y + shift, factor * row["low"], factor * row["high"], look))
             x = [factor * row[headline.name]]
             axes.plot(x, [y + shift], style.marker, color=style.colour, markerfacecolor=face, markersize=7)
     _label_rows(axes, labels)
     axes.set_xlabel(headline.heading)
+    if not spans:
+        axes.set_xticks([])
+    draw_spans(spans)
     widen(axes)
     handles = [
         Line2D([], [], color=GREY, marker="o", markerfacecolor=face, linestyle="-", label=text)
@@ -313,21 +347,29 @@ def _dots(
     """Draw a point with its interval per loss, side by side in each class."""
     figure, axes_by = panels(data, height=3.6, sharey=True)
     by, value_name = columns
-    step = 0.72 / len(setup.labels)
+    step, spans = 0.72 / len(setup.labels), list[Span]()
     for axes, split in axes_by:
         classes = list(dict.fromkeys(row[by] for row in data.where(split=split)))
         for i, label in enumerate(setup.labels):
             rows = data.where(split=split, loss=label)
             x = [classes.index(row[by]) + step * (i - (len(setup.labels) - 1) / 2) for row in rows]
             low, middle, high = ([factor * row[key] for row in rows] for key in ("low", value_name, "high"))
-            axes.vlines(x, low, high, color=styles[label].colour, linewidth=1.3)
-            axes.plot(x, middle, styles[label].marker, color=styles[label].colour, markersize=5, clip_on=False)
+            for at, value, least, most in zip(x, middle, low, high, strict=True):
+                if math.isinf(value):
+                    draw_infinite(axes, at, styles[label].colour, upright=True)
+                    continue
+                spans.append(Span(axes, at, least, most, {"color": styles[label].colour, "linewidth": 1.3}))
+                axes.plot([at], [value], styles[label].marker, color=styles[label].colour, markersize=5, clip_on=False)
         for border in range(1, len(classes)):
             axes.axvline(border - 0.5, color=PALE, linewidth=0.8)
         axes.set_xticks(range(len(classes)), [name(value) for value in classes])
+        axes.set_xlim(-0.5, len(classes) - 0.5)
         axes.tick_params(axis="x", length=0, pad=7)  # below points at 0
         axes.grid(axis="x", visible=False)
         axes.set_xlabel(axis_labels[0])
+    if not spans:
+        axes_by[0][0].set_yticks([])
+    draw_spans(spans, upright=True)
     axes_by[0][0].set_ylabel(axis_labels[1])
     axes_by[0][0].set_ylim(bottom=0)
     legend(figure, setup.labels, styles, lines=False)

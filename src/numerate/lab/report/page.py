@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from importlib.resources import files
@@ -49,6 +50,7 @@ def to_html(experiment: ExperimentRecord, chapters: Sequence[Chapter]) -> str:
         unfinished=experiment.unfinished,
         table_address=csv_address(to_table(chapters)),
         least_seeds=LEAST_SEEDS,
+        infinity=math.inf,
         pixels=PIXELS,
         mean_title=mean_title,
         decision_title=decision_title,

@@ -62,13 +62,14 @@ def _comparisons(setup: Setup, headline: Sequence[Score], styles: Styles) -> Ite
         series.differences(headline),
         lambda data: figures.differences(setup, data, styles),
     )
+    ranges = series.ranges(greedy)
     yield FigurePlan(
         "ranges",
         "In and out of range",
         f"{sentence(name)} of each loss on examples in the range of the training data (filled) and outside it (open), with 95 % "
-        "intervals. The grey bar connects the two.",
+        f"intervals. The grey bar connects the two.{_beyond(ranges, setup.headline.name)}",
         "the task was not evaluated out of range",
-        series.ranges(greedy),
+        ranges,
         lambda data: figures.ranges(setup, data, styles),
     )
 
@@ -77,17 +78,26 @@ def _decisions(found: Decisions) -> FigurePlan:
     """The first measure of decisions, by loss and decision."""
     name = title(found.measures[0])
     direction = {None: "", True: " Higher is better.", False: " Lower is better."}[found.measures[0].higher_is_better]
-    infinite = any(math.isinf(score.interval.estimate) for score in found.scores if score.measure == found.measures[0])
-    beyond = " An arrow is an infinite score: most answers hold no number." if infinite else ""
+    data = series.decisions(found)
+    beyond = _beyond(data, found.measures[0].name)
     return FigurePlan(
         "decisions",
         "Losses and decisions",
         f"{sentence(name)} of each loss with greedy answers and with answers that a rule decides from the model's distribution; "
         f"same weights, same examples. Lines are 95 % intervals, cut at the ends of the axis.{beyond}{direction}",
-        "no decision has a finite score",
-        series.decisions(found),
+        "no decision has a score",
+        data,
         lambda data: figures.decisions(found, data),
     )
+
+
+def _beyond(data: DataTable | None, name: str) -> str:
+    """Explain arrows, if a score is infinite."""
+    return " An arrow is an infinite score: too many answers hold no number." if _is_infinite(data, name) else ""
+
+
+def _is_infinite(data: DataTable | None, name: str) -> bool:
+    return data is not None and any(math.isinf(row[name]) for row in data.where())
 
 
 def _error_sizes(setup: Setup, styles: Styles) -> Iterator[FigurePlan]:
@@ -129,12 +139,14 @@ def _numbers(setup: Setup, styles: Styles) -> Iterator[FigurePlan]:
         series.digit_places(setup),
         lambda data: figures.digit_places(setup, data, styles),
     )
+    lengths = series.lengths(setup)
+    beyond = _beyond(lengths, setup.headline.name)
     yield FigurePlan(
         "lengths",
         "Scores by length of the number",
-        f"{sentence(setup.headline.title)} by length of the gold number, with 95 % intervals.{direction}",
+        f"{sentence(setup.headline.title)} by length of the gold number, with 95 % intervals.{beyond}{direction}",
         "the gold answers are not plain numbers of different lengths",
-        series.lengths(setup),
+        lengths,
         lambda data: figures.lengths(setup, data, styles),
     )
     yield FigurePlan(
@@ -172,6 +184,7 @@ def _training(setup: Setup, headline: Sequence[Score], costs: Sequence[RunCost],
         "Cross-entropy during training, without the numeric term, so that losses can be compared. Lines are means over seeds, "
         "bands span the lowest to the highest seed. Lower is better, but cross-entropy ignores how far off a wrong number is."
         + (" Validation: greedy answers to examples that are not trained on." if validated else "")
+        + (" A line has a gap where too many answers of a seed hold no number." if _is_infinite(curves, "mean") else "")
         + (" With soft labels it stays above the entropy of the labels." if _has_soft_labels(setup) else "")
         + overrun,
         "no curve was recorded",

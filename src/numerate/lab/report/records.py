@@ -271,4 +271,6 @@ def _is_finite(value: Any) -> bool:
 
 
 def _numbers(row: Mapping[str, Any]) -> dict[str, float]:
-    return {name: float(value) for name, value in row.items() if _is_finite(value)}
+    """Return the numbers of a logged step. A validation score that is null is infinite: most answers held no number."""
+    finite = {name: float(value) for name, value in row.items() if _is_finite(value)}
+    return finite | {name: math.inf for name, value in row.items() if value is None and name.startswith("validation/")}

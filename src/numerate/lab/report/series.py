@@ -172,12 +172,12 @@ def lengths(setup: Setup) -> DataTable | None:
     for split in setup.splits:
         sizes = [_length(gold) for gold in setup.examples(split).golds]
         known = np.array([size for size in sizes if size is not None])
-        if len(known) < 0.9 * len(sizes) or len(set(known.tolist())) < 2:
+        if len(known) < 0.9 * len(sizes):
             continue
-        for size in sorted(set(known.tolist())):
+        counts = {size: sizes.count(size) for size in sorted(set(known.tolist()))}
+        counts = {size: count for size, count in counts.items() if count >= _MIN_COUNT}
+        for size, count in counts.items() if len(counts) > 1 else ():
             mask = np.array([other == size for other in sizes])
-            if (count := int(mask.sum())) < _MIN_COUNT:
-                continue
             for label in setup.labels:
                 scores = setup.scores(label, split, setup.headline.name)[:, mask]
                 rows.append((split, label, size, *_ends(interval(setup.headline, scores, _RESAMPLES)), count))
@@ -192,7 +192,8 @@ def calibration(setup: Setup) -> DataTable | None:
             digits = _digits(setup, label, split)
             if not digits:
                 continue
-            confidence = np.concatenate([seed.top / seed.mass for seed in digits])
+            top, mass = (np.concatenate([getattr(seed, name) for seed in digits]) for name in ("top", "mass"))
+            confidence = np.divide(top, mass, out=np.full_like(top, np.nan), where=mass > 0)
             right = np.concatenate([seed.right for seed in digits])
             known = np.isfinite(confidence)
             confidence, right = confidence[known].clip(0, 1), right[known]

@@ -14,6 +14,7 @@ from numerate.lab.likelihood import LIKELIHOODS
 from numerate.lab.report.records import Floats
 
 MAX_CHARACTERS = 160  # default length of text from data
+NO_NUMBER = "no number"
 MOST_NAMED = 6  # losses that a sentence names, each with its figures
 
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
@@ -82,12 +83,24 @@ class Measure:
         share = self.percent and (self.higher_is_better or self.name in (DERAILED, SAMPLE_DERAILED))
         return 0.0, 1.0 if share and values.max() <= 1 else math.inf
 
+    @property
+    def infinite(self) -> str:
+        """What an infinite score says: ``no number`` if it is that of a missing answer, else ``∞``."""
+        metric = METRICS.get(self.name)
+        missing = self.name == "sample_crps" if metric is None else math.isinf(metric.no_answer)
+        return NO_NUMBER if missing else "∞"
+
     def value(self, value: float) -> str:
-        """Format with unit: ``57.3 %``, ``12.5 min``, ``0.0123``."""
-        return f"{self.number(value)} {'%' if self.percent else self.unit}".rstrip()
+        """Format with unit: ``57.3 %``, ``12.5 min``, ``0.0123``, ``no number``."""
+        unit = "" if math.isinf(value) else "%" if self.percent else self.unit
+        return f"{self.score(value)} {unit}".rstrip()
+
+    def score(self, value: float) -> str:
+        """Format without unit, an infinite score as :attr:`infinite`."""
+        return self.infinite if value == math.inf else self.number(value)
 
     def number(self, value: float) -> str:
-        """Format without unit."""
+        """Format without unit; an end of an interval can be ``∞``."""
         if math.isinf(value):
             return "∞" if value > 0 else "−∞"
         return minus(f"{100 * value:.1f}" if self.percent and not self.median else rounded(self.factor * value))
