@@ -462,6 +462,14 @@ def test_settings_of_a_comparison(tmp_path):
     assert comparison_settings(None, None, settings={"data": "flats.csv", "task_settings": {"target": "price"}}) == table
 
 
+@pytest.mark.parametrize("config", sorted((Path(__file__).parents[2] / "experiments").glob("*.yaml")), ids=lambda path: path.stem)
+def test_data_for_a_file_is_read_by_its_task(config):
+    """Data given beside a file replaces its data, not its task."""
+    of_file = comparison_settings(config, None)
+    given = comparison_settings(config, None, "elsewhere")
+    assert (given["data"], given.get("tasks")) == ("elsewhere", of_file.get("tasks", ["regression"]))
+
+
 OWN = {
     "task": {"settings": {"task": "clock"}},
     "a task of a generator": {"settings": {"tasks": ["arithmetic"]}},

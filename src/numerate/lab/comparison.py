@@ -163,7 +163,8 @@ def comparison_settings(
         if config is None:  # those of the preset are for its task
             values.pop("task_settings", None)
         values["name"] = "-".join([*names, *([Path(data).stem] if data else [])]) or "my-data"
-        settings.setdefault("tasks", ["regression"])
+        if "tasks" not in written:  # a file's task reads the data that is given; without one, data is a table
+            settings.setdefault("tasks", ["regression"])
     values |= {"data": str(data)} if data else {}
     return merged(merged(values, {"task_settings": {"target": target}} if target else {}), settings)
 
