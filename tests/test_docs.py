@@ -47,6 +47,18 @@ def test_python_blocks_run(page: Path, at_hand, monkeypatch, tmp_path, capsys):
         exec(compile("\n" * line + block[1], str(page), "exec"), at_hand)
 
 
+@pytest.mark.no_cover
+@pytest.mark.parametrize("block", BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8")))
+def test_blocks_of_the_readme_stand_alone(block: str, monkeypatch, tmp_path, capsys):
+    """Someone who copies one of them needs nothing from the others."""
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block, "README.md", "exec"), {})
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 150
+
+
 @every_page
 def test_blocks_that_do_not_run_say_why(page: Path):
     lines = page.read_text(encoding="utf-8").splitlines()
