@@ -7,7 +7,6 @@ import math
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -96,7 +95,7 @@ def contrast(first: str, second: str) -> float:
 def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ReportPage:
     """The page of made-up runs of a task, with decisions, and for a visual one with pictures."""
     kind, folder = TASKS[request.param], tmp_path_factory.mktemp(request.param)
-    settings: dict[str, Any] = {"seeds": 1, "splits": ["interpolate"], "fallback": not kind.visual}
+    settings: dict[str, Any] = {"seeds": 1, "splits": ["interpolate"], "fallback": not kind.visual, "examples": 2 * EXAMPLES}
     make_run(folder, request.param, kind.measures, CASES["every second example, another one by rule"], **settings)
     if kind.visual:
         add_pictures(folder)
@@ -128,8 +127,6 @@ class TestEveryTask:
         assert set(linked) <= set(ids)
         assert [each for each in ids if each in linked] == linked  # in the order of the page
         headings = [given.get("id") for tag in ("h2", "h3") for given in page.all(tag, within="main")]
-        within = {"h3 of the configuration": headings.count(None)}
-        assert within == {"h3 of the configuration": 3}
         assert {each for each in headings if each is not None} <= {*linked, "unfinished"}
 
     def test_alternative_texts_have_figures(self, page: ReportPage):
@@ -146,8 +143,7 @@ class TestEveryTask:
             titles = re.findall(r"<title>(.*?)</title>", drawing)
             assert titles, drawing[:200]
             assert all(re.search(r"\d|no number", title) for title in titles)
-            for label in LABELS:
-                assert f'data-loss="{loss_key(label)}"' in drawing or ", ce" not in drawing
+            assert {loss_key("emd"), loss_key("smmd")} <= set(re.findall(r'data-loss="(\w+)"', drawing))
 
     def test_tables_sort_and_scroll(self, page: ReportPage):
         tables = [(given, around) for tag, given, around in page.elements if tag == "table"]
@@ -168,7 +164,7 @@ class TestEveryTask:
 
     def test_colours_are_variables(self, page: ReportPage):
         style = re.sub(r"--[\w-]+: #[0-9a-f]{6};", "", page.style)
-        assert not re.search(r"#[0-9a-fA-F]{3,8}\b(?!-)|rgb|white|black", re.sub(r"#(losses|tip|contents)", "", style))
+        assert not re.search(r"#[0-9a-fA-F]{3,8}\b(?!-)|rgb|white(?!-)|black", re.sub(r"#(losses|tip|contents)", "", style))
         marked = re.sub(
             r'"data:[^"]*"|href="#[^"]*"|url\(#[^)]*\)|<script.*?</script>|<style.*?</style>', "", page.text, flags=re.DOTALL
         )
@@ -199,32 +195,32 @@ def boxes_order(page: ReportPage) -> Any:
     return lambda label: order.index(loss_key(label))
 
 
-class TestContrast:
-    @pytest.fixture(scope="class")
-    def both(self, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Mapping[str, str]]:
-        monkeypatch = pytest.MonkeyPatch()
-        monkeypatch.setattr("numerate.lab.report.chapters._draw", lambda figures, anchor: ({}, []))
-        folder = make_run(tmp_path_factory.mktemp("contrast"), "mine", ("exact",), CASES["no number of a loss"], seeds=1)
-        found = schemes(ReportPage(write_report(folder)).style)
-        monkeypatch.undo()
-        return found
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
+    """The colours of a page in both schemes."""
+    folder = make_run(tmp_path_factory.mktemp("colours"), "mine", ("exact",), CASES["no number of a loss"], seeds=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("numerate.lab.report.chapters._draw", lambda figures, anchor: ({}, []))
+        return schemes(ReportPage(write_report(folder)).style)
 
+
+class TestContrast:
     @pytest.mark.parametrize("scheme", ["light", "dark"])
     @pytest.mark.parametrize("background", palette.BACKGROUNDS)
-    def test_text(self, both: Mapping[str, Mapping[str, str]], scheme: str, background: str):
+    def test_text(self, both: dict[str, dict[str, str]], scheme: str, background: str):
         colours = both[scheme]
         low = {name: contrast(colours[name], colours[background]) for name in palette.TEXTS}
         assert min(low.values()) >= 4.5, low
 
     @pytest.mark.parametrize("scheme", ["light", "dark"])
     @pytest.mark.parametrize("background", palette.BACKGROUNDS)
-    def test_graphics(self, both: Mapping[str, Mapping[str, str]], scheme: str, background: str):
+    def test_graphics(self, both: dict[str, dict[str, str]], scheme: str, background: str):
         colours = both[scheme]
         low = {name: contrast(colours[name], colours[background]) for name in ("ink", "grey", *palette.GRAPHICS)}
         assert min(low.values()) >= 3, low
 
     @pytest.mark.parametrize("scheme", ["light", "dark"])
-    def test_numbers_on_bars(self, both: Mapping[str, Mapping[str, str]], scheme: str):
+    def test_numbers_on_bars(self, both: dict[str, dict[str, str]], scheme: str):
         from numerate.lab.report.figures import _SHADES, _text_on
 
         names = {both["light"][name]: name for name in both["light"]}

@@ -151,12 +151,12 @@ def chapters(experiment: ExperimentRecord, setups: Sequence[Setup]) -> list[Chap
         headline = [score for score in all_scores if score.measure == setup.headline]
         result = answer(setup, headline, all_costs, subject(setup) if len(setups) == 1 else setup.title)
         decided, advice = decisions(setup), check_recommendation(setup, headline)
-        more = [identical_sentence(setup), error_sizes(setup, all_scores), derailed_sentence(setup, all_scores)]
+        more = [error_sizes(setup, all_scores), derailed_sentence(setup, all_scores)]
         more += [decision_sentence(decided)] if decided is not None else []
         if advice is not None and advice.sentence not in told:  # what was not run is said once
             more.append(advice.sentence)
             told.add(advice.sentence)
-        result = replace(result, more=(*result.more, *filter(None, more)))
+        result = replace(result, more=(*result.more, *filter(None, [identical_sentence(setup), *more])))
         greedy = [score for score in headline if score.decision == GREEDY]
         examples = differing(setup, greedy, limit)
         drawn, missing = _draw(plans(setup, headline, all_costs, by_label, decided), f"s{number}")

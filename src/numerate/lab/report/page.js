@@ -5,23 +5,23 @@
 
   // A cell's number: "▲ 12.3 11.0 to 13.1" is 12.3, "no number" is last. NaN where there is none.
   const number = text => {
-    if (/^\s*(no number|∞)/.test(text)) return Infinity;
+    if (/^[\s▲▼]*(no number|∞)/.test(text)) return Infinity;
     const found = text.replace(/−/g, "-").replace(/,(?=\d{3})/g, "").match(/[-+]?\d[\d.]*(e[-+]?\d+)?/);
     return found ? parseFloat(found[0]) : NaN;
   };
-  const compare = (a, b) => {
-    const [x, y] = [number(a), number(b)];
-    if (!isNaN(x) && !isNaN(y)) return x === y ? 0 : x - y;
-    return isNaN(x) && isNaN(y) ? a.localeCompare(b) : isNaN(x) - isNaN(y);
-  };
-  const names = (a, b) => a.localeCompare(b, undefined, { numeric: true });
+  // Sort the rows of each group. In a column of numbers, cells without one stay last.
   const sort = (table, column, down) => {
+    const text = row => (row.cells[column] ? row.cells[column].textContent.trim() : "");
     for (const body of table.tBodies) {
       const rows = [...body.rows].filter(row => !row.querySelector(".group"));
-      const text = row => (row.cells[column] ? row.cells[column].textContent.trim() : "");
-      const order = column ? compare : names;
-      const empty = row => column && isNaN(number(text(row))) && !text(row).match(/\p{L}/u);
-      rows.sort((a, b) => empty(a) - empty(b) || (down ? -1 : 1) * order(text(a), text(b)));
+      const numeric = column > 0 && rows.some(row => !isNaN(number(text(row))));
+      const missing = row => numeric && isNaN(number(text(row)));
+      const order = (a, b) => {
+        if (!numeric) return text(a).localeCompare(text(b), undefined, { numeric: true });
+        const [x, y] = [number(text(a)), number(text(b))];
+        return x === y ? 0 : x - y;
+      };
+      rows.sort((a, b) => missing(a) - missing(b) || (missing(a) ? 0 : (down ? -1 : 1) * order(a, b)));
       body.append(...rows);
     }
   };
