@@ -208,7 +208,7 @@ def _scale(axes: Axes, least: float, most: float, logarithmic: bool) -> None:
 
 def _said(row: Mapping[str, Any]) -> str:
     ends = "" if row["low"] is None or row["high"] is None else f" ({_short(row['low'])} to {_short(row['high'])})"
-    return f"no. {row['index']}: actual {_short(row['actual'])}, predicted {_short(row['predicted'])}{ends}"
+    return f"{row['loss']}, no. {row['index']}: actual {_short(row['actual'])}, predicted {_short(row['predicted'])}{ends}"
 
 
 def _short(value: float) -> str:

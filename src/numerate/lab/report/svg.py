@@ -59,7 +59,8 @@ def to_svg(figure: Figure, name: str, description: str) -> str:
     width, height = (float(root.attrib.pop(side).removesuffix("pt")) for side in ("width", "height"))
     description = safe_text(description, MAX_ALTERNATIVE)
     root.attrib.update({"viewBox": f"0 0 {width:g} {height:g}", "role": "img", "aria-label": description})
-    root.attrib.update({"style": f"max-width: {width:g}pt", "stroke-linejoin": "round"})
+    size = f"min-width: {width:g}px; max-width: {width:g}pt"  # text of at least 10 pixels; a narrow screen scrolls
+    root.attrib.update({"style": size, "stroke-linejoin": "round"})
     return ElementTree.tostring(root, encoding="unicode")
 
 
