@@ -259,7 +259,8 @@ class TestAgainstTheBaseline:
         page = write_report(closer)
         data = json.loads(page.with_suffix(".json").read_text())
         assert data["answer"].startswith(
-            "smmd is significantly better than ce on regression, in range with answers decided by median: median relative error"
+            "smmd is significantly better than ce on regression (tiny, not pre-trained), in range with answers decided by "
+            "median: median relative error"
         )
         assert (
             "No loss is significantly better in range with greedy answers and out of range with greedy answers."

@@ -154,7 +154,8 @@ NO_WORD = re.compile(r"(?<![\w])(nan|inf|-inf|None|NaN|Infinity)(?![\w])")
 def everything_said(folder: Path) -> tuple[str, str]:
     """Write the report; check all files, and return the text of the page and of the terminal."""
     page = write_report(folder)
-    text = html.unescape(re.sub(r'"data:[^"]*"', "", page.read_text(encoding="utf-8"))).replace("\u00a0", " ")
+    shown = re.sub(r'"data:[^"]*"|<script>.*?</script>', "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    text = html.unescape(shown).replace("\u00a0", " ")
     json.loads(page.with_suffix(".json").read_text(encoding="utf-8"), parse_constant=refused)
     for file in folder.glob("*.csv"):
         with file.open(encoding="utf-8") as opened:
@@ -222,6 +223,7 @@ def test_figures(tmp_path: Path, case: str):
     folder = make_run(tmp_path, "regression", TASKS["regression"].measures, CASES[case], examples=2 * EXAMPLES, seeds=1)
     page, _ = everything_said(folder)
     drawn = ["ranges", "errors", "tolerance", "places", "lengths", *["calibration"] * (case != "no number at all"), "curves"]
+    drawn = ["predictions", "residuals"] * (case != "no number at all") + drawn
     assert re.findall(r'<h3 id="s1-(\w+)-title"', page) == drawn
     assert ("An arrow is an infinite score" in page) == (case != "all large")
     assert ("A line has a gap where" in page) == (case != "all large")

@@ -10,13 +10,19 @@ from numerate.lab.report.analysis import LEAST_SEEDS, RunCost, Score, Setup, cos
 from numerate.lab.report.answer import Answer, answer, derailed_sentence, error_sizes, overall
 from numerate.lab.report.decision_words import decision_sentence
 from numerate.lab.report.decisions import Decisions, decisions, decisions_table
-from numerate.lab.report.drawing import drawing, styles, to_svg
+from numerate.lab.report.drawing import drawing, styles
 from numerate.lab.report.examples import MAX_EXAMPLES, DifferingExamples, differing
+from numerate.lab.report.identical import identical_sentence
 from numerate.lab.report.plans import FigurePlan, plans
 from numerate.lab.report.recommended import RecommendationCheck, check_recommendation
 from numerate.lab.report.records import ExperimentRecord
+from numerate.lab.report.subject import subject
+from numerate.lab.report.svg import to_svg
 from numerate.lab.report.tables import DataTable, csv_address
 from numerate.lab.report.wording import Measure
+
+FIGURES = ("predictions", "residuals", "ranges", "errors", "tolerance", "places", "lengths", "calibration", "curves")
+"""Figures with a section of their own, in the order of the page."""
 
 _COLUMNS = 6  # losses per table of all measures, beside the baseline
 _MAX_EXAMPLES = 48  # of all setups together
@@ -118,6 +124,16 @@ class Chapter:
         measures = dict.fromkeys(measure for split in self.setup.splits for measure in self.setup.measures(split))
         return [measure for measure in measures if measure.description and not measure.name.startswith("within_")]
 
+    def contents(self) -> list[tuple[str, str]]:
+        """Return the sections in the order of the page: anchor and title."""
+        sections = [("scores", "Scores", True), ("decided", "Losses and decisions", self.decisions is not None)]
+        sections += [
+            (f"{name}-title", self.figures[name].title if name in self.figures else "", name in self.figures) for name in FIGURES
+        ]
+        sections += [("costs", "Cost", bool(self.cost_columns())), ("measures", "All measures", True)]
+        sections += [("examples", "Examples", self.differing is not None)]
+        return [(f"{self.anchor}-{name}", title) for name, title, there in sections if there]
+
     def score(self, label: str, split: str, measure: Measure) -> Score:
         """Return one of the scores."""
         return next(score for score in self.scores if (score.label, score.split, score.measure) == (label, split, measure))
@@ -133,14 +149,14 @@ def chapters(experiment: ExperimentRecord, setups: Sequence[Setup]) -> list[Chap
     for number, setup in enumerate(setups, 1):
         all_scores, all_costs = scores(setup), costs(setup)
         headline = [score for score in all_scores if score.measure == setup.headline]
-        result = answer(setup, headline, all_costs, setup.task if len(setups) == 1 else setup.title)
+        result = answer(setup, headline, all_costs, subject(setup) if len(setups) == 1 else setup.title)
         decided, advice = decisions(setup), check_recommendation(setup, headline)
         more = [error_sizes(setup, all_scores), derailed_sentence(setup, all_scores)]
         more += [decision_sentence(decided)] if decided is not None else []
         if advice is not None and advice.sentence not in told:  # what was not run is said once
             more.append(advice.sentence)
             told.add(advice.sentence)
-        result = replace(result, more=(*result.more, *filter(None, more)))
+        result = replace(result, more=(*result.more, *filter(None, [identical_sentence(setup), *more])))
         greedy = [score for score in headline if score.decision == GREEDY]
         examples = differing(setup, greedy, limit)
         drawn, missing = _draw(plans(setup, headline, all_costs, by_label, decided), f"s{number}")
@@ -167,6 +183,6 @@ def _draw(figures: Iterable[FigurePlan], anchor: str) -> tuple[dict[str, DrawnFi
             if plan.data is None:
                 missing.append(f"{plan.title[0].lower()}{plan.title[1:]} ({plan.missing})")
                 continue
-            svg = to_svg(plan.draw(plan.data), f"{anchor}-{plan.name}", f"{plan.title}. {plan.caption}")
+            svg = to_svg(plan.draw(plan.data), f"{anchor}-{plan.name}", f"{plan.title}. {plan.values(plan.data)}")
             drawn[plan.name] = DrawnFigure(plan.title, plan.caption, plan.data, svg)
     return drawn, missing

@@ -1,18 +1,17 @@
-"""Shared parts of the figures: styles, panels, legends, and SVG that can be embedded in a page."""
+"""Shared parts of the figures: styles, panels, rows of losses, intervals and legends."""
 
 from __future__ import annotations
 
-import io
 import math
-import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from xml.etree import ElementTree
 
 from numerate.lab.report.analysis import SPLIT_NAMES
+from numerate.lab.report.palette import LOSSES, colour
+from numerate.lab.report.svg import mark
 from numerate.lab.report.tables import DataTable
 from numerate.lab.report.wording import safe_text
 
@@ -20,18 +19,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-INK, GREY, PALE = "#1b1b1b", "#6b6b6b", "#d9d9d9"
+INK, GREY, PALE, PAPER, EDGE = (colour(name) for name in ("ink", "grey", "pale", "paper", "edge"))
 WIDTH = 10.0  # inches of 72 points
 _ACROSS = 3  # panels in a row
 
-# Okabe and Ito's palette, safe for colour-blind readers, with a darker yellow. Markers and dashes make figures readable in grey.
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#b0508c", "#56b4e9", "#c98a00", "#7a5230", "#6a51a3", "#4d7a1f", "#c2185b")
+_COLOURS = tuple(map(colour, LOSSES))
 _MARKERS = "sD^voPXh*<>"
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)), (0, (3, 1.5)), (0, (8, 3)))
-
-_SVG = "{http://www.w3.org/2000/svg}"
-_LINK = "{http://www.w3.org/1999/xlink}href"
-_DECIMALS = re.compile(r"(\d+\.\d{2})\d+")
 
 
 @dataclass(frozen=True)
@@ -89,13 +83,13 @@ def drawing() -> Iterator[None]:
 
 
 def panels(
-    data: DataTable, height: float, by: str = "split", sharex: bool = False, sharey: bool = False
+    data: DataTable, height: float, by: str = "split", sharex: bool = False, sharey: bool = False, across: int = _ACROSS
 ) -> tuple[Figure, list[tuple[Axes, str]]]:
-    """Return a figure with one panel per value of the column ``by``, three in a row, and each panel with its value."""
+    """Return a figure with one panel per value of the column ``by``, ``across`` in a row, and each panel with its value."""
     from matplotlib.figure import Figure
 
     names = data.distinct(by)
-    columns = min(_ACROSS, len(names))
+    columns = min(across, len(names))
     lines = -(-len(names) // columns)
     figure = Figure(figsize=(WIDTH, height * lines))
     every = figure.subplots(lines, columns, sharex=sharex, sharey=sharey, squeeze=False).flatten()
@@ -138,9 +132,9 @@ def draw_spans(spans: Sequence[Span], upright: bool = False) -> None:
             (span.axes.set_ylim if upright else span.axes.set_xlim)(*limits)
 
 
-def draw_infinite(axes: Axes, at: float, colour: str, face: str | None = None, upright: bool = False) -> None:
+def draw_infinite(axes: Axes, at: float, look: Mapping[str, Any], upright: bool = False) -> None:
     """Draw an infinite score: an arrow at the end of the axis."""
-    look: dict[str, Any] = {"color": colour, "markerfacecolor": face or colour, "markersize": 6.5, "clip_on": False}
+    look = {"markersize": 6.5, "clip_on": False, **look}
     if upright:
         axes.plot([at], [1], "^", transform=axes.get_xaxis_transform(), **look)
     else:
@@ -156,39 +150,21 @@ def legend(figure: Figure, labels: Sequence[str], by_label: Styles, markers: boo
         style = by_label[label]
         marker, dash = style.marker if markers else None, style.dash if lines and not markers else "none"
         handles.append(Line2D([], [], label=plain(label), marker=marker, **style.line | {"linestyle": dash}))
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(7, len(handles)), handlelength=2.8 if lines else 1)
+    width = 2.8 if lines else 1
+    drawn = figure.legend(handles=handles, loc="outside lower center", ncols=min(7, len(handles)), handlelength=width)
+    for handle, text, label in zip(drawn.legend_handles, drawn.texts, labels, strict=True):
+        for artist in filter(None, (handle, text)):
+            artist.set_gid(mark(label))
 
 
-def to_svg(figure: Figure, name: str, description: str) -> str:
-    """Return the figure as an ``<svg>`` element with unique ids, without style sheet and fonts."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
-    root = ElementTree.fromstring(buffer.getvalue())
-    for element in list(root.iter()):
-        for child in list(element):
-            if child.tag in (f"{_SVG}metadata", f"{_SVG}style") or child.tag.endswith("}RDF"):
-                element.remove(child)
-    used = {match for element in root.iter() for value in element.attrib.values() for match in re.findall(r"#([\w.-]+)", value)}
-    for element in root.iter():
-        element.tag = element.tag.removeprefix(_SVG)
-        if (link := element.attrib.pop(_LINK, None)) is not None:
-            element.set("href", f"#{name}-{link[1:]}")
-        for key, value in list(element.attrib.items()):
-            if key == "id":
-                if value in used:
-                    element.set("id", f"{name}-{value}")
-                else:
-                    del element.attrib["id"]
-            elif key in ("d", "transform", "x", "y", "points"):
-                element.set(key, " ".join(_DECIMALS.sub(r"\1", value).split()))
-            elif "url(#" in value:
-                element.set(key, value.replace("url(#", f"url(#{name}-"))
-            elif key == "style":
-                element.set("style", re.sub(r"font: ([\d.]+px) [^;]*", r"font-size: \1", value))
-    width, height = (float(root.attrib.pop(side).removesuffix("pt")) for side in ("width", "height"))
-    root.attrib.update({"viewBox": f"0 0 {width:g} {height:g}", "role": "img", "aria-label": safe_text(description, 1000)})
-    root.attrib.update({"style": f"max-width: {width:g}pt", "stroke-linejoin": "round"})
-    return ElementTree.tostring(root, encoding="unicode")
+def label_rows(axes: Axes, labels: Sequence[str]) -> None:
+    """Write the names of losses on the vertical axis, one per row."""
+    axes.set_yticks(range(len(labels)), [plain(label) for label in labels])
+    axes.set_ylim(-0.6, len(labels) - 0.4)
+    for text, label in zip(axes.get_yticklabels(), labels, strict=False):  # none in a panel beside the first
+        text.set_gid(mark(label))
+    axes.grid(axis="y", visible=False)
+    axes.tick_params(axis="y", length=0)
 
 
 def plain(label: str, limit: int = 26) -> str:

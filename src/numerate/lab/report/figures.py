@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from numerate.lab.decisions import GREEDY
 from numerate.lab.report.analysis import IN_RANGE, OUT_OF_RANGE, Setup
 from numerate.lab.report.decision_words import decision_title, title
 from numerate.lab.report.decisions import Decisions
+from numerate.lab.report.dots import dots
 from numerate.lab.report.drawing import (
+    EDGE,
     GREY,
     INK,
     PALE,
+    PAPER,
     WIDTH,
     PlotStyle,
     Span,
     Styles,
     draw_infinite,
     draw_spans,
+    label_rows,
     legend,
     panels,
     plain,
@@ -27,17 +31,18 @@ from numerate.lab.report.drawing import (
     widen,
 )
 from numerate.lab.report.drawing import styles as plot_styles
-from numerate.lab.report.series import ErrorScale, calibration_errors, error_scale, place_name
+from numerate.lab.report.palette import ON_SHADES, SHADES, colour
+from numerate.lab.report.series import ErrorScale, calibration_errors, error_scale, gain_measure, place_name
+from numerate.lab.report.svg import mark
 from numerate.lab.report.tables import DataTable
-from numerate.lab.report.wording import EXAMPLES_WON, NO_NUMBER, Measure
+from numerate.lab.report.wording import NO_NUMBER, Measure, rounded, times
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 MIN_TOKENS = 20  # per point of a calibration curve
 
-_SHADES = ("#08476b", "#2f80ae", "#83b8d6", "#c9dfec", "#fbe7d2", "#ffffff")  # dark to light, also in grey
+_SHADES = (*map(colour, SHADES), PAPER)  # dark to light, also in grey; the last is hatched
 
 
 def differences(setup: Setup, data: DataTable, styles: Styles) -> Figure:
@@ -46,17 +51,24 @@ def differences(setup: Setup, data: DataTable, styles: Styles) -> Figure:
     first = {row["loss"]: row["difference"] for row in data.where(panel=data.distinct("panel")[0])}
     labels = sorted(first, key=lambda label: first[label])
     figure, axes_by = panels(data, height=0.9 + 0.34 * len(labels), by="panel", sharex=True, sharey=True)
-    measure = _gain_measure(setup)
+    measure = gain_measure(setup)
     factor = measure.factor
     for axes, panel in axes_by:
         axes.axvline(0, color=INK, linewidth=1.2)
         for row in data.where(panel=panel):
             style, y = styles[row["loss"]], labels.index(row["loss"])
             low, middle, high = (factor * row[name] for name in ("low", "difference", "high"))
-            axes.plot([low, high], [y, y], color=style.colour, linewidth=2, solid_capstyle="butt")
-            face = "white" if row["better"] is None else style.colour
-            axes.plot([middle], [y], style.marker, color=style.colour, markerfacecolor=face, markersize=7.5, markeredgewidth=1.6)
-        _label_rows(axes, labels)
+            gid = mark(
+                row["loss"], f"{row['loss']}, {panel}: {measure.difference(row['difference'])}{_range(measure, row, True)}"
+            )
+            axes.plot([low, high], [y, y], color=style.colour, linewidth=2, solid_capstyle="butt", gid=gid)
+            look: dict[str, Any] = {
+                "color": style.colour,
+                "markerfacecolor": PAPER if row["better"] is None else style.colour,
+                "gid": gid,
+            }
+            axes.plot([middle], [y], style.marker, markersize=7.5, markeredgewidth=1.6, **look)
+        label_rows(axes, labels)
     widen(axes_by[0][0])
     baseline = plain(setup.baseline or "")
     text = f"examples closer than {baseline} minus farther"
@@ -92,14 +104,16 @@ def decisions(found: Decisions, data: DataTable) -> Figure:
             style = look[row["decision"]]
             y = labels.index(row["loss"]) + 0.8 * ((len(names) - 1) / 2 - names.index(row["decision"])) / len(names)
             low, value, high = (measure.factor * row[name] for name in ("low", measure.name, "high"))
+            said = f"{measure.value(row[measure.name])}{_range(measure, row)}"
+            drawn: dict[str, Any] = {"color": style.colour, "gid": mark(row["loss"], f"{row['loss']}, {row['decision']}: {said}")}
             if math.isinf(value):
-                draw_infinite(axes, y, style.colour)
+                draw_infinite(axes, y, drawn)
                 continue
-            spans.append(Span(axes, y, low, high, {"color": style.colour, "linewidth": 1.4}))
-            axes.plot([value], [y], style.marker, color=style.colour, markersize=6.5)
+            spans.append(Span(axes, y, low, high, drawn | {"linewidth": 1.4}))
+            axes.plot([value], [y], style.marker, markersize=6.5, **drawn)
         for border in range(1, len(labels)):
             axes.axhline(border - 0.5, color=PALE, linewidth=0.8)
-        _label_rows(axes, labels)
+        label_rows(axes, labels)
         finite = [measure.factor * row[measure.name] for row in rows if not math.isinf(row[measure.name])]
         least, most = min(finite, default=0.0), max(finite, default=0.0)
         if 0 < 5 * least < most:
@@ -130,9 +144,12 @@ def learning_curves(setup: Setup, data: DataTable, styles: Styles) -> Figure:
             style = styles[label]
             low, high = ([row[end] for row in rows] for end in ("least", "most"))
             finite = [math.isfinite(mean) for mean in means]
-            axes.fill_between(steps, low, high, where=finite, color=style.colour, alpha=0.1, linewidth=0)
+            last = [f", {rounded(rows[-1]['mean'])} at step {rows[-1]['step']:,}"] if rows and finite[-1] else []
+            gid = mark(label, "".join([label, *last]))
+            look: dict[str, Any] = {"color": style.colour, "alpha": 0.1, "linewidth": 0, "gid": mark(label)}
+            axes.fill_between(steps, low, high, where=finite, **look)
             dot = style.marker if sum(finite) == 1 else None  # one point is no line
-            axes.plot(steps, means, **style.line, marker=dot, zorder=3 if label == setup.baseline else 2)
+            axes.plot(steps, means, **style.line, marker=dot, zorder=3 if label == setup.baseline else 2, gid=gid)
         axes.set_xlabel("training step")
         drawn = data.where(curve=name)
         if not any(math.isfinite(row["mean"]) for row in drawn):
@@ -158,12 +175,14 @@ def error_distribution(setup: Setup, data: DataTable) -> Figure:
             left = 0.0
             for row, shade in zip(data.where(split=split, loss=label), _SHADES, strict=True):
                 width = 100 * row["share"]
-                axes.barh(y, width, left=left, height=0.74, **_bar(shade))
+                if width > 0:
+                    gid = mark(label, f"{label}, {row[scale.measure.name]}: {width:.1f} %")
+                    axes.barh(y, width, left=left, height=0.74, **_bar(shade), gid=gid)
                 if width >= 7:
-                    colour = "white" if shade in _SHADES[:2] else INK
-                    axes.text(left + width / 2, y, f"{width:.0f}", ha="center", va="center", fontsize=8.5, color=colour)
+                    look: dict[str, Any] = {"fontsize": 8.5, "color": _text_on(shade), "gid": mark(label)}
+                    axes.text(left + width / 2, y, f"{width:.0f}", ha="center", va="center", **look)
                 left += width
-        _label_rows(axes, labels)
+        label_rows(axes, labels)
         axes.set_xlim(0, 100)
         axes.grid(visible=False)
         axes.set_xlabel(f"% of the answers, by {scale.measure.plain}")
@@ -183,7 +202,10 @@ def tolerance(setup: Setup, data: DataTable, styles: Styles) -> Figure:
         for label in setup.labels:
             rows = data.where(split=split, loss=label)
             x = [row[scale.measure.name] * (100 if relative else 1) for row in rows]
-            axes.plot(x, [100 * row["share"] for row in rows], **styles[label].line, zorder=3 if label == setup.baseline else 2)
+            shown = [row for row in rows if row[scale.measure.name] in scale.steps]
+            tip = ", ".join([label, *(f"{scale.limit(row[scale.measure.name])}: {100 * row['share']:.1f} %" for row in shown)])
+            look: dict[str, Any] = {**styles[label].line, "zorder": 3 if label == setup.baseline else 2, "gid": mark(label, tip)}
+            axes.plot(x, [100 * row["share"] for row in rows], **look)
         if relative or scale.measure.name == "absolute_error":
             axes.set_xscale("log")
             axes.xaxis.set_major_formatter("{x:g}")
@@ -202,14 +224,24 @@ def tolerance(setup: Setup, data: DataTable, styles: Styles) -> Figure:
 def digit_places(setup: Setup, data: DataTable, styles: Styles) -> Figure:
     """Draw the share of wrong tokens by place, the largest place first."""
     labels = ("place of the token in the gold number", "% of the tokens wrong")
-    return _dots(setup, data, styles, ("place", "wrong"), place_name, labels, 100)
+
+    def said(row: Mapping[str, Any]) -> str:
+        return f"{place_name(row['place'])}: " + "{:.1f} % ({:.1f} to {:.1f})".format(
+            *(100 * row[key] for key in ("wrong", "low", "high"))
+        )
+
+    return dots(setup, data, styles, ("place", "wrong"), place_name, labels, said, 100)
 
 
 def lengths(setup: Setup, data: DataTable, styles: Styles) -> Figure:
     """Draw the headline measure by length of the gold number."""
     headline = setup.headline
     labels = ("digits of the gold number before the decimal point", headline.heading)
-    return _dots(setup, data, styles, ("digits", headline.name), str, labels, headline.factor)
+
+    def said(row: Mapping[str, Any]) -> str:
+        return f"{row['digits']} digits: {headline.value(row[headline.name])}{_range(headline, row)}"
+
+    return dots(setup, data, styles, ("digits", headline.name), str, labels, said, headline.factor)
 
 
 def calibration(setup: Setup, data: DataTable, styles: Styles) -> Figure:
@@ -228,12 +260,23 @@ def calibration(setup: Setup, data: DataTable, styles: Styles) -> Figure:
         for i, label in enumerate(labels):
             axes = grid[block * lines + i // columns, i % columns]
             axes.set_axis_on()
+            axes.set_gid(mark(label))
             axes.plot([0, 100], [0, 100], color=GREY, linewidth=0.9, linestyle=(0, (2, 2)))
             for name in dict.fromkeys([setup.baseline, label]):
                 rows = [row for row in data.where(split=split, loss=name) if row["tokens"] >= MIN_TOKENS]
-                style = styles[label] if name == label else PlotStyle("#a8a8a8", "", "-", 1.6)
+                style = styles[label] if name == label else PlotStyle(EDGE, "", "-", 1.6)
                 x, y = ([100 * row[key] for row in rows] for key in ("confidence", "right"))
-                axes.plot(x, y, color=style.colour, linewidth=style.width, marker=style.marker or None, markersize=4)
+                said = [
+                    f"{name}: {b:.0f} % right at {a:.0f} %, {row['tokens']:,} tokens"
+                    for a, b, row in zip(x, y, rows, strict=True)
+                ]
+                look: dict[str, Any] = {
+                    "color": style.colour,
+                    "linewidth": style.width,
+                    "marker": style.marker or None,
+                    "markersize": 4,
+                }
+                axes.plot(x, y, **look, gid=mark(None, *said) if style.marker else None)
             axes.set(xlim=(0, 100), ylim=(0, 100), xticks=[0, 50, 100], yticks=[0, 50, 100], aspect="equal")
             gap = gaps.get((split, label))
             title = f"{plain(label, 16)}\n" + ("" if gap is None else f"gap {100 * gap:.1f} points")
@@ -259,18 +302,18 @@ def ranges(setup: Setup, data: DataTable, styles: Styles) -> Figure:
         by_split = {row["split"]: row for row in data.where(loss=label)}
         both = [factor * by_split[split][headline.name] for split in (IN_RANGE, OUT_OF_RANGE) if split in by_split]
         if all(map(math.isfinite, both)):
-            axes.plot(both, [y] * len(both), color=PALE, linewidth=5, solid_capstyle="butt", zorder=1)
+            axes.plot(both, [y] * len(both), color=PALE, linewidth=5, solid_capstyle="butt", zorder=1, gid=mark(label))
         for split, row in by_split.items():
             shift = 0.11 if split == IN_RANGE else -0.11
-            face = style.colour if split == IN_RANGE else "white"
+            said = f"{headline.value(row[headline.name])}{_range(headline, row)}"
+            look: dict[str, Any] = {"color": style.colour, "gid": mark(label, f"{label}, {split_name(split)}: {said}")}
+            point = look | {"markerfacecolor": style.colour if split == IN_RANGE else PAPER}
             if math.isinf(row[headline.name]):
-                draw_infinite(axes, y + shift, style.colour, face)
+                draw_infinite(axes, y + shift, point)
                 continue
-            look = {"color": style.colour, "linewidth": 1.4}
-            spans.append(Span(axes, y + shift, factor * row["low"], factor * row["high"], look))
-            x = [factor * row[headline.name]]
-            axes.plot(x, [y + shift], style.marker, color=style.colour, markerfacecolor=face, markersize=7)
-    _label_rows(axes, labels)
+            spans.append(Span(axes, y + shift, factor * row["low"], factor * row["high"], look | {"linewidth": 1.4}))
+            axes.plot([factor * row[headline.name]], [y + shift], style.marker, markersize=7, **point)
+    label_rows(axes, labels)
     axes.set_xlabel(headline.heading)
     if not spans:
         axes.set_xticks([])
@@ -278,7 +321,7 @@ def ranges(setup: Setup, data: DataTable, styles: Styles) -> Figure:
     widen(axes)
     handles = [
         Line2D([], [], color=GREY, marker="o", markerfacecolor=face, linestyle="-", label=text)
-        for face, text in ((GREY, "in range"), ("white", "out of range"))
+        for face, text in ((GREY, "in range"), (PAPER, "out of range"))
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=2)
     return figure
@@ -288,7 +331,7 @@ def gain_and_cost(setup: Setup, data: DataTable, styles: Styles) -> Figure:
     """Draw the difference in the headline measure by time per step; the baseline is where the lines cross."""
     from matplotlib.figure import Figure
 
-    measure = _gain_measure(setup)
+    measure = gain_measure(setup)
     factor = measure.factor
     figure = Figure(figsize=(WIDTH, 3.6))
     axes = figure.subplots()
@@ -297,9 +340,11 @@ def gain_and_cost(setup: Setup, data: DataTable, styles: Styles) -> Figure:
     for row in data.where():
         style = styles[row["loss"]]
         x, y = row["time_ratio"], factor * row["difference"]
-        axes.plot([x, x], [factor * row["low"], factor * row["high"]], color=style.colour, linewidth=1.6)
-        axes.plot([row["time_ratio_low"], row["time_ratio_high"]], [y, y], color=style.colour, linewidth=1.6)
-        axes.plot([x], [y], style.marker, color=style.colour, markersize=8)
+        tip = f"{row['loss']}: {measure.difference(row['difference'])}{_range(measure, row, True)}, {times(x)} the time"
+        look: dict[str, Any] = {"color": style.colour, "gid": mark(row["loss"], tip)}
+        axes.plot([x, x], [factor * row["low"], factor * row["high"]], linewidth=1.6, **look)
+        axes.plot([row["time_ratio_low"], row["time_ratio_high"]], [y, y], linewidth=1.6, **look)
+        axes.plot([x], [y], style.marker, markersize=8, **look)
     axes.set_xlabel(f"time per step relative to {plain(setup.baseline or '')}")
     axes.set_ylabel(("closer minus farther" if setup.headline.median else f"difference in {measure.title}") + _unit(measure))
     low, high = axes.get_xlim()
@@ -309,12 +354,18 @@ def gain_and_cost(setup: Setup, data: DataTable, styles: Styles) -> Figure:
 
 
 def _bar(shade: str) -> dict[str, Any]:
-    return {"facecolor": shade, "edgecolor": "#8a8a8a", "linewidth": 0.5, "hatch": "////" if shade == _SHADES[-1] else None}
+    return {"facecolor": shade, "edgecolor": EDGE, "linewidth": 0.5, "hatch": "////" if shade == _SHADES[-1] else None}
 
 
-def _gain_measure(setup: Setup) -> Measure:
-    """Measure of the difference from the baseline."""
-    return EXAMPLES_WON if setup.headline.median else setup.headline
+def _text_on(shade: str) -> str:
+    """Return the colour of text on a bar."""
+    return INK if shade == PAPER else colour([*ON_SHADES][shade not in _SHADES[:2]])
+
+
+def _range(measure: Measure, row: Mapping[str, Any], signed: bool = False) -> str:
+    """Return the interval of a row in brackets."""
+    low, high = row["low"], row["high"]
+    return f" ({measure.signed_range(low, high) if signed else measure.range(low, high)})"
 
 
 def _unit(measure: Measure) -> str:
@@ -322,55 +373,7 @@ def _unit(measure: Measure) -> str:
     return f", {unit}" if unit else ""
 
 
-def _label_rows(axes: Axes, labels: Sequence[str]) -> None:
-    axes.set_yticks(range(len(labels)), [plain(label) for label in labels])
-    axes.set_ylim(-0.6, len(labels) - 0.4)
-    axes.grid(axis="y", visible=False)
-    axes.tick_params(axis="y", length=0)
-
-
 def _error_scale(setup: Setup) -> ErrorScale:
     scale = error_scale(setup)
     assert scale is not None  # otherwise there is no data to draw
     return scale
-
-
-def _dots(
-    setup: Setup,
-    data: DataTable,
-    styles: Styles,
-    columns: tuple[str, str],
-    name: Callable[[int], str],
-    axis_labels: tuple[str, str],
-    factor: int,
-) -> Figure:
-    """Draw a point with its interval per loss, side by side in each class."""
-    figure, axes_by = panels(data, height=3.6, sharey=True)
-    by, value_name = columns
-    step, spans = 0.72 / len(setup.labels), list[Span]()
-    for axes, split in axes_by:
-        classes = list(dict.fromkeys(row[by] for row in data.where(split=split)))
-        for i, label in enumerate(setup.labels):
-            rows = data.where(split=split, loss=label)
-            x = [classes.index(row[by]) + step * (i - (len(setup.labels) - 1) / 2) for row in rows]
-            low, middle, high = ([factor * row[key] for row in rows] for key in ("low", value_name, "high"))
-            for at, value, least, most in zip(x, middle, low, high, strict=True):
-                if math.isinf(value):
-                    draw_infinite(axes, at, styles[label].colour, upright=True)
-                    continue
-                spans.append(Span(axes, at, least, most, {"color": styles[label].colour, "linewidth": 1.3}))
-                axes.plot([at], [value], styles[label].marker, color=styles[label].colour, markersize=5, clip_on=False)
-        for border in range(1, len(classes)):
-            axes.axvline(border - 0.5, color=PALE, linewidth=0.8)
-        axes.set_xticks(range(len(classes)), [name(value) for value in classes])
-        axes.set_xlim(-0.5, len(classes) - 0.5)
-        axes.tick_params(axis="x", length=0, pad=7)  # below points at 0
-        axes.grid(axis="x", visible=False)
-        axes.set_xlabel(axis_labels[0])
-    if not spans:
-        axes_by[0][0].set_yticks([])
-    draw_spans(spans, upright=True)
-    axes_by[0][0].set_ylabel(axis_labels[1])
-    axes_by[0][0].set_ylim(bottom=0)
-    legend(figure, setup.labels, styles, lines=False)
-    return figure

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from hashlib import sha256
 from importlib.resources import files
 from typing import Any
 
 from numerate.lab.report.analysis import LEAST_SEEDS
-from numerate.lab.report.chapters import Chapter, lead
+from numerate.lab.report.chapters import FIGURES, Chapter, lead
 from numerate.lab.report.data import to_table
 from numerate.lab.report.decision_words import decision_title, gain_text, percent, range_text
 from numerate.lab.report.decision_words import title as mean_title
 from numerate.lab.report.drawing import split_name, styles
 from numerate.lab.report.examples import PIXELS, examples_table
+from numerate.lab.report.palette import css, variables
 from numerate.lab.report.records import ExperimentRecord, RunRecord
+from numerate.lab.report.svg import loss_key
 from numerate.lab.report.tables import csv_address
 from numerate.lab.report.wording import counted, effect_text, listed, minus, p_text, rounded, safe_text, sentence, times
 
@@ -29,7 +33,8 @@ def to_html(experiment: ExperimentRecord, chapters: Sequence[Chapter]) -> str:
     from markupsafe import Markup
 
     page = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    page.filters |= {"shown": safe_text, "sentence": sentence, "split": split_name, "svg": Markup}
+    script = (files("numerate.lab.report") / "page.js").read_text(encoding="utf-8")
+    page.filters |= {"variables": variables, "shown": safe_text, "sentence": sentence, "split": split_name, "svg": Markup}
     page.filters |= {"p": p_text, "times": times, "rounded": rounded, "effect": effect_text, "counted": counted}
     page.filters |= {"change": percent, "share": lambda share: f"{minus(f'{100 * share:.0f}')} %"}
     template = page.from_string((files("numerate.lab.report") / "page.html").read_text(encoding="utf-8"))
@@ -58,6 +63,13 @@ def to_html(experiment: ExperimentRecord, chapters: Sequence[Chapter]) -> str:
         range_text=range_text,
         examples_address=lambda selected: csv_address(examples_table(selected)),
         style_of=styles(labels, [experiment.baseline]),
+        labels=list(dict.fromkeys(label for chapter in chapters for label in chapter.setup.labels)),
+        loss_key=loss_key,
+        figures=FIGURES,
+        light=css(),
+        dark=css(dark=True),
+        script=script,
+        script_hash=f"sha256-{base64.b64encode(sha256(script.encode()).digest()).decode()}",  # no other script runs in the page
     )
 
 

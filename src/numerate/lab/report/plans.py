@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from numerate.lab.decisions import GREEDY
-from numerate.lab.report import figures, series
+from numerate.lab.report import alternatives, figures, predicted, series
 from numerate.lab.report.analysis import RunCost, Score, Setup
 from numerate.lab.report.decision_words import title
 from numerate.lab.report.decisions import Decisions
 from numerate.lab.report.drawing import Styles, split_name
 from numerate.lab.report.tables import DataTable
-from numerate.lab.report.wording import sentence
+from numerate.lab.report.wording import Measure, sentence
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,6 +30,7 @@ class FigurePlan:
     missing: str  # why there is no data
     data: DataTable | None
     draw: Callable[[DataTable], Figure]
+    values: Callable[[DataTable], str]  # the values in words, for the alternative text
 
 
 def plans(
@@ -39,6 +40,7 @@ def plans(
     yield from _comparisons(setup, headline, styles)
     if decided is not None:
         yield _decisions(decided)
+    yield from _predicted(setup, styles)
     yield from _error_sizes(setup, styles)
     yield from _numbers(setup, styles)
     yield from _training(setup, [score for score in headline if score.decision == GREEDY], costs, styles)
@@ -61,6 +63,7 @@ def _comparisons(setup: Setup, headline: Sequence[Score], styles: Styles) -> Ite
         "there is nothing to compare with",
         series.differences(headline),
         lambda data: figures.differences(setup, data, styles),
+        lambda data: alternatives.by_keys(data, ("split", "decision", "loss"), alternatives.gains(series.gain_measure(setup))),
     )
     ranges = series.ranges(greedy)
     yield FigurePlan(
@@ -71,6 +74,7 @@ def _comparisons(setup: Setup, headline: Sequence[Score], styles: Styles) -> Ite
         "the task was not evaluated out of range",
         ranges,
         lambda data: figures.ranges(setup, data, styles),
+        lambda data: _scores_by(data, ("split", "loss"), setup.headline),
     )
 
 
@@ -88,7 +92,46 @@ def _decisions(found: Decisions) -> FigurePlan:
         "no decision has a score",
         data,
         lambda data: figures.decisions(found, data),
+        lambda data: _scores_by(data, ("split", "loss", "decision"), found.measures[0]),
     )
+
+
+def _predicted(setup: Setup, styles: Styles) -> Iterator[FigurePlan]:
+    """Predicted against actual numbers, and their differences."""
+    points, missing = predicted.points(setup), "the answers are not one number each"
+    what, ends, chosen = "The greedy answers", "", ""
+    if points is not None:
+        shown, total = len(points.distinct("index")), len(setup.examples(setup.splits[0]).index)
+        chosen = f"{shown} of {total:,}" if shown < total else f"All {total:,}"
+        chosen += f" examples {split_name(setup.splits[0])} with seed {points.rows[0][2]}, the same for each loss."
+    level = next((part.level for part in (setup.examples(split).decided for split in setup.splits) if part is not None), None)
+    if points is not None and level is not None and any(row[-1] is not None for row in points.rows):
+        what, ends = "The medians of the model's distributions", f", with {100 * level:g} % intervals"
+    yield FigurePlan(
+        "predictions",
+        "Predicted against actual",
+        f"{what} by actual number{ends}. {chosen} On the dotted line the two agree."
+        + (" A point at the upper or lower edge lies beyond it." if points is not None and predicted.is_cut(points) else ""),
+        missing,
+        points,
+        lambda data: predicted.draw_points(data, styles),
+        predicted.points_text,
+    )
+    yield FigurePlan(
+        "residuals",
+        "Residuals",
+        "Predicted minus actual number of all greedy answers, over all seeds, by size of the actual number. Points are medians, "
+        "lines the middle half of the answers. Above 0 answers are too large, below 0 too small. Outputs without a number are "
+        "left out.",
+        missing,
+        predicted.residuals(setup),
+        lambda data: predicted.draw_residuals(setup, data, styles),
+        alternatives.residuals,
+    )
+
+
+def _scores_by(data: DataTable, keys: Sequence[str], measure: Measure) -> str:
+    return alternatives.by_keys(data, keys, alternatives.estimates(measure, measure.name))
 
 
 def _beyond(data: DataTable | None, name: str) -> str:
@@ -116,6 +159,7 @@ def _error_sizes(setup: Setup, styles: Styles) -> Iterator[FigurePlan]:
         missing,
         series.error_distribution(setup),
         lambda data: figures.error_distribution(setup, data),
+        lambda data: alternatives.shares(data, data.columns[2]),
     )
     yield FigurePlan(
         "tolerance",
@@ -124,6 +168,7 @@ def _error_sizes(setup: Setup, styles: Styles) -> Iterator[FigurePlan]:
         missing,
         series.tolerance(setup),
         lambda data: figures.tolerance(setup, data, styles),
+        lambda data: "" if scale is None else alternatives.tolerances(data, scale),
     )
 
 
@@ -138,6 +183,7 @@ def _numbers(setup: Setup, styles: Styles) -> Iterator[FigurePlan]:
         "the records contain no digits",
         series.digit_places(setup),
         lambda data: figures.digit_places(setup, data, styles),
+        alternatives.places,
     )
     lengths = series.lengths(setup)
     beyond = _beyond(lengths, setup.headline.name)
@@ -148,6 +194,7 @@ def _numbers(setup: Setup, styles: Styles) -> Iterator[FigurePlan]:
         "the gold answers are not plain numbers of different lengths",
         lengths,
         lambda data: figures.lengths(setup, data, styles),
+        lambda data: _scores_by(data, ("split", "digits", "loss"), setup.headline),
     )
     yield FigurePlan(
         "calibration",
@@ -158,6 +205,7 @@ def _numbers(setup: Setup, styles: Styles) -> Iterator[FigurePlan]:
         "the records contain no digits",
         series.calibration(setup),
         lambda data: figures.calibration(setup, data, styles),
+        alternatives.gaps,
     )
 
 
@@ -190,6 +238,7 @@ def _training(setup: Setup, headline: Sequence[Score], costs: Sequence[RunCost],
         "no curve was recorded",
         curves,
         lambda data: figures.learning_curves(setup, data, styles),
+        alternatives.last_points,
     )
     yield FigurePlan(
         "cost",
@@ -199,4 +248,5 @@ def _training(setup: Setup, headline: Sequence[Score], costs: Sequence[RunCost],
         "there is no time to compare with",
         series.gain_and_cost(headline, costs, split),
         lambda data: figures.gain_and_cost(setup, data, styles),
+        lambda data: alternatives.by_keys(data, ("loss",), alternatives.gains_and_times(series.gain_measure(setup))),
     )

@@ -50,6 +50,8 @@ class Predictions:
     measures: Mapping[str, Floats]  # [E] each; inf for an error without an answer
     digits: Digits | None
     decided: Decided | None = None
+    medians: tuple[str | None, ...] = ()  # of the model's distributions; empty without decisions
+    intervals: tuple[tuple[str, str] | None, ...] = ()  # likewise
 
     def decided_by(self, rule: str) -> Mapping[str, Floats]:
         """Return the measures of the answers that a rule decided."""
@@ -224,6 +226,9 @@ def _predictions(rows: Sequence[Mapping[str, Any]]) -> Predictions:
     names = ("index", "prompt", "gold", "output", "answer", "image")
     columns: list[Any] = [tuple(row[name] for row in rows) for name in names]
     columns += [measures, Digits(*map(np.array, zip(*digits, strict=True))) if digits else None, read_decisions(rows)]
+    if columns[-1] is not None:
+        columns.append(tuple(None if row["median"] is None else str(row["median"]) for row in rows))
+        columns.append(tuple(None if row["interval"] is None else tuple(map(str, row["interval"])) for row in rows))
     return Predictions(*columns)
 
 

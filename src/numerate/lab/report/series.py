@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from numerate.lab.report.analysis import OUT_OF_RANGE, RunCost, Score, Setup, in
 from numerate.lab.report.decisions import Decisions
 from numerate.lab.report.records import Digits, Floats
 from numerate.lab.report.tables import DataTable
-from numerate.lab.report.wording import Measure, measure
+from numerate.lab.report.wording import EXAMPLES_WON, Measure, measure
 from numerate.lab.stats import Interval
 
 POINTS = 120  # per learning curve
@@ -33,7 +34,7 @@ _WRONG = Measure("wrong", True, False, True, "", "")
 
 @dataclass(frozen=True)
 class ErrorScale:
-    """Measure of the size of an error, and the limits of the classes that figures sscale."""
+    """Measure of the size of an error, and the limits of its classes."""
 
     measure: Measure
     steps: tuple[float, ...]  # limits of the classes, best first
@@ -46,8 +47,7 @@ class ErrorScale:
 
     def classes(self) -> tuple[str, ...]:
         """Return the names of the classes, best first; the last is ``no answer``."""
-        sign = "≥" if self.higher_is_better else "≤"
-        names = ["exact" if step == 0 else f"{sign} {self.text(step)}" for step in self.steps]
+        names = ["exact" if step == 0 else self.limit(step) for step in self.steps]
         return (*names, f"{'<' if self.higher_is_better else '>'} {self.text(self.steps[-1])}", "no answer")
 
     def class_of(self, values: Floats) -> NDArray[np.int64]:
@@ -55,6 +55,10 @@ class ErrorScale:
         within = [values >= step if self.higher_is_better else values <= step for step in self.steps]
         found: NDArray[np.int64] = np.argmax(np.stack([*within, np.ones_like(values, bool)]), axis=0)
         return found
+
+    def limit(self, step: float) -> str:
+        """Return a limit with its sign: ``≤ 10 %``."""
+        return f"{'≥' if self.higher_is_better else '≤'} {self.text(step)}"
 
     def text(self, step: float) -> str:
         """Format a limit: ``10 %``, ``5 min``."""
@@ -77,6 +81,11 @@ def error_scale(setup: Setup) -> ErrorScale | None:
     """Return the error scale of the task's measures; None if no measure gives the size of an error."""
     names = {metric.name for split in setup.splits for metric in setup.measures(split)}
     return next((ErrorScale(measure(name), steps, levels) for name, steps, levels in _ERROR_SCALES if name in names), None)
+
+
+def gain_measure(setup: Setup) -> Measure:
+    """Return the measure of the difference from the baseline."""
+    return EXAMPLES_WON if setup.headline.median else setup.headline
 
 
 def differences(scores: Sequence[Score]) -> DataTable | None:
@@ -273,8 +282,13 @@ def _digits(setup: Setup, label: str, split: str) -> list[Digits]:
 
 def _length(gold: str) -> int | None:
     """Return the number of digits before the decimal point, at least one; None if ``gold`` is not a plain number."""
-    number = last_number(gold) if _PLAIN_NUMBER.fullmatch(gold.strip()) else None
+    number = plain_number(gold)
     return None if number is None else len(str(abs(number.numerator) // number.denominator))
+
+
+def plain_number(text: str) -> Fraction | None:
+    """Return the number if the text is one and nothing else, else None."""
+    return last_number(text) if _PLAIN_NUMBER.fullmatch(text.strip()) else None
 
 
 def place_name(place: int) -> str:

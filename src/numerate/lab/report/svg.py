@@ -1,0 +1,123 @@
+"""Turn a matplotlib figure into an ``<svg>`` element of the page: small, in the reader's colour scheme, with values on hover."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree
+
+from numerate.lab.report.palette import variables
+from numerate.lab.report.wording import safe_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MAX_ALTERNATIVE = 3000  # characters of an alternative text
+
+_SVG = "{http://www.w3.org/2000/svg}"
+_LINK = "{http://www.w3.org/1999/xlink}href"
+_DECIMALS = re.compile(r"\d+\.\d{2,}")
+_FONT = re.compile(r"font-family: [^;]*;? ?")  # the page sets it
+_URL = re.compile(r"url\(#([\w.-]+)\)")
+_MARK = "mark:"
+
+
+def loss_key(label: str) -> str:
+    """Return the value of ``data-loss`` for a loss, by which the page's script hides it."""
+    return blake2b(label.encode("utf-8", "replace"), digest_size=4).hexdigest()
+
+
+def mark(label: str | None, *tips: str) -> str:
+    """Return the ``gid`` of an artist that belongs to a loss, with one text for hovering, or one per point of a line of marks."""
+    found = {} if label is None else {"loss": loss_key(label)}
+    return _MARK + json.dumps({**found, "tips": [safe_text(tip, 200) for tip in tips]}, ensure_ascii=True)
+
+
+def to_svg(figure: Figure, name: str, description: str) -> str:
+    """Return the figure as an ``<svg>`` element with unique ids, without style sheet and fonts."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
+    root = ElementTree.fromstring(buffer.getvalue())
+    for element in list(root.iter()):
+        for child in list(element):
+            if child.tag in (f"{_SVG}metadata", f"{_SVG}style") or child.tag.endswith("}RDF"):
+                element.remove(child)
+    for element in root.iter():
+        element.tag = element.tag.removeprefix(_SVG)
+        if element.get("id", "").startswith(_MARK):
+            _annotate(element, json.loads(element.attrib.pop("id").removeprefix(_MARK)))
+    values = [value for element in root.iter() for key, value in element.attrib.items() if key in (_LINK, "clip-path", "style")]
+    used = dict.fromkeys(found for value in values for found in (_URL.findall(value) or [value[1:]] * value.startswith("#")))
+    ids = {old: f"{name}-{number}" for number, old in enumerate(used, 1)}
+    for element in root.iter():
+        _clean(element, ids)
+    _shrink(root)
+    width, height = (float(root.attrib.pop(side).removesuffix("pt")) for side in ("width", "height"))
+    description = safe_text(description, MAX_ALTERNATIVE)
+    root.attrib.update({"viewBox": f"0 0 {width:g} {height:g}", "role": "img", "aria-label": description})
+    size = f"min-width: {width:g}px; max-width: {width:g}pt"  # text of at least 10 pixels; a narrow screen scrolls
+    root.attrib.update({"style": size, "stroke-linejoin": "round"})
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _annotate(element: ElementTree.Element, found: dict[str, str | list[str]]) -> None:
+    """Set ``data-loss``, and add titles: one for the group, or one per mark."""
+    if "loss" in found:
+        element.set("data-loss", str(found["loss"]))
+    tips = found["tips"]
+    marks = [each for each in element.iter() if each.tag.removeprefix(_SVG) == "use"]
+    for target, tip in zip(marks, tips, strict=True) if len(tips) > 1 else zip([element], tips, strict=False):
+        title = ElementTree.Element("title")
+        title.text = tip
+        target.insert(0, title)
+
+
+def _clean(element: ElementTree.Element, ids: Mapping[str, str]) -> None:
+    """Rename ids, which are unique in the page then, shorten numbers, and replace colours by variables."""
+    if (link := element.attrib.pop(_LINK, None)) is not None:
+        element.set("href", f"#{ids[link[1:]]}")
+    for key, value in list(element.attrib.items()):
+        if key == "id":
+            if value in ids:
+                element.set("id", ids[value])
+            else:
+                del element.attrib["id"]
+        elif key in ("fill", "stroke"):  # as a style, since an attribute takes no variable in every browser
+            del element.attrib[key]
+            element.set("style", f"{key}: {variables(value)}; {element.get('style', '')}".rstrip("; "))
+        elif key in ("d", "transform", "x", "y", "points"):
+            element.set(key, " ".join(_DECIMALS.sub(lambda number: f"{float(number[0]):.1f}", value).split()))
+            if key == "transform" and value.startswith("rotate(-0 "):
+                del element.attrib[key]
+        elif key == "clip-path":
+            element.set(key, _URL.sub(lambda found: f"url(#{ids[found[1]]})", value))
+        elif key == "style":
+            value = _URL.sub(lambda found: f"url(#{ids[found[1]]})", value)
+            style = _FONT.sub("", re.sub(r"font: (?:\w+ )*([\d.]+px) [^;]*", r"font-size: \1", value))
+            element.set("style", variables(style).replace(": ", ":").replace("; ", ";").rstrip("; "))
+    if element.get("style") == "":
+        del element.attrib["style"]
+
+
+def _shrink(root: ElementTree.Element) -> None:
+    """Drop white space, groups without attributes and empty definitions; marks of one style have it in their group."""
+    for element in root.iter():
+        if element.tag not in ("text", "tspan", "title"):
+            element.text = None
+        element.tail = None
+    parents = [element for element in root.iter() if element.tag in ("svg", "g")]
+    for parent in reversed(parents):  # the innermost first
+        for position, child in reversed(list(enumerate(parent))):
+            if child.tag == "defs" and not len(child):
+                parent.remove(child)
+            elif child.tag == "g" and not child.attrib and not any(each.tag == "title" for each in child):
+                parent[position : position + 1] = list(child)
+        styles = {child.get("style") for child in parent}
+        if len(parent) > 2 and len(styles) == 1 and {child.tag for child in parent} == {"use"} and parent.get("style") is None:
+            parent.set("style", styles.pop() or "")
+            for child in parent:
+                child.attrib.pop("style", None)
