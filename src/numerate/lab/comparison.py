@@ -28,6 +28,7 @@ from numerate.lab.experiment import (
     write_plan,
 )
 from numerate.lab.models import PromptEncoder, load_encoder
+from numerate.lab.own_table import TABLE_TASK, table_settings
 from numerate.lab.presets import DEMO, GENERAL, PRESETS, merged
 from numerate.lab.progress import GridProgress
 from numerate.lab.records import check_writable
@@ -152,9 +153,10 @@ def comparison_settings(
     data = data or settings.get("data")
     given = written.keys() | settings.keys()
     values: dict[str, Any] = {} if preset is None and config is not None else dict(PRESETS[preset or DEMO])
+    general = False
     if values and (preset or DEMO) == DEMO:
         if data or target or given & {"tasks", "data"}:
-            values = dict(GENERAL)
+            values, general = dict(GENERAL), True
         elif "losses" in given:  # the width goes with the loss
             values.pop("soft")
     values |= written
@@ -166,7 +168,11 @@ def comparison_settings(
         if "tasks" not in written:  # a file's task reads the data that is given; without one, data is a table
             settings.setdefault("tasks", ["regression"])
     values |= {"data": str(data)} if data else {}
-    return merged(merged(values, {"task_settings": {"target": target}} if target else {}), settings)
+    values = merged(merged(values, {"task_settings": {"target": target}} if target else {}), settings)
+    if general and values.get("data") and values["tasks"] == [TABLE_TASK]:
+        known = {"data", "task_settings", *given}
+        values |= table_settings({name: value for name, value in values.items() if name in known})
+    return values
 
 
 def task_names(tasks: str | Sequence[str | Mapping[str, Any]]) -> list[str]:
