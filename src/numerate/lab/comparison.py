@@ -28,7 +28,7 @@ from numerate.lab.experiment import (
     write_plan,
 )
 from numerate.lab.models import PromptEncoder, load_encoder
-from numerate.lab.own_table import TABLE_TASK, table_settings
+from numerate.lab.own_table import TABLE_TASK, default_model, table_settings
 from numerate.lab.presets import DEMO, GENERAL, PRESETS, merged
 from numerate.lab.progress import GridProgress
 from numerate.lab.records import check_writable
@@ -140,11 +140,12 @@ def comparison_settings(
     data: str | Path | None = None,
     target: str | None = None,
     settings: Mapping[str, Any] | None = None,
+    say: Callable[[str], object] = lambda text: None,
 ) -> dict[str, Any]:
     """Return the settings of the preset, overridden by those of the file, then by ``settings``; mappings are merged.
 
     Without preset and file these are the settings of the demo. They are for its table: another task or other data begin with the
-    general ones.
+    general ones, and one's own table with those of :mod:`numerate.lab.own_table`. ``say`` gets a line on the model.
     """
     if preset is not None:
         check_choice("preset", preset, tuple(PRESETS))
@@ -169,9 +170,11 @@ def comparison_settings(
             settings.setdefault("tasks", ["regression"])
     values |= {"data": str(data)} if data else {}
     values = merged(merged(values, {"task_settings": {"target": target}} if target else {}), settings)
-    if general and values.get("data") and values["tasks"] == [TABLE_TASK]:
+    if general and values.get("data") and values.get("tasks") == [TABLE_TASK]:
         known = {"data", "task_settings", *given}
         values |= table_settings({name: value for name, value in values.items() if name in known})
+        if "models" not in given:
+            say(default_model()[1])
     return values
 
 

@@ -8,8 +8,11 @@ that :func:`numerate.recommended` names for tables is always among them.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,12 +41,10 @@ def table_settings(given: Mapping[str, Any], *, gpu: Callable[[], bool] = torch.
     settings: dict[str, Any] = {}
     if "models" not in given and default_model(gpu=gpu)[0] == "smollm2":
         settings |= _PRETRAINED
-    task = _table(given)
-    if task is not None and not _is_number(task):
-        return settings
-    settings |= {"losses": [*LOSSES], "decide": ["median"]}
-    # A table that cannot be read is reported when the runs are checked.
-    if task is not None and _has_soft(given.get("losses", LOSSES)) and (width := _width_of(task)):
+    numbers, width = _read(given)
+    if numbers is not False:
+        settings |= {"losses": [*LOSSES], "decide": ["median"]}
+    if width and _has_soft(given.get("losses", LOSSES)):
         settings["soft"] = width
     return {name: value for name, value in settings.items() if name not in given}
 
@@ -69,42 +70,47 @@ def default_model(*, gpu: Callable[[], bool] = torch.cuda.is_available) -> tuple
 def suitable_width(labels: Floats) -> dict[str, float]:
     """Return settings of soft labels whose width suits numbers ``[N]`` of any sign and size.
 
-    Five per cent of the label where all labels have the same sign and vary by more than that; else a fifth of their spread: a
-    temperature of 0.1 is as uncertain as one of 20, and the years 1990 to 2010 are closer than five per cent. The spread is the
-    standard deviation of a normal distribution with the same 10 % and 90 % quantiles, or else of the labels.
-    The numbers that are drawn keep a sign that all labels have.
+    Five per cent of the label where no two labels differ in sign, and they vary by more than that; zeros stay as they are. Else a
+    fifth of the spread of all labels: a temperature of 0.1 is as uncertain as one of 20, and the years 1990 to 2010 are closer
+    than five per cent. The spread is the standard deviation of a normal distribution with their 10 % and 90 % quantiles. If
+    these are equal, most labels are, which are then taken to be exact.
 
     Example:
-        >>> suitable_width(np.array([326.0, 950, 2401, 5324, 18823])), suitable_width(np.array([-5.0, 0, 5, 10, 20]))
-        ({'relative': 0.05}, {'width': 1.6})
-        >>> suitable_width(np.array([0.0, 0, 1, 2, 7])), suitable_width(np.array([3.0, 3, 3]))
-        ({'width': 0.39, 'lowest': 0.0}, {'relative': 0.05})
+        >>> suitable_width(np.array([326.0, 950, 2401, 5324, 18823])), suitable_width(np.array([0.0, 0, 1, 2, 7]))
+        ({'relative': 0.05}, {'relative': 0.05})
+        >>> suitable_width(np.array([-5.0, 0, 5, 10, 20])), suitable_width(np.array([1990.0, 1995, 2003, 2010]))
+        ({'width': 1.5}, {'width': 1.3, 'lowest': 0.0})
     """
     low, high = np.quantile(labels, (0.1, 0.9))
-    spread = float(high - low) / 2.56 or float(labels.std())
-    one_sign = bool((labels > 0).all() or (labels < 0).all())
-    if not spread or (one_sign and _RELATIVE * float(np.median(np.abs(labels))) <= _OF_SPREAD * spread):
+    spread, sizes = float(high - low) / 2.56, np.abs(labels[labels != 0])
+    signs = {"lowest": bool((labels >= 0).all()), "highest": bool((labels <= 0).all())}
+    if not spread or (any(signs.values()) and _RELATIVE * float(np.median(sizes)) <= _OF_SPREAD * spread):
         return {"relative": _RELATIVE}
-    bounds = {"lowest": 0.0} if (labels >= 0).all() else {"highest": 0.0} if (labels <= 0).all() else {}
+    bounds = {name: 0.0 for name, holds in signs.items() if holds}
     return {"width": float(f"{_OF_SPREAD * spread:.2g}"), **bounds}
 
 
-def _table(given: Mapping[str, Any]) -> Task | None:
-    """Read the table; None if it cannot be read."""
-    names = ("data", "task_settings", "skip_bad")
+def _read(given: Mapping[str, Any]) -> tuple[bool | None, dict[str, float]]:
+    """Return whether every answer of a table is one number, and a width; None if it cannot be read, which the runs report."""
+    path = Path(str(given["data"]))
+    stamp = (path.stat().st_mtime_ns, path.stat().st_size) if path.is_file() else None
+    settings = {name: given[name] for name in ("data", "task_settings", "skip_bad") if name in given}
     try:
-        return make_task(RunConfig(task=TABLE_TASK, **{name: given[name] for name in names if name in given}))
+        numbers, width = _facts(json.dumps(settings), stamp)
     except (ValueError, TypeError, OSError, ImportError):
-        return None
+        return None, {}
+    return numbers, dict(width)
 
 
-def _is_number(task: Task) -> bool:
-    """Return whether every answer is one number, which a rule can decide."""
+@lru_cache(4)
+def _facts(settings: str, stamp: tuple[int, int] | None) -> tuple[bool, dict[str, float]]:
+    """Read a table. A command asks more than once, and a large one takes seconds."""
+    task = make_task(RunConfig(task=TABLE_TASK, **json.loads(settings)))
     try:
         task.answer_grammar()
     except ValueError:
-        return False
-    return True
+        return False, {}
+    return True, _width_of(task)
 
 
 def _has_soft(losses: str | Sequence[str | Mapping[str, Any]]) -> bool:

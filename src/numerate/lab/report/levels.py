@@ -47,7 +47,7 @@ _TASK = "regression"
 
 
 @dataclass(frozen=True)
-class Figure:
+class RunFigure:
     """Median over runs, and the lowest and the highest run."""
 
     typical: float
@@ -89,7 +89,7 @@ class Level:
     split: str
     seeds: int
     examples: int
-    figures: Mapping[str, Figure]
+    figures: Mapping[str, RunFigure]
     no_number: float
     few: bool = False
     gaps: Mapping[str, Gap] = field(default_factory=dict)
@@ -230,7 +230,7 @@ def _level(name: str, decision: str, split: str, golds: Floats, errors: Floats, 
         if decision != GREEDY:
             found["coverage"] = [_coverage(part) for part in parts]
     figures = {
-        measure: Figure(median(known), min(known), max(known))
+        measure: RunFigure(median(known), min(known), max(known))
         for measure, values in found.items()
         if len(known := [value for value in values if value is not None]) == len(values)
     }
