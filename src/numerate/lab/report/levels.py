@@ -143,6 +143,11 @@ class Levels:
     notes: tuple[str, ...]
     interval: float | None
 
+    @property
+    def noted(self) -> bool:
+        """Whether a row has a note."""
+        return any(row.note for row in self.rows)
+
     def of(self, split: str) -> list[Level]:
         """Return the rows of a split."""
         return [row for row in self.rows if row.split == split]
