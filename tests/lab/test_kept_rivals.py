@@ -87,6 +87,15 @@ def test_other_data_than_those_of_the_runs(table, tmp_path):
     assert not (tmp_path / kept.FILE).exists()
 
 
+def test_what_is_kept_is_of_the_same_rows(table, tmp_path):
+    """A folder that is used again, with another version of the table."""
+    kept_rivals(tmp_path, runs(table), golds(table))
+    table.write_text(table.read_text(encoding="utf-8").replace("Ulm", "Oslo"), encoding="utf-8")
+    found = kept_rivals(tmp_path, runs(table), golds(table))
+    assert len(found.answers["constant"][0]["interpolate"]) == len(golds(table)["interpolate"])
+    assert len(json.loads((tmp_path / kept.FILE).read_text(encoding="utf-8"))["constant"]) == 4
+
+
 def test_prompts_without_columns(tmp_path):
     path = tmp_path / "asked.jsonl"
     rows = [{"prompt": f"{a} + {b}", "answer": a + b} for a in range(6) for b in range(6)]

@@ -20,12 +20,9 @@ ODD = {
     "negative": lambda rng: str(-rng.randint(1, 999)),
     "both signs": lambda rng: f"{rng.uniform(-20, 30):.1f}",
     "all the same": lambda rng: "7",
-    "all zero": lambda rng: "0",
     "decimals": lambda rng: f"{rng.uniform(0.001, 0.01):.4f}",
     "large": lambda rng: str(rng.randint(1, 10**7)),
     "zeros": lambda rng: str(max(0, rng.randint(-50, 50))),
-    "mostly zero": lambda rng: str(max(0, rng.randint(-900, 50))),
-    "yes or no": lambda rng: str(rng.randint(0, 1)),
     "years": lambda rng: str(rng.randint(1990, 2010)),
 }
 

@@ -154,8 +154,9 @@ def _show_levels(console: Console, rows: list[dict[str, Any]], notes: list[str])
         mine = [row for row in rows if (row["setup"], row["split"]) == (setup, split)]
         heading = f"{setup}, {SPLIT_NAMES.get(split, split)}: typical run"
         table = Table("loss", "decision", *mine[0]["shown"], title=heading, title_justify="left")
-        for row in mine:
-            table.add_row(Text(row["name"]), row["decision"] or "", *row["shown"].values(), end_section=row is mine[-1])
+        models = sum(not row["rival"] for row in mine)
+        for place, row in enumerate(mine, 1):
+            table.add_row(Text(row["name"]), row["decision"] or "", *row["shown"].values(), end_section=place == models)
         console.print(table)
         for note in dict.fromkeys(row["note"] for row in mine if row["note"]):
             rows_of = ", ".join(f"{row['name']} ({row['decision']})" for row in mine if row["note"] == note)

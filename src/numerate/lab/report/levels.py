@@ -223,7 +223,8 @@ def _level(name: str, decision: str, split: str, golds: Floats, errors: Floats, 
         }
     missing = [0.0]
     if not parts:
-        relative = np.divide(errors, np.abs(golds), out=np.where(errors == 0, 0.0, np.inf), where=golds != 0)
+        with np.errstate(over="ignore"):
+            relative = np.divide(errors, np.abs(golds), out=np.where(errors == 0, 0.0, np.inf), where=golds != 0)
         found["median_relative_error"] = [float(np.median(row)) for row in relative]
     else:
         measures = [part.measures if decision == GREEDY else part.decided_by(decision) for part in parts]

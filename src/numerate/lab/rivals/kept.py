@@ -6,6 +6,7 @@ scikit-learn again. What cannot be computed is a note in the report, not an erro
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -54,7 +55,10 @@ def kept_rivals(folder: Path, runs: Sequence[Mapping[str, Any]], golds: Mapping[
         golds: gold answers of the test rows by split, to see that the data are still those of the runs.
     """
     kept = _read(folder / FILE)
-    keys = {int(run["seed"]): json.dumps({name: run.get(name) for name in _ROWS}, sort_keys=True) for run in runs}
+    digest = hashlib.blake2b(json.dumps(golds, sort_keys=True).encode(), digest_size=8).hexdigest()
+    keys = {
+        int(run["seed"]): json.dumps({"golds": digest, **{name: run.get(name) for name in _ROWS}}, sort_keys=True) for run in runs
+    }
     notes: dict[str, list[str]] = {}
     task: Task | None = None
     found = False
