@@ -63,6 +63,7 @@ LAB += [
     "answering",
     "predict",
     "presets",
+    "own_table",
     "experiment",
     "executors",
     "report",

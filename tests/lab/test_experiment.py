@@ -458,7 +458,7 @@ def test_settings_of_a_comparison(tmp_path):
     assert (clock["name"], clock["tasks"], "task_settings" in clock) == ("clock", ["clock"], False)
     table = comparison_settings(None, None, "flats.csv", "price")
     assert (table["name"], table["tasks"], table["task_settings"]) == ("flats", ["regression"], {"target": "price"})
-    assert table["losses"] == ["ce", "emd", "ntil", "smmd", "number"]
+    assert (table["losses"], table["decide"]) == (["ce", "smmd", "ntil", "soft"], ["median"])
     assert comparison_settings(None, None, settings={"data": "flats.csv", "task_settings": {"target": "price"}}) == table
 
 
@@ -497,7 +497,8 @@ def test_the_demo_does_not_leak(own, tmp_path, monkeypatch):
     if arguments["config"] is not None:
         arguments["config"] = tmp_path / arguments["config"]
     expected = comparison_settings(**arguments)
-    assert {"soft", "decide", "batch_size", "train_examples"}.isdisjoint(expected)
+    assert {"batch_size", "train_examples"}.isdisjoint(expected)
+    assert expected.get("soft") != PRESETS["demo"]["soft"]
     for name in PRESETS["demo"]:
         with monkeypatch.context() as patched:
             patched.setitem(PRESETS["demo"], name, "leaked")

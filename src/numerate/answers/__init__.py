@@ -5,7 +5,8 @@
     >>> METRICS["absolute_error"](gold=12, guess=guess), METRICS["within_10"](gold=12, guess=guess)
     (3.0, 0.0)
 
-``EXTRACTORS`` read answers, ``METRICS`` score them one by one, and ``DISTRIBUTION_METRICS`` score probabilities and samples.
+``EXTRACTORS`` read answers, ``METRICS`` score them one by one, ``DISTRIBUTION_METRICS`` score probabilities and samples, and
+``rmse`` and ``r_squared`` all answers together.
 """
 
 from numerate.answers.boxes import RegionCounts, count_regions, giou, iou, pool_regions
@@ -33,6 +34,7 @@ from numerate.answers.extract import (
 )
 from numerate.answers.metrics import METRICS, Metric, tolerance_curve
 from numerate.answers.numerals import as_fraction, last_number, number, percent, rational
+from numerate.answers.overall import r_squared, rmse
 
 __all__ = [
     "DISTRIBUTION_METRICS",
@@ -62,8 +64,10 @@ __all__ = [
     "numeric_probabilities",
     "percent",
     "pool_regions",
+    "r_squared",
     "rational",
     "relaxed_accuracy",
+    "rmse",
     "sample_crps",
     "tolerance_curve",
 ]

@@ -72,6 +72,7 @@ def compare(
     console = Console(highlight=False)
     _show(console, result.table)
     _show_decisions(console, result.data["decisions"])
+    _show_levels(console, result.data["levels"], result.data["level_notes"])
     console.print(Text(result.answer))
     for note in result.notes:
         console.print(Text(note), style="yellow")
@@ -140,6 +141,28 @@ def _show_decisions(console: Console, rows: list[dict[str, Any]]) -> None:
             texts.append(f"{1000 * first['seconds']:.3g} ms, {1000 * last['seconds']:.3g} ms")
             table.add_row(Text(loss), *texts)
         console.print(table)
+
+
+def _show_levels(console: Console, rows: list[dict[str, Any]], notes: list[str]) -> None:
+    """Print the errors of each loss and decision on a table, beside those of a constant and of gradient boosting."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from numerate.lab.report.analysis import SPLIT_NAMES
+
+    for setup, split in dict.fromkeys((row["setup"], row["split"]) for row in rows):
+        mine = [row for row in rows if (row["setup"], row["split"]) == (setup, split)]
+        heading = f"{setup}, {SPLIT_NAMES.get(split, split)}: typical run"
+        table = Table("loss", "decision", *mine[0]["shown"], title=heading, title_justify="left")
+        models = sum(not row["rival"] for row in mine)
+        for place, row in enumerate(mine, 1):
+            table.add_row(Text(row["name"]), row["decision"] or "", *row["shown"].values(), end_section=place == models)
+        console.print(table)
+        for note in dict.fromkeys(row["note"] for row in mine if row["note"]):
+            rows_of = ", ".join(f"{row['name']} ({row['decision']})" for row in mine if row["note"] == note)
+            console.print(Text(f"{rows_of}: {note}"))
+    for note in notes:
+        console.print(Text(note), style="yellow")
 
 
 def _summary(shown: Measure, row: dict[str, Any]) -> str:

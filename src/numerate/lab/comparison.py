@@ -28,6 +28,7 @@ from numerate.lab.experiment import (
     write_plan,
 )
 from numerate.lab.models import PromptEncoder, load_encoder
+from numerate.lab.own_table import TABLE_TASK, default_model, table_settings
 from numerate.lab.presets import DEMO, GENERAL, PRESETS, merged
 from numerate.lab.progress import GridProgress
 from numerate.lab.records import check_writable
@@ -139,11 +140,12 @@ def comparison_settings(
     data: str | Path | None = None,
     target: str | None = None,
     settings: Mapping[str, Any] | None = None,
+    say: Callable[[str], object] = lambda text: None,
 ) -> dict[str, Any]:
     """Return the settings of the preset, overridden by those of the file, then by ``settings``; mappings are merged.
 
     Without preset and file these are the settings of the demo. They are for its table: another task or other data begin with the
-    general ones.
+    general ones, and one's own table with those of :mod:`numerate.lab.own_table`. ``say`` gets a line on the model.
     """
     if preset is not None:
         check_choice("preset", preset, tuple(PRESETS))
@@ -152,9 +154,10 @@ def comparison_settings(
     data = data or settings.get("data")
     given = written.keys() | settings.keys()
     values: dict[str, Any] = {} if preset is None and config is not None else dict(PRESETS[preset or DEMO])
+    general = False
     if values and (preset or DEMO) == DEMO:
         if data or target or given & {"tasks", "data"}:
-            values = dict(GENERAL)
+            values, general = dict(GENERAL), True
         elif "losses" in given:  # the width goes with the loss
             values.pop("soft")
     values |= written
@@ -166,7 +169,13 @@ def comparison_settings(
         if "tasks" not in written:  # a file's task reads the data that is given; without one, data is a table
             settings.setdefault("tasks", ["regression"])
     values |= {"data": str(data)} if data else {}
-    return merged(merged(values, {"task_settings": {"target": target}} if target else {}), settings)
+    values = merged(merged(values, {"task_settings": {"target": target}} if target else {}), settings)
+    if general and values.get("data") and values.get("tasks") == [TABLE_TASK]:
+        known = {"data", "task_settings", *given}
+        values |= table_settings({name: value for name, value in values.items() if name in known})
+        if "models" not in given:
+            say(default_model()[1])
+    return values
 
 
 def task_names(tasks: str | Sequence[str | Mapping[str, Any]]) -> list[str]:

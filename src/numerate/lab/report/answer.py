@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from numerate.lab.decisions import GREEDY
 from numerate.lab.derailing import DERAILED
 from numerate.lab.report.analysis import LEAST_SEEDS, LEVEL, SPLIT_NAMES, RunCost, Score, Setup
 from numerate.lab.report.decision_words import decision_title
@@ -210,7 +211,17 @@ def _scores(setup: Setup, scores: Sequence[Score]) -> str:
     said = {score.label: score.measure.value(score.interval.estimate) for score in first}
     values = listed([f"{label} {text}" for label, text in said.items() if text != NO_NUMBER] or ["none"])
     text = f"Scores of these models ({scores[0].measure.title}{_where(setup, scores[0], ', ')}): {values}."
-    if missing := [label for label, text in said.items() if text == NO_NUMBER]:
+    infinite = [score for score in first if said[score.label] == NO_NUMBER]
+    if others := [score.label for score in infinite if not _silent(setup, score)]:
+        text += f" That of {listed(others)} is infinite: where the gold number is 0, any error is."
+    if missing := [score.label for score in infinite if score.label not in others]:
         seeds = " with some seed" if len(setup.seeds) > 1 else ""
         text += f" At least half of the outputs of {listed(missing)} held no number{seeds}."
     return text
+
+
+def _silent(setup: Setup, score: Score) -> bool:
+    """Whether an infinite median is that of missing answers: False if with every seed most outputs held a number."""
+    parts = [cell.splits[score.split] for cell in setup.cells[score.label].values()]
+    every = [part.measures if score.decision == GREEDY else part.decided_by(score.decision) for part in parts]
+    return not all("parsed" in own and own["parsed"].mean() > 0.5 for own in every)

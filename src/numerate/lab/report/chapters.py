@@ -13,6 +13,7 @@ from numerate.lab.report.decisions import Decisions, decisions, decisions_table
 from numerate.lab.report.drawing import drawing, styles
 from numerate.lab.report.examples import MAX_EXAMPLES, DifferingExamples, differing
 from numerate.lab.report.identical import identical_sentence
+from numerate.lab.report.levels import Levels, levels
 from numerate.lab.report.plans import FigurePlan, plans
 from numerate.lab.report.recommended import RecommendationCheck, check_recommendation
 from numerate.lab.report.records import ExperimentRecord
@@ -65,6 +66,7 @@ class Chapter:
     differing: DifferingExamples | None
     decisions: Decisions | None
     recommendation: RecommendationCheck | None
+    levels: Levels | None = None
 
     @property
     def decisions_address(self) -> str:
@@ -151,7 +153,8 @@ def chapters(experiment: ExperimentRecord, setups: Sequence[Setup]) -> list[Chap
         headline = [score for score in all_scores if score.measure == setup.headline]
         result = answer(setup, headline, all_costs, subject(setup) if len(setups) == 1 else setup.title)
         decided, advice = decisions(setup), check_recommendation(setup, headline)
-        more = [error_sizes(setup, all_scores), derailed_sentence(setup, all_scores)]
+        found = levels(setup, experiment.directory)
+        more = [*(() if found is None else found.sentences), error_sizes(setup, all_scores), derailed_sentence(setup, all_scores)]
         more += [decision_sentence(decided)] if decided is not None else []
         if advice is not None and advice.sentence not in told:  # what was not run is said once
             more.append(advice.sentence)
@@ -162,7 +165,7 @@ def chapters(experiment: ExperimentRecord, setups: Sequence[Setup]) -> list[Chap
         drawn, missing = _draw(plans(setup, headline, all_costs, by_label, decided), f"s{number}")
         if examples is None:
             missing.append("examples (no example is scored differently by two losses with the same seed)")
-        parts = (all_scores, all_costs, drawn, missing, examples, decided, advice)
+        parts = (all_scores, all_costs, drawn, missing, examples, decided, advice, found)
         contents.append(Chapter(f"s{number}", setup, result, *parts))
     return contents
 

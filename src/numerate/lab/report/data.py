@@ -8,6 +8,7 @@ from typing import Any, TypedDict
 
 from numerate.lab.report.chapters import Chapter, lead
 from numerate.lab.report.decisions import decisions_table, sources_rows
+from numerate.lab.report.levels import levels_rows, levels_scores
 from numerate.lab.report.recommended import recommendation_row
 from numerate.lab.report.records import ExperimentRecord
 from numerate.lab.report.tables import DataTable
@@ -23,6 +24,8 @@ class ReportData(TypedDict):
     scores: list[dict[str, Any]]  # the rows of to_table
     costs: list[dict[str, Any]]  # per setup and loss: ms_per_step, peak_mib, time_ratio, ..; None if not measured
     decisions: list[dict[str, Any]]  # the rows of decisions_table; empty without decisions
+    levels: list[dict[str, Any]]  # the rows of levels_rows; empty for tasks that are no tables
+    level_notes: list[str]  # why a constant or gradient boosting is missing there
     error_sources: list[dict[str, Any]]  # per setup, loss, split and measure: how much of the error is the decision
     figures: list[dict[str, Any]]  # per setup and figure: its data as columns and rows
     unfinished: list[dict[str, Any]]  # runs without a result: folder, label, seed, steps
@@ -34,6 +37,8 @@ def to_table(chapters: Sequence[Chapter]) -> DataTable:
     ``value`` with ``low`` and ``high`` is the score and its 95 % interval. ``difference`` is that from ``baseline``:
     ``difference_of`` says whether of means or of examples won minus lost. ``p_holm`` is ``p`` corrected for ``comparisons``
     comparisons. ``better`` is True or False if the difference is significant, else None. The baseline has no difference.
+
+    The rows of a table with the summary ``typical run`` are the median over seeds, with the lowest and the highest run.
     """
     columns = (
         *("task", "model", "setup", "label", "split", "decision", "measure"),
@@ -55,6 +60,8 @@ def to_table(chapters: Sequence[Chapter]) -> DataTable:
                 difference = (gain.estimate, gain.low, gain.high, "examples won" if score.by_sign else "means")
                 difference += (compared.test, compared.p_value, compared.corrected_p, score.family, score.effect, score.better)
             rows.append((*name, *kind, *size, *value, setup.baseline, *difference))
+        if chapter.levels is not None:
+            rows += [(*row, setup.baseline, *(None,) * 10) for row in levels_scores(setup, chapter.levels)]
     return DataTable(columns, rows)
 
 
@@ -87,6 +94,10 @@ def to_data(experiment: ExperimentRecord, chapters: Sequence[Chapter]) -> Report
         "scores": [dict(zip(table.columns, row, strict=True)) for row in table.rows],
         "costs": [{"setup": chapter.setup.title, **asdict(cost)} for chapter in chapters for cost in chapter.costs],
         "decisions": [dict(zip(decided.columns, row, strict=True)) for row in decided.rows],
+        "levels": [
+            row for chapter in chapters if chapter.levels is not None for row in levels_rows(chapter.setup, chapter.levels)
+        ],
+        "level_notes": [note for chapter in chapters if chapter.levels is not None for note in chapter.levels.notes],
         "error_sources": [
             row for chapter in chapters if chapter.decisions is not None for row in sources_rows(chapter.setup, chapter.decisions)
         ],

@@ -26,7 +26,7 @@ from numerate.lab.report.wording import Measure, measure
 from numerate.lab.stats import Comparison, Interval, compare, corrected
 
 _MEASURES = ("absolute_error", "relative_error", "time_gap_circular")  # beside the headline
-_FEW_ANSWERS = 10  # medians: a larger mean is that of a few answers
+FEW_ANSWERS = 10  # medians: a larger mean is that of a few answers
 _SAME = {"absolute": "median", "absolute_error": "median", "squared": "mean", "exact": "mode", "relative_error": "relative"}
 
 
@@ -198,7 +198,7 @@ def _summarised(name: str, found: Mapping[tuple[str, str], list[Decided]]) -> Me
         if all(name in part.measures.get(rule, {}) for part in parts)
     ]
     finite = [column[np.isfinite(column)] for column in columns]
-    ruined = any(len(column) and column.mean() > _FEW_ANSWERS * np.median(column) > 0 for column in finite)
+    ruined = any(len(column) and column.mean() > FEW_ANSWERS * np.median(column) > 0 for column in finite)
     return measure(name) if ruined and measure(name).median else mean_measure(name)
 
 

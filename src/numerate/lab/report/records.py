@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from numerate.lab.decided import Decided, read_decisions
+from numerate.lab.decisions import GREEDY
+from numerate.lab.missing import FALLBACK
 
 Floats = NDArray[np.float64]
 
@@ -52,11 +54,17 @@ class Predictions:
     decided: Decided | None = None
     medians: tuple[str | None, ...] = ()  # of the model's distributions; empty without decisions
     intervals: tuple[tuple[str, str] | None, ...] = ()  # likewise
+    fallback: Mapping[str, Floats] = field(default_factory=dict)  # [E] each; what a missing answer counts as in a mean
 
     def decided_by(self, rule: str) -> Mapping[str, Floats]:
         """Return the measures of the answers that a rule decided."""
         assert self.decided is not None
         return self.decided.measures[rule]
+
+    def for_mean(self, rule: str, name: str) -> Floats:
+        """Return a measure ``[E]`` of a decision, greedy too, with that of the fallback where it is infinite."""
+        own = self.measures[name] if rule == GREEDY else self.decided_by(rule)[name]
+        return np.where(np.isinf(own), self.fallback.get(name, np.inf), own)
 
 
 @dataclass(frozen=True)
@@ -226,10 +234,18 @@ def _predictions(rows: Sequence[Mapping[str, Any]]) -> Predictions:
     names = ("index", "prompt", "gold", "output", "answer", "image")
     columns: list[Any] = [tuple(row[name] for row in rows) for name in names]
     columns += [measures, Digits(*map(np.array, zip(*digits, strict=True))) if digits else None, read_decisions(rows)]
+    medians: tuple[Any, ...] = ()
+    intervals: tuple[Any, ...] = ()
     if columns[-1] is not None:
-        columns.append(tuple(None if row["median"] is None else str(row["median"]) for row in rows))
-        columns.append(tuple(None if row["interval"] is None else tuple(map(str, row["interval"])) for row in rows))
-    return Predictions(*columns)
+        medians = tuple(None if row["median"] is None else str(row["median"]) for row in rows)
+        intervals = tuple(None if row["interval"] is None else tuple(map(str, row["interval"])) for row in rows)
+    others = [row.get(FALLBACK) or {} for row in rows]
+    fallback = {name: np.array([_or_inf(other.get(name)) for other in others]) for name in measures}
+    return Predictions(*columns, medians, intervals, fallback)
+
+
+def _or_inf(value: Any) -> float:
+    return math.inf if value is None else float(value)
 
 
 def _lines(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:

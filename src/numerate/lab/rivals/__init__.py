@@ -5,10 +5,12 @@ tables      the median of the training rows, and gradient boosting on the column
 heads       outputs of a backbone: a scalar, or a histogram (HL-Gauss)
 fit         train backbones with heads as one stack, and let them answer
 run         tune a rival, and measure it on the rows of every run
+kept        the first two on the rows of a comparison, kept in its folder for the report
 """
 
 from numerate.lab.rivals.fit import HeadRun, train_heads
 from numerate.lab.rivals.heads import HEADS
+from numerate.lab.rivals.kept import KeptRivals, kept_rivals
 from numerate.lab.rivals.numbers import NotApplicable, RivalAnswers
 from numerate.lab.rivals.run import RIVALS, rival_rows, write_rows
 from numerate.lab.rivals.tables import BoostingSettings, boosting, choose_boosting, constant
@@ -18,11 +20,13 @@ __all__ = [
     "RIVALS",
     "BoostingSettings",
     "HeadRun",
+    "KeptRivals",
     "NotApplicable",
     "RivalAnswers",
     "boosting",
     "choose_boosting",
     "constant",
+    "kept_rivals",
     "rival_rows",
     "train_heads",
     "write_rows",

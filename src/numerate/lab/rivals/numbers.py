@@ -10,6 +10,7 @@ import numpy as np
 
 from numerate.answers.distributions import Floats
 from numerate.answers.metrics import METRICS
+from numerate.answers.overall import rmse
 from numerate.lab.tasks import Example, Task
 from numerate.lab.validation import chosen_figure
 
@@ -84,7 +85,7 @@ def errors(golds: Floats, answers: Floats) -> dict[str, float]:
         "mae": float(off.mean()),
         "mean_relative_error": float(relative.mean()),
         "median_relative_error": float(np.median(relative)),
-        "rmse": float(np.sqrt(np.square(off).mean())),
+        "rmse": rmse(off),
     }
 
 

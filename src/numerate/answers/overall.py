@@ -1,0 +1,53 @@
+"""Figures of all answers together, as tables of predictions have them: RMSE and R².
+
+With y the gold numbers, m their mean, and e the errors of the answers:
+
+    rmse    sqrt(mean of e²)
+    r²      1 - sum of e² / sum of (y - m)²     1: no error; 0: as good as the constant m; negative: worse than that
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from numerate.answers.distributions import Floats
+
+
+def rmse(errors: npt.ArrayLike) -> float:
+    """Return the root of the mean squared error; infinite if an error is, or if the root is beyond the range of a float.
+
+    Example:
+        >>> rmse([3, -4, 0, 0]), rmse([1e300, 1e300])
+        (2.5, 1e+300)
+    """
+    sizes = np.abs(_column("errors", errors))
+    largest = float(sizes.max())
+    if largest == 0 or math.isinf(largest):
+        return largest
+    return largest * math.sqrt(float(np.square(sizes / largest).mean()))  # squares do not overflow
+
+
+def r_squared(golds: npt.ArrayLike, errors: npt.ArrayLike) -> float | None:
+    """Return R², the share of the variance of the gold numbers that the answers explain; None if all gold numbers are equal.
+
+    Example:
+        >>> r_squared([1, 2, 3, 6], [1, -1, 0, 0]), r_squared([1, 3], [2, 2]), r_squared([5, 5], [0, 1])
+        (0.857..., -3.0, None)
+    """
+    numbers, off = _column("golds", golds), _column("errors", errors)
+    if len(numbers) != len(off):
+        raise ValueError(f"golds has {len(numbers)} numbers and errors {len(off)}: expected one error for each gold number.")
+    if numbers.min() == numbers.max():
+        return None
+    ratio = rmse(off) / rmse(numbers - numbers.mean())
+    return 1 - ratio * ratio
+
+
+def _column(name: str, values: npt.ArrayLike) -> Floats:
+    column = np.asarray(values, dtype=np.float64)
+    if column.ndim != 1 or not column.size or np.isnan(column).any():
+        raise ValueError(f"{name} has shape {column.shape} or holds NaN: expected numbers [E], one for each example.")
+    return column

@@ -1,0 +1,386 @@
+"""How good the models of a table are: MAE, RMSE, R², median relative error and coverage, beside a constant and boosting.
+
+A figure is that of a typical run: the median over seeds, with the lowest and the highest run. An answer without a number counts
+in MAE, RMSE and R² as :mod:`numerate.lab.missing` says. Each loss and decision is compared with the constant and with boosting,
+paired by row and seed: by the mean absolute error or, if a few answers decide that, by the share of rows that are closer minus
+the share farther. P-values are corrected by Holm's method. Below three seeds, every run by itself must differ.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal
+
+import numpy as np
+
+from numerate.answers.numerals import last_number
+from numerate.answers.overall import r_squared, rmse
+from numerate.lab.decisions import GREEDY
+from numerate.lab.models import BUILT
+from numerate.lab.report.analysis import LEAST_SEEDS, LEVEL, Setup
+from numerate.lab.report.decision_words import percent
+from numerate.lab.report.decisions import FEW_ANSWERS
+from numerate.lab.report.records import Floats, Predictions
+from numerate.lab.report.wording import MOST_NAMED, NO_NUMBER, listed, minus, p_equation, rounded, sentence
+from numerate.lab.rivals.kept import TITLES, KeptRivals, kept_rivals
+from numerate.lab.stats import compare
+from numerate.lab.stats.correction import holm
+
+Verdict = Literal["better", "worse"]
+
+FIGURES = {
+    "mae": ("MAE", False),
+    "rmse": ("RMSE", False),
+    "r2": ("R²", True),
+    "median_relative_error": ("Median relative error", False),
+    "coverage": ("Gold in interval", None),
+}
+"""Name of each figure in tables, and whether higher is better; None if it should be the level of the interval."""
+
+MOST_MISSING = "most outputs held no number"
+FEW = "a few answers decide MAE, RMSE and R²"
+_TASK = "regression"
+
+
+@dataclass(frozen=True)
+class RunFigure:
+    """Median over runs, and the lowest and the highest run."""
+
+    typical: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Difference of a loss and decision from a constant or from boosting.
+
+    Attributes:
+        change: of the typical MAE, as a share of theirs; None if that is 0 or one of them is infinite.
+        p: of the difference, corrected.
+        verdict: if the difference is beyond doubt, and typical MAE and test agree.
+    """
+
+    change: float | None
+    p: float
+    verdict: Verdict | None
+
+
+@dataclass(frozen=True)
+class Level:
+    """Figures of a loss and decision, or of a rival, on a split.
+
+    Attributes:
+        name: of the loss, or of the rival.
+        decision: empty for a rival.
+        figures: by name in ``FIGURES``; those that do not apply are left out.
+        no_number: share of outputs without a number in a typical run.
+        few: whether a few answers decide the means.
+        gaps: by rival.
+        note: what to keep in mind about this row, or empty.
+    """
+
+    name: str
+    decision: str
+    split: str
+    seeds: int
+    examples: int
+    figures: Mapping[str, RunFigure]
+    no_number: float
+    few: bool = False
+    gaps: Mapping[str, Gap] = field(default_factory=dict)
+    note: str = ""
+
+    @property
+    def rival(self) -> bool:
+        """Whether this is not a model of the comparison."""
+        return not self.decision
+
+    @property
+    def title(self) -> str:
+        """``soft decided by median``, ``ce with greedy answers``, ``constant``."""
+        if self.rival:
+            return self.name
+        return f"{self.name} with greedy answers" if self.decision == GREEDY else f"{self.name} decided by {self.decision}"
+
+    @property
+    def mae(self) -> float:
+        """MAE of a typical run."""
+        return self.figures["mae"].typical
+
+    def shown(self, name: str) -> str:
+        """Format a figure of a typical run; empty if it does not apply."""
+        return "" if name not in self.figures else self._text(name, self.figures[name].typical)
+
+    def spread(self, name: str) -> str:
+        """Format the lowest and the highest run: ``600 to 1.6e+07``; empty if there is one run or nothing to tell apart."""
+        if name not in self.figures or self.seeds < 2:
+            return ""
+        low, high = (self._text(name, end) for end in (self.figures[name].low, self.figures[name].high))
+        return "" if low == high else f"{low.removesuffix(' %')} to {high}"
+
+    def _text(self, name: str, value: float) -> str:
+        if math.isinf(value):
+            missing = name == "median_relative_error" and self.no_number >= 0.5
+            return NO_NUMBER if missing else minus("-∞" if value < 0 else "∞")
+        if name == "coverage":
+            return f"{100 * value:.1f} %"
+        if name == "median_relative_error":
+            return f"{rounded(100 * value)} %"
+        return minus(f"{value:.3f}" if name == "r2" and abs(value) < 10 else rounded(value))
+
+
+@dataclass(frozen=True)
+class Levels:
+    """Rows of the table, what the answer says about them, and notes; ``interval`` is the level of the interval, if any."""
+
+    rows: Sequence[Level]
+    sentences: tuple[str, ...]
+    notes: tuple[str, ...]
+    interval: float | None
+
+    @property
+    def noted(self) -> bool:
+        """Whether a row has a note."""
+        return any(row.note for row in self.rows)
+
+    def of(self, split: str) -> list[Level]:
+        """Return the rows of a split."""
+        return [row for row in self.rows if row.split == split]
+
+    def columns(self) -> list[tuple[str, str]]:
+        """Return name and heading of each figure that there is."""
+        found = {name for row in self.rows for name in row.figures}
+        headings = {name: heading for name, (heading, _) in FIGURES.items() if name in found}
+        if self.interval is not None:
+            headings |= {"coverage": f"Gold in {100 * self.interval:g} % interval"} if "coverage" in found else {}
+        return [*headings.items()]
+
+
+def levels(setup: Setup, folder: Path) -> Levels | None:
+    """Return the levels of a comparison on a table in this folder; None for another task, or answers that are no numbers."""
+    first = setup.first
+    if setup.task != _TASK or first.config.get("data") is None or "absolute_error" not in first.splits[setup.splits[0]].measures:
+        return None
+    golds = {split: _numbers(setup.examples(split).golds) for split in setup.splits}
+    if not all(np.isfinite(numbers).all() for numbers in golds.values()):
+        return None
+    runs = {seed: cell.config for cells in setup.cells.values() for seed, cell in cells.items()}
+    kept = kept_rivals(folder, [*runs.values()], {split: setup.examples(split).golds for split in setup.splits})
+    return found_levels(setup, golds, kept)
+
+
+def _numbers(texts: Sequence[str]) -> Floats:
+    """Return the numbers of gold answers; NaN for one that has none, infinity for one beyond the range of a float."""
+
+    def read(text: str) -> float:
+        number = last_number(text)
+        try:
+            return math.nan if number is None else float(number)
+        except OverflowError:
+            return math.inf
+
+    return np.array([read(text) for text in texts])
+
+
+def found_levels(setup: Setup, golds: Mapping[str, Floats], kept: KeptRivals) -> Levels:
+    """Return the levels, given the gold numbers by split and the answers of the rivals."""
+    rows: list[Level] = []
+    theirs: dict[tuple[str, str], Mapping[int, Floats]] = {}  # errors of rivals by split and seed
+    mine: dict[int, tuple[list[int], Floats]] = {}  # seeds, and errors [S, E], of each row of a loss
+    for split in setup.splits:
+        for label, cells in setup.cells.items():
+            seeds = sorted(cells)
+            parts = [cells[seed].splits[split] for seed in seeds]
+            for decision in setup.decisions():
+                errors = np.stack([part.for_mean(decision, "absolute_error") for part in parts])
+                mine[len(rows)] = seeds, errors
+                rows.append(_level(label, decision, split, golds[split], errors, parts))
+        for rival, by_seed in kept.answers.items():
+            off = {seed: np.abs(answers[split] - golds[split]) for seed, answers in by_seed.items()}
+            theirs[rival, split] = off
+            rows.append(_level(TITLES[rival], "", split, golds[split], np.stack([*off.values()])))
+    for rival in kept.answers:
+        for at, gap in _gaps(rows, mine, rival, theirs):
+            rows[at] = replace(rows[at], gaps={**rows[at].gaps, rival: gap})
+    rows = [replace(row, note=_note(setup, row)) for row in rows]
+    decided = setup.examples(setup.splits[0]).decided
+    return Levels(rows, tuple(_sentences(setup, rows)), kept.notes, None if decided is None else decided.level)
+
+
+def _level(name: str, decision: str, split: str, golds: Floats, errors: Floats, parts: Sequence[Predictions] = ()) -> Level:
+    """Return the figures of runs with the absolute errors ``[S, E]``; ``parts`` are the records of a loss."""
+    with np.errstate(over="ignore"):
+        average = [float(row.mean()) for row in errors]
+        found: dict[str, list[float | None]] = {
+            "mae": [*average],
+            "rmse": [rmse(row) for row in errors],
+            "r2": [r_squared(golds, row) for row in errors],
+        }
+    missing = [0.0]
+    if not parts:
+        with np.errstate(over="ignore"):
+            relative = np.divide(errors, np.abs(golds), out=np.where(errors == 0, 0.0, np.inf), where=golds != 0)
+        found["median_relative_error"] = [float(np.median(row)) for row in relative]
+    else:
+        measures = [part.measures if decision == GREEDY else part.decided_by(decision) for part in parts]
+        missing = [
+            float(1 - own["parsed"].mean() if "parsed" in own else np.isinf(own["absolute_error"]).mean()) for own in measures
+        ]
+        if all("relative_error" in own for own in measures):
+            found["median_relative_error"] = [float(np.median(own["relative_error"])) for own in measures]
+        if decision != GREEDY:
+            found["coverage"] = [_coverage(part) for part in parts]
+    figures = {
+        measure: RunFigure(median(known), min(known), max(known))
+        for measure, values in found.items()
+        if len(known := [value for value in values if value is not None]) == len(values)
+    }
+    few = bool(parts) and max(average) > FEW_ANSWERS * float(np.median(errors)) > 0
+    return Level(name, decision, split, len(errors), len(golds), figures, median(missing), few)
+
+
+def _coverage(part: Predictions) -> float | None:
+    """Return the share of gold numbers in the interval; None if no example has one."""
+    assert part.decided is not None
+    known = part.decided.covers[np.isfinite(part.decided.covers)]
+    return float(known.mean()) if len(known) else None
+
+
+def _gaps(
+    rows: Sequence[Level],
+    mine: Mapping[int, tuple[list[int], Floats]],
+    rival: str,
+    theirs: Mapping[tuple[str, str], Mapping[int, Floats]],
+) -> Iterator[tuple[int, Gap]]:
+    """Compare every row of a loss with a rival, with the same seeds."""
+    tested: dict[int, tuple[float, float]] = {}  # difference, p
+    for at, (seeds, errors) in mine.items():
+        if errors.shape[1] > 1:
+            others = np.stack([theirs[rival, rows[at].split][seed] for seed in seeds])
+            tested[at] = _difference(errors, others, few=rows[at].few)
+    corrected = holm({at: p for at, (_, p) in tested.items()})
+    maes = {row.split: row.mae for row in rows if row.rival and row.name == TITLES[rival]}
+    for at, (difference, _) in tested.items():
+        ours, other = rows[at].mae, maes[rows[at].split]
+        change = ours / other - 1 if other and math.isfinite(ours) and math.isfinite(other) else None
+        sure = corrected[at] < 1 - LEVEL and (difference > 0) == (ours > other) and ours != other
+        yield at, Gap(change, corrected[at], ("worse" if difference > 0 else "better") if sure else None)
+
+
+def _difference(mine: Floats, theirs: Floats, *, few: bool) -> tuple[float, float]:
+    """Return the difference of errors ``[S, E]``, larger is worse, and its p-value; of few seeds the largest of any run."""
+    sign = few or not np.isfinite([mine, theirs]).all()
+
+    def test(a: Floats, b: Floats) -> tuple[float, float]:
+        found = compare(a, b, "sign" if sign else "mean", LEVEL, resamples=1_999)
+        return found.difference.estimate, found.p_value
+
+    if len(mine) >= LEAST_SEEDS:
+        return test(mine, theirs)
+    runs = [test(a, b) for a, b in zip(mine, theirs, strict=True)]
+    agree = len({math.copysign(1, difference) for difference, _ in runs}) == 1
+    return median(difference for difference, _ in runs), max(p for _, p in runs) if agree else 1.0
+
+
+def _remedy(setup: Setup) -> str:
+    return "train longer or use a pre-trained model" if setup.model in BUILT else "train longer"
+
+
+def _note(setup: Setup, row: Level) -> str:
+    if row.rival:
+        return ""
+    if row.no_number >= 0.5:
+        return MOST_MISSING
+    if (gap := row.gaps.get("constant")) is not None and gap.verdict == "worse":
+        return f"worse than a constant: {_remedy(setup)}"
+    return FEW if row.few else ""
+
+
+def _sentences(setup: Setup, rows: Sequence[Level]) -> Iterator[str]:
+    """Yield what the answer says, about the first split."""
+    mine = [row for row in rows if row.split == setup.splits[0]]
+    models = [row for row in mine if not row.rival]
+    if silent := [row for row in models if row.no_number >= 0.5]:
+        what = "all models" if len(silent) == len(models) else _named(silent)
+        yield f"Of {what}, {MOST_MISSING}; in means each counts as the median of the training rows. {sentence(_remedy(setup))}."
+    speaking = [row for row in models if row not in silent]
+    constant = next((row for row in mine if row.rival and row.name == TITLES["constant"]), None)
+    if constant is not None and constant.mae and speaking:  # nothing is better than no error
+        yield from _against_constant(setup, speaking, constant)
+    other = next((row for row in mine if row.rival and row.name == TITLES["boosting"]), None)
+    if other is not None and speaking:
+        best = min(speaking, key=lambda row: row.mae)
+        if "boosting" in best.gaps and best.mae != other.mae:
+            yield _against_boosting(best, other)
+
+
+def _against_constant(setup: Setup, models: Sequence[Level], constant: Level) -> Iterator[str]:
+    level = f"The constant, the median of the training rows, has an MAE of {constant.shown('mae')}."
+    worse = [row for row in models if (gap := row.gaps.get("constant")) is not None and gap.verdict == "worse"]
+    if worse:
+        what = (
+            "All models are" if len(worse) == len(models) else f"{_named(worse, mae=True)} {'is' if len(worse) == 1 else 'are'}"
+        )
+        best = min(models, key=lambda row: row.mae)
+        told = f" The best, {best.title}, has {best.shown('mae')}." if len(worse) == len(models) > 1 else ""
+        yield f"{what} worse than a constant: {_remedy(setup)}. {level}{told}"
+    elif not any(gap.verdict == "better" for row in models if (gap := row.gaps.get("constant")) is not None):
+        best = min(models, key=lambda row: row.mae)
+        told = f"The best, {best.title}, has an MAE of {best.shown('mae')}."
+        yield f"No model is better than a constant beyond doubt: {_remedy(setup)}. {level} {told}"
+
+
+def _against_boosting(best: Level, other: Level) -> str:
+    gap = best.gaps["boosting"]
+    model = f"the best model here ({best.title}, {best.shown('mae')}; {p_equation(gap.p)})"
+    if gap.verdict is None:
+        return f"Gradient boosting on the same rows has an MAE of {other.shown('mae')}, not beyond doubt another than {model}."
+    ahead = gap.verdict == "worse"
+    share = "" if not best.mae or math.isinf(best.mae) else f"{percent(abs(1 - other.mae / best.mae)).lstrip('+')} "
+    place, size = ("ahead", "less") if ahead else ("behind", "more")
+    return f"Gradient boosting on the same rows is {place}: MAE {other.shown('mae')}, {share}{size} than {model}."
+
+
+def _named(rows: Sequence[Level], *, mae: bool = False) -> str:
+    return listed([f"{row.title} (MAE {row.shown('mae')})" if mae else row.title for row in rows], MOST_NAMED)
+
+
+def levels_rows(setup: Setup, found: Levels) -> list[dict[str, Any]]:
+    """Return the table as plain data, one row per split, loss and decision, or rival.
+
+    ``mae``, ``rmse``, ``r2``, ``median_relative_error`` and ``coverage`` are those of a typical run, ``.._low`` and ``.._high``
+    the lowest and the highest run; None if infinite or if they do not apply. ``no_number`` is the share of outputs without a
+    number. ``constant_change`` and ``boosting_change`` are the MAE relative to that of the rival, ``.._p`` corrected p-values,
+    ``.._verdict`` ``"better"`` or ``"worse"`` if that is beyond doubt. ``shown`` has the figures as the page shows them.
+    """
+    rows = []
+    for row in found.rows:
+        values: dict[str, Any] = {"setup": setup.title, "split": row.split, "name": row.name, "rival": row.rival}
+        values |= {"decision": row.decision or None, "seeds": row.seeds, "examples": row.examples, "no_number": row.no_number}
+        for name in FIGURES:
+            figure = row.figures.get(name)
+            ends = (None, None, None) if figure is None else (figure.typical, figure.low, figure.high)
+            values |= dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
+        for rival in TITLES:
+            gap = row.gaps.get(rival)
+            parts = (None, None, None) if gap is None else (gap.change, gap.p, gap.verdict)
+            values |= dict(zip((f"{rival}_change", f"{rival}_p", f"{rival}_verdict"), parts, strict=True))
+        values |= {"interval": found.interval, "note": row.note}
+        rows.append(values | {"shown": {heading: row.shown(name) for name, heading in found.columns()}})
+    return rows
+
+
+def levels_scores(setup: Setup, found: Levels) -> Iterator[tuple[Any, ...]]:
+    """Yield the first columns of ``report.csv``, up to ``high``, for each figure; ``low`` and ``high`` are runs."""
+    for row in found.rows:
+        for name, figure in row.figures.items():
+            yield (
+                *(setup.task, setup.model, setup.title, row.name, row.split, row.decision or None, name),
+                *("typical run", FIGURES[name][1], False, row.seeds, row.examples),
+                *(figure.typical, figure.low, figure.high),
+            )

@@ -1,0 +1,357 @@
+"""Levels of a table: figures by hand, the verdict against a constant and boosting both ways, and where they are shown."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+pytest.importorskip("jinja2")
+pytest.importorskip("matplotlib")
+
+from numerate.answers.metrics import METRICS
+from numerate.cli.compare import _show_levels
+from numerate.lab.decided import Decided
+from numerate.lab.decisions import GREEDY
+from numerate.lab.report import write_report
+from numerate.lab.report.analysis import Setup
+from numerate.lab.report.levels import FEW, MOST_MISSING, Level, Levels, found_levels, levels_rows
+from numerate.lab.report.records import Floats, Predictions, RunRecord
+from numerate.lab.rivals import KeptRivals
+from numerate.lab.tasks import Regression
+
+REMEDY = "train longer or use a pre-trained model"
+EXAMPLES = 40
+GOLDS = np.arange(100.0, 100 + EXAMPLES)
+SPLIT = "interpolate"
+MEASURES = ("relative_error", "absolute_error", "parsed")
+Said = Mapping[tuple[str, str], Any]  # (loss, decision) -> error [E], one for all, or a function of the seed
+
+
+def measures(errors: Floats) -> dict[str, Floats]:
+    """Return what records have for errors; NaN is an answer without a number."""
+    missing = np.isnan(errors)
+    off = np.where(missing, np.inf, np.abs(errors))
+    return {"relative_error": off / GOLDS, "absolute_error": off, "parsed": 1.0 - missing}
+
+
+def errors_of(said: Any, seed: int) -> Floats:
+    found = said(seed) if callable(said) else said
+    return np.broadcast_to(np.asarray(found, float), EXAMPLES)
+
+
+def setup_of(said: Said, *, seeds: int = 4, model: str = "tiny", fallback: float | None = 20.0, covers: float = 0.75) -> Setup:
+    cells: dict[str, dict[int, RunRecord]] = {}
+    texts = tuple(f"{gold:g}" for gold in GOLDS)
+    other = {} if fallback is None else {name: np.full(EXAMPLES, fallback) for name in MEASURES}
+    inside = (np.arange(EXAMPLES) < covers * EXAMPLES).astype(float)
+    for label in dict.fromkeys(label for label, _ in said):
+        for seed in range(seeds):
+            mine = {rule: measures(errors_of(error, seed)) for (name, rule), error in said.items() if name == label}
+            none = np.zeros(EXAMPLES)
+            times = {"greedy": none, "search": none}
+            decided = Decided(0.9, mine, other, {}, inside, none, none, none, times) if len(mine) > 1 else None
+            part = Predictions(tuple(range(EXAMPLES)), texts, texts, texts, texts, texts, mine[GREEDY], None, decided, other)
+            record = RunRecord(Path(), {"data": "flats.csv"}, label, seed, MEASURES[0], {}, [], {SPLIT: part})
+            cells.setdefault(label, {})[seed] = record
+    return Setup(model, "regression", f"regression ({model})", "ce", cells)
+
+
+def rivals(*, seeds: int = 4, notes: tuple[str, ...] = (), **off: float) -> KeptRivals:
+    """Answers that are off by this much, a little less with even examples; the sign alternates."""
+    signs = np.where(np.arange(EXAMPLES) % 2, 1, -0.9)
+    return KeptRivals({name: {seed: {SPLIT: GOLDS + by * signs} for seed in range(seeds)} for name, by in off.items()}, notes)
+
+
+def levels_of(said: Said, kept: KeptRivals | None = None, **options: Any) -> Levels:
+    kept = rivals(constant=10.0, boosting=5.0, seeds=options.get("seeds", 4)) if kept is None else kept
+    return found_levels(setup_of(said, **options), {SPLIT: GOLDS}, kept)
+
+
+def row(found: Levels, name: str, decision: str = "") -> Level:
+    return next(row for row in found.rows if (row.name, row.decision) == (name, decision))
+
+
+def noisy(size: float) -> Any:
+    """Errors of about this size, other ones with every seed."""
+    return lambda seed: size * (1 + 0.2 * np.random.default_rng(seed).uniform(-1, 1, EXAMPLES))
+
+
+class TestFigures:
+    def test_by_hand(self):
+        """Errors of 3 and 4 in turn: the MAE is 3.5, the RMSE the root of 12.5."""
+        found = levels_of({("ce", GREEDY): np.where(np.arange(EXAMPLES) % 2, 3.0, -4.0), ("ce", "median"): 0.0})
+        greedy, median = row(found, "ce", GREEDY), row(found, "ce", "median")
+        variance = (EXAMPLES**2 - 1) / 12  # of whole numbers in a row
+        assert greedy.mae == 3.5
+        assert greedy.figures["rmse"].typical == pytest.approx(math.sqrt(12.5))
+        assert greedy.figures["r2"].typical == pytest.approx(1 - 12.5 / variance)
+        assert median.figures["r2"].typical == 1
+        assert median.figures["coverage"].typical == 0.75
+        assert "coverage" not in greedy.figures
+        assert greedy.figures["median_relative_error"].typical == pytest.approx(np.median(np.tile([4, 3], 20) / GOLDS))
+
+    def test_a_typical_run_is_the_median_of_the_runs(self):
+        found = row(levels_of({("ce", GREEDY): lambda seed: [1.0, 2, 50, 3, 1e7][seed]}, rivals(seeds=5), seeds=5), "ce", GREEDY)
+        assert [found.shown(name) for name in ("mae", "rmse")] == ["3.00", "3.00"]
+        assert [found.spread(name) for name in ("mae", "rmse")] == ["1.00 to 1.00e+07"] * 2
+        assert found.spread("r2").startswith("−")
+
+    def test_derailed_answers_are_shown_and_readable(self):
+        derailed = np.where(np.arange(EXAMPLES) == 7, 1e8, 1.0)
+        found = levels_of({("ce", GREEDY): derailed, ("ce", "median"): 1.0})
+        mine = row(found, "ce", GREEDY)
+        assert (mine.shown("mae"), mine.shown("rmse"), mine.shown("r2")) == ("2.50e+06", "1.58e+07", "−1.88e+12")
+        assert mine.shown("median_relative_error") == row(found, "ce", "median").shown("median_relative_error")
+        assert mine.note == FEW  # by rows it is closer than the constant
+        assert mine.gaps["constant"].verdict is None
+
+    def test_missing_answers_count_as_the_fallback_in_means(self):
+        few = np.where(np.arange(EXAMPLES) < 4, np.nan, 1.0)
+        mine = row(levels_of({("ce", GREEDY): few}, fallback=21.0), "ce", GREEDY)
+        assert mine.mae == pytest.approx((4 * 21 + 36) / 40)
+        assert mine.no_number == pytest.approx(0.1)
+        assert mine.note != MOST_MISSING
+        without = row(levels_of({("ce", GREEDY): few}, fallback=None), "ce", GREEDY)
+        assert (without.shown("mae"), without.shown("rmse"), without.shown("r2")) == ("∞", "∞", "−∞")
+
+    def test_equal_gold_numbers_have_no_r2(self):
+        setup = setup_of({("ce", GREEDY): 1.0})
+        found = found_levels(setup, {SPLIT: np.full(EXAMPLES, 5.0)}, rivals())
+        assert "r2" not in row(found, "ce", GREEDY).figures
+        assert "R²" not in dict(found.columns()).values()
+
+    @given(st.lists(st.floats(-1e3, 1e3), min_size=EXAMPLES, max_size=EXAMPLES))
+    @settings(max_examples=30, deadline=None)
+    def test_rivals_and_losses_have_the_same_figures(self, off):
+        """The same answers, once as records of a loss and once as those of a rival."""
+        errors = np.array(off)
+        same = KeptRivals({"constant": {seed: {SPLIT: GOLDS + errors} for seed in range(2)}}, ())
+        found = levels_of({("ce", GREEDY): (GOLDS + errors) - GOLDS}, same, seeds=2)
+        mine, theirs = row(found, "ce", GREEDY), row(found, "constant")
+        for name in ("mae", "rmse", "r2", "median_relative_error"):
+            assert mine.figures[name].typical == pytest.approx(theirs.figures[name].typical)
+        assert mine.gaps["constant"].verdict is None
+
+
+class TestConstant:
+    def test_worse(self):
+        found = levels_of({("ce", GREEDY): noisy(30), ("ce", "median"): noisy(2)})
+        assert row(found, "ce", GREEDY).note == f"worse than a constant: {REMEDY}"
+        assert row(found, "ce", "median").note == ""
+        assert row(found, "ce", "median").gaps["constant"].verdict == "better"
+        told = f"ce with greedy answers (MAE {row(found, 'ce', GREEDY).shown('mae')}) is worse than a constant: {REMEDY}. "
+        assert found.sentences[0] == told + "The constant, the median of the training rows, has an MAE of 9.50."
+
+    def test_all_worse(self):
+        found = levels_of({("ce", GREEDY): noisy(30), ("smmd", GREEDY): noisy(25)})
+        best = row(found, "smmd", GREEDY)
+        assert found.sentences[0].startswith(f"All models are worse than a constant: {REMEDY}.")
+        assert found.sentences[0].endswith(f"The best, smmd with greedy answers, has {best.shown('mae')}.")
+
+    def test_better(self):
+        found = levels_of({("ce", GREEDY): noisy(2), ("ce", "median"): noisy(1)})
+        assert not any("a constant" in text for text in found.sentences)
+        assert {mine.note for mine in found.rows} == {""}
+
+    @pytest.mark.parametrize("seeds", [1, 2, 4])
+    def test_neither(self, seeds):
+        """As good as the constant in the mean, above it in half of the rows."""
+        found = levels_of({("ce", GREEDY): lambda seed: noisy(9.5)(seed + 7)}, seeds=seeds)
+        assert row(found, "ce", GREEDY).gaps["constant"].verdict is None
+        assert found.sentences[0].startswith(f"No model is better than a constant beyond doubt: {REMEDY}.")
+
+    @pytest.mark.parametrize("seeds", [1, 2, 3])
+    @pytest.mark.parametrize(("size", "verdict"), [(30, "worse"), (2, "better")])
+    def test_few_seeds(self, seeds, size, verdict):
+        found = levels_of({("ce", GREEDY): noisy(size)}, seeds=seeds)
+        assert row(found, "ce", GREEDY).gaps["constant"].verdict == verdict
+
+    def test_two_runs_that_disagree(self):
+        found = levels_of({("ce", GREEDY): lambda seed: noisy([2, 90][seed])(seed)}, seeds=2)
+        assert row(found, "ce", GREEDY).gaps["constant"].verdict is None
+
+    def test_a_pre_trained_model(self):
+        found = levels_of({("ce", GREEDY): noisy(30)}, model="smollm2")
+        assert row(found, "ce", GREEDY).note == "worse than a constant: train longer"
+
+    def test_most_outputs_without_a_number(self):
+        """Their errors are those of a constant: what is said is that there are no numbers, not a percentage."""
+        silent = np.where(np.arange(EXAMPLES) < 30, np.nan, 1.0)
+        found = levels_of({("ce", GREEDY): silent, ("ce", "median"): noisy(2)})
+        mine = row(found, "ce", GREEDY)
+        assert (mine.shown("median_relative_error"), mine.note) == ("no number", MOST_MISSING)
+        assert found.sentences[0].startswith(f"Of ce with greedy answers, {MOST_MISSING};")
+        assert not any("worse than a constant" in text for text in found.sentences)
+
+    def test_an_infinite_relative_error_of_answers_with_numbers(self):
+        """Where most gold numbers are 0, it does not say that there was no number."""
+        setup = setup_of({("ce", GREEDY): 1.0})
+        for cell in setup.cells["ce"].values():
+            cell.splits[SPLIT].measures["relative_error"][:30] = np.inf
+        found = found_levels(setup, {SPLIT: np.r_[np.zeros(30), np.ones(10)]}, rivals(seeds=4))
+        assert row(found, "ce", GREEDY).shown("median_relative_error") == "∞"
+        assert row(found, "ce", GREEDY).note != MOST_MISSING
+
+
+class TestBoosting:
+    def test_ahead(self):
+        found = levels_of({("ce", GREEDY): noisy(9), ("ce", "median"): noisy(8)})
+        best, other = row(found, "ce", "median"), row(found, "gradient boosting")
+        less = 100 * (1 - other.mae / best.mae)
+        text = next(text for text in found.sentences if "Gradient boosting" in text)
+        assert text == (
+            f"Gradient boosting on the same rows is ahead: MAE {other.shown('mae')}, {less:.1f} % less than the best model here "
+            f"(ce decided by median, {best.shown('mae')}; p < 0.001)."
+        )
+
+    def test_behind(self):
+        found = levels_of({("ce", GREEDY): noisy(2)})
+        text = next(text for text in found.sentences if "Gradient boosting" in text)
+        best, other = row(found, "ce", GREEDY), row(found, "gradient boosting")
+        assert f"is behind: MAE {other.shown('mae')}, {100 * (other.mae / best.mae - 1):.1f} % more than" in text
+
+    def test_neither(self):
+        found = levels_of({("ce", GREEDY): lambda seed: noisy(4.75)(seed + 7)})
+        text = next(text for text in found.sentences if "Gradient boosting" in text)
+        assert "not beyond doubt another than the best model here" in text
+
+    def test_without(self):
+        note = "Without gradient boosting: boosting needs the package scikit-learn: run pip install scikit-learn."
+        found = levels_of({("ce", GREEDY): noisy(2)}, rivals(constant=10.0, notes=(note,)))
+        assert found.notes == (note,)
+        assert not any("boosting" in text for text in found.sentences)
+
+
+def comparison(folder: Path, off: Mapping[tuple[str, str], float], *, seeds: int = 3, model: str = "tiny") -> Path:
+    """Write a table and made-up records of a comparison on it: every answer is off by this much."""
+    data = folder / "flats.csv"
+    lines = [f"{area},{town},{area * (1 + len(town))}" for area in range(20, 95) for town in ("Ulm", "Bern")]
+    data.write_text("\n".join(["area,town,price", *lines]), encoding="utf-8")
+    task = Regression.from_files(data, target="price")
+    asked = task.examples("interpolate", min(task.count("interpolate") or 0, 20), seed=0)
+    run = folder / "run"
+    write(run / "experiment.json", {"name": "flats", "baseline": "ce", "config": {}, "environment": {"device": "cpu"}})
+    for label in dict.fromkeys(label for label, _ in off):
+        rules = {rule: by for (name, rule), by in off.items() if name == label}
+        for seed in range(seeds):
+            cell = run / "cells" / f"{label}-{seed}"
+            config = {"model": model, "task": "regression", "task_settings": {"target": "price"}, "data": str(data)}
+            config |= {"loss": label, "label": label, "seed": seed, "eval_examples": 20, "train_examples": 50}
+            write(cell / "config.json", config | {"eval_splits": ["interpolate", "extrapolate"]})
+            rows = [record(i, example, rules, seed) for i, example in enumerate(asked)]
+            (cell / "predictions.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows), encoding="utf-8")
+            write(cell / "result.json", {"splits": {}, "headline": "relative_error", "cost": {"ms_per_step": 20.0}})
+    return run
+
+
+def record(index: int, example: Any, rules: Mapping[str, float], seed: int) -> dict[str, Any]:
+    def scored(by: float) -> dict[str, Any]:
+        answer = str(round(float(example.answer) + by * (1 + 0.1 * ((index + seed) % 3)), 2))
+        return {"answer": answer, "measures": {name: METRICS[name](example.answer, answer) for name in MEASURES}}
+
+    greedy = scored(rules[GREEDY])
+    row = {"split": SPLIT, "index": index, "prompt": example.prompt, "gold": example.answer, "output": greedy["answer"], **greedy}
+    others = {rule: scored(by) for rule, by in rules.items() if rule != GREEDY}
+    if others:
+        row |= {"decisions": others, "distribution": None, "truth": example.answer, "median": None, "interval": None}
+        row |= {"level": 0.9, "covers": index % 2 == 0, "crps": 1.0, "expected": {}, "seconds": {"greedy": 0.1, "search": 0.2}}
+    return row
+
+
+def write(path: Path, value: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value), encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    off = {("ce", GREEDY): 500.0, ("ce", "median"): 5.0, ("soft", GREEDY): 4.0, ("soft", "median"): 2.0}
+    return write_report(comparison(tmp_path_factory.mktemp("levels"), off))
+
+
+class TestReport:
+    def test_page(self, page: Path):
+        text = html.unescape(page.read_text(encoding="utf-8"))
+        assert "How good are these models?" in text
+        assert f"worse than a constant: {REMEDY}" in text
+        for heading in ("MAE", "RMSE", "R²", "Median relative error", "Gold in 90 % interval"):
+            assert f'<th scope="col">{heading}</th>' in text
+
+    def test_json(self, page: Path):
+        data = json.loads(page.with_suffix(".json").read_text(encoding="utf-8"))
+        rows = {(one["name"], one["decision"]): one for one in data["levels"]}
+        assert [*rows][-2][0] == "constant"
+        greedy = rows["ce", "greedy"]
+        assert greedy["mae"] == pytest.approx(550, rel=0.01)
+        assert (greedy["constant_verdict"], greedy["note"]) == ("worse", f"worse than a constant: {REMEDY}")
+        assert rows["soft", "median"]["coverage"] == 0.5
+        assert rows["soft", "median"]["shown"]["Gold in 90 % interval"] == "50.0 %"
+        assert any(f"is worse than a constant: {REMEDY}" in text for text in data["answers"][0]["sentences"])
+
+    def test_csv(self, page: Path):
+        rows = list(csv.DictReader(io.StringIO(page.with_suffix(".csv").read_text(encoding="utf-8"))))
+        mine = [row for row in rows if row["summary"] == "typical run"]
+        assert {(row["label"], row["decision"]) for row in mine} >= {("ce", "greedy"), ("soft", "median"), ("constant", "")}
+        assert {row["measure"] for row in mine} == {"mae", "rmse", "r2", "median_relative_error", "coverage"}
+        assert {row["headline"] for row in mine} == {"false"}
+
+    def test_terminal(self, page: Path):
+        data = json.loads(page.with_suffix(".json").read_text(encoding="utf-8"))
+        console = Console(file=io.StringIO(), width=160, highlight=False)
+        _show_levels(console, data["levels"], ["Without gradient boosting: no."])
+        said = console.file.getvalue()  # type: ignore[attr-defined]
+        for text in (
+            "constant",
+            "RMSE",
+            "R²",
+            "50.0 %",
+            f"ce (greedy): worse than a constant: {REMEDY}",
+            "Without gradient boosting",
+        ):
+            assert text in said
+
+    def test_a_report_needs_the_data_once(self, tmp_path: Path):
+        run = comparison(tmp_path, {("ce", GREEDY): 5.0})
+        first = json.loads(write_report(run).with_suffix(".json").read_text(encoding="utf-8"))
+        (tmp_path / "flats.csv").unlink()
+        again = json.loads(write_report(run).with_suffix(".json").read_text(encoding="utf-8"))
+        assert again["levels"] == first["levels"]
+        assert "constant" in [one["name"] for one in again["levels"]]
+        assert again["level_notes"] == first["level_notes"]
+
+    def test_without_the_data(self, tmp_path: Path):
+        run = comparison(tmp_path, {("ce", GREEDY): 5.0})
+        (tmp_path / "flats.csv").unlink()
+        page = write_report(run)
+        data = json.loads(page.with_suffix(".json").read_text(encoding="utf-8"))
+        assert [one["name"] for one in data["levels"]] == ["ce"]
+        (note,) = data["level_notes"]
+        assert note.startswith("Without constant and gradient boosting: ")
+        assert "flats.csv" in note
+        assert "flats.csv" in page.read_text(encoding="utf-8")
+
+    def test_other_tasks_have_none(self, tmp_path: Path):
+        run = comparison(tmp_path, {("ce", GREEDY): 5.0})
+        for file in run.glob("cells/*/config.json"):
+            config = json.loads(file.read_text(encoding="utf-8"))
+            write(file, config | {"data": None})
+        data = json.loads(write_report(run).with_suffix(".json").read_text(encoding="utf-8"))
+        assert (data["levels"], data["level_notes"]) == ([], [])
+
+    def test_plain_data_has_every_row(self):
+        found = levels_of({("ce", GREEDY): noisy(2)})
+        rows = levels_rows(setup_of({("ce", GREEDY): noisy(2)}), found)
+        assert [one["name"] for one in rows] == ["ce", "constant", "gradient boosting"]
+        assert [one["rival"] for one in rows] == [False, True, True]
