@@ -234,14 +234,14 @@ def _predictions(rows: Sequence[Mapping[str, Any]]) -> Predictions:
     names = ("index", "prompt", "gold", "output", "answer", "image")
     columns: list[Any] = [tuple(row[name] for row in rows) for name in names]
     columns += [measures, Digits(*map(np.array, zip(*digits, strict=True))) if digits else None, read_decisions(rows)]
-    medians: tuple[Any, ...] = ()
-    intervals: tuple[Any, ...] = ()
-    if columns[-1] is not None:
-        medians = tuple(None if row["median"] is None else str(row["median"]) for row in rows)
-        intervals = tuple(None if row["interval"] is None else tuple(map(str, row["interval"])) for row in rows)
+    if columns[-1] is None:
+        columns += [(), ()]
+    else:
+        columns.append(tuple(None if row["median"] is None else str(row["median"]) for row in rows))
+        columns.append(tuple(None if row["interval"] is None else tuple(map(str, row["interval"])) for row in rows))
     others = [row.get(FALLBACK) or {} for row in rows]
-    fallback = {name: np.array([_or_inf(other.get(name)) for other in others]) for name in measures}
-    return Predictions(*columns, medians, intervals, fallback)
+    columns.append({name: np.array([_or_inf(other.get(name)) for other in others]) for name in measures})
+    return Predictions(*columns)
 
 
 def _or_inf(value: Any) -> float:
