@@ -31,6 +31,8 @@ LIBRARY = [
 ]
 LIBRARY += ["rewards", "integrations", "tokenizers", "inspection", "plotting", "reference", "bench"]
 LAB = [
+    "durations",
+    "budget",
     "records",
     "environment",
     "progress",
@@ -65,6 +67,10 @@ LAB += [
     "presets",
     "experiment",
     "executors",
+    "watching",
+    "announcement",
+    "pace",
+    "fitted",
     "report",
     "comparison",
 ]
