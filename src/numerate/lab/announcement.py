@@ -23,7 +23,7 @@ from numerate.lab.validation import MOST
 from numerate.tokenizers import packaged_file
 
 _WIDTH, _TITLES = 80, 11  # columns of a line, and of what stands before a text
-_MOST_LINES = 3  # of a text
+_MOST_LINES, _MOST_OF_BUDGET = 3, 5  # of a text
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def announcement(experiment: Experiment, cells: Sequence[RunConfig], tasks: Sequ
         *_line("answers", decided),
         *_line("machine", f"{machine}, executor {setting.executor}"),
         *_line("folder", str(setting.folder)),
-        *(_line("budget", setting.budget) if setting.budget else []),
+        *(_line("budget", setting.budget, _MOST_OF_BUDGET) if setting.budget else []),
     ]
 
 
@@ -68,14 +68,14 @@ def _losses(cells: Sequence[RunConfig]) -> list[str]:
     return list(dict.fromkeys(cell.name for cell in cells))
 
 
-def _line(title: str, text: str) -> list[str]:
-    """Return a text of up to three lines with a title before the first; a longer one is cut."""
+def _line(title: str, text: str, most: int = _MOST_LINES) -> list[str]:
+    """Return a text of up to ``most`` lines with a title before the first; a longer one is cut."""
     return textwrap.wrap(
         text,
         _WIDTH,
         initial_indent=f"  {title}".ljust(_TITLES),
         subsequent_indent=" " * _TITLES,
-        max_lines=_MOST_LINES,
+        max_lines=most,
         placeholder=" ..",
     )
 
@@ -150,7 +150,7 @@ def _question(cell: RunConfig, task: Task) -> list[str]:
     example = task.examples("train", 1, seed=cell.seed)[0]
     encoder = load_encoder(cell.model, trust_remote_code=cell.trust_remote_code)
     seen = encoder.prompt(example.prompt, picture=example.picture is not None)
-    lines = _line("question", json.dumps(seen, ensure_ascii=False) + (" with a picture" if example.picture is not None else ""))
+    lines = _line("question", json.dumps(seen, ensure_ascii=False))
     lines += _line("answer", json.dumps(example.answer, ensure_ascii=False))
     shown, hidden = _columns(cell, task)
     if shown:

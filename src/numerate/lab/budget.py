@@ -21,7 +21,7 @@ from typing import NamedTuple, Self
 from numerate.lab.durations import as_option, in_words, seconds_of
 
 ENOUGH_STEPS, ENOUGH_STEPS_PRETRAINED = 300, 50
-LEAST_STEPS, LEAST_TESTS = 10, 200
+LEAST_STEPS, LEAST_TESTS = 20, 200
 FEW_SEEDS, GOOD_SEEDS, MOST_SEEDS = 3, 5, 8
 USED = 0.9  # share of the budget that is planned with
 _STEP_CHOICES = 20

@@ -19,17 +19,16 @@ import torch
 from numerate.lab.budget import (
     ENOUGH_STEPS,
     ENOUGH_STEPS_PRETRAINED,
-    FEW_SEEDS,
     LEAST_STEPS,
     LEAST_TESTS,
     MOST_SEEDS,
     USED,
     Budget,
     Choice,
+    GridWork,
     Kind,
     Options,
     Pace,
-    GridWork,
     best_choice,
     finished,
     kept_order,
@@ -180,7 +179,7 @@ def _options(
     return Options(
         order,
         least,
-        (most if "seeds" in given else min(FEW_SEEDS, most), most),
+        (most if "seeds" in given else 1, most),
         (steps if "steps" in given else min(steps, LEAST_STEPS), steps),
         ENOUGH_STEPS if scratch else ENOUGH_STEPS_PRETRAINED,
         (tests if "eval_examples" in given else min(tests, LEAST_TESTS), tests),
@@ -203,11 +202,9 @@ def _kinds(
         drawing[cell.hash] = drawing_seconds([cell], tasks(cell), pictures), -(-cell.train_examples // rows)
     paces: dict[str, Pace] = {}
     queue = sorted(cells, key=lambda cell: options.losses.index(cell.name))
-    needed = [cell for cell in queue if cell.name in options.losses[: options.least_losses]]
-    rest = [cell for cell in queue if cell not in needed]
     running: dict[Future[Any], RunConfig] = {}
-    for cell in needed + rest:
-        if cell in rest and budget.elapsed > _MEASURING * budget.seconds:
+    for cell in queue:
+        if cell.name not in options.losses[:2] and budget.elapsed > _MEASURING * budget.seconds:
             break
         if machine.pool is None:
             paces[cell.hash] = _measured(cell, pictures, 1)
