@@ -32,7 +32,7 @@ class Budget:
     """Seconds that a comparison may take, from ``began`` (of ``time.monotonic``) to its report."""
 
     seconds: float
-    began: float = field(default_factory=time.monotonic)
+    began: float = field(default_factory=lambda: time.monotonic())
 
     @classmethod
     def of(cls, value: str | float | Budget) -> Budget:

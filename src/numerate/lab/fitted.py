@@ -325,8 +325,8 @@ class SeedClock:
     def expected(self, job: Job) -> float:
         """Return what a job should take."""
         if taken := self._taken.get(_names(job)):
-            return sum(taken) / len(taken)
-        return self._planned(job) * (sum(self._slow) / len(self._slow) if self._slow else 1.0)
+            return _cautious(taken)
+        return self._planned(job) * (_cautious(self._slow) if self._slow else 1.0)
 
     def reporting(self) -> float:
         """Return what the report should take."""
@@ -354,6 +354,11 @@ class SeedClock:
     def _planned(self, job: Job) -> float:
         kinds = {(kind.setup, kind.loss): kind for kind in self.work.kinds}
         return sum(kinds[_setup(cell), cell.name].seconds(self.choice) for cell in job)
+
+
+def _cautious(measured: Sequence[float]) -> float:
+    """Return the mean or, if that is more, the last: a machine that gets slower stays so."""
+    return max(sum(measured) / len(measured), measured[-1])
 
 
 def _names(job: Job) -> tuple[str, ...]:
