@@ -123,7 +123,7 @@ def fit(
             _REPORT_SECONDS,
         )
         choice, needed = best_choice(options, work, USED * budget.seconds - budget.elapsed)
-        if budget.elapsed + needed > USED * budget.seconds:
+        if budget.elapsed + needed > budget.seconds:
             raise ValueError(too_short(budget, budget.elapsed + needed, list(given.values())))
         seeds: Sequence[int] = _seeds(experiment, choice.seeds)
         kept = {"key": key, "budget": budget.seconds, "choice": choice._asdict(), "seeds": list(seeds), "final": False}

@@ -16,7 +16,7 @@ from numerate.lab.tasks import Task
 from numerate.lab.train import draw_ahead, load_run_model, run
 from numerate.lab.validation import MOST
 
-_STEPS, _TESTS = 8, 32  # of a model that is built here
+_STEPS, _TESTS = 8, 64  # of a model that is built here
 _FEW_STEPS, _FEW_TESTS = 3, 8  # of larger ones
 
 
