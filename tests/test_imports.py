@@ -31,6 +31,8 @@ LIBRARY = [
 ]
 LIBRARY += ["rewards", "integrations", "tokenizers", "inspection", "plotting", "reference", "bench"]
 LAB = [
+    "durations",
+    "budget",
     "records",
     "environment",
     "progress",
@@ -66,6 +68,10 @@ LAB += [
     "own_table",
     "experiment",
     "executors",
+    "watching",
+    "announcement",
+    "pace",
+    "fitted",
     "report",
     "comparison",
 ]

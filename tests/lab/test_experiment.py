@@ -20,13 +20,12 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
-from rich.console import Console
 from tests import apart
 from typer.testing import CliRunner
 
 from numerate.cli import app
 from numerate.lab import compare
-from numerate.lab.comparison import _steps_shown, comparison_settings
+from numerate.lab.comparison import comparison_settings
 from numerate.lab.config import RunConfig
 from numerate.lab.executors import _store, run_local, run_ray
 from numerate.lab.experiment import (
@@ -40,7 +39,6 @@ from numerate.lab.experiment import (
     validation_score,
 )
 from numerate.lab.presets import PRESETS
-from numerate.lab.progress import GridProgress
 from numerate.lab.records import RESULT, read_jsonl, write_json, write_jsonl
 from numerate.lab.train import run
 
@@ -535,36 +533,6 @@ def test_runs_of_the_demo_are_stacked(arguments, stacked, tmp_path, monkeypatch)
     monkeypatch.setattr("numerate.lab.comparison._result", lambda *_: None)
     compare(out=tmp_path, progress=False, **arguments)
     assert found == [stacked]
-
-
-def test_the_steps_of_runs_in_other_processes_are_shown(tmp_path, monkeypatch):
-    monkeypatch.setattr("numerate.lab.comparison._WATCH_SECONDS", 0.01)
-    finished, running, waiting = (RunConfig(seed=seed, steps=100) for seed in range(3))
-    write_json(cell_folder(tmp_path, finished) / "result.json", {})
-    cell_folder(tmp_path, running).mkdir(parents=True)
-    curve = cell_folder(tmp_path, running) / "curve.jsonl"
-    with GridProgress(Console(file=io.StringIO(), force_terminal=True)) as display:
-        with _steps_shown([finished, running, waiting], tmp_path, display):
-            (bar,) = display.bars.tasks
-            assert (bar.total, bar.completed) == (200, 0)
-            for text, steps in (('{"step": 20}\n', 20), ('{"step": 20}\n{"step": 40}\n', 40)):
-                curve.write_text(text)
-                wait_until(lambda steps=steps: bar.completed == steps)
-            curve.write_text('{"step": 20}\n{"ste')  # the last line is being written
-            write_json(cell_folder(tmp_path, waiting) / "result.json", {})
-            wait_until(lambda: bar.completed == 120)
-        assert display.bars.tasks == []
-
-
-def test_without_a_terminal_the_steps_are_printed(tmp_path, monkeypatch):
-    """A stack says nothing else until all of its runs are done."""
-    monkeypatch.setattr("numerate.lab.comparison._LINE_SECONDS", 0.01)
-    running = RunConfig(steps=1200)
-    cell_folder(tmp_path, running).mkdir(parents=True)
-    (cell_folder(tmp_path, running) / "curve.jsonl").write_text('{"step": 20}\n')
-    text = io.StringIO()
-    with GridProgress(Console(file=text)) as display, _steps_shown([running], tmp_path, display):
-        wait_until(lambda: "20 of 1,200 steps\n" in text.getvalue())
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +14,7 @@ import typer
 
 from numerate.cli.app import app
 from numerate.cli.settings import SET_HELP, experiment_types, parse_settings
+from numerate.lab.budget import Budget
 from numerate.lab.presets import PRESETS
 
 if TYPE_CHECKING:
@@ -56,19 +61,28 @@ def compare(
     tune: Annotated[
         int, typer.Option(min=0, max=9, help="Tuning trials per loss, on a validation split: learning rate, weight, soft width.")
     ] = 0,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            help="Time for all of it, such as 300, 90s, 5m or 1h: chooses losses, seeds, steps and test rows that fit, except "
+            "for those given as options."
+        ),
+    ] = None,
 ) -> None:
     """Train with each loss and seed, evaluate on the same examples, write a report. Call again to continue."""
+    time = None if budget is None else Budget.of(budget)
+    with _interruptible():
+        from numerate.lab.comparison import compare, comparison_settings
+
+        named = {"losses": loss, "tasks": task, "models": model, "seeds": seeds, "baseline": baseline, "skip_bad": skip_bad}
+        settings: dict[str, Any] = {name: value for name, value in named.items() if value}
+        tasks = comparison_settings(config, preset, data, target, settings).get("tasks", ("arithmetic",))
+        settings |= parse_settings(setting or [], experiment_types(tasks))
+        settings |= {"processes": processes, "executor": executor, "address": address, "tune": tune}
+        result = compare(config, preset=preset, data=data, target=target, out=out, budget=time, **settings)
     from rich.console import Console
     from rich.text import Text
 
-    from numerate.lab.comparison import compare, comparison_settings
-
-    named = {"losses": loss, "tasks": task, "models": model, "seeds": seeds, "baseline": baseline, "skip_bad": skip_bad}
-    settings: dict[str, Any] = {name: value for name, value in named.items() if value}
-    tasks = comparison_settings(config, preset, data, target, settings).get("tasks", ("arithmetic",))
-    settings |= parse_settings(setting or [], experiment_types(tasks))
-    settings |= {"processes": processes, "executor": executor, "address": address, "tune": tune}
-    result = compare(config, preset=preset, data=data, target=target, out=out, **settings)
     console = Console(highlight=False)
     _show(console, result.table)
     _show_decisions(console, result.data["decisions"])
@@ -77,6 +91,17 @@ def compare(
     for note in result.notes:
         console.print(Text(note), style="yellow")
     console.print(Text.assemble("report in ", (str(result.path), "bold")), soft_wrap=True)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """After Ctrl-C, say what is finished and how to go on, and exit with 130, as a shell expects."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        typer.echo(f"{str(stop) or 'Interrupted before the first run.'} Go on with:", err=True)
+        typer.echo(f"  {shlex.join(['numerate', *sys.argv[1:]])}", err=True)
+        raise typer.Exit(130) from None
 
 
 def _show(console: Console, rows: list[dict[str, Any]]) -> None:

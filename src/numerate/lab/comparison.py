@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -15,10 +14,12 @@ from typing import Any
 
 import torch
 
+from numerate.lab.announcement import Setting, announcement
+from numerate.lab.budget import MOST_SEEDS, Budget
 from numerate.lab.config import RunConfig, read_yaml
-from numerate.lab.executors import run_local, run_ray
+from numerate.lab.executors import run_local, run_ray, worker_pool
 from numerate.lab.experiment import (
-    cell_folder,
+    Experiment,
     in_plural,
     is_finished,
     read_experiment,
@@ -27,6 +28,7 @@ from numerate.lab.experiment import (
     tuning_trials,
     write_plan,
 )
+from numerate.lab.fitted import Fitted, Machine, fit, settle
 from numerate.lab.models import PromptEncoder, load_encoder
 from numerate.lab.own_table import TABLE_TASK, default_model, table_settings
 from numerate.lab.presets import DEMO, GENERAL, PRESETS, merged
@@ -36,10 +38,12 @@ from numerate.lab.report import write_report
 from numerate.lab.stacked import stackable
 from numerate.lab.tasks import Task
 from numerate.lab.train import check_fit, make_task
+from numerate.lab.watching import steps_shown
 from numerate.messages import check_choice, one_line
 
 EXECUTORS = ("local", "stacked", "ray")
-_WATCH_SECONDS, _LINE_SECONDS = 2.0, 60.0  # between looks at the learning curves, for a bar and for lines
+_FIXED = {"losses": "--loss", "seeds": "--seeds", "steps": "--set steps", "eval_examples": "--set eval_examples"}
+"""Settings that a budget chooses, unless they are given; and how they are given."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,7 @@ def compare(
     executor: str | None = None,
     address: str | None = None,
     tune: int = 0,
+    budget: str | float | Budget | None = None,
     progress: bool = True,
     **settings: Any,
 ) -> ComparisonResult:
@@ -101,11 +106,17 @@ def compare(
             Default: stacked on a GPU and for the demo, else local, which measures the time per step.
         address: of the Ray cluster.
         tune: trials per loss on a validation split before the comparison.
-        progress: show bars on a terminal, or a line per finished run elsewhere.
+        budget: time for all of it, such as ``"5m"`` or seconds: losses, seeds, steps and test rows are chosen to fit, except for
+            those that are arguments of this call. The same call goes on with the same choice.
+        progress: say what will be done, and show bars on a terminal, or a line per finished run elsewhere.
         **settings: of every run (``steps=``, ``weight=``, ``task_settings=``, ...), ``baseline=`` and ``name=``.
+
+    Raises:
+        InterruptedComparison: a KeyboardInterrupt (Ctrl-C) that tells how many runs are finished.
     """
     from rich.console import Console
 
+    time = None if budget is None else Budget.of(budget)
     named = {"losses": losses, "tasks": task, "models": model, "seeds": seeds}
     settings = {name: value for name, value in named.items() if value is not None} | settings
     values = comparison_settings(config, preset, data, target, settings)
@@ -113,25 +124,71 @@ def compare(
     if executor is None:
         executor = "stacked" if torch.cuda.is_available() or experiment.name == DEMO else "local"
     check_choice("executor", executor, EXECUTORS)
+    if time is not None and executor == "ray":
+        raise ValueError("budget is measured on this machine, and executor='ray' runs on others: leave out one of them.")
     folder = Path("runs") / experiment.name if out is None else Path(out)
     check_writable(folder)
     cells = experiment.cells()
-    tasks = _check_cells(cells) if executor != "ray" else []
+    tasks = _check_cells(cells) if executor != "ray" else {}
     alone = torch.cuda.is_available() and not (executor == "stacked" and all(map(stackable, cells)))
     processes = processes or (1 if alone else os.cpu_count() or 1)
-    with GridProgress(Console(highlight=False, quiet=not progress)) as display:
-        run_cells: Callable[..., None] = partial(run_ray, address=address)
-        if executor != "ray":
-            run_cells = partial(run_local, processes=processes, stacked=executor == "stacked", progress=display)
-        others = dict.fromkeys(cell.name for cell in cells if cell.name != experiment.baseline)
-        display.write(f"Comparing {', '.join(others) or 'nothing'} with the baseline {experiment.baseline}.")
-        if tune:
-            trials = tuning_trials(experiment, tune)
-            _execute([trial for mine in trials.values() for trial in mine], "trials", folder, display, run_cells)
-            cells = tuned_cells(experiment, folder, trials)
-        write_plan(experiment, cells, folder)
-        _execute(cells, "runs", folder, display, run_cells)
-    return _result(write_report(folder), tasks)
+    stacked, notes = executor == "stacked", list[str]()
+    try:
+        with GridProgress(Console(highlight=False, quiet=not progress)) as display, ExitStack() as ended:
+            pool, fitted = None, None
+            if executor != "ray" and processes > 1 and not (stacked and torch.cuda.is_available()):
+                pool = ended.enter_context(worker_pool(cells, processes))
+            if time is not None:
+                machine = Machine(folder, processes, stacked and all(map(stackable, cells)), pool, tune)
+                given = {name: option for name, option in _FIXED.items() if name in {**settings, **settings.get("settings", {})}}
+                most = MOST_SEEDS if config is None and preset is None else 0
+                fitted = fit(
+                    time,
+                    experiment,
+                    values,
+                    given,
+                    lambda cell: tasks[_task_key(cell)],
+                    machine,
+                    most_seeds=most,
+                    say=display.write,
+                )
+                experiment, cells = fitted.experiment, fitted.experiment.cells()
+            trials = tuning_trials(experiment, tune) if tune else {}
+            tried = [trial for mine in trials.values() for trial in mine]
+            setting = Setting(folder, executor, processes, len(tried), fitted.text if fitted else "")
+            for line in announcement(experiment, cells, list(tasks.values()), setting) if progress else ():
+                display.write(line)
+            run_cells: Callable[..., None] = partial(run_ray, address=address)
+            if executor != "ray":
+                run_cells = partial(run_local, processes=processes, stacked=stacked, pool=pool, progress=display)
+            if tune:
+                _execute(tried, "trials", folder, display, run_cells)
+            grid = _Grid(lambda plan: tuned_cells(plan, folder, trials) if tune else plan.cells(), folder, display, run_cells)
+            cells = grid.cells_of(experiment)
+            write_plan(experiment, cells, folder)
+            if fitted is None:
+                _execute(cells, "runs", folder, display, run_cells)
+            else:
+                notes = _execute_in_time(fitted, grid)
+        path = write_report(folder)
+    except KeyboardInterrupt:
+        raise InterruptedComparison(folder, sum(is_finished(folder, cell) for cell in cells), len(cells)) from None
+    return _result(path, list(tasks.values()), notes)
+
+
+class InterruptedComparison(KeyboardInterrupt):
+    """A comparison was interrupted; finished runs are kept, and the same call goes on.
+
+    Args:
+        folder: of the comparison.
+        finished: runs that are finished.
+        total: runs of the comparison.
+    """
+
+    def __init__(self, folder: Path, finished: int, total: int) -> None:
+        self.folder, self.finished, self.total = folder, finished, total
+        rest = "the report is missing" if finished == total else "others begin again"
+        super().__init__(f"Interrupted: {finished} of {total} runs are finished and kept in {folder}; {rest}.")
 
 
 def comparison_settings(
@@ -184,18 +241,55 @@ def task_names(tasks: str | Sequence[str | Mapping[str, Any]]) -> list[str]:
     return [task.get("task", "arithmetic") if isinstance(task, Mapping) else task for task in listed]
 
 
-def _check_cells(cells: Sequence[RunConfig]) -> list[Task]:
-    """Raise if a cell cannot run, before any cell is run; return the tasks."""
+def _check_cells(cells: Sequence[RunConfig]) -> dict[str, Task]:
+    """Raise if a cell cannot run, before any cell is run; return the tasks by :func:`_task_key`."""
     encoders: dict[str, PromptEncoder] = {}
     tasks: dict[str, Task] = {}
     for cell in {(cell.model, cell.task, json.dumps(cell.task_settings), cell.name): cell for cell in cells}.values():
         if cell.model not in encoders:
             encoders[cell.model] = load_encoder(cell.model, trust_remote_code=cell.trust_remote_code)
-        key = json.dumps([cell.task, cell.task_settings, cell.data, cell.skip_bad])
+        key = _task_key(cell)
         if key not in tasks:
             tasks[key] = make_task(cell)
         check_fit(cell, tasks[key], encoders[cell.model])
-    return list(tasks.values())
+    return tasks
+
+
+def _task_key(cell: RunConfig) -> str:
+    return json.dumps([cell.task, cell.task_settings, cell.data, cell.skip_bad])
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """What executes the runs of an experiment."""
+
+    cells_of: Callable[[Experiment], list[RunConfig]]
+    folder: Path
+    display: GridProgress
+    run_cells: Callable[..., None]
+
+
+def _execute_in_time(fitted: Fitted, grid: _Grid) -> list[str]:
+    """Run the seeds for which there is time, more than planned or fewer; return what to tell about it."""
+    clock, folder, planned = fitted.clock, grid.folder, fitted.experiment.seeds
+    run_cells = partial(grid.run_cells, clock=clock)
+    clock.cells = cells = grid.cells_of(fitted.experiment)
+    _execute(cells, "runs", folder, grid.display, run_cells)
+    done, rest = clock.complete(), [seed for seed in fitted.seeds if seed not in planned]
+    if len(done) == len(planned) and (extra := clock.extra(rest, lambda seeds: grid.cells_of(fitted.more(seeds)))):
+        grid.display.write(f"There is time for {len(extra)} more seed{'s' if len(extra) > 1 else ''}.")
+        more = grid.cells_of(fitted.more(extra))
+        clock.cells = [*cells, *more]
+        _execute(more, "more runs", folder, grid.display, run_cells)
+        done = clock.complete()
+    settle(folder, done)
+    write_plan(fitted.more(done), [cell for cell in clock.cells if cell.seed in done], folder)
+    if missing := len([seed for seed in planned if seed not in done]):
+        return [
+            f"Left out {missing} of {len(planned)} seeds, to keep the budget: the machine was slower than measured. "
+            f"A longer --budget has them."
+        ]
+    return []
 
 
 def _execute(cells: Sequence[RunConfig], name: str, folder: Path, display: GridProgress, run_cells: Callable[..., None]) -> None:
@@ -212,7 +306,7 @@ def _execute(cells: Sequence[RunConfig], name: str, folder: Path, display: GridP
         display.finish(title, f"{measure} {value:.3g}, {seconds:.0f} s")
 
     display.begin(name, len(cells), sum(is_finished(folder, cell) for cell in cells))
-    with _steps_shown(cells, folder, display):
+    with steps_shown(cells, folder, display):
         run_cells(cells, folder, on_done=on_done)
     if failures:
         cell, error = failures[0]
@@ -222,43 +316,7 @@ def _execute(cells: Sequence[RunConfig], name: str, folder: Path, display: GridP
         ) from error
 
 
-@contextmanager
-def _steps_shown(cells: Sequence[RunConfig], folder: Path, display: GridProgress) -> Iterator[None]:
-    """Show a bar of the training steps of all runs; without a terminal, print a line a minute.
-
-    Steps are read from the learning curves: other processes report nothing else.
-    """
-    todo = [cell for cell in cells if not is_finished(folder, cell)]
-    total, ended = sum(cell.steps for cell in todo), threading.Event()
-    bar = display.bars.add_task("steps", total=total, figures="", visible=bool(todo))
-
-    def watch() -> None:
-        while not ended.wait(_LINE_SECONDS if display.lines else _WATCH_SECONDS):
-            done = sum(min(cell.steps, _last_step(folder, cell)) for cell in todo)
-            display.bars.update(bar, completed=done)
-            if display.lines:
-                display.write(f"{done:,} of {total:,} steps")
-
-    threading.Thread(target=watch, daemon=True).start()
-    try:
-        yield
-    finally:
-        ended.set()
-        display.bars.remove_task(bar)
-
-
-def _last_step(folder: Path, cell: RunConfig) -> int:
-    """Return the last step in the learning curve of a run, 0 if there is none yet."""
-    if is_finished(folder, cell):
-        return cell.steps
-    try:
-        whole, _, _ = (cell_folder(folder, cell) / "curve.jsonl").read_text(encoding="utf-8").rpartition("\n")
-        return int(json.loads(whole.splitlines()[-1])["step"])
-    except (OSError, LookupError, ValueError):  # not begun
-        return 0
-
-
-def _result(path: Path, tasks: Sequence[Task]) -> ComparisonResult:
+def _result(path: Path, tasks: Sequence[Task], said: Sequence[str] = ()) -> ComparisonResult:
     data = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
     answers = data["answers"]
     answer = " ".join(answers[0]["sentences"]) if len(answers) == 1 else data["answer"]
@@ -271,4 +329,4 @@ def _result(path: Path, tasks: Sequence[Task]) -> ComparisonResult:
     notes = [note for task in tasks for note in task.notes]
     if skipped := sum(len(task.skipped) for task in tasks):
         notes.insert(0, f"Skipped {skipped:,} rows of the data, which have no answer or could not be read.")
-    return ComparisonResult(path, answer, table, data, list(dict.fromkeys(notes)))
+    return ComparisonResult(path, answer, table, data, list(dict.fromkeys([*said, *notes])))

@@ -3,29 +3,50 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, as_completed, wait
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, as_completed, wait
 from contextlib import contextmanager
 from multiprocessing import get_context, parent_process
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from numerate.lab.config import RunConfig
 from numerate.lab.experiment import cell_folder, draw_pictures, is_finished, run_cells, train_cells
 from numerate.lab.models import BUILT
-from numerate.lab.progress import Progress
+from numerate.lab.progress import NotedProgress, Progress
 from numerate.lab.records import RESULT, write_bytes
 from numerate.lab.stacked import stackable, stacks
 from numerate.lab.train import run
 
 OnDone = Callable[[RunConfig, Exception | None], object]
+Job = Sequence[RunConfig]
+
+
+class Timekeeper(Protocol):
+    """Decide which jobs there is still time for."""
+
+    def begin(self, job: Job) -> bool:
+        """Return whether a job may begin."""
+
+    def end(self, job: Job) -> None:
+        """Note that a job is done."""
+
+    def is_over(self) -> bool:
+        """Return whether jobs that run have to be given up."""
+
+
+class OutOfTime(BaseException):
+    """Raised within a run that is given up: no failure, and nothing that a run may handle."""
 
 
 _MOST, _MOST_ON_CPU = 128, 16  # runs of a stack
+_POLL_SECONDS = 0.5  # between looks at the clock
 
 
 def threads_for(config: RunConfig, processes: int) -> int:
@@ -39,6 +60,8 @@ def run_local(
     *,
     processes: int = 1,
     stacked: bool = False,
+    pool: ProcessPoolExecutor | None = None,
+    clock: Timekeeper | None = None,
     on_done: OnDone,
     progress: Progress = lambda *_: None,
 ) -> None:
@@ -49,44 +72,121 @@ def run_local(
 
     A failed cell is reported via ``on_done`` and the others continue, except after an OSError (such as a full disk), which
     would stop them too.
+
+    ``pool`` has the processes, if several calls share them (:func:`worker_pool`). With a ``clock``, a stack holds the cells of
+    one seed, and cells for which there is no time are left out: they are not reported.
     """
     left = [cell for cell in cells if not is_finished(folder, cell)]
     draw_pictures(left, folder, progress)
-    todo = _jobs(left, processes, stacked=stacked)
+    todo = _jobs(left, processes, stacked=stacked, by_seed=clock is not None)
     if stacked and processes > 1 and torch.cuda.is_available():
         _run_apart([job for job in todo if stackable(job[0])], folder, processes, on_done, progress)
         todo = [job for job in todo if not stackable(job[0])]
-    if processes == 1 or len(todo) <= 1:
-        for job in todo:
-            torch.set_num_threads(threads_for(job[0], 1))
-            failure: Exception | None = None
-            try:
-                run_cells(job, folder, progress=progress)
-            except Exception as error:  # reported via on_done; other cells continue
-                failure = error
-            _report(job, folder, failure, on_done)
-            if isinstance(failure, OSError):
+    if processes == 1 or (len(todo) <= 1 and clock is None):
+        _run_here(todo, folder, clock, on_done, progress)
+    elif pool is not None:
+        _run_in(pool, todo, folder, processes, clock, on_done)
+    else:
+        with worker_pool([job[0] for job in todo], processes) as own:
+            _run_in(own, todo, folder, processes, clock, on_done)
+
+
+def _run_here(todo: Sequence[Job], folder: Path, clock: Timekeeper | None, on_done: OnDone, progress: Progress) -> None:
+    """Run jobs in this process, one after the other."""
+
+    def watched(*event: Any) -> None:
+        progress(*event)
+        if clock is not None and clock.is_over():
+            raise OutOfTime
+
+    for job in todo:
+        if clock is not None and not clock.begin(job):
+            continue
+        torch.set_num_threads(threads_for(job[0], 1))
+        failure: Exception | None = None
+        try:
+            with NotedProgress([cell_folder(folder, cell) for cell in job], watched) as noted:
+                run_cells(job, folder, progress=noted)
+        except OutOfTime:
+            return
+        except Exception as error:  # reported via on_done; other cells continue
+            failure = error
+        if clock is not None:
+            clock.end(job)
+        _report(job, folder, failure, on_done)
+        if isinstance(failure, OSError):
+            return
+
+
+def _run_in(
+    pool: ProcessPoolExecutor, todo: Sequence[Job], folder: Path, processes: int, clock: Timekeeper | None, on_done: OnDone
+) -> None:
+    """Run jobs in the processes of a pool; each begins when a process is free."""
+    stopped = False
+    # Cells that another process holds are retried last, and waited for.
+    for patient in (False, True):
+        queue, todo = deque(todo), []
+        running: dict[Future[Any], Job] = {}
+        while queue or running:
+            while queue and len(running) < processes:
+                job = queue.popleft()
+                if clock is not None and not clock.begin(job):
+                    continue
+                try:
+                    running[submit(pool, _in_worker, job, folder, processes, patient)] = job
+                except BrokenExecutor as error:  # a process was killed
+                    _report(job, folder, error, on_done)
+            done, _ = wait(running, timeout=None if clock is None else _POLL_SECONDS, return_when=FIRST_COMPLETED)
+            for future in done:
+                job, raised = running.pop(future), future.exception()
+                held = [] if raised is not None else future.result()
+                todo += [held] if held else []
+                if clock is not None:
+                    clock.end(job)
+                _report([cell for cell in job if cell not in held], folder, _failure(future), on_done)
+                if isinstance(raised, OSError):
+                    queue.clear()
+                    stopped = True
+            if clock is not None and running and clock.is_over():
+                end_workers(pool)
                 return
-        return
-    workers = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_end_with_parent)
-    with _library_threads([job[0] for job in todo], processes), workers as pool:
-        stopped = False
-        # Cells that another process holds are retried last, and waited for.
-        for patient in (False, True):
-            running = {pool.submit(_in_worker, job, folder, processes, patient): job for job in todo}
-            todo = []
-            while running:
-                done, _ = wait(running, return_when=FIRST_COMPLETED)
-                for future in done:
-                    job, raised = running.pop(future), future.exception()
-                    held = [] if raised is not None else future.result()
-                    todo += [held] if held else []
-                    _report([cell for cell in job if cell not in held], folder, _failure(future), on_done)
-                    if isinstance(raised, OSError):
-                        running = {other: its for other, its in running.items() if not other.cancel()}
-                        stopped = True
-            if stopped:
-                return
+        if stopped:
+            return
+
+
+@contextmanager
+def worker_pool(cells: Sequence[RunConfig], processes: int) -> Iterator[ProcessPoolExecutor]:
+    """Return processes that start when they are needed. They end with the body, at once if it raises (Ctrl-C)."""
+    pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_end_with_parent)
+    with _library_threads(cells, processes), _ended(pool):
+        yield pool
+
+
+@contextmanager
+def _ended(pool: ProcessPoolExecutor) -> Iterator[None]:
+    """End the processes of a pool after the body, at once if it raises."""
+    try:
+        yield
+    except BaseException:
+        end_workers(pool)
+        raise
+    pool.shutdown()
+
+
+def end_workers(pool: ProcessPoolExecutor) -> None:
+    """End the processes of a pool at once, with what they run."""
+    for process in list((pool._processes or {}).values()):
+        process.terminate()
+    pool.shutdown(cancel_futures=True)
+
+
+def submit(pool: ProcessPoolExecutor, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+    """Submit a job. Processes that start for it do not get the Ctrl-C of a terminal: their parent ends them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return pool.submit(function, *arguments)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _run_apart(jobs: Sequence[Sequence[RunConfig]], folder: Path, processes: int, on_done: OnDone, progress: Progress) -> None:
@@ -97,11 +197,11 @@ def _run_apart(jobs: Sequence[Sequence[RunConfig]], folder: Path, processes: int
     """
     if not jobs:
         return
-    workers = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_without_gpu)
+    pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_without_gpu)
     running: dict[Future[Any], RunConfig] = {}
-    with _library_threads([job[0] for job in jobs], processes), workers as pool:
+    with _library_threads([job[0] for job in jobs], processes), _ended(pool):
         for _ in range(min(processes, sum(map(len, jobs)))):
-            pool.submit(_import_models)  # while the first stack trains
+            submit(pool, _import_models)  # while the first stack trains
         for job in jobs:
             try:
                 train_cells(job, folder, progress=progress)
@@ -110,7 +210,7 @@ def _run_apart(jobs: Sequence[Sequence[RunConfig]], folder: Path, processes: int
                 if isinstance(error, OSError):
                     break
                 continue
-            running |= {pool.submit(_in_worker, [cell], folder, processes, True): cell for cell in job}
+            running |= {submit(pool, _in_worker, [cell], folder, processes, True): cell for cell in job}
             for future in [future for future in running if future.done()]:
                 _report([running.pop(future)], folder, _failure(future), on_done)
         for future in as_completed(running):
@@ -122,10 +222,16 @@ def _failure(future: Future[Any]) -> Exception | None:
     return raised if isinstance(raised, Exception | None) else RuntimeError(repr(raised))
 
 
-def _jobs(cells: Sequence[RunConfig], processes: int, *, stacked: bool) -> list[list[RunConfig]]:
-    """Return what is run as one: single cells, or stacks of about equal size that all processes can share, the largest first."""
+def _jobs(cells: Sequence[RunConfig], processes: int, *, stacked: bool, by_seed: bool = False) -> list[list[RunConfig]]:
+    """Return what is run as one: single cells, or stacks of about equal size that all processes can share, the largest first.
+
+    ``by_seed`` stacks the cells of one seed, in their order, so that a seed can be left out; a GPU trains all of them as one.
+    """
     if not stacked:
         return [[cell] for cell in cells]
+    if by_seed and not torch.cuda.is_available():
+        seeds = [[cell for cell in cells if cell.seed == seed] for seed in dict.fromkeys(cell.seed for cell in cells)]
+        return [job for mine in seeds for job in _jobs(mine, 1, stacked=True)]
     together = [cell for cell in cells if stackable(cell)]
     share = len(together) if torch.cuda.is_available() else -(-len(together) // processes)
     size = max(1, min(_MOST if torch.cuda.is_available() else _MOST_ON_CPU, share))
@@ -175,9 +281,10 @@ def _import_models() -> None:
     import transformers.models.llama.modeling_llama  # noqa: F401
 
 
-def _in_worker(job: list[RunConfig], folder: Path, processes: int, patient: bool) -> list[RunConfig]:
+def _in_worker(job: Job, folder: Path, processes: int, patient: bool) -> list[RunConfig]:
     torch.set_num_threads(threads_for(job[0], processes))
-    return run_cells(job, folder, wait=patient)
+    with NotedProgress([cell_folder(folder, cell) for cell in job]) as noted:
+        return run_cells(job, folder, wait=patient, progress=noted)
 
 
 def run_ray(cells: Sequence[RunConfig], folder: Path, *, address: str | None = None, on_done: OnDone, cpus: float = 1) -> None:

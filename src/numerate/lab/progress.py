@@ -1,16 +1,27 @@
-"""Show progress: bars of a run, and of a grid of runs. A grid without a terminal (a pipe, CI) prints a line per finished run."""
+"""Show progress: bars of a run, and of a grid of runs. A grid without a terminal (a pipe, CI) prints a line per finished run.
+
+Runs note how far they are in a file of their folder, by which another process can show it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from numerate.lab.records import write_bytes
 from numerate.messages import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 Progress = Callable[[str, int, int, dict[str, float]], object]  # "pictures", "train" or "evaluate"; done, total, latest figures
+NOTE = ".progress"
+"""File of a run that has begun and is not finished: the stage, what is done of it, and its total."""
+
+_NOTE_SECONDS = 1.0  # between notes
 _FIGURES = {"loss": "loss", "loss/cross_entropy": "CE", "loss/numeric": "numeric"}
 
 
@@ -82,3 +93,26 @@ class GridProgress(RunProgress):
     def _remove_stages(self) -> None:
         while self.stages:
             self.bars.remove_task(self.stages.popitem()[1])
+
+
+class NotedProgress:
+    """Progress that is also noted in the folders of the runs, at most once a second."""
+
+    def __init__(self, folders: Sequence[Path], progress: Progress = lambda *_: None) -> None:
+        self.folders, self.progress, self.noted = folders, progress, 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for folder in self.folders:
+            (folder / NOTE).unlink(missing_ok=True)
+
+    def __call__(self, stage: str, done: int, total: int, figures: dict[str, float]) -> None:
+        """Note what is done, and pass it on."""
+        if time.monotonic() - self.noted >= _NOTE_SECONDS:
+            for folder in self.folders:
+                if folder.is_dir():
+                    write_bytes(folder / NOTE, json.dumps([stage, done, total]).encode(), sync=False)
+            self.noted = time.monotonic()
+        self.progress(stage, done, total, figures)

@@ -1,0 +1,104 @@
+"""What a comparison says before it begins."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from numerate.lab import compare
+from numerate.lab.announcement import Setting, announcement, parameters
+from numerate.lab.config import RunConfig
+from numerate.lab.experiment import cell_folder, read_experiment
+from numerate.lab.models import load_encoder
+from numerate.lab.records import write_json
+from numerate.lab.tasks import TASKS
+from numerate.lab.train import make_task
+
+
+def announced(folder, setting=None, **values):
+    experiment = read_experiment({"losses": ["ce", "smmd"], "seeds": 3, "steps": 600, **values})
+    cells = experiment.cells()
+    lines = announcement(experiment, cells, [make_task(cells[0])], setting or Setting(folder, "local", 2))
+    assert all(len(line) <= 80 for line in lines)
+    return lines
+
+
+def part(lines, title):
+    """Return the text after a title, in one line."""
+    text = "\n".join(lines)
+    found = re.search(rf"^  {title} +(.*(?:\n {{11}}.*)*)", text, re.MULTILINE)
+    return None if found is None else " ".join(found[1].split())
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_task_is_announced_with_a_question_as_the_model_sees_it(task, tmp_path):
+    model = "tiny-vlm" if TASKS[task].visual else "tiny"
+    lines = announced(tmp_path, tasks=[task], models=[model])
+    assert len(lines) <= 14
+    assert lines[0] == "Comparing smmd with the baseline ce."
+    assert part(lines, "runs") == "6 (2 losses x 3 seeds), 600 steps of 64 rows each"
+    assert part(lines, "model") == f"{model}, {parameters(RunConfig(model=model)):,} parameters, built from scratch"
+    assert part(lines, "rows").startswith("20,000 for training, 200 for the test")
+    example = TASKS[task]().examples("train", 1)[0]
+    seen = json.dumps(load_encoder(model).prompt(example.prompt, picture=TASKS[task].visual), ensure_ascii=False)
+    shown = part(lines, "question")
+    assert " ".join(seen.split()).startswith(shown.removesuffix(" .."))
+    assert len(shown) > 8
+    assert part(lines, "answer").startswith(json.dumps(example.answer, ensure_ascii=False)[:40].split("\n")[0])
+    assert part(lines, "answers") == "greedy"
+    assert part(lines, "folder").replace(" ", "") == str(tmp_path)
+
+
+def test_a_table_is_announced_with_its_columns(tmp_path):
+    table = {"tasks": ["regression"], "data": "diamonds", "decide": "median", "eval_examples": 500}
+    lines = announced(tmp_path, **table, task_settings={"target": "price", "columns": ["carat", "cut"]})
+    assert re.fullmatch(r"[\d,]+ for training, 500 for the test", part(lines, "rows"))
+    assert re.fullmatch(r'"carat: [\d.]+, cut: \w+( Good)?\. price\?\\n"', part(lines, "question"))
+    assert re.fullmatch(r'"\d+"', part(lines, "answer"))
+    assert part(lines, "columns").startswith("carat, cut; left out: ")
+    assert "color" in part(lines, "columns")
+    assert "price" not in part(lines, "columns")
+    assert part(lines, "answers") == "greedy, by median"
+    every = announced(tmp_path, **table, task_settings={"target": "price"})
+    assert part(every, "columns").endswith("; none left out")
+
+
+def test_validation_trials_and_finished_runs_are_announced(tmp_path):
+    values = {"tasks": ["arithmetic"], "validate_every": 100, "eval_examples": 300}
+    cell = read_experiment({"losses": ["ce", "smmd"], "seeds": 3, "steps": 600, **values}).cells()[0]
+    write_json(cell_folder(tmp_path, cell) / "result.json", {})
+    lines = announced(tmp_path, Setting(tmp_path, "stacked", 1, 10, "5 min. Left out: nothing."), **values)
+    assert part(lines, "runs") == "6 (2 losses x 3 seeds), 600 steps of 64 rows each; 10 tuning trials before; 1 already finished"
+    assert "300 for validation" in part(lines, "rows")
+    assert part(lines, "machine").endswith("1 process at a time, executor stacked")
+    assert part(lines, "budget") == "5 min. Left out: nothing."
+
+
+def test_several_tasks_and_models(tmp_path):
+    lines = announced(tmp_path, tasks=["arithmetic", "regression"], models=["tiny", "small"])
+    assert part(lines, "runs").startswith("24 (2 losses x 3 seeds x 2 tasks x 2 models)")
+    assert part(lines, "model").count("built from scratch") == 2
+
+
+def test_a_model_from_elsewhere_is_pre_trained(tmp_path):
+    from numerate.lab.models import load_model
+
+    tiny = load_model("tiny")
+    tiny.model.save_pretrained(tmp_path / "model")
+    tiny.tokenizer.save_pretrained(tmp_path / "model")
+    lines = announced(tmp_path, models=[str(tmp_path / "model")])
+    count = f"{tiny.model.num_parameters():,}"
+    assert re.sub(" ", "", part(lines, "model")).endswith(f"{count}parameters,pre-trained")
+    assert parameters(RunConfig(model="no/such-model")) is None
+
+
+def test_python_and_the_command_line_say_the_same(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("numerate.lab.comparison.run_local", lambda *_, **__: (_ for _ in ()).throw(RuntimeError("begun")))
+    for progress in (True, False):
+        with pytest.raises(RuntimeError, match="begun"):
+            compare(task="arithmetic", losses=["ce", "smmd"], seeds=3, out=tmp_path, processes=1, progress=progress)
+        printed = capsys.readouterr().out
+        assert ("6 (2 losses x 3 seeds)" in printed) == progress
+        assert ("  question " in printed) == progress
