@@ -63,6 +63,7 @@ LAB += [
     "answering",
     "predict",
     "presets",
+    "training",
     "experiment",
     "executors",
     "report",

@@ -34,6 +34,7 @@ from numerate.lab.records import check_writable
 from numerate.lab.report import write_report
 from numerate.lab.stacked import stackable
 from numerate.lab.tasks import Task
+from numerate.lab.tasks.readers import data_file, default_task
 from numerate.lab.train import check_fit, make_task
 from numerate.messages import check_choice, one_line
 
@@ -70,7 +71,7 @@ def compare(
     task: str | Sequence[str | Mapping[str, Any]] | None = None,
     model: str | Sequence[str] | None = None,
     seeds: int | Sequence[int] | None = None,
-    data: str | Path | None = None,
+    data: Any = None,
     target: str | None = None,
     out: str | Path | None = None,
     processes: int | None = None,
@@ -91,7 +92,8 @@ def compare(
         task: one or several.
         model: one or several: tiny, tiny-3, tiny-vlm, small, smollm2, a folder or a Hub id.
         seeds: how many, or which ones.
-        data: a file or folder with real data, or a table.
+        data: a file or folder with real data; or rows from Python, which are kept in a file of ``out`` (or ``runs``): a pandas
+            frame, or a list of dicts.
         target: the column of the table to predict.
         out: folder of the comparison. Default: ``runs/NAME``.
         processes: runs at a time; of stacked runs on a GPU, those that are evaluated at a time. Default: one per core, or one for
@@ -107,6 +109,8 @@ def compare(
 
     named = {"losses": losses, "tasks": task, "models": model, "seeds": seeds}
     settings = {name: value for name, value in named.items() if value is not None} | settings
+    if data is not None:
+        data = data_file(data, Path("runs") if out is None else Path(out))
     values = comparison_settings(config, preset, data, target, settings)
     experiment = read_experiment(values, "" if config is None else str(config))
     if executor is None:
@@ -163,8 +167,8 @@ def comparison_settings(
         if config is None:  # those of the preset are for its task
             values.pop("task_settings", None)
         values["name"] = "-".join([*names, *([Path(data).stem] if data else [])]) or "my-data"
-        if "tasks" not in written:  # a file's task reads the data that is given; without one, data is a table
-            settings.setdefault("tasks", ["regression"])
+        if "tasks" not in written:  # a file's task reads the data that is given
+            settings.setdefault("tasks", ["regression" if target or not data else default_task(data)])
     values |= {"data": str(data)} if data else {}
     return merged(merged(values, {"task_settings": {"target": target}} if target else {}), settings)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -24,8 +24,11 @@ class BadData(ValueError):  # noqa: N818 - reads well as `raise BadData(...)`
         self.problem, self.remedy, self.path, self.line = problem, remedy, path, line
 
     def __str__(self) -> str:
-        place = "" if self.path is None else f"{self.path}: " if self.line is None else f"{self.path}, line {self.line}: "
-        return f"{place}{self.problem}. {self.remedy}"
+        if self.path is None:
+            return f"{self.problem}. {self.remedy}"
+        unit = "row" if self.path.suffix == ".parquet" else "line"
+        place = self.path if self.line is None else f"{self.path}, {unit} {self.line}"
+        return f"{place}: {self.problem}. {self.remedy}"
 
 
 @dataclass
@@ -70,6 +73,8 @@ class RowReader:
                         yield number, text.removeprefix("\ufeff").rstrip("\r\n")
         except FileNotFoundError:
             raise BadData("there is no such file", "Check the path, or download the dataset first.", path) from None
+        except IsADirectoryError:
+            raise BadData("is a folder", "Expected a file.", path) from None
         except (EOFError, gzip.BadGzipFile) as error:  # the lines before the break are kept
             self._bad(f"the compressed file is broken ({error})", "Download it again.", path, None)
 
@@ -167,6 +172,18 @@ def column(row: dict[str, Any], name: str) -> Any:
     if name not in row:
         raise BadData(f"column {name!r} is missing", f"Columns here: {', '.join(map(str, row)) or 'none'}.")
     return row[name]
+
+
+def named_split(values: Mapping[str, Any]) -> Literal["train", "interpolate", "extrapolate"] | None:
+    """Return the split that the column ``split`` of a row names; None if it has none."""
+    named = str(values.get("split") or "").lower()
+    if named in ("train", "interpolate", "extrapolate"):
+        return named  # type: ignore[return-value]
+    if named in ("test", "val", "valid", "validation", "dev"):
+        return "interpolate"
+    if named:
+        raise BadData(f"split {named!r} is not known", "Expected train, interpolate, extrapolate or test.")
+    return None
 
 
 def existing(path: Path) -> Path:
