@@ -40,6 +40,7 @@ class Questions:
         optional: columns that rows may lack; they are then not shown.
         template: the question, with columns in braces; None: the question of the task.
         chat: whether the model was trained with its chat template; None: it was not trained here.
+        base: ``model`` and ``seed`` of the model that an adapter was trained on; None if all weights were.
 
     Example:
         >>> Questions(Regression(target="price", columns=("area",))).ask({"id": 7, "area": 84.0}, Path()).prompt
@@ -52,6 +53,7 @@ class Questions:
     optional: tuple[str, ...] = ()
     template: str | None = None
     chat: bool | None = None
+    base: Mapping[str, Any] | None = None
 
     @property
     def answer(self) -> str:
@@ -95,7 +97,7 @@ class Questions:
                 decimal=kept["decimal"],
                 wording=kept.get("wording", "names"),  # models of before have no other
             )
-            return cls(task, tuple(kept["optional_columns"]), chat=kept["chat"])
+            return cls(task, tuple(kept["optional_columns"]), chat=kept["chat"], base=kept.get("base"))
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(
                 f"{file} does not tell how the model was asked ({error}): train again, or restore the file."
@@ -109,7 +111,8 @@ def asked(config: RunConfig, task: Task, encoder: PromptEncoder) -> dict[str, An
     columns, optional = task.asked_columns(Path(config.data))
     names = {"columns": list(columns), "optional_columns": list(optional)}
     words = {"wording": task.wording, "decimal": task.decimal, "chat": encoder.chat}
-    return {"task": task.name, "target": task.target, **names, **words}
+    base = {} if config.adapter == "none" else {"base": {"model": config.model, "seed": config.seed}}
+    return {"task": task.name, "target": task.target, **names, **words, **base}
 
 
 def filled(template: str, values: Mapping[str, Any]) -> str:

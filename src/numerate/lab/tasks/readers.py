@@ -163,10 +163,8 @@ def _records(data: Any) -> Iterator[dict[str, Any]]:
         named = [str(name) for name in names]
         if len({*named}) != len(named):
             raise ValueError(f"data names a column twice: {', '.join(named)}. Give each column its own name.")
-        present = zip(*(data.iloc[:, at].notna().tolist() for at in range(len(named))), strict=True)
-        values = zip(*(list(data.iloc[:, at]) for at in range(len(named))), strict=True)
-        for row, known in zip(values, present, strict=True):
-            yield {name: _plain(value) if has else None for name, value, has in zip(named, row, known, strict=True)}
+        columns = [_series(data.iloc[:, at]) for at in range(len(named))]
+        yield from (dict(zip(named, values, strict=True)) for values in zip(*columns, strict=True))
         return
     rows: Iterable[Any] = data if isinstance(data, Iterable) and not isinstance(data, Mapping) else [None]
     for number, row in enumerate(rows, 1):
@@ -175,6 +173,14 @@ def _records(data: Any) -> Iterator[dict[str, Any]]:
             kind = type(data if what == "data" else row).__name__
             raise TypeError(f"{what} is a {kind}: expected a path, a pandas frame, or a list of dicts, one per row.")
         yield {str(name): _plain(value) for name, value in row.items()}
+
+
+def _series(series: Any) -> list[Any]:
+    """Return a column of a pandas frame as plain values; float32 has the digits that it prints."""
+    kind = getattr(series.dtype, "numpy_dtype", series.dtype)
+    short = getattr(kind, "kind", "") == "f" and kind.itemsize < 8
+    values = series.to_numpy(kind, na_value=float("nan")) if short else series
+    return [_plain(value) if known else None for value, known in zip(values, series.notna(), strict=True)]
 
 
 def _plain(value: Any) -> Any:
