@@ -80,6 +80,13 @@ BROKEN: dict[str, tuple[str, str, str]] = {
     "list, truncated": ("t.json", '[{"area": 1, "rent": 2},\n{"area": 2, "re', "line 2: broken JSON"),
     "list, not of objects": ("t.json", '[{"area": 1, "rent": 2},\n[3, 4]]', "line 2: is a list, not an object"),
     "list, missing key": ("t.json", '[{"area": 1, "rent": 2},\n{"area": 2}]', "line 2: has no column 'rent'"),
+    "list in one line": ("t.json", '[{"area": 1, "rent": 2}, {"area": 2}]', "row 2: has no column 'rent'"),
+    "list in one line, truncated": ("t.json", '[{"area": 1, "rent": 2}, {"area": 2, "re', "row 2: broken JSON"),
+    "list without an end": (
+        "t.json",
+        '[{"area": 1, "rent": 2},\n{"area": 2, "rent": 3}',
+        "line 2: broken JSON (the list does not end)",
+    ),
     "list, empty": ("t.json", "[]", "has no rows that could be read"),
     "an object": ("t.json", '{"area": {"0": 1}, "rent": {"0": 2}}', "is not a list of rows"),
     "an object over lines": ("t.json", '{\n "data": [1]\n}', "is not a list of rows"),

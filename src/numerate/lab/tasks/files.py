@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
+class RowNumber(int):
+    """The number of a row, from 1, in a file whose lines do not tell rows apart."""
+
+
 class BadData(ValueError):  # noqa: N818 - reads well as `raise BadData(...)`
     """A row or file that cannot be read: the problem and its remedy."""
 
@@ -26,7 +30,7 @@ class BadData(ValueError):  # noqa: N818 - reads well as `raise BadData(...)`
     def __str__(self) -> str:
         if self.path is None:
             return f"{self.problem}. {self.remedy}"
-        unit = "row" if self.path.suffix == ".parquet" else "line"
+        unit = "row" if isinstance(self.line, RowNumber) else "line"
         place = self.path if self.line is None else f"{self.path}, {unit} {self.line}"
         return f"{place}: {self.problem}. {self.remedy}"
 
@@ -90,14 +94,20 @@ class RowReader:
                 yield number, row
 
     def json_list(self, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield the objects of a JSON list with the line each starts at; those before a syntax error are kept."""
+        """Yield the objects of a JSON list with the line each starts at, or its number if the list is one line.
+
+        Objects before a syntax error are kept.
+        """
         text = "\n".join(line for _, line in self.lines(path))
         decoder, position = json.JSONDecoder(), _skip_space(text, 0)
         if text[position : position + 1] != "[":
             raise BadData("is not a JSON list", "Expected [{...}, {...}]; name a file with one object per line .jsonl.", path)
         position = _skip_space(text, position + 1)
+        one_line, count, seen, line = "\n" not in text.strip(), 0, 0, 1
         while text[position : position + 1] != "]":
-            line = text.count("\n", 0, position) + 1
+            count, line, seen = count + 1, line + text.count("\n", seen, position), position
+            if one_line:
+                line = RowNumber(count)
             try:
                 row, end = decoder.raw_decode(text, position)
             except (json.JSONDecodeError, RecursionError) as error:
@@ -110,7 +120,6 @@ class RowReader:
             if text[position : position + 1] == ",":
                 position = _skip_space(text, position + 1)
             elif text[position : position + 1] != "]":
-                line = text.count("\n", 0, position) + 1
                 self._bad("broken JSON (the list does not end)", "The file may be truncated: download it again.", path, line)
                 return
 

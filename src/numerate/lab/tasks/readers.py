@@ -22,10 +22,10 @@ from typing import Any
 from numerate.answers.extract import EXTRACTORS
 from numerate.lab.records import write_text
 from numerate.lab.tasks.chats import as_question
-from numerate.lab.tasks.files import BadData, RowReader, file_type
+from numerate.lab.tasks.files import BadData, RowNumber, RowReader, file_type
 from numerate.lab.tasks.tables import table_file
 
-NumberedRows = Iterator[tuple[int, dict[str, Any]]]  # each with its line; of a Parquet file, with its number
+NumberedRows = Iterator[tuple[int, dict[str, Any]]]  # each with its line, or its number where lines do not tell
 
 _LOOKED_AT = 20  # rows that tell which task reads a file
 
@@ -73,7 +73,7 @@ def _parquet(reader: RowReader, path: Path) -> NumberedRows:
                 columns = [_values(pyarrow, column) for column in batch.columns]
                 for values in zip(*columns, strict=True):
                     number += 1
-                    yield number, dict(zip(names, values, strict=True))
+                    yield RowNumber(number), dict(zip(names, values, strict=True))
     except FileNotFoundError:
         raise BadData("there is no such file", "Check the path.", path) from None
     except (pyarrow.ArrowException, OSError) as error:
