@@ -75,7 +75,7 @@ def train(
     new = claim(folder, {"soft": None} | chosen.deciding, resume=resume, overwrite=overwrite)
     if new and not run(chosen, folder, resume=resume, progress=progress):
         return Trained(folder, {})  # not the first of several processes
-    notes = json.loads((folder / RESULT).read_text(encoding="utf-8"))["notes"]
+    notes = json.loads((folder / RESULT).read_text(encoding="utf-8")).get("notes", [])
     return Trained(folder, summarize(read_jsonl(folder / "predictions.jsonl")), notes, new)
 
 

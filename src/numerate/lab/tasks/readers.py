@@ -38,7 +38,8 @@ def read_rows(path: Path, reader: RowReader) -> NumberedRows:
     """
     kind = file_type(path)
     if kind not in READERS:
-        raise BadData(f"has the file type {kind or '(none)'}", f"Expected one of {', '.join(READERS)}.", path)
+        *kinds, last = READERS
+        raise BadData(f"has the file type {kind or '(none)'}", f"Expected {', '.join(kinds)} or {last}.", path)
     return READERS[kind](reader, path)
 
 
