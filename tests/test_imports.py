@@ -66,6 +66,7 @@ LAB += [
     "predict",
     "presets",
     "own_table",
+    "training",
     "experiment",
     "executors",
     "watching",

@@ -212,7 +212,7 @@ BAD: list[tuple[str, str]] = [
     ("predict tiny --data {missing}.csv --target price", "there is no such file"),
     ("predict tiny --data {folder} --target price", "is a folder"),
     ("predict tiny --data {emptycsv} --target price", "is empty"),
-    ("predict tiny --data {file} --target price", "Expected .csv, .tsv or .jsonl"),
+    ("predict tiny --data {file} --target price", "Expected .csv, .tsv, .jsonl"),
     ("predict tiny --data {table}", "it is not known what to ask"),
     ("predict tiny --data {table} --prompt {{aera}}", "Did you mean 'area'"),
     ("predict tiny --data {table} --target price --out x.xlsx", "ends in .csv, .tsv, .jsonl"),
@@ -414,7 +414,7 @@ def test_train_does_not_overwrite_a_run(finished, run, tmp_path, monkeypatch):
         begun.append((config, how, sorted(path.name for path in folder.iterdir())))
         raise ValueError("stop here")
 
-    monkeypatch.setattr("numerate.lab.train.run", stop)
+    monkeypatch.setattr("numerate.lab.training.run", stop)
     fake_run(tmp_path / "a", finished=finished)
     done = run("train", "--out", "a")
     assert done.exit_code == 1
@@ -474,7 +474,7 @@ def test_ctrl_c_is_quiet(run, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("numerate.lab.train.run", interrupted)
+    monkeypatch.setattr("numerate.lab.training.run", interrupted)
     done = run("train", "--steps", "1")
     assert done.exit_code in (1, 130)  # typer's older and newer habit
     assert "Traceback" not in done.output

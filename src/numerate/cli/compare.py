@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from numerate.cli.app import app
-from numerate.cli.settings import SET_HELP, experiment_types, parse_settings
+from numerate.cli.settings import COLUMNS_HELP, SET_HELP, WITHOUT_HELP, column_names, experiment_types, parse_settings
 from numerate.lab.budget import Budget
-from numerate.lab.presets import PRESETS
+from numerate.lab.presets import PRESETS, merged
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,6 +46,8 @@ def compare(
         str | None, typer.Option(help="File or folder with real data, such as a table; diamonds is a packaged one.")
     ] = None,
     target: Annotated[str | None, typer.Option(help="Column of the table to predict.")] = None,
+    columns: Annotated[str | None, typer.Option(help=COLUMNS_HELP)] = None,
+    without: Annotated[str | None, typer.Option(help=WITHOUT_HELP)] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip rows of the data that cannot be read.")] = False,
     setting: Annotated[list[str] | None, typer.Option("--set", help=f"For every run: {SET_HELP}")] = None,
     out: Annotated[Path | None, typer.Option(help="Output folder. Default: runs/NAME.")] = None,
@@ -78,6 +80,9 @@ def compare(
         settings: dict[str, Any] = {name: value for name, value in named.items() if value}
         tasks = comparison_settings(config, preset, data, target, settings).get("tasks", ("arithmetic",))
         settings |= parse_settings(setting or [], experiment_types(tasks))
+        named_columns = {"columns": column_names(columns), "without": column_names(without)}
+        if chosen := {name: names for name, names in named_columns.items() if names is not None}:
+            settings = merged(settings, {"task_settings": chosen})
         settings |= {"processes": processes, "executor": executor, "address": address, "tune": tune}
         result = compare(config, preset=preset, data=data, target=target, out=out, budget=time, **settings)
     from rich.console import Console

@@ -30,7 +30,7 @@ def predict(
     model: Annotated[
         str, typer.Argument(help="Folder of a run of numerate train; or smollm2, another model's folder, a Hub id.")
     ],
-    data: Annotated[Path, typer.Option(help="CSV, TSV or JSONL file with the rows to predict.")],
+    data: Annotated[Path, typer.Option(help="Rows to predict: .csv, .tsv, .jsonl, .json or .parquet; a table or chats.")],
     out: Annotated[Path, typer.Option(help="File to write: .csv, .tsv or .jsonl.")] = Path("predictions.csv"),
     target: Annotated[str | None, typer.Option(help="What to ask for, if MODEL is not a run: a column's name.")] = None,
     prompt: Annotated[

@@ -21,6 +21,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from numerate.lab.presets import merged
 from numerate.messages import check_choice
 
+COLUMNS_HELP = "Columns of the table to predict from: area,rooms. Default: all others that tell something."
+WITHOUT_HELP = "Columns of the table to leave out: id,name."
 Types = Mapping[str, Any]
 SET_HELP = (
     'a setting, such as steps=200, columns=area,rooms, columns=\'["a, b","c"]\', soft.relative=0.05, loss_settings.sigma=2 or '
@@ -53,6 +55,16 @@ def parse_settings(texts: Iterable[str], types: Types) -> dict[str, Any]:
             last, read = group, {last: read}
         settings = merged(settings, {last: read})
     return settings
+
+
+def column_names(text: str | None) -> tuple[str, ...] | None:
+    """Return the names in ``area,rooms``, or of a JSON list if one contains a comma; None for None.
+
+    Example:
+        >>> column_names("area, rooms"), column_names('["a, b","c"]')
+        (('area', 'rooms'), ('a, b', 'c'))
+    """
+    return None if text is None else tuple(name.strip() for name in _value(text, tuple[str, ...]))
 
 
 def task_types(*names: str, prefix: str = "") -> dict[str, Any]:

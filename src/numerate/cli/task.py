@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from numerate.cli.app import app
-from numerate.cli.settings import parse_settings, task_types
+from numerate.cli.settings import COLUMNS_HELP, WITHOUT_HELP, column_names, parse_settings, task_types
 
 if TYPE_CHECKING:
     from numerate.lab.tasks import Task
@@ -31,6 +32,8 @@ def task(
     ] = None,
     data: Annotated[Path | None, typer.Option(help="Real data: a file or folder in the dataset's own format.")] = None,
     target: Annotated[str | None, typer.Option(help="The column to predict, for the task regression with --data.")] = None,
+    columns: Annotated[str | None, typer.Option(help=COLUMNS_HELP)] = None,
+    without: Annotated[str | None, typer.Option(help=WITHOUT_HELP)] = None,
     skip_bad: Annotated[bool, typer.Option(help="Skip rows that cannot be read, and count them.")] = False,
     preview: Annotated[Path | None, typer.Option(help="Save the examples of a visual task as one image: a .png file.")] = None,
 ) -> None:
@@ -40,12 +43,15 @@ def task(
     from rich.text import Text
 
     console = Console(highlight=False)
-    selected = make_task(name, setting or [], data, target, skip_bad)
+    named = {"target": target, "columns": column_names(columns), "without": column_names(without)}
+    selected = make_task(name, setting or [], data, skip_bad, {name: value for name, value in named.items() if value is not None})
     if selected.skipped:
         first = f"Skipped {len(selected.skipped):,} rows that could not be read; the first: {selected.skipped[0]}"
         console.print(Text(first), style="yellow")
     for note in selected.notes:
         console.print(Text(note), style="yellow")
+    if hidden := getattr(selected, "left_out", {}):
+        console.print(Text(f"Not shown: {', '.join(f'{name} ({reason})' for name, reason in hidden.items())}."), soft_wrap=True)
     chosen: Split = split  # type: ignore[assignment]  # the task checks it
     default = 5 if preview is None else 16
     examples = selected.examples(chosen, n or min(default, selected.count(chosen) or default), seed)
@@ -68,11 +74,9 @@ def task(
     console.print(table)
 
 
-def make_task(name: str, settings: list[str], data: Path | None, target: str | None, skip_bad: bool) -> Task:
-    """Create the task from the command line's options."""
+def make_task(name: str, settings: list[str], data: Path | None, skip_bad: bool, named: Mapping[str, Any]) -> Task:
+    """Create the task from the command line's options; ``named`` are settings that have one of their own."""
     from numerate.lab.tasks import TASKS
 
-    chosen = parse_settings(settings, task_types(name))
-    if target is not None:
-        chosen["target"] = target
+    chosen = {**parse_settings(settings, task_types(name)), **named}
     return TASKS[name](**chosen) if data is None else TASKS[name].from_files(data, skip_bad=skip_bad, **chosen)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from numerate.cli.app import app
-from numerate.cli.settings import SET_HELP, parse_settings, run_types
+from numerate.cli.settings import COLUMNS_HELP, SET_HELP, WITHOUT_HELP, column_names, parse_settings, run_types
 from numerate.lab.presets import merged
 
 if TYPE_CHECKING:
@@ -20,15 +20,21 @@ if TYPE_CHECKING:
 def train(
     config: Annotated[Path | None, typer.Argument(help="YAML file with settings of the run; options override it.")] = None,
     model: Annotated[str | None, typer.Option(help="tiny, tiny-3, tiny-vlm, small, smollm2, a folder, or a Hub id.")] = None,
-    task: Annotated[str | None, typer.Option(help="Task. Default: arithmetic.")] = None,
+    task: Annotated[
+        str | None, typer.Option(help="Task. Default: the one that reads the data; without data, arithmetic.")
+    ] = None,
     loss: Annotated[
         str | None,
         typer.Option(
             help="ce (default), a numeric loss that is added to cross-entropy, or soft, soft_fixed or soft_jitter: soft labels."
         ),
     ] = None,
-    data: Annotated[str | None, typer.Option(help="File or folder with real data, such as a table.")] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Real data: a table or chats (.csv, .tsv, .jsonl, .json, .parquet), or a folder.")
+    ] = None,
     target: Annotated[str | None, typer.Option(help="Column of the table to predict.")] = None,
+    columns: Annotated[str | None, typer.Option(help=COLUMNS_HELP)] = None,
+    without: Annotated[str | None, typer.Option(help=WITHOUT_HELP)] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip rows of the data that cannot be read.")] = False,
     steps: Annotated[int | None, typer.Option(min=1, help="Optimizer steps. Default: 600.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of weights and data. Default: 0.")] = None,
@@ -43,32 +49,28 @@ def train(
     from rich.console import Console
     from rich.text import Text
 
-    from numerate.lab.config import RunConfig, checked, read_yaml
     from numerate.lab.progress import RunProgress
-    from numerate.lab.records import claim, is_first_process
-    from numerate.lab.train import run
+    from numerate.lab.records import is_first_process
+    from numerate.lab.training import run_settings, train
 
-    values: dict[str, Any] = {"keep_model": True} | ({} if config is None else read_yaml(config))
     flags = {"model": model, "task": task, "loss": loss, "data": data, "steps": steps, "seed": seed}
-    values |= {name: value for name, value in flags.items() if value is not None}
-    values |= {"skip_bad": True} if skip_bad else {}
-    if target is not None:
-        values |= {"task": task or "regression", "task_settings": {**values.get("task_settings", {}), "target": target}}
-    tasks = [values.get("task", "arithmetic"), *(text[5:] for text in setting or [] if text.startswith("task="))]
-    settings = merged(values, parse_settings(setting or [], run_types(tasks[-1])))
-    chosen = checked(RunConfig, settings, "" if config is None else str(config))
-    folder = out or Path("runs") / f"{chosen.task}-{chosen.name}-{chosen.seed}".replace(" ", "-")
+    settings: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
+    settings |= {"skip_bad": True} if skip_bad else {}
+    shown, hidden = column_names(columns), column_names(without)
+    tasks = [run_settings(config, target, shown, hidden, settings).get("task", "arithmetic")]
+    tasks += [text[5:] for text in setting or [] if text.startswith("task=")]
+    settings = merged(settings, parse_settings(setting or [], run_types(tasks[-1])))
     console = Console(highlight=False, quiet=not is_first_process())
-    if not claim(folder, {"soft": None} | chosen.deciding, resume=resume, overwrite=overwrite):
-        console.print("This run is already finished.")
-        _show(console, folder)
-        return
     with RunProgress(console) as bars:
-        result = run(chosen, folder, resume=resume, progress=bars)
-    if result:
-        _show(console, folder)
-        for note in result["notes"]:
-            console.print(Text(note), style="yellow")
+        named = {"target": target, "columns": shown, "without": hidden, "out": out, "resume": resume, "overwrite": overwrite}
+        result = train(config, progress=bars, **{**named, **settings})
+    if not result.figures:
+        return
+    if not result.new:
+        console.print("This run is already finished.")
+    _show(console, result.folder)
+    for note in result.notes if result.new else ():
+        console.print(Text(note), style="yellow")
 
 
 @app.command("eval")

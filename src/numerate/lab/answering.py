@@ -24,7 +24,7 @@ from numerate.lab.questions import ASKED, Questions
 from numerate.lab.tasks import TASKS
 from numerate.lab.tasks.files import BadData, open_image
 from numerate.lab.tasks.regression import Regression, Row
-from numerate.lab.trained import load_run, trained_config
+from numerate.lab.trained import load_adapter, load_run, trained_config
 from numerate.messages import check_choice, one_line
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ RULES = (*(name for name in RULE_NAMES if name != "within"), GREEDY)
 """Names of decisions; ``within:2`` and ``within:5%`` have a tolerance of your own."""
 
 _ONE_NUMBER = ("last_number", "rational")  # extractors of tasks whose answers are one number
+_WEIGHTS, _BESIDE = (".safetensors", ".bin", ".gguf"), ("config.json", "adapter_config.json", "tokenizer.json", ASKED)
 _ROOM = 32  # tokens for an answer
 
 Found = NumberDistribution | str  # a distribution, or why there is none
@@ -87,7 +88,8 @@ class Source:
         folder = Path(self.name) / ("model" if self.config is not None else "")
         if not folder.is_dir():
             return None
-        files = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in sorted(folder.iterdir())]
+        kept = [file for file in sorted(folder.iterdir()) if file.suffix in _WEIGHTS or file.name in _BESIDE]
+        files = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in kept]
         return blake2b(repr(files).encode(), digest_size=8).hexdigest()
 
     def load(self) -> LoadedModel:
@@ -95,6 +97,8 @@ class Source:
         gpu = torch.cuda.is_available()
         if self.config is not None:
             loaded = load_run(Path(self.name), self.config)
+        elif self.questions.base is not None:
+            loaded = load_adapter(Path(self.name), **self.questions.base, trust_remote_code=self.trust_remote_code)
         else:
             dtype = torch.bfloat16 if gpu and self.name not in NAMED else torch.float32
             loaded = load_model(self.name, dtype=dtype, trust_remote_code=self.trust_remote_code)
@@ -107,10 +111,11 @@ class Source:
 def find_source(model: str, target: str | None = None, prompt: str | None = None, *, trust_remote_code: bool = False) -> Source:
     """Return the model of a name, a folder or a run of ``numerate train``, and how it is asked."""
     folder = Path(model)
-    if (folder / ASKED).is_file() and (folder.parent / "config.json").is_file():
-        folder = folder.parent
+    run = folder.resolve().parent  # of a folder with weights, if it is still there
+    if (folder / ASKED).is_file() and (run / "config.json").is_file() and (run / "model").resolve() == folder.resolve():
+        folder = run
     if not (folder / "config.json").is_file() or not (folder / "model").is_dir():
-        if folder.is_dir() and not (folder / "config.json").is_file():
+        if folder.is_dir() and not any((folder / name).is_file() for name in ("config.json", "adapter_config.json")):
             trained_config(folder)  # raises: neither a run nor a model
         kept = Questions.read(folder / ASKED) if (folder / ASKED).is_file() else Questions(Regression())
         return Source(model, _changed(kept, model, target, prompt), trust_remote_code=trust_remote_code)

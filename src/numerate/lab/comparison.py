@@ -37,6 +37,7 @@ from numerate.lab.records import check_writable
 from numerate.lab.report import write_report
 from numerate.lab.stacked import stackable
 from numerate.lab.tasks import Task
+from numerate.lab.tasks.readers import data_file, default_task
 from numerate.lab.train import check_fit, make_task
 from numerate.lab.watching import steps_shown
 from numerate.messages import check_choice, one_line
@@ -75,7 +76,7 @@ def compare(
     task: str | Sequence[str | Mapping[str, Any]] | None = None,
     model: str | Sequence[str] | None = None,
     seeds: int | Sequence[int] | None = None,
-    data: str | Path | None = None,
+    data: Any = None,
     target: str | None = None,
     out: str | Path | None = None,
     processes: int | None = None,
@@ -97,7 +98,8 @@ def compare(
         task: one or several.
         model: one or several: tiny, tiny-3, tiny-vlm, small, smollm2, a folder or a Hub id.
         seeds: how many, or which ones.
-        data: a file or folder with real data, or a table.
+        data: a file or folder with real data; or rows from Python, which are kept in a file of ``out`` (or ``runs``): a pandas
+            frame, or a list of dicts.
         target: the column of the table to predict.
         out: folder of the comparison. Default: ``runs/NAME``.
         processes: runs at a time; of stacked runs on a GPU, those that are evaluated at a time. Default: one per core, or one for
@@ -119,7 +121,10 @@ def compare(
     time = None if budget is None else Budget.of(budget)
     named = {"losses": losses, "tasks": task, "models": model, "seeds": seeds}
     settings = {name: value for name, value in named.items() if value is not None} | settings
-    values = comparison_settings(config, preset, data, target, settings)
+    if data is not None:
+        data = data_file(data, Path("runs") if out is None else Path(out))
+    said: list[str] = []
+    values = comparison_settings(config, preset, data, target, settings, said.append)
     experiment = read_experiment(values, "" if config is None else str(config))
     if executor is None:
         executor = "stacked" if torch.cuda.is_available() or experiment.name == DEMO else "local"
@@ -156,7 +161,7 @@ def compare(
             trials = tuning_trials(experiment, tune) if tune else {}
             tried = [trial for mine in trials.values() for trial in mine]
             setting = Setting(folder, executor, processes, len(tried), fitted.text if fitted else "")
-            for line in announcement(experiment, cells, list(tasks.values()), setting) if progress else ():
+            for line in [*said, *announcement(experiment, cells, list(tasks.values()), setting)] if progress else ():
                 display.write(line)
             run_cells: Callable[..., None] = partial(run_ray, address=address)
             if executor != "ray":
@@ -223,8 +228,8 @@ def comparison_settings(
         if config is None:  # those of the preset are for its task
             values.pop("task_settings", None)
         values["name"] = "-".join([*names, *([Path(data).stem] if data else [])]) or "my-data"
-        if "tasks" not in written:  # a file's task reads the data that is given; without one, data is a table
-            settings.setdefault("tasks", ["regression"])
+        if "tasks" not in written:  # a file's task reads the data that is given
+            settings.setdefault("tasks", ["regression" if target or not data else default_task(data)])
     values |= {"data": str(data)} if data else {}
     values = merged(merged(values, {"task_settings": {"target": target}} if target else {}), settings)
     if general and values.get("data") and values.get("tasks") == [TABLE_TASK]:

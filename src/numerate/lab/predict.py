@@ -24,7 +24,8 @@ from numerate.lab.answering import Answering, Interval, Source, find_source, par
 from numerate.lab.predictions import Ends, Prediction, PredictionFile
 from numerate.lab.progress import Progress
 from numerate.lab.questions import Questions, Table, content_of
-from numerate.lab.tasks.files import BadData, delimiter
+from numerate.lab.tasks.files import BadData, delimiter, file_type
+from numerate.lab.tasks.readers import data_file
 from numerate.lab.tasks.regression import Regression, Row
 from numerate.lab.tasks.tables import table_file
 from numerate.messages import check_number, one_line
@@ -74,7 +75,7 @@ class Predicted:
 
 def predict(
     model: str | Path,
-    data: str | Path,
+    data: Any,
     out: str | Path = "predictions.csv",
     *,
     target: str | None = None,
@@ -98,7 +99,8 @@ def predict(
 
     Args:
         model: the folder of a run of ``numerate train``, or a model as in :func:`numerate.lab.models.load_model`.
-        data: a CSV, TSV or JSONL file with a row per number to predict.
+        data: a file with a row per number to predict (:mod:`numerate.lab.tasks.readers` has the formats); or rows from Python,
+            which are kept in a file beside ``out``: a pandas frame, or a list of dicts.
         out: the file to write: CSV, TSV or JSONL.
         target: what to ask for, unless the run tells: the name of a column, which may be missing.
         prompt: the question instead, with columns in braces: ``"A flat of {area} m2 costs"``.
@@ -120,7 +122,8 @@ def predict(
     parse_rule(decide)
     level = check_number("interval", interval, above=0, most=0.9999, hint="0.9 is the central 90 %.")
     source = find_source(str(model), target, prompt, trust_remote_code=trust_remote_code)
-    data, out = Path(data), Path(out)
+    out = Path(out)
+    data = Path(data_file(data, out.parent))
     if data.resolve() == out.resolve():
         raise ValueError(f"out={str(out)!r} is the file with the data: expected another name.")
     known = find_known(source, str(calibrate), level, skip_bad=skip_bad)
@@ -137,7 +140,7 @@ def predict(
         "skip_bad": skip_bad,
     }
     table = Table.scan(data, source.questions, limit=limit, skip_bad=skip_bad)
-    file = PredictionFile(out, table.columns, delimiter(data) if data.suffix == ".csv" else ",")
+    file = PredictionFile(out, table.columns, delimiter(data) if file_type(data) == ".csv" else ",")
     file.claim(settings, overwrite=overwrite)
     first, begin, explained = file.rows, time.perf_counter(), list[Explained]()
     if first:

@@ -19,11 +19,13 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from numerate.lab.questions import SUFFIXES
 from numerate.lab.records import check_writable, write_json
 
 NAMES: tuple[str, ...] = ("prediction", "low", "high", "covered", "no_number", "problem")
 """The columns that are added. If the table has one of these names, all of them end in ``_2``, or in the next free number."""
+
+SUFFIXES = (".csv", ".tsv", ".jsonl")
+"""File types that predictions are written as."""
 
 OTHER = "other reasons, see the column problem"
 _MOST_PROBLEMS = 50  # different ones that are counted apart

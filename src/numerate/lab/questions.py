@@ -19,13 +19,14 @@ from typing import Any, Self
 from numerate.lab.config import RunConfig
 from numerate.lab.models import PromptEncoder
 from numerate.lab.tasks import Task
-from numerate.lab.tasks.files import BadData, RowReader, delimiter
-from numerate.lab.tasks.regression import Regression, Row, shown_value
+from numerate.lab.tasks.chats import is_chat
+from numerate.lab.tasks.columns import shown_value
+from numerate.lab.tasks.files import BadData, RowReader, delimiter, file_type
+from numerate.lab.tasks.readers import READERS, read_rows
+from numerate.lab.tasks.regression import Regression, Row
 from numerate.messages import nearest
 
 ASKED = "numerate.json"  # beside the weights
-
-SUFFIXES = (".csv", ".tsv", ".jsonl")
 
 _FIELD = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
@@ -39,6 +40,7 @@ class Questions:
         optional: columns that rows may lack; they are then not shown.
         template: the question, with columns in braces; None: the question of the task.
         chat: whether the model was trained with its chat template; None: it was not trained here.
+        base: ``model`` and ``seed`` of the model that an adapter was trained on; None if all weights were.
 
     Example:
         >>> Questions(Regression(target="price", columns=("area",))).ask({"id": 7, "area": 84.0}, Path()).prompt
@@ -51,11 +53,16 @@ class Questions:
     optional: tuple[str, ...] = ()
     template: str | None = None
     chat: bool | None = None
+    base: Mapping[str, Any] | None = None
 
     @property
     def answer(self) -> str:
         """The column with the answer, where it is known."""
         return self.task.target or "answer"
+
+    def known(self, values: Mapping[str, Any]) -> Any:
+        """Return the cell of a row with its answer, None if it is not known."""
+        return values.get(self.answer) if self.template is not None else self.task.raw_answer(values)
 
     def ask(self, values: Mapping[str, Any], folder: Path) -> Row:
         """Return the question about a row; images are relative to ``folder``."""
@@ -69,14 +76,14 @@ class Questions:
 
     def check(self, values: Mapping[str, Any], path: Path, line: int) -> None:
         """Raise if the first row of a file lacks a column that the question shows."""
-        if self.template is None and self.task.target is None and "prompt" not in values:
+        if self.template is None and self.task.target is None and "prompt" not in values and not is_chat(values):
             listed = ", ".join(map(str, values))
             raise BadData(
                 f"has the columns {listed}, but not prompt, and it is not known what to ask",
                 "Name the column to predict (--target price), or write the question (--prompt 'A flat of {area} m2 costs').",
                 path,
             )
-        with RowReader().row(path, line if path.suffix == ".jsonl" else None):
+        with RowReader().row(path, None if file_type(path) in (".csv", ".tsv") else line):
             self.ask({name: value for name, value in values.items() if name != "image"}, path.parent)
 
     @classmethod
@@ -90,7 +97,7 @@ class Questions:
                 decimal=kept["decimal"],
                 wording=kept.get("wording", "names"),  # models of before have no other
             )
-            return cls(task, tuple(kept["optional_columns"]), chat=kept["chat"])
+            return cls(task, tuple(kept["optional_columns"]), chat=kept["chat"], base=kept.get("base"))
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(
                 f"{file} does not tell how the model was asked ({error}): train again, or restore the file."
@@ -104,7 +111,8 @@ def asked(config: RunConfig, task: Task, encoder: PromptEncoder) -> dict[str, An
     columns, optional = task.asked_columns(Path(config.data))
     names = {"columns": list(columns), "optional_columns": list(optional)}
     words = {"wording": task.wording, "decimal": task.decimal, "chat": encoder.chat}
-    return {"task": task.name, "target": task.target, **names, **words}
+    base = {} if config.adapter == "none" else {"base": {"model": config.model, "seed": config.seed}}
+    return {"task": task.name, "target": task.target, **names, **words, **base}
 
 
 def filled(template: str, values: Mapping[str, Any]) -> str:
@@ -145,16 +153,17 @@ class Table:
     @classmethod
     def scan(cls, path: Path, questions: Questions, *, limit: int | None = None, skip_bad: bool = False) -> Self:
         """Read the first ``limit`` rows; raise if the first one lacks a column that the questions show."""
-        if path.suffix not in SUFFIXES:
-            raise BadData(f"has the file type {path.suffix or '(none)'}", "Expected .csv, .tsv or .jsonl.", path)
         reader = RowReader(skip_bad)
         columns: dict[str, None] = {}
         answers: list[Any] = []
-        for line, values in islice(_rows(path, reader), limit):
+        for line, values in islice(read_rows(path, reader), limit):
             if not answers:
                 questions.check(values, path, line)
             columns |= dict.fromkeys(values)
-            answers.append(values.get(questions.answer))
+            answer = None
+            with RowReader(skip_bad=True).row(path, line):
+                answer = questions.known(values)
+            answers.append(answer)
         if not answers:
             raise BadData("has no rows", "Expected at least one row to predict.", path)
         notes = (
@@ -162,7 +171,7 @@ class Table:
         )
         known: list[Fraction | None] = []
         try:
-            known = questions.task.numbers(answers, semicolons=path.suffix == ".csv" and delimiter(path) == ";")
+            known = questions.task.numbers(answers, semicolons=file_type(path) == ".csv" and delimiter(path) == ";")
         except BadData as bad:
             notes.append(f"The known answers are not compared: {bad}")
         known = known if any(number is not None for number in known) else []
@@ -170,7 +179,7 @@ class Table:
 
     def batches(self, first: int, last: int, size: int) -> Iterator[tuple[int, list[dict[str, Any]]]]:
         """Yield the rows from ``first`` to before ``last``, ``size`` at a time, with the number of the first of them."""
-        rows = islice(_rows(self.path, RowReader(self.skip_bad)), first, max(first, last))
+        rows = islice(read_rows(self.path, RowReader(self.skip_bad)), first, max(first, last))
         while batch := [values for _, values in islice(rows, size)]:
             yield first, batch
             first += len(batch)
@@ -178,10 +187,6 @@ class Table:
     def answer(self, row: int) -> Fraction | None:
         """Return the known answer of a row."""
         return self.answers[row] if self.answers else None
-
-
-def _rows(path: Path, reader: RowReader) -> Iterator[tuple[int, dict[str, Any]]]:
-    return reader.jsonl(path) if path.suffix == ".jsonl" else reader.table(path)
 
 
 def content_of(path: Path) -> str:
@@ -194,5 +199,5 @@ def content_of(path: Path) -> str:
     except FileNotFoundError:
         raise BadData("there is no such file", "Check the path.", path) from None
     except IsADirectoryError:
-        raise BadData("is a folder", "Expected a file: .csv, .tsv or .jsonl.", path) from None
+        raise BadData("is a folder", f"Expected a file: {', '.join(READERS)}.", path) from None
     return state.hexdigest()

@@ -136,8 +136,8 @@ def end_run(
     """Write predictions, weights and, last, the result; return it."""
     write_jsonl(folder / "predictions.jsonl", records)
     if config.keep_model:
-        settings = {**config.used, "label": config.name}
-        save_model(loaded, folder / "model", model_card(settings, records), asked(config, task, loaded))
+        settings, questions = {**config.used, "label": config.name}, asked(config, task, loaded)
+        save_model(loaded, folder / "model", model_card(settings, records, task, questions), questions)
     result = {
         "hash": config.hash,
         "label": config.name,

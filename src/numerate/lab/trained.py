@@ -86,14 +86,20 @@ def load_run(folder: Path, config: RunConfig) -> LoadedModel:
         return _load_trained(config, folder / "model")
 
 
+def load_adapter(weights: Path, model: str, seed: int, *, trust_remote_code: bool = False) -> LoadedModel:
+    """Load an adapter with the model that it was trained on."""
+    from peft import PeftModel
+
+    loaded = load_model(model, seed=seed, trust_remote_code=trust_remote_code)
+    loaded.model = PeftModel.from_pretrained(loaded.model, weights)
+    return loaded
+
+
 def _load_trained(config: RunConfig, weights: Path) -> LoadedModel:
-    if config.model not in NAMED and config.adapter == "none":
+    if config.adapter != "none":
+        return load_adapter(weights, config.model, config.seed, trust_remote_code=config.trust_remote_code)
+    if config.model not in NAMED:
         return load_model(weights, trust_remote_code=config.trust_remote_code)
     loaded = load_model(config.model, seed=config.seed, trust_remote_code=config.trust_remote_code)
-    if config.adapter == "none":
-        loaded.model = type(loaded.model).from_pretrained(weights)
-    else:
-        from peft import PeftModel
-
-        loaded.model = PeftModel.from_pretrained(loaded.model, weights)
+    loaded.model = type(loaded.model).from_pretrained(weights)
     return loaded

@@ -154,8 +154,8 @@ BROKEN = {
     "wrong encoding": ("data.jsonl", json.dumps(GSM8K[0]).encode() + b"\n\xff\xfe", 2, r"not UTF-8 \(byte 0xff at column 1\)", 1),
     "not an object": ("data.jsonl", json.dumps(GSM8K[0]).encode() + b"\n[1, 2]\n", 2, "is a list, not an object", 1),
     "truncated list": ("data.json", json.dumps(SVAMP, indent=1)[:-30].encode(), 10, "truncated", 1),
-    "list without end": ("data.json", json.dumps(SVAMP)[:-1].encode(), 1, "the list does not end", 2),
-    "text in a list": ("data.json", json.dumps([SVAMP[0], "x"]).encode(), 1, "is a str, not an object", 1),
+    "list without end": ("data.json", json.dumps(SVAMP)[:-1].encode(), 2, "the list does not end", 2),
+    "text in a list": ("data.json", json.dumps([SVAMP[0], "x"]).encode(), 2, "is a str, not an object", 1),
 }
 
 
@@ -164,13 +164,14 @@ def test_broken_rows_are_named_or_skipped(what, tmp_path):
     name, content, line, message, good = BROKEN[what]
     path = tmp_path / name
     path.write_bytes(content)
-    with pytest.raises(BadData, match=rf"{name}, line {line}: .*{message}") as raised:
+    unit = "line" if b"\n" in content else "row"  # lines do not tell the objects of one line apart
+    with pytest.raises(BadData, match=rf"{name}, {unit} {line}: .*{message}") as raised:
         WordProblems.from_files(path)
     assert raised.value.remedy
     task = WordProblems.from_files(path, skip_bad=True)
     assert sum(len(task.examples(split)) for split in task.splits) == good
     assert len(task.skipped) == 1
-    assert f"line {line}" in str(task.skipped[0])
+    assert f"{unit} {line}" in str(task.skipped[0])
 
 
 def test_broken_tables(tmp_path):
@@ -192,7 +193,7 @@ def test_broken_tables(tmp_path):
     path.write_bytes(b"")
     with pytest.raises(BadData, match="is empty"):
         Regression.from_files(path, target="a")
-    with pytest.raises(BadData, match="Expected .csv, .tsv or .jsonl"):
+    with pytest.raises(BadData, match=r"has the file type \.xlsx\. Expected \.csv, \.tsv, \.jsonl"):
         Regression.from_files(tmp_path / "my.xlsx", target="a")
 
 

@@ -19,14 +19,16 @@ import calendar
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from statistics import mean, median
 from typing import Any, Literal
 
+from numerate.answers.extract import EXTRACTORS
 from numerate.answers.numerals import MAX_DIGITS
+from numerate.lab.tasks.columns import is_date
 from numerate.lab.tasks.files import BadData
 
 DecimalMark = Literal[".", ","]
@@ -34,12 +36,17 @@ DecimalMark = Literal[".", ","]
 BLANK = frozenset(("", "-", "–", "—", "?", "na", "n/a", "n.a.", "#n/a", "<na>", "nan", "null", "none"))
 
 _REMEDY = "Write one number, optionally with a unit, choose another target, or skip such rows with skip_bad=True (--skip-bad)."
+_NO_DATE = (
+    "Add a column with a number that is computed from it, such as the days since a fixed date, choose another target, or skip "
+    "such rows with skip_bad=True (--skip-bad)."
+)
 _PLAIN = str.maketrans(
     dict.fromkeys("\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d", "-")
     | dict.fromkeys("\u00a0\u2007\u2008\u2009\u200a\u202f", " ")
     | {"’": "'", "＋": "+"}
 )
 _INVISIBLE = re.compile("[\u200b\u200c\u200d\u200e\u200f\u2060\ufeff]")
+_NUMERAL_RUN = re.compile(r"[-+]?\d(?:[\d.,:'’_/–-]|[ \u00a0\u2009\u202f](?=\d{3}\b)|(?<=\d)(?:[kKM]|bn)\b)*")
 _ZEROS = 15  # numbers that would need more zeros are written with a power of ten: 1e30
 
 _CURRENCIES = (
@@ -97,7 +104,7 @@ def read_cell(value: Any) -> TableCell:
         >>> read_cell("2024-04-10")
         Traceback (most recent call last):
         ...
-        numerate.lab.tasks.files.BadData: the answer '2024-04-10' is not one number. Write one number, optionally with a ...
+        numerate.lab.tasks.files.BadData: the answer '2024-04-10' is a date. Add a column with a number that is ...
     """
     if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
         raise _rejected(value, f"is a {type(value).__name__}, not a number")
@@ -109,6 +116,8 @@ def read_cell(value: Any) -> TableCell:
         whole = isinstance(value, float) and value.is_integer() and abs(value) < 1e15
         return TableCell(str(value), dict.fromkeys((".", ","), Decimal(int(value)) if whole else number))
     text = _INVISIBLE.sub("", value).translate(_PLAIN).strip()
+    if is_date(text):
+        raise BadData(f"the answer {value!r:.60} is a date", _NO_DATE)
     match = _CELL.fullmatch(" ".join(text.removeprefix("'").split())) if len(text) <= MAX_DIGITS else None
     if match is None or not (match["digits"] or match["vulgar"]):
         raise _rejected(value, "is not one number" if any(map(str.isdecimal, text)) else "contains no number")
@@ -217,6 +226,31 @@ def answer_text(number: Decimal | None) -> str:
     written = "".join(map(str, digits)).rstrip("0") or "0"
     mantissa = written[0] + (f".{written[1:]}" if written[1:] else "")
     return f"{'-' if sign else ''}{mantissa}e{exponent + len(digits) - 1}"
+
+
+def last_number(text: str) -> Fraction:
+    """Return the last number of a worked answer; raise if another notation would give another number."""
+    remedy = "Write numbers as 1234.5, correct the row, or skip such rows with skip_bad=True (--skip-bad)."
+    number: Fraction | None = EXTRACTORS["last_number"](text)
+    if number is None:
+        raise BadData(f"the answer {text!r:.60} contains no number", remedy)
+    last = _NUMERAL_RUN.findall(text)[-1].rstrip(".,:'’-/_ ")
+    if EXTRACTORS["number"](last) is None:
+        raise BadData(f"the answer {text!r:.60} ends with {last!r:.40}, which is not one number", remedy)
+    return number
+
+
+def rewriting_notes(
+    name: str, rewritten: Sequence[tuple[str, str]], cells: Sequence[TableCell], mark: str | None
+) -> Iterator[str]:
+    """Yield messages about rewritten answers and about an ambiguous decimal mark."""
+    if rewritten:
+        text, answer = next((pair for pair in rewritten if pair[0].lstrip("+") != pair[1]), rewritten[0])
+        yield f"{name}: {len(rewritten):,} of {len(cells):,} answers were rewritten, such as {text!r} as {answer}."
+    unclear = next((cell for cell in cells if cell.ambiguous), None)
+    if mark == "." and unclear is not None and all(cell.mark is None for cell in cells):
+        point, comma = answer_text(unclear.numbers["."]), answer_text(unclear.numbers[","])
+        yield f"{name}: {unclear.text!r} is read as {point}, with a decimal point; decimal=',' reads it as {comma}."
 
 
 def _rejected(value: Any, why: str) -> BadData:

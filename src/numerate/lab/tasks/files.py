@@ -5,15 +5,19 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+
+class RowNumber(int):
+    """The number of a row, from 1, in a file whose lines do not tell rows apart."""
 
 
 class BadData(ValueError):  # noqa: N818 - reads well as `raise BadData(...)`
@@ -24,8 +28,11 @@ class BadData(ValueError):  # noqa: N818 - reads well as `raise BadData(...)`
         self.problem, self.remedy, self.path, self.line = problem, remedy, path, line
 
     def __str__(self) -> str:
-        place = "" if self.path is None else f"{self.path}: " if self.line is None else f"{self.path}, line {self.line}: "
-        return f"{place}{self.problem}. {self.remedy}"
+        if self.path is None:
+            return f"{self.problem}. {self.remedy}"
+        unit = "row" if isinstance(self.line, RowNumber) else "line"
+        place = self.path if self.line is None else f"{self.path}, {unit} {self.line}"
+        return f"{place}: {self.problem}. {self.remedy}"
 
 
 @dataclass
@@ -70,6 +77,8 @@ class RowReader:
                         yield number, text.removeprefix("\ufeff").rstrip("\r\n")
         except FileNotFoundError:
             raise BadData("there is no such file", "Check the path, or download the dataset first.", path) from None
+        except IsADirectoryError:
+            raise BadData("is a folder", "Expected a file.", path) from None
         except (EOFError, gzip.BadGzipFile) as error:  # the lines before the break are kept
             self._bad(f"the compressed file is broken ({error})", "Download it again.", path, None)
 
@@ -85,14 +94,20 @@ class RowReader:
                 yield number, row
 
     def json_list(self, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield the objects of a JSON list with the line each starts at; those before a syntax error are kept."""
+        """Yield the objects of a JSON list with the line each starts at, or its number if the list is one line.
+
+        Objects before a syntax error are kept.
+        """
         text = "\n".join(line for _, line in self.lines(path))
         decoder, position = json.JSONDecoder(), _skip_space(text, 0)
         if text[position : position + 1] != "[":
             raise BadData("is not a JSON list", "Expected [{...}, {...}]; name a file with one object per line .jsonl.", path)
         position = _skip_space(text, position + 1)
+        one_line, count, seen, line = "\n" not in text.strip(), 0, 0, 1
         while text[position : position + 1] != "]":
-            line = text.count("\n", 0, position) + 1
+            count, line, seen = count + 1, line + text.count("\n", seen, position), position
+            if one_line:
+                line = RowNumber(count)
             try:
                 row, end = decoder.raw_decode(text, position)
             except (json.JSONDecodeError, RecursionError) as error:
@@ -105,7 +120,6 @@ class RowReader:
             if text[position : position + 1] == ",":
                 position = _skip_space(text, position + 1)
             elif text[position : position + 1] != "]":
-                line = text.count("\n", 0, position) + 1
                 self._bad("broken JSON (the list does not end)", "The file may be truncated: download it again.", path, line)
                 return
 
@@ -167,6 +181,18 @@ def column(row: dict[str, Any], name: str) -> Any:
     if name not in row:
         raise BadData(f"column {name!r} is missing", f"Columns here: {', '.join(map(str, row)) or 'none'}.")
     return row[name]
+
+
+def named_split(values: Mapping[str, Any]) -> Literal["train", "interpolate", "extrapolate"] | None:
+    """Return the split that the column ``split`` of a row names; None if it has none."""
+    named = str(values.get("split") or "").lower()
+    if named in ("train", "interpolate", "extrapolate"):
+        return named  # type: ignore[return-value]
+    if named in ("test", "val", "valid", "validation", "dev"):
+        return "interpolate"
+    if named:
+        raise BadData(f"split {named!r} is not known", "Expected train, interpolate, extrapolate or test.")
+    return None
 
 
 def existing(path: Path) -> Path:

@@ -2,25 +2,27 @@
 
     numerate task regression --data my.csv --target price
 
-A CSV, TSV or JSONL file with a ``target`` column becomes questions such as ``area: 84, rooms: 3. price?``. The file may be
-compressed (``my.csv.gz``), or a table that comes with the package (:mod:`numerate.lab.tasks.tables`). Other columns are shown
-unchanged; the target is rewritten as a plain number, ``70,35 €`` as ``70.35`` (:mod:`numerate.lab.tasks.cells`). A file with the
-columns ``prompt``, ``answer`` and optionally ``image`` (a path) is used unchanged, except for answers such as ``70,35 €``, which
-would be misread. Several people's ratings of one thing, in one cell or several columns, become an answer that is their mean or
-median; training on soft labels uses all of them.
+A table (:mod:`numerate.lab.tasks.readers` has the formats) with a ``target`` column becomes questions such as
+``area: 84, rooms: 3. price?``. It may be one that comes with the package (:mod:`numerate.lab.tasks.tables`). Other columns are
+shown unchanged, except those that tell nothing (:mod:`numerate.lab.tasks.columns`). The target is rewritten as a plain number,
+``70,35 €`` as ``70.35`` (:mod:`numerate.lab.tasks.cells`).
+
+A file with the columns ``prompt``, ``answer`` and optionally ``image`` (a path), or in one of TRL's formats
+(:mod:`numerate.lab.tasks.chats`), is used unchanged, except for answers such as ``70,35 €``, which would be misread. Several
+people's ratings of one thing, in one cell or several columns, become an answer that is their mean or median; training on soft
+labels uses all of them.
 """
 
 from __future__ import annotations
 
 import random
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from numerate.answers.extract import EXTRACTORS
 from numerate.lab.tasks.base import Example, Located, Split, Task, check_whole, content_hash
@@ -31,15 +33,20 @@ from numerate.lab.tasks.cells import (
     average,
     decimal_mark,
     is_blank,
+    last_number,
     number_of,
     read_cell,
     read_ratings,
+    rewriting_notes,
     usual_unit,
 )
-from numerate.lab.tasks.files import BadData, RowReader, delimiter, existing, file_type, open_image
+from numerate.lab.tasks.chats import as_question
+from numerate.lab.tasks.columns import check_columns, column_notes, left_out, shown_value
+from numerate.lab.tasks.files import BadData, RowReader, delimiter, existing, file_type, named_split, open_image
 from numerate.lab.tasks.pictures import Picture
+from numerate.lab.tasks.readers import read_rows
 from numerate.lab.tasks.tables import table_file
-from numerate.messages import check_choice, choices, nearest
+from numerate.messages import check_choice, choices
 
 if TYPE_CHECKING:
     from numerate.targets import AnswerDistribution
@@ -52,7 +59,6 @@ LEAST_ROWS = 10
 """The fewest different rows for which a table is split into training and test rows."""
 
 _NEAR: tuple[Split, ...] = ("train", "interpolate")
-_NUMERAL_RUN = re.compile(r"[-+]?\d(?:[\d.,:'’_/–-]|[ \u00a0\u2009\u202f](?=\d{3}\b)|(?<=\d)(?:[kKM]|bn)\b)*")
 
 
 @dataclass(frozen=True)
@@ -87,7 +93,8 @@ class Regression(Task):
     Args:
         kind: what to generate, ``"table"`` or ``"series"``.
         target: files only: the column to predict. None: the file has columns ``prompt`` and ``answer``.
-        columns: files only: the columns to predict from. None: all others.
+        columns: files only: the columns to predict from. None: all others that tell something.
+        without: files only: columns to leave out.
         extrapolate: files only: the share of rows with the largest targets that is kept for extrapolation, in [0, 0.5).
         decimal: files only: the decimal mark of the target, ``"."`` or ``","``. None: detected, see
             :mod:`numerate.lab.tasks.cells`.
@@ -112,6 +119,10 @@ class Regression(Task):
     raters: tuple[str, ...] | None = None
     decimals: int | None = None
     wording: RowWording = "names"
+    without: tuple[str, ...] | None = None
+
+    left_out: ClassVar[Mapping[str, str]] = {}
+    """Columns of the file that questions do not show, each with the reason."""
 
     name = "regression"
     number_kind = "table"
@@ -130,9 +141,13 @@ class Regression(Task):
             raise ValueError(f"extrapolate={self.extrapolate!r} is out of range: expected a share in [0, 0.5).")
         if self.decimal is not None:
             check_choice("decimal", self.decimal, choices(DecimalMark))
-        for name in ("columns", "raters"):
+        for name in ("columns", "raters", "without"):
             if isinstance(value := getattr(self, name), str):
                 raise TypeError(f"{name}={value!r} is one string: expected several names, such as ('area', 'rooms').")
+        if self.columns and self.without:
+            raise ValueError(f"columns={self.columns!r} and without={self.without!r} are both set: expected one of them.")
+        if self.target is not None and self.target in (self.columns or ()):
+            raise ValueError(f"columns={self.columns!r} has the target {self.target!r}: leave it out, it is what is asked.")
         if self.average is not None:
             check_choice("average", self.average, choices(Average))
         if self.is_rated and self.target is None:
@@ -195,7 +210,7 @@ class Regression(Task):
         yield from ((unread.file, row) for unread, row, _ in self._answered(rows, reader))
 
     def read_files(self, path: Path, reader: RowReader) -> Mapping[Split, Sequence[Row]]:
-        """Read a CSV, TSV or JSONL file, or a table of the package by its name.
+        """Read a file in one of the formats of ``READERS``, or a table of the package by its name.
 
         Rows without an answer, which most tables have, are skipped and counted.
 
@@ -203,12 +218,16 @@ class Regression(Task):
         fewer than ``LEAST_ROWS`` rows is not split.
         """
         path = table_file(path)
-        kind = file_type(path)
-        if kind not in (".csv", ".tsv", ".jsonl"):
-            raise BadData(f"has the file type {kind or '(none)'}", "Expected .csv, .tsv or .jsonl, or these with .gz.", path)
-        lines = reader.jsonl(path) if kind == ".jsonl" else reader.table(path)
-        semicolons = kind == ".csv" and delimiter(path) == ";"
-        answered = list(self._answered(((path, line, values) for line, values in lines), reader, semicolons=semicolons))
+        rows_read: list[tuple[int, dict[str, Any]]] = []
+        for line, values in read_rows(path, reader):
+            if not rows_read and not reader.skip_bad:  # a wrong name is told before what is wrong with later rows
+                with reader.row(path, line):
+                    self._row(values, path.parent)
+            rows_read.append((line, values))
+        if self.target is not None:
+            self._choose_columns([values for _, values in rows_read], reader, path)
+        semicolons = file_type(path) == ".csv" and delimiter(path) == ";"
+        answered = list(self._answered(((path, line, values) for line, values in rows_read), reader, semicolons=semicolons))
         tested = _test_marks({content_hash(self.content(row)) for _, row, _ in answered})
         rows: dict[Split, list[tuple[Row, Fraction]]] = {"train": [], "interpolate": [], "extrapolate": []}
         for unread, row, number in answered:
@@ -222,6 +241,17 @@ class Regression(Task):
                 rows[split] = [pair for pair in rows[split] if abs(pair[1]) < largest[cut - 1]]
         return {split: [row for row, _ in pairs] for split, pairs in rows.items()}
 
+    def _choose_columns(self, rows: Sequence[Mapping[str, Any]], reader: RowReader, path: Path) -> None:
+        """Note which columns are left out, and why; check the names of those that the settings leave out."""
+        names = list(dict.fromkeys(name for values in rows for name in values))
+        with RowReader().row(path, None):
+            check_columns(self.without or (), names)
+        reasons = dict.fromkeys(self.raters or (), "a rating") | {"split": "assigns the rows", "image": "the picture"}
+        reasons |= dict.fromkeys(self.without or (), "chosen to be left out") | {str(self.target): "what is asked"}
+        hidden, found = left_out([row for row in rows if not is_blank(self.raw_answer(row))], reasons, self.columns)
+        object.__setattr__(self, "left_out", hidden)
+        reader.notes += column_notes(str(self.target), [*(self.columns or self.shown(names))], found, rows)
+
     def _answered(
         self, rows: Iterable[Located], reader: RowReader, *, semicolons: bool = False
     ) -> Iterator[tuple[_UnreadRow, Row, Fraction]]:
@@ -233,7 +263,7 @@ class Regression(Task):
                 if is_blank(value):
                     reader.skipped.append(BadData("has no answer", "Fill it in, if it is known.", file, line))
                     continue
-                unread_rows.append(_UnreadRow(file, line, _named_split(values), row, self._read_answer(value)))
+                unread_rows.append(_UnreadRow(file, line, named_split(values), row, self._read_answer(value)))
         cells = [(f"line {unread.line}", unread.answer) for unread in unread_rows if isinstance(unread.answer, TableCell)]
         name = self.target or "answer"
         try:
@@ -252,7 +282,7 @@ class Regression(Task):
                     yield unread, replace(unread.row, answer=answer_text(number), ratings=cell), Fraction(number)
                     continue
                 if isinstance(cell, str):
-                    yield unread, replace(unread.row, answer=cell), _last_number(cell)
+                    yield unread, replace(unread.row, answer=cell), last_number(cell)
                     continue
                 number = number_of(cell, mark, unit if self.target else cell.unit)
                 unchanged = self.target is None and EXTRACTORS["last_number"](cell.text) == number
@@ -264,7 +294,7 @@ class Regression(Task):
             count = f"{fewest}" if fewest == most else f"{fewest} to {most}"
             places = f"{decimals} decimal{'' if decimals == 1 else 's'}"
             reader.notes.append(f"{name}: each answer is the {self.average or 'mean'} of {count} ratings, with {places}.")
-        reader.notes += _notes(name, rewritten, [cell for _, cell in cells], None if self.decimal else mark)
+        reader.notes += rewriting_notes(name, rewritten, [cell for _, cell in cells], None if self.decimal else mark)
 
     def _read_answer(self, value: Any) -> TableCell | str | tuple[Decimal, ...]:
         """Parse a cell, or ratings; without a target column, also accept a text that ends with a number."""
@@ -275,26 +305,29 @@ class Regression(Task):
         except BadData:
             if self.target is not None or not isinstance(value, str):
                 raise
-            _last_number(value)
+            last_number(value)
             return value.strip()
 
     def _row(self, values: Mapping[str, Any], folder: Path) -> tuple[Any, Row]:
         """Return the raw answer and the question."""
+        values = values if self.target is not None else as_question(values)
         if self.target is None and ("prompt" not in values or "answer" not in values):
             raise BadData(
                 f"has the columns {', '.join(map(str, values))}, but not prompt and answer, and no target is set",
-                "Name the column to predict: target='...' (--target).",
+                "Name the column to predict: target='...' (--target). Chats have the column messages, or prompt and completion.",
             )
         names = self.raters or ("answer" if self.target is None else self.target,)
-        _check_columns(names, values)
+        check_columns(names, values)
         shown = () if self.target is None else self.columns or self.shown(values)
         row = self.ask(values, folder)
-        return self._raw_answer(values), replace(row, cells={name: values[name] for name in shown})
+        return self.raw_answer(values), replace(row, cells={name: values[name] for name in shown})
 
-    def _raw_answer(self, values: Mapping[str, Any]) -> Any:
-        """Return the cell of the answer, or those of all raters; None if no rater has a number."""
+    def raw_answer(self, values: Mapping[str, Any]) -> Any:
+        """Return the cell of the answer, or those of all raters; None if it is missing, or no rater has a number."""
+        if self.target is None:
+            return as_question(values).get("answer")
         if not self.raters:
-            return values.get("answer" if self.target is None else self.target)
+            return values.get(self.target)
         cells = [values[name] for name in self.raters if not is_blank(values.get(name))]
         return cells or None
 
@@ -309,9 +342,10 @@ class Regression(Task):
         """
         image = existing(folder / str(values["image"])) if values.get("image") else None
         if self.target is None:
-            _check_columns(("prompt",), values)
+            values = as_question(values)
+            check_columns(("prompt",), values)
             return Row(str(values["prompt"]), "", image)
-        _check_columns(self.columns or (), values)
+        check_columns(self.columns or (), values)
         shown = self.columns or self.shown(values)
         if self.wording == "bare":
             return Row(" ".join(shown_value(values[key]) for key in shown), "", image)
@@ -319,20 +353,18 @@ class Regression(Task):
         return Row(f"{described}. {self.target}?", "", image)
 
     def shown(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return the columns that questions show if ``columns`` is not set: all except target, raters, split and image."""
-        return tuple(name for name in names if name not in (self.target, *(self.raters or ()), "split", "image"))
+        """Return the columns that questions show if ``columns`` is not set."""
+        never = {self.target, *(self.raters or ()), *(self.without or ()), "split", "image"}
+        return tuple(name for name in names if name not in never and name not in self.left_out)
 
     def asked_columns(self, path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the columns that the questions about a file show, and those of them that some rows of a JSONL file lack."""
+        """Return the columns that the questions about a file show, and those of them that some rows lack."""
         if self.target is None or self.columns:
             return tuple(self.columns or ()), ()
-        path = table_file(path)
-        if file_type(path) != ".jsonl":
-            return self.shown(next(RowReader(skip_bad=True).table(path))[1]), ()
         counts: Counter[str] = Counter()
         total = 0
-        for _, values in RowReader(skip_bad=True).jsonl(path):
-            if not is_blank(self._raw_answer(values)):
+        for _, values in read_rows(table_file(path), RowReader(skip_bad=True)):
+            if not is_blank(self.raw_answer(values)):
                 counts.update(self.shown(values))
                 total += 1
         return tuple(counts), tuple(name for name, count in counts.items() if count < total)
@@ -354,7 +386,7 @@ class Regression(Task):
                 if isinstance(cell, tuple):
                     numbers.append(Fraction(average(cell, self.average or "mean", 15)))
                 else:
-                    numbers.append(None if cell is None else _last_number(cell))
+                    numbers.append(None if cell is None else last_number(cell))
                 continue
             number = cell.numbers[mark] if cell.unit == unit or self.target is None else None
             numbers.append(None if number is None else Fraction(number))
@@ -367,58 +399,12 @@ def _decimals(rated: Iterable[Sequence[Decimal]]) -> int:
     return max((-exponent for exponent in exponents if isinstance(exponent, int) and exponent < 0), default=0)
 
 
-def _check_columns(names: Iterable[str], values: Mapping[str, Any]) -> None:
-    for name in names:
-        if name not in values:
-            known = [str(key) for key in values]
-            raise BadData(f"has no column {name!r}", f"Columns here: {', '.join(known)}.{nearest(name, known)}")
-
-
-def _last_number(text: str) -> Fraction:
-    """Return the last number of a worked answer; raise if another notation would give another number."""
-    remedy = "Write numbers as 1234.5, correct the row, or skip such rows with skip_bad=True (--skip-bad)."
-    number: Fraction | None = EXTRACTORS["last_number"](text)
-    if number is None:
-        raise BadData(f"the answer {text!r:.60} contains no number", remedy)
-    last = _NUMERAL_RUN.findall(text)[-1].rstrip(".,:'’-/_ ")
-    if EXTRACTORS["number"](last) is None:
-        raise BadData(f"the answer {text!r:.60} ends with {last!r:.40}, which is not one number", remedy)
-    return number
-
-
-def _notes(name: str, rewritten: Sequence[tuple[str, str]], cells: Sequence[TableCell], mark: str | None) -> Iterator[str]:
-    """Yield messages about rewritten answers and about an ambiguous decimal mark."""
-    if rewritten:
-        text, answer = next((pair for pair in rewritten if pair[0].lstrip("+") != pair[1]), rewritten[0])
-        yield f"{name}: {len(rewritten):,} of {len(cells):,} answers were rewritten, such as {text!r} as {answer}."
-    unclear = next((cell for cell in cells if cell.ambiguous), None)
-    if mark == "." and unclear is not None and all(cell.mark is None for cell in cells):
-        point, comma = answer_text(unclear.numbers["."]), answer_text(unclear.numbers[","])
-        yield f"{name}: {unclear.text!r} is read as {point}, with a decimal point; decimal=',' reads it as {comma}."
-
-
 def _test_marks(marks: set[int]) -> set[int]:
     """Return the hashes of the test rows: about every fifth, and at least two; none if the table is too small."""
     if len(marks) < LEAST_ROWS:
         return set()
     tested = {mark for mark in marks if mark % 5 == 0}
     return tested if len(tested) >= 2 else tested | set(sorted(marks)[:2])
-
-
-def shown_value(value: Any) -> str:
-    """Return 84.0 as ``84``, other values unchanged."""
-    return str(int(value)) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else str(value).strip()
-
-
-def _named_split(values: Mapping[str, Any]) -> Split | None:
-    named = str(values.get("split") or "").lower()
-    if named in ("train", "interpolate", "extrapolate"):
-        return named  # type: ignore[return-value]
-    if named in ("test", "val", "valid", "validation", "dev"):
-        return "interpolate"
-    if named:
-        raise BadData(f"split {named!r} is not known", "Expected train, interpolate, extrapolate or test.")
-    return None
 
 
 def _flat(rng: random.Random, far: bool) -> Row:

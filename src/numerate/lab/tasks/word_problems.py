@@ -20,7 +20,9 @@ from numerate.answers.extract import EXTRACTORS
 from numerate.answers.metrics import METRICS
 from numerate.lab.tasks.base import Example, Split, Task, check_whole, content_hash
 from numerate.lab.tasks.cells import plain_answer
-from numerate.lab.tasks.files import BadData, RowReader, column
+from numerate.lab.tasks.chats import as_question, is_chat
+from numerate.lab.tasks.files import BadData, RowReader, column, named_split
+from numerate.lab.tasks.readers import read_rows
 
 WordProblem = tuple[str, str]  # question, worked answer
 
@@ -90,28 +92,32 @@ class WordProblems(Task):
         return scores | {"exact_strict": METRICS["string_match"](gold, strict)}
 
     def read_row(self, row: dict[str, Any]) -> list[WordProblem]:
-        """Read the columns of GSM8K or SVAMP."""
+        """Read the columns of GSM8K or SVAMP, or a question with a worked answer in one of TRL's formats."""
         return [_svamp(row) if "Body" in row else _gsm8k(row)]
 
     def read_files(self, path: Path, reader: RowReader) -> Mapping[Split, Sequence[WordProblem]]:
-        """Read GSM8K's folder or one of its files, or ``SVAMP.json``. A test file is ``interpolate``; SVAMP is split by hash."""
+        """Read GSM8K's folder or one of its files, ``SVAMP.json``, or a file of chats (:mod:`numerate.lab.tasks.chats`).
+
+        GSM8K's test file is ``interpolate``. SVAMP and chats are split by a column ``split``, or else by hash.
+        """
         files = sorted([*path.glob("*.jsonl"), *path.glob("*.json")]) if path.is_dir() else [path]
         if not files:
             raise BadData("has no .jsonl or .json files", "Expected GSM8K's train.jsonl and test.jsonl, or SVAMP.json.", path)
-        rows: dict[Split, list[WordProblem]] = {"train": [], "interpolate": []}
+        rows: dict[Split, list[WordProblem]] = {"train": [], "interpolate": [], "extrapolate": []}
         for file in files:
-            for line, row in reader.jsonl(file) if file.suffix == ".jsonl" else reader.json_list(file):
+            for line, row in read_rows(file, reader):
                 with reader.row(file, line):
                     (spec,) = self.read_row(row)
-                    if "Body" in row:
-                        rows["interpolate" if content_hash(spec) % 5 == 0 else "train"].append(spec)
-                    else:
-                        rows["interpolate" if file.stem.startswith(("test", "valid")) else "train"].append(spec)
+                    tested = file.stem.startswith(("test", "valid")) if "question" in row else content_hash(spec) % 5 == 0
+                    rows[named_split(row) or ("interpolate" if tested else "train")].append(spec)
         return rows
 
 
 def _gsm8k(row: Mapping[str, Any]) -> WordProblem:
-    question, answer = (str(column(dict(row), name)) for name in ("question", "answer"))
+    if "question" in row or not ("prompt" in row or is_chat(row)):
+        question, answer = (str(column(dict(row), name)) for name in ("question", "answer"))
+    else:
+        question, answer = (str(column(dict(as_question(row)), name)) for name in ("prompt", "answer"))
     if EXTRACTORS["gsm8k_strict"](answer) is None:
         raise BadData(f"the answer {answer[-40:]!r} has no number after ####", "Expected a worked answer that ends in '#### 42'.")
     return question, answer

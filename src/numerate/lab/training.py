@@ -1,0 +1,96 @@
+"""Train a model with one loss from a file or a frame, evaluate it, and keep its weights with a model card."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from numerate.lab.config import RunConfig, checked, read_yaml
+from numerate.lab.evaluate import summarize
+from numerate.lab.presets import merged
+from numerate.lab.progress import Progress
+from numerate.lab.records import RESULT, claim, read_jsonl
+from numerate.lab.tasks.readers import data_file, default_task
+from numerate.lab.train import run
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished run.
+
+    Attributes:
+        folder: of the run; ``numerate predict`` takes it as a model.
+        figures: a figure per split and measure.
+        notes: how the data were read, where that was not obvious.
+        new: whether this call trained it; False if it was there.
+    """
+
+    folder: Path
+    figures: Mapping[str, Mapping[str, float]]
+    notes: Sequence[str] = ()
+    new: bool = True
+
+    @property
+    def model(self) -> Path:
+        """The folder with weights and model card, which can be moved elsewhere."""
+        return self.folder / "model"
+
+
+def train(
+    config: str | Path | None = None,
+    *,
+    data: Any = None,
+    target: str | None = None,
+    columns: Sequence[str] | None = None,
+    without: Sequence[str] | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress = lambda *_: None,
+    **settings: Any,
+) -> Trained:
+    """Train a model, evaluate it, and keep its weights.
+
+    Args:
+        config: a YAML file of settings; the arguments below override it.
+        data: a file or folder, or rows from Python, which are kept in a file of the run's folder (or in ``runs``, without
+            ``out``): a pandas frame, or a list of dicts.
+        target: the column of the table to predict.
+        columns: the columns to predict from.
+        without: columns to leave out.
+        out: folder of the run. Default: ``runs/TASK-LOSS-SEED``.
+        resume: continue from the last checkpoint in the folder (``save_every=``).
+        overwrite: delete a run in the folder, and start over.
+        progress: called with a stage, the number of steps done, of all, and figures.
+        **settings: of :class:`numerate.lab.config.RunConfig`: ``model=``, ``loss=``, ``steps=``, ``task_settings=``, ...
+    """
+    if data is not None:
+        settings["data"] = data_file(data, Path("runs") if out is None else Path(out))
+    values = run_settings(config, target, columns, without, settings)
+    chosen = checked(RunConfig, values, "" if config is None else str(config))
+    folder = Path("runs") / f"{chosen.task}-{chosen.name}-{chosen.seed}".replace(" ", "-") if out is None else Path(out)
+    new = claim(folder, {"soft": None} | chosen.deciding, resume=resume, overwrite=overwrite)
+    if new and not run(chosen, folder, resume=resume, progress=progress):
+        return Trained(folder, {})  # not the first of several processes
+    notes = json.loads((folder / RESULT).read_text(encoding="utf-8")).get("notes", [])
+    return Trained(folder, summarize(read_jsonl(folder / "predictions.jsonl")), notes, new)
+
+
+def run_settings(
+    config: str | Path | None,
+    target: str | None = None,
+    columns: Sequence[str] | None = None,
+    without: Sequence[str] | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return the settings of a file, overridden by ``settings``; a run with data has the task that reads them."""
+    values = merged({"keep_model": True} | ({} if config is None else read_yaml(Path(config))), settings or {})
+    chosen = {"target": target, "columns": columns, "without": without}
+    named = {name: value if isinstance(value, str) else tuple(value) for name, value in chosen.items() if value is not None}
+    values = merged(values, {"task_settings": named} if named else {})
+    if "task" not in values and (target is not None or values.get("data") is not None):
+        values["task"] = "regression" if target is not None else default_task(values["data"])
+    return values

@@ -1,0 +1,128 @@
+"""Write rows in each format that can be read, and break such files; tests over all formats use it.
+
+A reader without a writer here fails ``test_every_reader_is_tested``.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Rows = list[dict[str, Any]]
+
+
+def _table(delimiter: str) -> Callable[[Path, Rows], None]:
+    def write(path: Path, rows: Rows) -> None:
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, list(rows[0]), delimiter=delimiter)
+            writer.writeheader()
+            writer.writerows([{name: "" if value is None else value for name, value in row.items()} for row in rows])
+
+    return write
+
+
+def _lines(path: Path, rows: Rows) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def _list(path: Path, rows: Rows) -> None:
+    path.write_text(json.dumps(rows, indent=1), encoding="utf-8")
+
+
+def _parquet(path: Path, rows: Rows) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+
+
+def _gzipped(path: Path, rows: Rows) -> None:
+    with gzip.open(path, "wt", encoding="utf-8") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+
+
+WRITERS: dict[str, Callable[[Path, Rows], None]] = {
+    "t.csv": _table(","),
+    "t.tsv": _table("\t"),
+    "t.jsonl": _lines,
+    "t.ndjson": _lines,
+    "t.json": _list,
+    "lines.json": _lines,
+    "t.parquet": _parquet,
+    "t.jsonl.gz": _gzipped,
+}
+NESTED = tuple(name for name in WRITERS if not name.endswith(("csv", "tsv")))
+"""Files whose values may be lists, as in chats."""
+
+
+def said(question: str, answer: str) -> Rows:
+    return [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+
+
+CHATS: dict[str, Callable[[str, str], dict[str, Any]]] = {
+    "messages": lambda question, answer: {"messages": said(question, answer)},
+    "parts": lambda question, answer: {
+        "messages": [
+            {"role": role["role"], "content": [{"type": "text", "text": role["content"]}]} for role in said(question, answer)
+        ]
+    },
+    "conversation": lambda question, answer: {"prompt": said(question, answer)[:1], "completion": said(question, answer)[1:]},
+    "completion": lambda question, answer: {"prompt": question, "completion": answer},
+    "answer": lambda question, answer: {"prompt": question, "answer": answer},
+}
+"""A question and its answer in each of TRL's formats, and in ours."""
+
+BROKEN: dict[str, tuple[str, str, str]] = {
+    "list, truncated": ("t.json", '[{"area": 1, "rent": 2},\n{"area": 2, "re', "line 2: broken JSON"),
+    "list, not of objects": ("t.json", '[{"area": 1, "rent": 2},\n[3, 4]]', "line 2: is a list, not an object"),
+    "list, missing key": ("t.json", '[{"area": 1, "rent": 2},\n{"area": 2}]', "line 2: has no column 'rent'"),
+    "list in one line": ("t.json", '[{"area": 1, "rent": 2}, {"area": 2}]', "row 2: has no column 'rent'"),
+    "list in one line, truncated": ("t.json", '[{"area": 1, "rent": 2}, {"area": 2, "re', "row 2: broken JSON"),
+    "list without an end": (
+        "t.json",
+        '[{"area": 1, "rent": 2},\n{"area": 2, "rent": 3}',
+        "line 2: broken JSON (the list does not end)",
+    ),
+    "list, empty": ("t.json", "[]", "has no rows that could be read"),
+    "an object": ("t.json", '{"area": {"0": 1}, "rent": {"0": 2}}', "is not a list of rows"),
+    "an object over lines": ("t.json", '{\n "data": [1]\n}', "is not a list of rows"),
+    "a number": ("t.json", "17", "is not a list of rows"),
+    "json, empty": ("t.json", "", "has no rows that could be read"),
+    "lines, truncated": ("t.jsonl", '{"area": 1, "rent": 2}\n{"area": 2, "re', "line 2: broken JSON"),
+    "lines, not objects": ("t.jsonl", '{"area": 1, "rent": 2}\n[1]', "line 2: is a list, not an object"),
+    "lines, missing key": ("t.jsonl", '{"area": 1, "rent": 2}\n{"area": 2}', "line 2: has no column 'rent'"),
+    "lines, empty": ("t.jsonl", "", "has no rows that could be read"),
+    "ndjson, truncated": ("t.ndjson", '{"area": 1, "rent": 2}\n{"area": 2, "re', "line 2: broken JSON"),
+    "csv, too many values": ("t.csv", "area,rent\n1,2\n2,3,4\n", "line 3: has 3 values"),
+    "csv, missing key": ("t.csv", "area,price\n1,2\n", "line 2: has no column 'rent'"),
+    "csv, empty": ("t.csv", "", "is empty"),
+    "tsv, empty": ("t.tsv", "", "is empty"),
+    "tsv, wrong type": ("t.tsv", "area\trent\n1\t2\n2\tcheap\n", "line 3: the answer 'cheap' contains no number"),
+    "parquet, not one": ("t.parquet", "area,rent\n1,2\n", "is not a readable Parquet file"),
+    "parquet, empty": ("t.parquet", "", "is not a readable Parquet file"),
+    "a date": ("t.csv", "area,rent\n1,2024-04-10\n", "line 2: the answer '2024-04-10' is a date. Add a column with a number"),
+}
+"""A file of a table with the target ``rent`` that cannot be read, and what the error says."""
+
+BROKEN_CHATS: dict[str, tuple[Any, str]] = {
+    "text": ({"messages": "6 * 7?"}, "messages is a str. Expected a list of messages"),
+    "empty": ({"messages": []}, "messages is empty"),
+    "no role": ({"messages": [{"content": "6 * 7?"}]}, "which is not a message"),
+    "role": ({"messages": [{"role": "human", "content": "6 * 7?"}]}, "has the role 'human'. Expected one of system"),
+    "no content": ({"messages": [{"role": "user"}]}, "which is not a message"),
+    "content": ({"messages": [{"role": "user", "content": 42}]}, "content is a int, not a text"),
+    "a picture": (
+        {"messages": [{"role": "user", "content": [{"type": "image", "image": "x.png"}]}]},
+        "content has a part of type 'image'. Expected texts; for pictures",
+    ),
+    "answer alone": ({"messages": [{"role": "assistant", "content": "42"}]}, "before the answer is of the role 'none'"),
+    "completion": ({"prompt": "6 * 7?", "completion": said("a", "b")}, "the completion has the roles user, assistant"),
+    "words": ({"prompt": "6 * 7?", "completion": "many"}, "the answer 'many' contains no number"),
+    "no answer": ({"prompt": "6 * 7?"}, "but not prompt and answer, and no target is set"),
+    "text alone": ({"text": "6 * 7 = 42"}, "Chats have the column messages, or prompt and completion"),
+}
+"""A row with a question that cannot be read, and what the error says."""
