@@ -25,7 +25,8 @@ from numerate.cli.compare import _show_levels
 from numerate.lab.decided import Decided
 from numerate.lab.decisions import GREEDY
 from numerate.lab.report import write_report
-from numerate.lab.report.analysis import Setup
+from numerate.lab.report.analysis import Setup, costs, scores
+from numerate.lab.report.answer import answer
 from numerate.lab.report.levels import FEW, MOST_MISSING, Level, Levels, found_levels, levels_rows
 from numerate.lab.report.records import Floats, Predictions, RunRecord
 from numerate.lab.rivals import KeptRivals
@@ -203,6 +204,17 @@ class TestConstant:
         found = found_levels(setup, {SPLIT: np.r_[np.zeros(30), np.ones(10)]}, rivals(seeds=4))
         assert row(found, "ce", GREEDY).shown("median_relative_error") == "∞"
         assert row(found, "ce", GREEDY).note != MOST_MISSING
+
+
+@pytest.mark.parametrize("numbers", [True, False])
+def test_an_infinite_headline_is_explained(numbers):
+    """Where the gold numbers are 0 there were numbers; else most outputs held none."""
+    setup = setup_of({("ce", GREEDY): 1.0 if numbers else np.nan, ("smmd", GREEDY): 1.0}, seeds=1)
+    setup.cells["ce"][0].splits[SPLIT].measures["relative_error"][:] = np.inf
+    headline = [score for score in scores(setup) if score.measure == setup.headline]
+    (said,) = answer(setup, headline, costs(setup), "flats").more
+    assert ("That of ce is infinite: where the gold number is 0, any error is." in said) is numbers
+    assert ("At least half of the outputs of ce held no number." in said) is not numbers
 
 
 class TestBoosting:
