@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from concurrent.futures import Future
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 from numerate.cli import app
 from numerate.lab import compare
 from numerate.lab.budget import Budget, Choice, GridWork, Kind, Pace
-from numerate.lab.executors import run_local
+from numerate.lab.executors import _jobs, run_local
 from numerate.lab.experiment import cell_folder, is_finished, read_experiment
 from numerate.lab.fitted import PLAN, Machine, SeedClock, _setup, fit
 from numerate.lab.records import write_json, write_jsonl
@@ -258,6 +259,48 @@ def test_a_run_is_given_up_between_two_steps(tmp_path, clock_time, runs):
     assert done == [(0, "ce", None), (0, "smmd", None)]
     assert [cell.seed for cell in cells if is_finished(tmp_path, cell)] == [0, 0]
     assert clock_time.now - 1000 <= 1.2 * 45
+
+
+def test_processes_that_cannot_end_in_time_are_ended(tmp_path, clock_time, monkeypatch):
+    clock, cells = make_clock(tmp_path, 25, slots=2)
+    monkeypatch.setattr("numerate.lab.executors._POLL_SECONDS", 0.0)
+    begun, ended, done = [], [], []
+
+    class Pool:
+        """Runs seed 0 at once, and hangs in the others."""
+
+        def __init__(self):
+            self._processes = {1: SimpleNamespace(terminate=lambda: ended.append("process"))}
+
+        def submit(self, function, job, *_):
+            begun.append((job[0].seed, job[0].name))
+            future = Future()
+            if job[0].seed == 0:
+                finish(tmp_path, job[0])
+                future.set_result([])
+            clock_time.now += 20 if job[0].seed else 9
+            return future
+
+        def shutdown(self, **_):
+            ended.append("pool")
+
+    report = {"on_done": lambda cell, error: done.append((cell.seed, cell.name, error))}
+    run_local(cells, tmp_path, processes=2, pool=Pool(), clock=clock, **report)
+    assert begun == [(0, "ce"), (0, "smmd")]  # 9 s each: there is no time for another seed
+    assert ended == []
+    clock.budget = Budget(45, clock.budget.began)
+    clock.dropped.clear()
+    run_local(cells, tmp_path, processes=2, pool=Pool(), clock=clock, **report)
+    assert begun[2:] == [(1, "ce"), (1, "smmd")]
+    assert ended == ["process", "pool"]
+    assert sorted(done) == [(0, "ce", None), (0, "smmd", None)]
+
+
+def test_a_stack_within_a_budget_has_one_seed():
+    cells = read_experiment(GRID).cells()
+    jobs = _jobs(cells, 2, stacked=True, by_seed=True)
+    assert [{cell.seed for cell in job} for job in jobs] == [{0}, {1}, {2}, {3}]
+    assert all(sorted(cell.name for cell in job) == ["ce", "ntil", "smmd"] for job in jobs)
 
 
 @pytest.mark.parametrize(("slower", "seeds"), [(1, [0, 1, 2, 3, 4, 5, 6, 7]), (8, [0, 1])])
