@@ -144,8 +144,8 @@ def learning_curves(setup: Setup, data: DataTable, styles: Styles) -> Figure:
             style = styles[label]
             low, high = ([row[end] for row in rows] for end in ("least", "most"))
             finite = [math.isfinite(mean) for mean in means]
-            last = [f", {rounded(rows[-1]['mean'])} at step {rows[-1]['step']:,}"] if rows and finite[-1] else []
-            gid = mark(label, "".join([label, *last]))
+            last = [f"{rounded(row['mean']) if finite[-1] else NO_NUMBER} at step {row['step']:,g}" for row in rows[-1:]]
+            gid = mark(label, ", ".join([label, *last]))
             look: dict[str, Any] = {"color": style.colour, "alpha": 0.1, "linewidth": 0, "gid": mark(label)}
             axes.fill_between(steps, low, high, where=finite, **look)
             dot = style.marker if sum(finite) == 1 else None  # one point is no line

@@ -89,16 +89,19 @@ def draw_points(data: DataTable, styles: Styles) -> Figure:
         axes.set_gid(mark(label))
         axes.set_title(f"{axes.get_title(loc='left')}{f', {missing} without a number' if missing else ''}")
         axes.plot([least, most], [least, most], color=GREY, linewidth=0.9, linestyle=(0, (2, 2)))
+        _scale(axes, least, most, logarithmic)
+        if not rows:  # a line of marks without marks would take the whole figure
+            continue
         style = styles[label]
         x = [row["actual"] for row in rows]
         between = [row for row in rows if row["low"] is not None and row["high"] is not None]
         across = [x for row in between for x in (row["actual"], row["actual"], math.nan)]
         ends = [y for row in between for y in (*np.clip([row["low"], row["high"]], least, most), math.nan)]
-        axes.plot(across, ends, color=EDGE, linewidth=0.8, zorder=1.9)
+        if between:
+            axes.plot(across, ends, color=EDGE, linewidth=0.8, zorder=1.9)
         inside = np.clip([row["predicted"] for row in rows], least, most)
         look: dict[str, Any] = {"color": style.colour, "markersize": 4, "linestyle": "none", "clip_on": False}
         axes.plot(x, inside, marker=style.marker, gid=mark(None, *map(_said, rows)), **look)
-        _scale(axes, least, most, logarithmic)
     figure.supxlabel("actual", fontsize=10)
     figure.supylabel("predicted", fontsize=10)
     return figure
