@@ -14,8 +14,11 @@ from tests.lab.tasks.formats import CHATS, NESTED, WRITERS
 from typer.testing import CliRunner
 
 from numerate.cli import app
-from numerate.lab.comparison import compare
+from numerate.lab.comparison import compare, comparison_settings
+from numerate.lab.config import RunConfig, checked
+from numerate.lab.model_card import model_card
 from numerate.lab.predict import predict
+from numerate.lab.tasks import Regression
 from numerate.lab.tasks.readers import default_task
 from numerate.lab.training import train
 
@@ -214,3 +217,32 @@ def test_a_model_in_the_working_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(trained.model)
     dot = predict(".", FLATS[:2], "b/out.csv", width=2, calibrate="none")
     assert predictions(dot.path) == predictions(tmp_path / inside.path)
+
+
+@pytest.mark.parametrize(
+    ("model", "base"),
+    [
+        ("smollm2", "HuggingFaceTB/SmolLM2-135M-Instruct"),
+        ("someone/some-model", "someone/some-model"),
+        ("a/b/c", None),
+        ("tiny", None),
+    ],
+)
+def test_the_base_model_is_a_name_of_the_hub(model, base, tmp_path):
+    """And a figure that is no number is not in the metadata."""
+    settings = checked(RunConfig, {"model": model, "task": "regression", "loss": "emd"}).used
+    measures = {"relative_error": None, "exact": 0.25}
+    records = [{"split": "interpolate", "prompt": "1, 2, ...?", "gold": "3", "measures": measures}]
+    (tmp_path / "README.md").write_text(model_card(settings, records, Regression()), encoding="utf-8")
+    text, data = card_of(tmp_path)
+    assert data.base_model == base
+    assert [(result.metric_type, result.metric_value) for result in data.eval_results] == [("exact", 0.25)]
+    assert "| relative_error (median) | no number |" in text
+
+
+@pytest.mark.parametrize(("answer", "task"), [("{}", "regression"), ("so\n#### {}", "word_problems")])
+def test_the_task_of_a_comparison_is_that_of_the_file(answer, task, tmp_path):
+    WRITERS["t.json"](tmp_path / "t.json", [CHATS["completion"](f"{i} + 1?", answer.format(i + 1)) for i in range(30)])
+    assert comparison_settings(None, None, tmp_path / "t.json")["tasks"] == [task]
+    assert comparison_settings(None, None, tmp_path / "t.json", "answer")["tasks"] == ["regression"]
+    assert comparison_settings(None, None, tmp_path / "t.json", settings={"tasks": ["clock"]})["tasks"] == ["clock"]
