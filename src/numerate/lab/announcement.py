@@ -16,9 +16,7 @@ from numerate.lab.experiment import Experiment, is_finished
 from numerate.lab.models import BUILT, load_encoder, load_model
 from numerate.lab.splits import reserved_rows
 from numerate.lab.tasks import Task
-from numerate.lab.tasks.files import RowReader, file_type
 from numerate.lab.tasks.regression import Regression
-from numerate.lab.tasks.tables import table_file
 from numerate.lab.validation import MOST
 from numerate.tokenizers import packaged_file
 
@@ -164,7 +162,4 @@ def _columns(cell: RunConfig, task: Task) -> tuple[tuple[str, ...], tuple[str, .
     if not isinstance(task, Regression) or cell.data is None or task.target is None:
         return (), ()
     shown, _ = task.asked_columns(Path(cell.data))
-    path, reader = table_file(Path(cell.data)), RowReader(skip_bad=True)
-    rows = reader.jsonl(path) if file_type(path) == ".jsonl" else reader.table(path)
-    columns = next(rows, (0, {}))[1]
-    return shown, tuple(name for name in columns if name not in shown and name != task.target)
+    return shown, tuple(name for name in task.left_out if name != task.target)
