@@ -63,7 +63,9 @@ def setup_of(said: Said, *, seeds: int = 4, model: str = "tiny", fallback: float
             none = np.zeros(EXAMPLES)
             times = {"greedy": none, "search": none}
             decided = Decided(0.9, mine, other, {}, inside, none, none, none, times) if len(mine) > 1 else None
-            part = Predictions(tuple(range(EXAMPLES)), texts, texts, texts, texts, texts, mine[GREEDY], None, decided, other)
+            part = Predictions(
+                tuple(range(EXAMPLES)), texts, texts, texts, texts, texts, mine[GREEDY], None, decided, fallback=other
+            )
             record = RunRecord(Path(), {"data": "flats.csv"}, label, seed, MEASURES[0], {}, [], {SPLIT: part})
             cells.setdefault(label, {})[seed] = record
     return Setup(model, "regression", f"regression ({model})", "ce", cells)

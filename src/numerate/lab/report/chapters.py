@@ -128,7 +128,8 @@ class Chapter:
 
     def contents(self) -> list[tuple[str, str]]:
         """Return the sections in the order of the page: anchor and title."""
-        sections = [("scores", "Scores", True), ("decided", "Losses and decisions", self.decisions is not None)]
+        sections = [("scores", "Scores", True), ("levels", "How good are these models?", self.levels is not None)]
+        sections += [("decided", "Losses and decisions", self.decisions is not None)]
         sections += [
             (f"{name}-title", self.figures[name].title if name in self.figures else "", name in self.figures) for name in FIGURES
         ]
