@@ -14,6 +14,7 @@ from numerate.lab.comparison import compare, comparison_settings
 from numerate.lab.experiment import read_experiment
 from numerate.lab.own_table import default_model, suitable_width, table_settings
 from numerate.lab.presets import GENERAL
+from numerate.lab.training import run_settings
 from numerate.targets import Bell
 
 ODD = {
@@ -63,6 +64,15 @@ class TestSettings:
         values = comparison_settings(None, None, path, "price", {"soft": {"relative": 0.2}})
         assert values["soft"] == {"relative": 0.2}
         assert "width" in comparison_settings(None, None, path, "price", {"losses": ["soft_jitter"]})["soft"]
+
+    @pytest.mark.parametrize("name", ODD)
+    def test_a_run_has_the_width_of_a_comparison(self, name, tmp_path):
+        path = table(tmp_path, ODD[name])
+        values = run_settings(None, "price", settings={"data": str(path), "loss": "soft"})
+        assert values["soft"] == comparison_settings(None, None, path, "price")["soft"]
+        given = {"data": str(path), "loss": "soft", "soft": {"relative": 0.2}}
+        assert run_settings(None, "price", settings=given)["soft"] == {"relative": 0.2}
+        assert "soft" not in run_settings(None, "price", settings={"data": str(path), "loss": "smmd"})
 
     def test_a_table_that_cannot_be_read(self):
         """Its error is that of the runs."""

@@ -49,6 +49,15 @@ def table_settings(given: Mapping[str, Any], *, gpu: Callable[[], bool] = torch.
     return {name: value for name, value in settings.items() if name not in given}
 
 
+def soft_labels(given: Mapping[str, Any]) -> dict[str, float]:
+    """Return settings of soft labels for the numbers of a table, :func:`suitable_width`; none if it has no such numbers.
+
+    Args:
+        given: settings of a run or a comparison, ``data`` among them.
+    """
+    return _read(given)[1]
+
+
 def default_model(*, gpu: Callable[[], bool] = torch.cuda.is_available) -> tuple[str, str]:
     """Return the model for one's own table, and a sentence that says why.
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from numerate.lab.config import RunConfig, checked, read_yaml
+from numerate.lab.config import SOFT, RunConfig, checked, read_yaml
 from numerate.lab.evaluate import summarize
+from numerate.lab.own_table import TABLE_TASK, soft_labels
 from numerate.lab.presets import merged
 from numerate.lab.progress import Progress
 from numerate.lab.records import RESULT, claim, read_jsonl
@@ -86,11 +87,16 @@ def run_settings(
     without: Sequence[str] | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the settings of a file, overridden by ``settings``; a run with data has the task that reads them."""
+    """Return the settings of a file, overridden by ``settings``.
+
+    A run with data has the task that reads them. Soft labels of a table have a width that suits its numbers, if none is given.
+    """
     values = merged({"keep_model": True} | ({} if config is None else read_yaml(Path(config))), settings or {})
     chosen = {"target": target, "columns": columns, "without": without}
     named = {name: value if isinstance(value, str) else tuple(value) for name, value in chosen.items() if value is not None}
     values = merged(values, {"task_settings": named} if named else {})
     if "task" not in values and (target is not None or values.get("data") is not None):
-        values["task"] = "regression" if target is not None else default_task(values["data"])
+        values["task"] = TABLE_TASK if target is not None else default_task(values["data"])
+    if values.get("loss") in SOFT and "soft" not in values and values.get("data") and values.get("task") == TABLE_TASK:
+        values |= {"soft": width} if (width := soft_labels(values)) else {}
     return values
