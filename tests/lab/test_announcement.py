@@ -91,7 +91,7 @@ def test_a_model_from_elsewhere_is_pre_trained(tmp_path):
     lines = announced(tmp_path, models=[str(tmp_path / "model")])
     count = f"{tiny.model.num_parameters():,}"
     assert re.sub(" ", "", part(lines, "model")).endswith(f"{count}parameters,pre-trained")
-    assert parameters(RunConfig(model="no/such-model")) is None
+    assert parameters(RunConfig(model=str(tmp_path / "missing"))) is None
 
 
 def test_python_and_the_command_line_say_the_same(tmp_path, monkeypatch, capsys):

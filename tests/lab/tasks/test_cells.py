@@ -314,7 +314,7 @@ def test_answers_of_svamp(answer, expected, tmp_path):
     path = tmp_path / "SVAMP.json"
     path.write_text(json.dumps([row]))
     if expected is None:
-        with pytest.raises(BadData, match="line 1: the answer"):
+        with pytest.raises(BadData, match="row 1: the answer"):
             WordProblems.from_files(path)
     else:
         task = WordProblems.from_files(path)
