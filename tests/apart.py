@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable
 from multiprocessing import forkserver, get_context
 from multiprocessing.context import ForkServerProcess
@@ -35,6 +36,29 @@ def finish(process: ForkServerProcess) -> int:
         process.join()
         raise TimeoutError(f"process {process.pid} hangs")
     return process.exitcode
+
+
+def wait_until(condition: Callable[[], object], process: ForkServerProcess | None = None) -> None:
+    """Poll until a condition holds, while the process lives; the limit is for hangs alone."""
+    for _ in range(30_000):
+        if condition():
+            return
+        assert process is None or process.is_alive()
+        time.sleep(0.01)
+    raise TimeoutError("hangs")
+
+
+def children_of(pid: int) -> list[int]:
+    """Return the processes that a process started."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def alive(pid: int) -> bool:
+    """Return whether a process runs; one that has ended and waits for its parent does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 def _run(

@@ -21,6 +21,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 from tests import apart
+from tests.apart import alive, wait_until
 from typer.testing import CliRunner
 
 from numerate.cli import app
@@ -172,16 +173,6 @@ def start(tmp_path):
     return partial(apart.start, compare_for_long, output=tmp_path / "output.txt")
 
 
-def wait_until(condition, process=None):
-    """Poll; the limit is for hangs alone."""
-    for _ in range(30_000):
-        if condition():
-            return
-        assert process is None or process.is_alive()
-        time.sleep(0.01)
-    pytest.fail("hangs")
-
-
 @pytest.mark.launch
 def test_killed_at_any_moment_it_goes_on(undisturbed, start, tmp_path):
     """kill -9 leaves nothing that a later call would take for finished, and nothing finished is lost."""
@@ -222,13 +213,6 @@ def test_workers_end_with_their_parent(start, tmp_path):
     process.kill()
     process.join()
     wait_until(lambda: not any(alive(pid) for pid in children))
-
-
-def alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def test_somebody_else_at_the_same_cell_is_waited_for(tmp_path, monkeypatch):

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
-from pathlib import Path
 
 import pytest
 from tests import apart
+from tests.apart import alive, children_of, wait_until
 
 from numerate.cli import app
 
@@ -20,26 +19,6 @@ SHORT += ["--set", "train_examples=64", "--set", "log_every=1"]
 def command(arguments):
     sys.argv = ["numerate", *arguments]
     app(prog_name="numerate")
-
-
-def children_of(pid):
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def wait_until(condition):
-    """Poll; the limit is for hangs alone."""
-    for _ in range(30_000):
-        if condition():
-            return
-        time.sleep(0.01)
-    pytest.fail("hangs")
 
 
 @pytest.mark.launch

@@ -8,6 +8,7 @@ import time
 
 import pytest
 from rich.console import Console
+from tests.apart import wait_until
 
 from numerate.lab.config import RunConfig
 from numerate.lab.experiment import cell_folder
@@ -20,15 +21,6 @@ from numerate.lab.watching import Watch, steps_shown
 def quickly(monkeypatch):
     monkeypatch.setattr("numerate.lab.watching._WATCH_SECONDS", 0.01)
     monkeypatch.setattr("numerate.lab.watching._LINE_SECONDS", (0.0, 0.1))
-
-
-def wait_until(condition):
-    """Poll; the limit is for hangs alone."""
-    for _ in range(30_000):
-        if condition():
-            return
-        time.sleep(0.01)
-    pytest.fail("hangs")
 
 
 def file(folder, cell, name):

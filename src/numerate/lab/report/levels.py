@@ -21,6 +21,7 @@ from numerate.answers.numerals import last_number
 from numerate.answers.overall import r_squared, rmse
 from numerate.lab.decisions import GREEDY
 from numerate.lab.models import BUILT
+from numerate.lab.own_table import TABLE_TASK
 from numerate.lab.report.analysis import LEAST_SEEDS, LEVEL, Setup
 from numerate.lab.report.decision_words import percent
 from numerate.lab.report.decisions import FEW_ANSWERS
@@ -43,7 +44,6 @@ FIGURES = {
 
 MOST_MISSING = "most outputs held no number"
 FEW = "a few answers decide MAE, RMSE and R²"
-_TASK = "regression"
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,11 @@ class Levels:
 def levels(setup: Setup, folder: Path) -> Levels | None:
     """Return the levels of a comparison on a table in this folder; None for another task, or answers that are no numbers."""
     first = setup.first
-    if setup.task != _TASK or first.config.get("data") is None or "absolute_error" not in first.splits[setup.splits[0]].measures:
+    if (
+        setup.task != TABLE_TASK
+        or first.config.get("data") is None
+        or "absolute_error" not in first.splits[setup.splits[0]].measures
+    ):
         return None
     golds = {split: _numbers(setup.examples(split).golds) for split in setup.splits}
     if not all(np.isfinite(numbers).all() for numbers in golds.values()):
