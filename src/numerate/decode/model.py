@@ -12,7 +12,7 @@ from torch import Tensor
 
 from numerate.decode.grammar import Grammar, NumberGrammar, check_grammar
 from numerate.decode.rows import Rows, evaluating, ignores_padding
-from numerate.decode.search import Answers, Branches, Node, Rest, check_limits, search
+from numerate.decode.search import Answers, Branches, Node, Rest, Watch, check_limits, search
 from numerate.decode.tokens import Fork, TokenTree, token_texts
 from numerate.distribution import NumberDistribution
 from numerate.distribution.exact import Floats
@@ -37,6 +37,7 @@ def distribution(
     batch_size: int = 64,
     memory: int | None = None,
     progress: Callable[[int, int], object] = lambda done, total: None,
+    watch: Watch = lambda nodes, branches: None,
     **options: Any,
 ) -> list[NumberDistribution]:
     r"""Return the model's distribution over the number that it would write after each prompt.
@@ -66,6 +67,8 @@ def distribution(
         memory: bytes that the caches and scores of a forward pass may take; one prompt with ``width`` rows is the least. Default:
             a quarter of what a GPU has free, 1 GiB on a CPU.
         progress: called with the number of prompts done, and of all.
+        watch: called with the beginnings of each length in the search (:class:`numerate.decode.search.Node`), and where the
+            probability of each goes. A search that finds no number begins again with a larger width.
         **options: further arguments of ``generate``, such as ``logits_processor``.
 
     Raises:
@@ -85,6 +88,7 @@ def distribution(
         temperature=temperature,
         end_token_ids=ends_of(model.generation_config) if end_token_ids is None else end_token_ids,
         memory=memory,
+        watch=watch,
     )
     found: dict[int, NumberDistribution] = {}
     total = 0
@@ -118,13 +122,14 @@ class NumberFinder:
         temperature: float = 1.0,
         end_token_ids: Any = (),
         memory: int | None = None,
+        watch: Watch = lambda nodes, branches: None,
     ) -> None:
         self.grammar = check_grammar(grammar)
         check_limits(width, covered, rest)
         self.width, self.covered = width, covered
         self.rest: Rest = rest
         self.temperature = check_number("temperature", temperature, above=0)
-        self.memory = memory
+        self.memory, self.watch = memory, watch
         ends = {end_token_ids} if isinstance(end_token_ids, int) else {*map(int, end_token_ids)}
         self.texts = {token_id: text for text, token_id in token_texts(tokenizer)}
         self.tree = TokenTree([(text, i) for i, text in self.texts.items()], self.grammar, end_token_ids=ends)
@@ -158,7 +163,8 @@ class NumberFinder:
         return found
 
     def _search(self, rows: Rows, seeds: Sequence[Sequence[int]], width: int | None, covered: float) -> list[Answers]:
-        return search([""] * len(rows), _Expansion(rows, self), width=width, covered=covered, rest=self.rest, seeds=seeds)
+        limits: dict[str, Any] = {"width": width, "covered": covered, "rest": self.rest}
+        return search([""] * len(rows), _Expansion(rows, self), **limits, seeds=seeds, watch=self.watch)
 
     def _check(self, rows: Rows, indices: Sequence[int]) -> None:
         """Raise if a row ends within a number, or if there are fewer scores than tokens."""

@@ -74,6 +74,9 @@ class Branches(NamedTuple):
     token_ids: Sequence[int] = ()
 
 
+Watch = Callable[[Sequence[Node], Sequence[Branches]], object]
+
+
 @dataclass
 class Answers:
     """The answers found for a prompt, and where the rest of the probability is.
@@ -133,6 +136,7 @@ def search(
     covered: float,
     rest: Rest,
     seeds: Sequence[Sequence[int]],
+    watch: Watch = lambda nodes, branches: None,
 ) -> list[Answers]:
     """Return the answers to each prompt.
 
@@ -143,6 +147,7 @@ def search(
         covered: the share of the probability of a number that is searched; the least likely nodes are left.
         rest: "draw" thins out nodes beyond ``width`` without bias, "drop" leaves the lightest ones unsearched.
         seeds: for each prompt, what its draws depend on.
+        watch: called with the nodes of each length and their branches.
     """
     found = [Answers() for _ in starts]
     slack = [0.0] * len(starts)  # probability that may be left unsearched
@@ -151,6 +156,7 @@ def search(
     first = True
     while nodes:
         branches = expand(nodes)
+        watch(nodes, branches)
         longer: list[Node] = []
         for prompt, group in groupby(range(len(nodes)), key=lambda index: nodes[index].prompt):
             parents = [*group]

@@ -1,35 +1,50 @@
-"""Bars of a distribution as text, for the terminal."""
+"""Bars of a distribution: ranges of a round width with their probabilities, and as text for the terminal."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
 from decimal import ROUND_FLOOR, Decimal, localcontext
+from typing import NamedTuple
 
 from numerate.distribution.exact import EXACT, SHORT, Floats, canonical, label
 
 
-def bar_lines(
-    values: Sequence[Decimal], probabilities: Floats, cumulative: Floats, central: tuple[Decimal, Decimal], rows: int, width: int
-) -> list[str]:
-    """Return a line per value, or per range of values where there are more than ``rows``; ranges cover ``central``."""
-    if len(values) <= rows:
-        bars = [(label(value), p) for value, p in zip(values, probabilities.tolist(), strict=True)]
-    else:
-        bars = _ranges(values, cumulative, central, rows)
-    most = max(p for _, p in bars)
-    labels, shares = [name for name, _ in bars], [f"{100 * p:.1f} %" for _, p in bars]
+class Bar(NamedTuple):
+    """The values from ``low`` to below ``high`` and their probability; None is no bound, and ``low == high`` one value."""
+
+    low: Decimal | None
+    high: Decimal | None
+    probability: float
+
+    @property
+    def label(self) -> str:
+        """The value or the range as a short text."""
+        if self.low is None or self.high is None:
+            return f"from {label(self.low)}" if self.low is not None else f"below {label(self.high or Decimal(0))}"
+        return label(self.low) if self.low == self.high else f"{label(self.low)} to {label(self.high)}"
+
+
+def bar_lines(bars: Sequence[Bar], width: int) -> list[str]:
+    """Return a line per bar; the longest has ``width`` characters."""
+    most = max(bar.probability for bar in bars)
+    labels, shares = [bar.label for bar in bars], [f"{100 * bar.probability:.1f} %" for bar in bars]
     columns = max(map(len, labels)), max(map(len, shares))
     return [
-        f"{name:>{columns[0]}}  {share:>{columns[1]}}  {'█' * round(width * p / most)}".rstrip()
-        for name, share, (_, p) in zip(labels, shares, bars, strict=True)
+        f"{name:>{columns[0]}}  {share:>{columns[1]}}  {'█' * round(width * bar.probability / most)}".rstrip()
+        for name, share, bar in zip(labels, shares, bars, strict=True)
     ]
 
 
-def _ranges(
-    values: Sequence[Decimal], cumulative: Floats, central: tuple[Decimal, Decimal], rows: int
-) -> list[tuple[str, float]]:
-    """Return labels and probabilities of at most ``rows`` + 3 ranges of a round width."""
+def bars_of(
+    values: Sequence[Decimal], probabilities: Floats, cumulative: Floats, central: tuple[Decimal, Decimal], rows: int
+) -> list[Bar]:
+    """Return a bar per value or, where there are more than ``rows``, at most ``rows`` + 3 of a round width.
+
+    Ranges cover ``central``; what lies outside has a bar of its own on either side.
+    """
+    if len(values) <= rows:
+        return [Bar(value, value, p) for value, p in zip(values, probabilities.tolist(), strict=True)]
     low, high = central
     with localcontext(EXACT):
         finest = min(int(value.as_tuple().exponent) for value in values)
@@ -42,7 +57,7 @@ def _ranges(
             edges.append(edges[-1] + step)
     sums = [0.0, *cumulative.tolist()]
     below = [sums[bisect_left(values, edge)] for edge in edges]
-    names = [label(canonical(edge)) for edge in edges]
-    bars = [(f"below {names[0]}", below[0])] if below[0] > 0 else []
-    bars += [(f"{a} to {b}", q - p) for a, b, p, q in zip(names, names[1:], below, below[1:], strict=False)]
-    return bars + ([(f"from {names[-1]}", 1 - below[-1])] if values[-1] >= edges[-1] else [])
+    edges = [canonical(edge) for edge in edges]
+    bars = [Bar(None, edges[0], below[0])] if below[0] > 0 else []
+    bars += [Bar(a, b, q - p) for a, b, p, q in zip(edges, edges[1:], below, below[1:], strict=False)]
+    return bars + ([Bar(edges[-1], None, 1 - below[-1])] if values[-1] >= edges[-1] else [])

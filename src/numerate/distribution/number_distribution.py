@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from numerate.distribution.bars import bar_lines
+from numerate.distribution.bars import Bar, bar_lines, bars_of
 from numerate.distribution.bell import Shape, bell_steps
 from numerate.distribution.decisions import Cost, best, decide
 from numerate.distribution.exact import EXACT, Floats, Number, as_list, check_masses, exact_number, first_reached, is_nan, label
@@ -370,6 +370,18 @@ class NumberDistribution:
         """
         return decide(self, metric, tolerance, relative_tolerance, floor, candidates)
 
+    def bars(self, rows: int = 10) -> list[Bar]:
+        """Return a histogram: a bar per value, or per range of a round width where there are more than ``rows`` values.
+
+        Ranges cover the central 98 %; what lies outside has bars of its own, without a lower or an upper bound.
+
+        Example:
+            >>> [(bar.label, round(bar.probability, 2)) for bar in NumberDistribution(range(100), [1] * 100).bars(2)]
+            [('0 to 50', 0.5), ('50 to 100', 0.5)]
+        """
+        _check_count("rows", rows)
+        return bars_of(self.values, self.probabilities, self._cumulative, self.interval(0.98), rows)
+
     def to_text(self, rows: int = 10, width: int = 40) -> str:
         """Return bars for the terminal: one per value, or per range of values where there are more than ``rows``.
 
@@ -383,10 +395,8 @@ class NumberDistribution:
             150  25.0 %  ████
             covered 90.0 %, no number 10.0 %
         """
-        for name, count in (("rows", rows), ("width", width)):
-            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-                raise ValueError(f"{name}={count!r} is out of range: expected a whole number >= 1.")
-        lines = bar_lines(self.values, self.probabilities, self._cumulative, self.interval(0.98), rows, width)
+        _check_count("width", width)
+        lines = bar_lines(self.bars(rows), width)
         return "\n".join([*lines, *share_lines({name: getattr(self, name) for name in SHARES})])
 
     def __len__(self) -> int:
@@ -428,3 +438,8 @@ class NumberDistribution:
     def _deviation(self) -> tuple[float, Decimal]:
         """The variance in units of the squared range, and the range."""
         return variance_of(self.values, self.probabilities, self.mean)
+
+
+def _check_count(name: str, count: object) -> None:
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise ValueError(f"{name}={count!r} is out of range: expected a whole number >= 1.")

@@ -185,8 +185,11 @@ class Answering:
         said = iter(self._said(read) if self.metric == GREEDY else [None] * len(read))
         return [(one, Prediction(problem=one) if isinstance(one, str) else self._decided(one, next(said))) for one in found]
 
-    def search(self, rows: Sequence[Row | str], first: int = 0) -> list[Found]:
-        """Return the distribution over the answers to each question, or why there is none."""
+    def search(self, rows: Sequence[Row | str], first: int = 0, **options: Any) -> list[Found]:
+        """Return the distribution over the answers to each question, or why there is none.
+
+        ``options`` are those of :func:`numerate.decode.distribution`, such as another width.
+        """
         found: dict[int, Found] = {index: row for index, row in enumerate(rows) if isinstance(row, str)}
         seen: dict[bool, list[tuple[int, dict[str, Any]]]] = {False: [], True: []}
         for index, row in enumerate(rows):
@@ -205,10 +208,12 @@ class Answering:
             else:
                 seen[picture].append((index, encoded))
         for group in seen.values():
-            found |= self._searched(group, first)
+            found |= self._searched(group, first, options)
         return [found[index] for index in range(len(rows))]
 
-    def _searched(self, group: Sequence[tuple[int, dict[str, Any]]], first: int) -> dict[int, Found]:
+    def _searched(
+        self, group: Sequence[tuple[int, dict[str, Any]]], first: int, others: Mapping[str, Any]
+    ) -> dict[int, Found]:
         """Search in one batch; where that fails, in halves, so that a bad row does not affect the others."""
         from numerate.decode import distribution
 
@@ -219,6 +224,7 @@ class Answering:
             "seed": [first + index for index, _ in group],
             "end_token_ids": [self.loaded.end],
             "batch_size": len(group),
+            **others,
         }
         try:
             with self._autocast():
@@ -227,7 +233,7 @@ class Answering:
             if len(group) == 1:
                 return {group[0][0]: one_line(error).removeprefix("inputs[0]").removeprefix(": ").lstrip()}
             half = len(group) // 2
-            return self._searched(group[:half], first) | self._searched(group[half:], first)
+            return self._searched(group[:half], first, others) | self._searched(group[half:], first, others)
         except torch.cuda.OutOfMemoryError as error:
             raise RuntimeError(f"the GPU has no memory for {len(group)} rows at a time: use a smaller --batch-size.") from error
         return {index: one for (index, _), one in zip(group, found, strict=True)}
