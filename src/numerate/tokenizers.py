@@ -43,6 +43,7 @@ PACKAGED = {
     ),
 }
 
+_JSON = "the tokenizer.json of a Hugging Face tokenizer"
 _SUFFIXES = {".json", ".gz", ".gguf", ".model"}
 # Values of `tokenizer.ggml.pre` for which llama.cpp splits digits one by one before anything else.
 _SINGLE_DIGIT_GGUF = {b"smollm", b"starcoder", b"refact", b"command-r", b"codeshell", b"exaone", b"minerva-7b"}
@@ -132,14 +133,22 @@ def _from_file(path: Path) -> PreTrainedTokenizerBase:
 
 
 def _from_json(path: Path) -> PreTrainedTokenizerBase:
+    try:
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (OSError, EOFError) as error:
+        raise ValueError(_unreadable(path, _JSON, error)) from error
+    return read_tokenizer(data, path)
+
+
+def read_tokenizer(data: bytes, path: Path) -> PreTrainedTokenizerBase:
+    """Return the tokenizer of a ``tokenizer.json`` that was read from ``path``, which need not exist."""
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
     try:
-        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         backend = Tokenizer.from_buffer(data)
-    except (ValueError, OSError, EOFError) as error:
-        raise ValueError(_unreadable(path, "the tokenizer.json of a Hugging Face tokenizer", error)) from error
+    except ValueError as error:
+        raise ValueError(_unreadable(path, _JSON, error)) from error
     return PreTrainedTokenizerFast(tokenizer_object=backend, **_roles(path, backend))
 
 

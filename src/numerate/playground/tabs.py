@@ -14,7 +14,7 @@ from pathlib import Path
 from pydantic import BaseModel
 from starlette.routing import BaseRoute
 
-from numerate.playground import digit
+from numerate.playground import answer, digit, results, tokenizer
 
 Answer = dict[str, object]
 MEBIBYTE = 1 << 20
@@ -41,4 +41,7 @@ class Tab:
 
 TABS: dict[str, Tab] = {
     "digit": Tab(digit.DigitRequest, digit.compute),
+    "answer": Tab(answer.AnswerRequest, answer.compute, reads_runs=True),
+    "tokenizer": Tab(tokenizer.TokenizerRequest, tokenizer.compute, routes=tokenizer.routes),
+    "results": Tab(results.ResultsRequest, results.compute, reads_runs=True, routes=results.routes),
 }

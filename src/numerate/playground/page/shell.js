@@ -20,9 +20,12 @@
 // The server is asked once at a time; states between are skipped, and the last one is always shown. After `show`, the section
 // gets a `shown` event. To add a tab: import it here and add it to TABS, in the order of numerate/playground/tabs.py.
 
+import { tab as answer } from "./tabs/answer.js";
 import { tab as digit } from "./tabs/digit.js";
+import { tab as results } from "./tabs/results.js";
+import { tab as tokenizer } from "./tabs/tokenizer.js";
 
-const TABS = [digit];
+const TABS = [digit, answer, tokenizer, results];
 
 const bar = document.getElementById("tabs");
 const main = document.getElementById("main");

@@ -1,0 +1,92 @@
+"""The tree that a search for numbers went through, cut down to its likeliest branches, for drawing."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+
+from numerate.decode.search import Branches, Node
+
+
+@dataclass
+class TreeBranch:
+    """A beginning of an answer in the tree.
+
+    Attributes:
+        text: the tokens up to here.
+        piece: the last token.
+        p: its probability; where its parent's mass was drawn, what that gives.
+        ends: the part of it that ends here with a number.
+        searched: whether the search went on from here.
+        drawn: whether it stands for lighter branches that were not searched, with a weight instead of its probability.
+        children: the likeliest longer beginnings, heaviest first.
+        others: how many more there are.
+        others_p: their probability.
+    """
+
+    text: str
+    piece: str
+    p: float
+    ends: float = 0.0
+    searched: bool = False
+    drawn: bool = False
+    children: list[TreeBranch] = field(default_factory=list)
+    others: int = 0
+    others_p: float = 0.0
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the branch and those below it as plain values."""
+        return asdict(self)
+
+
+@dataclass
+class SearchedTree:
+    """Collects the steps of a search; pass it as ``watch`` to :func:`numerate.decode.distribution`, with one prompt."""
+
+    levels: list[tuple[Sequence[Node], Sequence[Branches]]] = field(default_factory=list)
+
+    def __call__(self, nodes: Sequence[Node], branches: Sequence[Branches]) -> None:
+        """Keep the nodes of one length and their branches."""
+        if nodes[0].branch < 0:  # a root: a search that found no number begins again
+            self.levels.clear()
+        self.levels.append((list(nodes), list(branches)))
+
+    def likeliest(self, most: int, each: int) -> TreeBranch:
+        """Return the root with the ``most`` likeliest branches below it, at most ``each`` of one beginning."""
+        root = self._expanded(0, 0, "", 1.0)
+        places: dict[int, tuple[int, int]] = {id(root): (0, 0)}
+        heap: list[tuple[float, int, TreeBranch, TreeBranch]] = []
+        opened, shown = [root], 0
+        while True:
+            for parent in opened:
+                for child, place in self._children(*places[id(parent)]) if id(parent) in places else ():
+                    heapq.heappush(heap, (-child.p, len(places) + len(heap), child, parent))
+                    if place is not None:
+                        places[id(child)] = place
+            if not heap:
+                return root
+            _, _, child, parent = heapq.heappop(heap)
+            if shown < most and len(parent.children) < each:
+                parent.children.append(child)
+                opened, shown = [child], shown + 1
+            else:
+                parent.others, parent.others_p, opened = parent.others + 1, parent.others_p + child.p, []
+
+    def _children(self, level: int, index: int) -> Iterator[tuple[TreeBranch, tuple[int, int] | None]]:
+        """Yield the branches of a node, and where the node of each is, if it was searched."""
+        nodes, branches = self.levels[level]
+        longer = self.levels[level + 1][0] if level + 1 < len(self.levels) else ()
+        kept = {node.branch: place for place, node in enumerate(longer) if node.parent == index}
+        for branch, (piece, share) in enumerate(zip(branches[index].pieces, branches[index].shares.tolist(), strict=True)):
+            p = nodes[index].mass * share
+            if branch in kept:
+                yield self._expanded(level + 1, kept[branch], piece, p), (level + 1, kept[branch])
+            elif p > 0:
+                yield TreeBranch(nodes[index].text + piece, piece, p), None
+
+    def _expanded(self, level: int, index: int, piece: str, p: float) -> TreeBranch:
+        node, branches = self.levels[level][0][index], self.levels[level][1][index]
+        ends = node.mass * math.fsum(share for _, share in branches.answers)
+        return TreeBranch(node.text, piece, p, ends, searched=True, drawn=not node.exact)
