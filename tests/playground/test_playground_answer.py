@@ -1,0 +1,221 @@
+"""The tab "a model's answer": its numbers are those of the library, and only safe models of the folder are offered."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pydantic", reason="the extra playground is not installed")
+pytest.importorskip("transformers", reason="the extra train is not installed")
+
+from pydantic import ValidationError
+
+from numerate import decode
+from numerate.distribution import NumberDistribution
+from numerate.distribution.decisions import RULE_NAMES
+from numerate.lab.models import load_model
+from numerate.playground import answer, models
+from numerate.playground.answer import DECIDED, AnswerRequest, compute
+from numerate.playground.models import SHIPPED, SHIPPED_NAME, find_models, open_model
+
+ROW = {"carat": "0.7", "cut": "Ideal", "color": "G", "clarity": "VS1"}
+
+
+@pytest.fixture(scope="module")
+def shipped() -> NumberDistribution:
+    """What the library itself finds for the row."""
+    loaded = load_model(SHIPPED)
+    return decode.distribution(loaded.model, ["0.7 Ideal G VS1\n"], loaded.tokenizer, width=128, end_token_ids=[loaded.end])[0]
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    return compute(AnswerRequest(cells=ROW), tmp_path_factory.mktemp("runs"))
+
+
+def _run(folder: Path, **config: object) -> Path:
+    """A run with the weights of the shipped model, as ``numerate train`` leaves it."""
+    folder.mkdir(parents=True)
+    settings = {"model": "tiny", "task": "regression", "task_settings": {"target": "price"}, "data": "gone.csv", **config}
+    (folder / "config.json").write_text(json.dumps(settings))
+    shutil.copytree(SHIPPED, folder / "model")
+    return folder
+
+
+def test_summaries_are_those_of_the_library(shown, shipped):
+    assert shown["prompt"] == "0.7 Ideal G VS1"
+    for name in ("mode", "median", "mean"):
+        assert shown[name]["value"] == pytest.approx(float(getattr(shipped, name)), rel=1e-9)
+    assert [end["value"] for end in shown["interval"]] == [float(end) for end in shipped.interval(0.9)]
+    assert shown["shares"]["covered"] == pytest.approx(shipped.covered, rel=1e-6)
+    assert sum(share for name, share in shown["shares"].items() if name != "drawn") == pytest.approx(1, abs=1e-6)
+
+
+def test_bars_are_the_whole_distribution(shown, shipped):
+    assert sum(bar["p"] for bar in shown["bars"]) == pytest.approx(1)
+    inner = [bar for bar in shown["bars"] if bar["low"] is not None and bar["high"] is not None]
+    for bar in inner:
+        held = shipped.probabilities[(shipped.floats >= bar["low"]) & (shipped.floats < bar["high"])].sum()
+        assert bar["p"] == pytest.approx(held, abs=1e-6)
+    assert len(inner) > 10
+
+
+@pytest.mark.parametrize("metric", DECIDED)
+def test_every_metric_has_its_decision(shown, shipped, metric):
+    (decision,) = [one for one in shown["decisions"] if one["metric"] == metric]
+    assert decision["value"] == pytest.approx(float(shipped.decide(metric)), rel=1e-9)
+    if metric == "absolute_error":
+        distances = abs(shipped.floats - float(shipped.median))
+        assert decision["expected"] == pytest.approx(distances @ shipped.probabilities)
+
+
+def test_all_rules_are_among_the_decisions(shown, shipped):
+    """No answer of a rule is missing: the other names of ``decide`` are other names of the same rules."""
+    answers = sorted({one["value"] for one in shown["decisions"]})
+    assert sorted({float(shipped.decide(name)) for name in RULE_NAMES if name != "within"}) == pytest.approx(answers)
+
+
+def test_the_tree_splits_the_probability(shown):
+    def check(branch: dict, whole: float) -> None:
+        assert sum(child["p"] for child in branch["children"]) + branch["others_p"] <= whole + 1e-6
+        assert [child["p"] for child in branch["children"]] == sorted((child["p"] for child in branch["children"]), reverse=True)
+        for child in branch["children"]:
+            assert child["text"] == branch["text"] + child["piece"]
+            if not child["drawn"]:  # otherwise its children share the weight of those that it stands for
+                check(child, child["p"])
+
+    root = shown["tree"]
+    check(root, 1.0)
+    first = sum(child["p"] for child in root["children"]) + root["others_p"]
+    assert first == pytest.approx(1 - shown["shares"]["no_number"], abs=0.02)
+    assert any(child["children"] for child in root["children"])
+
+
+def test_a_narrow_search_says_what_it_left(tmp_path):
+    wide, narrow = (compute(AnswerRequest(cells=ROW, covered=covered), tmp_path)["shares"] for covered in (1.0, 0.6))
+    assert wide["not_searched"] < 1e-6
+    assert narrow["not_searched"] > 0.1
+
+
+def test_a_typed_line_is_asked_as_it_is(tmp_path):
+    typed = compute(AnswerRequest(line="0.7 Ideal G VS1"), tmp_path)
+    assert typed["median"] == compute(AnswerRequest(cells=ROW), tmp_path)["median"]
+    assert typed["truth"] is None
+
+
+def test_the_first_view_is_a_test_row_with_its_truth(tmp_path):
+    first = compute(AnswerRequest(), tmp_path)
+    example = first["examples"][0]
+    assert first["cells"] == example["cells"]
+    assert first["truth"]["text"] == example["truth"]
+    low, high = (end["value"] for end in first["interval"])
+    assert first["truth"]["inside"] is (low <= first["truth"]["value"] <= high)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": "../secret"}, "is not here"),
+        ({"cells": {"weight": "1"}}, "was not trained on"),
+        ({"cells": {"carat": "1"}}, "cut is empty"),
+        ({"cells": {**ROW, "carat": " "}}, "carat is empty"),
+    ],
+)
+def test_what_cannot_be_asked(tmp_path, changes, message):
+    with pytest.raises(ValueError, match=message):
+        compute(AnswerRequest(**changes), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"line": "1" * 501},
+        {"width": 513},
+        {"width": 0},
+        {"covered": 0.1},
+        {"level": 1.0},
+        {"cells": {str(k): "1" for k in range(65)}},
+    ],
+)
+def test_requests_are_bounded(changes):
+    with pytest.raises(ValidationError):
+        AnswerRequest(**changes)
+
+
+def test_a_line_within_a_number_is_refused(tmp_path):
+    """The tokenizer adds a new line, so that even digits are a question."""
+    assert compute(AnswerRequest(line="12"), tmp_path)["values"] > 0
+    assert compute(AnswerRequest(line="ä\u0000😀"), tmp_path)["values"] > 0  # unknown characters
+
+
+def test_trained_runs_are_found(tmp_path):
+    _run(tmp_path / "mine")
+    _run(tmp_path / "compared" / "cells" / "abc")
+    assert {*find_models(tmp_path)} == {SHIPPED_NAME, "mine", "compared/cells/abc"}
+    found = compute(AnswerRequest(model="mine", cells=ROW), tmp_path)
+    assert found["median"] == compute(AnswerRequest(cells=ROW), tmp_path)["median"]
+    assert found["examples"] == []  # its table is not here
+    assert [column["name"] for column in found["columns"]] == [*ROW]
+
+
+def test_the_folder_may_itself_be_a_run(tmp_path):
+    assert list(find_models(_run(tmp_path / "mine"))) == [SHIPPED_NAME, "mine"]
+
+
+@pytest.mark.parametrize(
+    ("config", "remove"),
+    [
+        ({"trust_remote_code": True}, ""),
+        ({"adapter": "lora", "model": "somebody/model"}, ""),  # its base would come from the network
+        ({}, "model/model.safetensors"),
+        ({}, "config.json"),
+    ],
+)
+def test_unsafe_or_incomplete_runs_are_not_offered(tmp_path, config, remove):
+    folder = _run(tmp_path / "bad", **config)
+    if remove:
+        (folder / remove).unlink()
+        (folder / "model" / "pytorch_model.bin").write_bytes(b"a pickle")
+    assert list(find_models(tmp_path)) == [SHIPPED_NAME]
+
+
+def test_links_to_other_folders_are_not_followed(tmp_path):
+    _run(tmp_path / "elsewhere" / "mine")
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "linked").symlink_to(tmp_path / "elsewhere" / "mine")
+    assert list(find_models(tmp_path / "runs")) == [SHIPPED_NAME]
+
+
+def test_a_model_is_loaded_once_and_few_are_kept(tmp_path):
+    first = open_model("", tmp_path)
+    assert open_model(SHIPPED_NAME, tmp_path) is first
+    for name in ("a", "b", "c"):
+        _run(tmp_path / name)
+        open_model(name, tmp_path)
+    assert len(models._KEPT) <= models._MOST_KEPT
+    assert open_model("", tmp_path) is not first
+
+
+def test_a_large_model_is_searched_less_widely(tmp_path, monkeypatch):
+    monkeypatch.setattr(models, "_MOST_PRODUCTS", 78_768 * 20)
+    models._KEPT.clear()
+    assert compute(AnswerRequest(width=512, cells=ROW), tmp_path)["width"] == 20
+    models._KEPT.clear()
+
+
+def test_without_transformers_the_tab_names_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setattr(models, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"numerate\[train\]"):
+        compute(AnswerRequest(), tmp_path)
+
+
+def test_the_shipped_model_is_small_and_good():
+    files = {file.name: file.stat().st_size for file in SHIPPED.iterdir()}
+    assert sum(files.values()) < 1 << 20
+    assert not [name for name in files if name.endswith((".bin", ".pt", ".pkl", ".py"))]
+    measures = open_model("", Path("nowhere")).measures
+    assert measures["relative_error, median"] < 0.1
+    assert answer.SHOWN_BRANCHES > 0
