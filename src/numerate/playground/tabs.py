@@ -14,7 +14,7 @@ from pathlib import Path
 from pydantic import BaseModel
 from starlette.routing import BaseRoute
 
-from numerate.playground import digit
+from numerate.playground import digit, landscape
 
 Answer = dict[str, object]
 MEBIBYTE = 1 << 20
@@ -41,4 +41,5 @@ class Tab:
 
 TABS: dict[str, Tab] = {
     "digit": Tab(digit.DigitRequest, digit.compute),
+    "landscape": Tab(landscape.LandscapeRequest, landscape.compute),
 }

@@ -21,8 +21,9 @@
 // gets a `shown` event. To add a tab: import it here and add it to TABS, in the order of numerate/playground/tabs.py.
 
 import { tab as digit } from "./tabs/digit.js";
+import { tab as landscape } from "./tabs/landscape.js";
 
-const TABS = [digit];
+const TABS = [digit, landscape];
 
 const bar = document.getElementById("tabs");
 const main = document.getElementById("main");
