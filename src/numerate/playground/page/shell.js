@@ -109,6 +109,7 @@ function createPage(tab, defaults) {
     async ask() {
       if (asking) { stale = true; return; }
       asking = true;
+      root.setAttribute("aria-busy", "true");
       do {
         stale = false;
         const state = page.state;
@@ -130,6 +131,7 @@ function createPage(tab, defaults) {
         }
       } while (stale);
       asking = false;
+      root.setAttribute("aria-busy", "false");
       root.dataset.settled = String(Number(root.dataset.settled ?? 0) + 1);
     },
     show() {
