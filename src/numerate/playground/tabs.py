@@ -14,7 +14,7 @@ from pathlib import Path
 from pydantic import BaseModel
 from starlette.routing import BaseRoute
 
-from numerate.playground import answer, digit, results, tokenizer
+from numerate.playground import answer, digit, landscape, results, tokenizer
 
 Answer = dict[str, object]
 MEBIBYTE = 1 << 20
@@ -42,6 +42,7 @@ class Tab:
 TABS: dict[str, Tab] = {
     "digit": Tab(digit.DigitRequest, digit.compute),
     "answer": Tab(answer.AnswerRequest, answer.compute, reads_runs=True),
+    "landscape": Tab(landscape.LandscapeRequest, landscape.compute),
     "tokenizer": Tab(tokenizer.TokenizerRequest, tokenizer.compute, routes=tokenizer.routes),
     "results": Tab(results.ResultsRequest, results.compute, reads_runs=True, routes=results.routes),
 }

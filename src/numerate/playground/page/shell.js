@@ -22,10 +22,11 @@
 
 import { tab as answer } from "./tabs/answer.js";
 import { tab as digit } from "./tabs/digit.js";
+import { tab as landscape } from "./tabs/landscape.js";
 import { tab as results } from "./tabs/results.js";
 import { tab as tokenizer } from "./tabs/tokenizer.js";
 
-const TABS = [digit, answer, tokenizer, results];
+const TABS = [digit, answer, landscape, tokenizer, results];
 
 const bar = document.getElementById("tabs");
 const main = document.getElementById("main");
@@ -111,6 +112,7 @@ function createPage(tab, defaults) {
     async ask() {
       if (asking) { stale = true; return; }
       asking = true;
+      root.setAttribute("aria-busy", "true");
       do {
         stale = false;
         const state = page.state;
@@ -132,6 +134,7 @@ function createPage(tab, defaults) {
         }
       } while (stale);
       asking = false;
+      root.setAttribute("aria-busy", "false");
       root.dataset.settled = String(Number(root.dataset.settled ?? 0) + 1);
     },
     show() {
