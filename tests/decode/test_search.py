@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -96,6 +96,18 @@ def test_a_table_by_hand() -> None:
     assert distribution is not None
     assert distribution.covered == pytest.approx(0.795)
     assert [int(value) for value in distribution.values] == [-3, 1, 2, 10, 15]
+
+
+def test_a_search_can_be_watched() -> None:
+    levels: list[tuple[list[str], list[float]]] = []
+
+    def watch(nodes: Sequence[Node], branches: Sequence[Branches]) -> None:
+        assert len(nodes) == len(branches)
+        levels.append(([node.text for node in nodes], [node.mass for node in nodes]))
+
+    search([""], _tree(TABLES), width=None, covered=1.0, rest="draw", seeds=[(0,)], watch=watch)
+    assert [texts for texts, _ in levels] == [[""], ["-", "1", "2"], ["-3", "10", "15"]]
+    assert [masses for _, masses in levels] == [[1.0], [0.1, 0.5, 0.3], pytest.approx([0.05, 0.125, 0.125])]
 
 
 def test_a_share_may_be_left_unsearched() -> None:

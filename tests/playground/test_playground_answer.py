@@ -28,7 +28,7 @@ ROW = {"carat": "0.7", "cut": "Ideal", "color": "G", "clarity": "VS1"}
 def shipped() -> NumberDistribution:
     """What the library itself finds for the row."""
     loaded = load_model(SHIPPED)
-    return decode.distribution(loaded.model, ["0.7 Ideal G VS1\n"], loaded.tokenizer, width=128, end_token_ids=[loaded.end])[0]
+    return decode.distribution(loaded.model, ["0.7 Ideal G VS1\n"], loaded.tokenizer, width=256, end_token_ids=[loaded.end])[0]
 
 
 @pytest.fixture(scope="module")
@@ -163,6 +163,17 @@ def test_trained_runs_are_found(tmp_path):
 
 def test_the_folder_may_itself_be_a_run(tmp_path):
     assert list(find_models(_run(tmp_path / "mine"))) == [SHIPPED_NAME, "mine"]
+
+
+def test_weights_that_were_moved_are_found(tmp_path):
+    shutil.copytree(SHIPPED, tmp_path / "moved")
+    assert list(find_models(tmp_path)) == [SHIPPED_NAME, "moved"]
+    assert list(find_models(tmp_path / "moved")) == [SHIPPED_NAME, "moved"]
+    found = compute(AnswerRequest(model="moved", cells=ROW), tmp_path)
+    assert found["measures"]["relative_error, median"] < 0.1
+    asked = tmp_path / "moved" / "numerate.json"
+    asked.write_text(json.dumps(json.loads(asked.read_text()) | {"base": {"model": "somebody/model", "seed": 0}}))
+    assert list(find_models(tmp_path)) == [SHIPPED_NAME]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -14,7 +14,7 @@ from pydantic import Field
 from numerate.answers.metrics import METRICS
 from numerate.distribution import NumberDistribution
 from numerate.distribution.decisions import RULE_NAMES
-from numerate.distribution.exact import label
+from numerate.distribution.exact import canonical, label
 from numerate.distribution.shares import SHARES
 from numerate.playground.models import AskableModel, find_models, open_model
 from numerate.playground.request import TabRequest
@@ -41,7 +41,7 @@ class AnswerRequest(TabRequest):
     model: Annotated[str, Field(max_length=300)] = ""
     cells: Annotated[dict[ColumnName, Cell], Field(max_length=64)] = {}  # noqa: RUF012 - pydantic copies defaults
     line: Annotated[str, Field(max_length=500)] = ""
-    width: Annotated[int, Field(ge=1, le=512)] = 128
+    width: Annotated[int, Field(ge=1, le=512)] = 256
     covered: Annotated[float, Field(ge=0.5, le=1)] = 0.99
     level: Annotated[float, Field(ge=0.5, le=0.99)] = 0.9
 
@@ -50,7 +50,7 @@ def compute(request: AnswerRequest, runs: Path) -> dict[str, object]:
     """Return the model's distribution over the answer, its decisions and the tree of the search."""
     model = open_model(request.model, runs)
     with model.lock:  # loaded once, and asked by one at a time
-        cells = dict(request.cells) or dict(model.examples[0].cells if model.examples and not request.line.strip() else {})
+        cells = dict(request.cells) or dict(model.examples[0].cells if model.examples else {})
         row = _question(model, cells, request.line.strip())
         tree = SearchedTree()
         width = min(request.width, model.most_width)
@@ -58,6 +58,7 @@ def compute(request: AnswerRequest, runs: Path) -> dict[str, object]:
     if isinstance(found, str):
         raise ValueError(found)
     low, high = found.interval(request.level)
+    fractions = [Fraction(value) for value in found.values]
     return {
         "model": model.name,
         "models": [*find_models(runs)],
@@ -78,7 +79,7 @@ def compute(request: AnswerRequest, runs: Path) -> dict[str, object]:
         "median": _shown(found.median),
         "mean": _shown(found.mean),
         "interval": [_shown(low), _shown(high)],
-        "decisions": [_decision(found, name) for name in DECIDED],
+        "decisions": [_decision(found, fractions, name) for name in DECIDED],
         "shares": {name: getattr(found, name) for name in SHARES},
         "tree": tree.likeliest(SHOWN_BRANCHES, SHOWN_EACH).to_dict(),
         "truth": _truth(model, cells if not request.line.strip() else {}, found, (low, high)),
@@ -95,13 +96,13 @@ def _question(model: AskableModel, cells: Mapping[str, str], line: str) -> Row:
     return model.ask(cells)
 
 
-def _decision(found: NumberDistribution, name: str) -> dict[str, object]:
+def _decision(found: NumberDistribution, values: Sequence[Fraction], name: str) -> dict[str, object]:
     """Return what a metric would decide, and the score that the model expects of it; None where that is infinite."""
     answer, metric = found.decide(name), METRICS.get(name)
     expected = found.std  # the root of the expected squared error of the mean
     if metric is not None:
-        x, pairs = Fraction(answer), zip(found.values, found.probabilities.tolist(), strict=True)
-        expected = math.fsum(p * float(metric.function(Fraction(value), x)) for value, p in pairs)
+        x, pairs = Fraction(answer), zip(values, found.probabilities.tolist(), strict=True)
+        expected = math.fsum(p * float(metric.function(value, x)) for value, p in pairs)
     return {
         "metric": name,
         "what": "root of the mean squared error" if metric is None else metric.description,
@@ -125,10 +126,9 @@ def _truth(
 
 def _shown(number: Decimal) -> dict[str, object]:
     """Return a number as text, of six digits where it is long, and as a float."""
-    text = f"{number:f}" if len(f"{number:f}") <= _LONG else f"{_ROUNDED.plus(number):f}"
+    text = f"{number:f}" if len(f"{number:f}") <= _LONG else f"{canonical(_ROUNDED.plus(number)):f}"
     return {"text": text if len(text) <= 2 * _LONG else label(number), "value": _float(number)}
 
 
 def _float(number: Decimal | None) -> float | None:
     return None if number is None or not math.isfinite(float(number)) else float(number)
-

@@ -26,6 +26,8 @@ SHIPPED = Path(__file__).parent / "model"
 
 SHIPPED_NAME, SHIPPED_TABLE = "diamonds (ships with numerate)", "diamonds"
 
+_CONFIG, _ASKED = "config.json", "numerate.json"
+_BUILT_HERE = ("tiny", "tiny-3", "small", "smollm2")
 _MOST_MODELS = 50
 _MOST_KEPT = 2  # loaded models
 _MOST_CHOICES = 12  # different texts of a column that is chosen from a list
@@ -101,7 +103,7 @@ class AskableModel:
     @cached_property
     def card(self) -> str:
         """The model card; empty if there is none."""
-        file = self.folder / "README.md" if self.folder == SHIPPED else self.folder / "model" / "README.md"
+        file = (self.folder / "model" if (self.folder / "model").is_dir() else self.folder) / "README.md"
         return file.read_text(encoding="utf-8", errors="replace")[:_MOST_CARD] if file.is_file() else ""
 
     @cached_property
@@ -178,14 +180,14 @@ _KEEPING = Lock()
 
 def find_models(runs: Path) -> dict[str, Path]:
     """Return the folders of models by the name to show: that of the package first, then those of runs, the newest first."""
-    found = {SHIPPED_NAME: SHIPPED} if (SHIPPED / "config.json").is_file() else {}
+    found = {SHIPPED_NAME: SHIPPED} if (SHIPPED / _CONFIG).is_file() else {}
     folders: list[Path] = [runs]
-    if runs.is_dir():
+    if runs.is_dir() and not _can_be_asked(runs):
         children = [path for path in runs.iterdir() if path.is_dir() and not path.is_symlink()]
         folders += children
         folders += [cell for path in children for cell in (path / "cells").glob("*") if not cell.is_symlink()]
     trained = [path for path in folders if _can_be_asked(path)]
-    trained.sort(key=lambda path: (path / "config.json").stat().st_mtime, reverse=True)
+    trained.sort(key=lambda path: (path / _CONFIG).stat().st_mtime, reverse=True)
     for path in trained[:_MOST_MODELS]:
         found[path.resolve().name if path == runs else str(path.relative_to(runs))] = path
     return found
@@ -200,7 +202,7 @@ def open_model(name: str, runs: Path) -> AskableModel:
     if chosen not in models:
         raise ValueError(f"model={name!r:.80} is not here: expected one of {', '.join(models) or 'none'}.")
     folder = models[chosen].resolve()
-    mark = folder, (folder / "config.json").stat().st_mtime_ns  # trained again: another model
+    mark = folder, (folder / _CONFIG).stat().st_mtime_ns  # trained again: another model
     with _KEEPING:
         model = _KEPT.setdefault(mark, AskableModel(chosen, models[chosen]))
         _KEPT.move_to_end(mark)
@@ -210,14 +212,20 @@ def open_model(name: str, runs: Path) -> AskableModel:
 
 
 def _can_be_asked(folder: Path) -> bool:
-    """Whether a folder is a run with weights in safetensors that can be loaded without code of its own and without a network."""
-    file, weights = folder / "config.json", folder / "model"
-    if not file.is_file() or weights.is_symlink() or not any(weights.glob("*.safetensors")):
+    """Whether a folder is a run with weights in safetensors that can be loaded without code of its own and without a network.
+
+    The folder of the weights alone will do: it tells how the model was asked.
+    """
+    weights = folder / "model" if (folder / "model").is_dir() else folder
+    told = folder / (_CONFIG if weights != folder else _ASKED)
+    if not told.is_file() or not (folder / _CONFIG).is_file() or weights.is_symlink() or not any(weights.glob("*.safetensors")):
         return False
     try:
-        config = json.loads(file.read_text(encoding="utf-8"))
+        config = json.loads(told.read_text(encoding="utf-8"))
     except (ValueError, OSError):
         return False
     if not isinstance(config, dict) or config.get("trust_remote_code"):
         return False
-    return config.get("adapter", "none") == "none" or config.get("model") in ("tiny", "tiny-3", "small", "smollm2")
+    if weights == folder:
+        return config.get("base") is None
+    return config.get("adapter", "none") == "none" or config.get("model") in _BUILT_HERE

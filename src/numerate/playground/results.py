@@ -11,6 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 REPORT, DATA, EXPERIMENT = "report.html", "report.json", "experiment.json"
 REPORT_HEADERS = {
     "content-security-policy": (
-        "sandbox allow-scripts allow-downloads; default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+        "sandbox allow-scripts allow-downloads; default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
+        "script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
     ),
     "cross-origin-opener-policy": "unsafe-none",  # a page in a sandbox may have no other
 }
@@ -117,29 +118,37 @@ def _summary(runs: Path, name: str) -> RunSummary | None:
     page, experiment = run_file(runs, name, REPORT), run_file(runs, name, EXPERIMENT)
     if page is None and experiment is None:
         return None
-    data = _read(run_file(runs, name, DATA)) if page is not None else {}
-    described = data.get("experiment") if isinstance(data.get("experiment"), dict) else _read(experiment)
+    answer, begun = _read(run_file(runs, name, DATA)) if page is not None else ("", "")
     written = datetime.fromtimestamp((page or experiment or runs).stat().st_mtime, UTC).isoformat(timespec="seconds")
-    date = described.get("created") if isinstance(described, dict) else None
-    answer = data.get("answer")
-    lines = answer.strip().splitlines() if isinstance(answer, str) else []
     return RunSummary(
         name=name,
-        date=date if isinstance(date, str) and _is_date(date) else written,
-        answer=_clipped(lines[0]) if lines else "",
+        date=begun or _read(experiment)[1] or written,
+        answer=answer,
         report=None if page is None else f"/report/{quote(name, safe='')}",
     )
 
 
-def _read(path: Path | None) -> dict[str, Any]:
-    """Return the object in a JSON file; empty if there is none."""
-    if path is None or path.stat().st_size > _MOST_DATA:
-        return {}
+def _read(path: Path | None) -> tuple[str, str]:
+    """Return the first line of the answer and the date in a report's data, or in an experiment; empty where there is none."""
+    if path is None:
+        return "", ""
+    state = path.stat()
+    return _facts(path, state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(maxsize=2 * _MOST_RUNS)
+def _facts(path: Path, changed: int, size: int) -> tuple[str, str]:
+    if size > _MOST_DATA:
+        return "", ""
     try:
-        read = json.loads(path.read_text(encoding="utf-8"))
+        data: Any = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, OSError, RecursionError):
-        return {}
-    return read if isinstance(read, dict) else {}
+        return "", ""
+    data = data if isinstance(data, dict) else {}
+    described = data["experiment"] if isinstance(data.get("experiment"), dict) else data
+    answer, date = data.get("answer"), described.get("created")
+    lines = answer.strip().splitlines() if isinstance(answer, str) else []
+    return _clipped(lines[0]) if lines else "", date if isinstance(date, str) and _is_date(date) else ""
 
 
 def _is_date(text: str) -> bool:

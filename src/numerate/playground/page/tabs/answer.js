@@ -39,7 +39,7 @@ export const tab = {
     slider(limits, page, { field: "width", label: "beginnings searched at once", min: 1, max: 512, step: 1 });
     slider(limits, page, { field: "covered", label: "share to search", min: 0.5, max: 1, step: 0.01, format: (value) => percent(value) });
     const box = (className) => element("div", { class: className });
-    parts = { model, examples, cells, prompt: element("code"), lead: element("p", { class: "answer" }), histogram: box("picture"),
+    parts = { model, examples, cells, prompt: element("code"), lead: element("p", { class: "answer" }, "The model is being loaded, which takes some seconds."), histogram: box("picture"),
       outside: element("p", { class: "note" }), decisions: element("tbody"), shares: box("picture"), key: element("ul", { class: "key shares-key" }),
       tree: box("picture"), tested: element("p", { class: "note" }), card: element("pre", { class: "card" }) };
     const heads = ["scored by", "best answer", "score it expects"].map((head, index) => element("th", index ? {} : { class: "left-aligned" }, head));
@@ -91,10 +91,10 @@ function showQuestion(answer, state) {
     parts.examples.replaceChildren(...(answer.examples.length ? [element("span", { class: "name" }, "test rows")] : []), ...answer.examples.map(example));
   }
   for (const input of parts.cells.querySelectorAll("[name]")) {
-    const value = answer.cells[input.name] ?? "";
+    const value = page.state.cells[input.name] ?? answer.cells[input.name] ?? ""; // the answer may be that to an earlier state
     if (document.activeElement !== input && input.value !== value) input.value = value;
   }
-  parts.cells.current = answer.cells;
+  parts.cells.first = answer.cells;
   parts.cells.classList.toggle("unused", state.line.trim() !== "");
 }
 
@@ -103,7 +103,8 @@ function field(column) {
     : element("input", { type: "text", name: column.name, maxlength: 200, size: 8, autocomplete: "off", inputmode: column.least === null ? "text" : "decimal",
       title: column.least === null ? undefined : `trained on ${column.least} to ${column.most}` });
   given.addEventListener(column.choices.length ? "change" : "input", () => {
-    if (given.value.trim()) page.set({ cells: { ...parts.cells.current, [column.name]: given.value }, line: "" });
+    const before = Object.keys(page.state.cells).length ? page.state.cells : parts.cells.first;
+    if (given.value.trim()) page.set({ cells: { ...before, [column.name]: given.value }, line: "" });
   });
   const range = column.least === null ? "" : ` (${column.least} to ${column.most})`;
   return element("label", { class: "control" }, element("span", { class: "name" }, `${column.name}${range}`), given);

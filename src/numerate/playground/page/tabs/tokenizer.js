@@ -32,7 +32,7 @@ export const tab = {
     const texts = element("textarea", { name: "texts", rows: 4, spellcheck: "false", maxlength: 1600 });
     texts.addEventListener("input", () => { if (lines(texts.value).length) page.set({ texts: lines(texts.value) }); });
     page.watch((state) => { if (document.activeElement !== texts) texts.value = state.texts.join("\n"); });
-    parts = { select, input, close, chosen, style: element("p", { class: "answer" }), facts: element("dl", { class: "facts" }),
+    parts = { select, input, close, chosen, style: element("p", { class: "answer" }, "The tokenizer is being read."), facts: element("dl", { class: "facts" }),
       readings: element("div", { class: "readings" }), advice: element("tbody") };
     const heads = ["loss", "fit", "compares", "note"].map((head) => element("th", { class: "left-aligned" }, head));
     root.append(controls, parts.style,
