@@ -95,10 +95,9 @@ class AskableModel:
         """A few test rows of the table, if it is at hand."""
         from numerate.lab.tasks.columns import shown_value
 
-        rows = self._rows("interpolate", _EXAMPLES)
-        return tuple(
-            AskedExample({name: shown_value(value) for name, value in row.cells.items()}, row.answer) for row in rows if row.cells
-        )
+        names = {column.name for column in self.columns}
+        rows = [row for row in self._rows("interpolate", _EXAMPLES) if names and {*row.cells} == names]
+        return tuple(AskedExample({name: shown_value(value) for name, value in row.cells.items()}, row.answer) for row in rows)
 
     @cached_property
     def card(self) -> str:

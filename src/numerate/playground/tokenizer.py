@@ -71,7 +71,7 @@ def choices() -> dict[str, Callable[[], Any]]:
 def routes(runs: Path) -> Sequence[BaseRoute]:
     """Return the address of uploads: the bytes of the file as the body, the texts in a header."""
     from anyio import CapacityLimiter, to_thread
-    from starlette.requests import Request
+    from starlette.requests import ClientDisconnect, Request
     from starlette.responses import JSONResponse, Response
     from starlette.routing import Route
 
@@ -84,11 +84,14 @@ def routes(runs: Path) -> Sequence[BaseRoute]:
         if request.headers.get("content-encoding", "identity") != "identity":
             return JSONResponse({"error": "compressed files are not read: send the tokenizer.json itself."}, 415)
         body = bytearray()
-        async for part in request.stream():
-            body += part
-            if len(body) > MOST_BYTES:
-                problem = f"The file is too large: at most {MOST_BYTES >> 20} MiB can be read here."
-                return JSONResponse({"error": problem}, 413)
+        try:
+            async for part in request.stream():
+                body += part
+                if len(body) > MOST_BYTES:
+                    problem = f"The file is too large: at most {MOST_BYTES >> 20} MiB can be read here."
+                    return JSONResponse({"error": problem}, 413)
+        except ClientDisconnect:  # nobody is there to read an answer
+            return Response(status_code=400)
         try:
             asked = TokenizerRequest(texts=json.loads(request.headers.get(_HEADER) or json.dumps(EXAMPLES)))
             return JSONResponse(await to_thread.run_sync(inspect_file, bytes(body), asked, limiter=limiter))

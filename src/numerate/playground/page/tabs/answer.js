@@ -1,6 +1,6 @@
 // A model's answer: its distribution over numbers, what each metric would decide, and how much of it was searched.
 
-import { element, slider, text } from "../controls.js";
+import { button, element, slider, text } from "../controls.js";
 import { picture, shape, show as written, ticks, tree } from "../draw.js";
 import { fill, list } from "../lists.js";
 
@@ -30,6 +30,7 @@ export const tab = {
       + "for one question: which number is best to say depends on the metric. Change the question, or choose a row that the model has not seen."));
     const asked = element("div", { class: "controls" });
     const model = list(asked, { label: "model", onChange: (value) => page.set({ model: value, cells: {}, line: "" }) });
+    button(asked, { label: "start over", onClick: () => page.set({ model: "", cells: {}, line: "" }) });
     const examples = element("div", { class: "presets", role: "group", "aria-label": "test rows" });
     const cells = element("div", { class: "controls cells" });
     const typed = element("div", { class: "controls" });
@@ -39,7 +40,7 @@ export const tab = {
     slider(limits, page, { field: "width", label: "beginnings searched at once", min: 1, max: 512, step: 1 });
     slider(limits, page, { field: "covered", label: "share to search", min: 0.5, max: 1, step: 0.01, format: (value) => percent(value) });
     const box = (className) => element("div", { class: className });
-    parts = { model, examples, cells, prompt: element("code"), lead: element("p", { class: "answer" }, "The model is being loaded, which takes some seconds."), histogram: box("picture"),
+    parts = { model, examples, cells, prompt: element("code"), lead: element("p", { class: "answer" }, "No answer yet: a model takes some seconds to load."), histogram: box("picture"),
       outside: element("p", { class: "note" }), decisions: element("tbody"), shares: box("picture"), key: element("ul", { class: "key shares-key" }),
       tree: box("picture"), tested: element("p", { class: "note" }), card: element("pre", { class: "card" }) };
     const heads = ["scored by", "best answer", "score it expects"].map((head, index) => element("th", index ? {} : { class: "left-aligned" }, head));

@@ -1,0 +1,45 @@
+"""The page without the extra train: two tabs say what is missing, and the others work."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("starlette", reason="the extra playground is not installed")
+pytest.importorskip("httpx", reason="httpx, which the test client needs, is not installed")
+
+MISSING = ("transformers", "tokenizers", "accelerate", "datasets", "peft", "trl", "yaml", "scipy", "PIL", "matplotlib", "jinja2")
+SCRIPT = f"""
+import importlib.machinery, json, sys
+
+find, absent = importlib.machinery.PathFinder.find_spec, {MISSING}
+importlib.machinery.PathFinder.find_spec = classmethod(
+    lambda cls, name, path=None, target=None: None if name.partition(".")[0] in absent else find(name, path, target)
+)
+from starlette.testclient import TestClient
+from numerate.playground.server import create_app
+from numerate.playground.tabs import TABS
+
+client = TestClient(create_app(), base_url="http://127.0.0.1")
+answers = {{name: client.post(f"/api/{{name}}", json={{}}) for name in TABS}}
+print(json.dumps({{name: [answer.status_code, answer.json().get("error", "")] for name, answer in answers.items()}}))
+"""
+
+
+@pytest.mark.launch
+def test_the_rest_of_the_page_works():
+    done = subprocess.run(
+        [sys.executable, "-W", "error::SyntaxWarning", "-c", SCRIPT], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    answers = json.loads(done.stdout)
+    for name in ("answer", "tokenizer"):
+        status, error = answers.pop(name)
+        assert status == 400
+        assert "transformers" in error
+        assert "pip install 'numerate[train]'" in error
+    assert len(answers) >= 3
+    assert {status for status, _ in answers.values()} == {200}
