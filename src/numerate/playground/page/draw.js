@@ -5,7 +5,8 @@
 //   bars(root, {title, values, labels, marked, height, format, colour})          marked: index of the bar that is right, or -1
 //   curves(root, {title, x, series: [{name, values, colour}], xLabel, yLabel, marked, height})      null in values: a gap
 //   heatmap(root, {title, values: [[..]], labels, columnLabels, low, high, xLabel, yLabel})
-//   arrows(root, {title, values, labels, scale, marked})                         up for values above 0; scale: the longest arrow
+//   arrows(root, {title, values, labels, scale, marked, width})                  up for values above 0; scale: the longest arrow;
+//                                                                                width: of many pictures, measured once
 //   tree(root, {title, root: {label, share, children: [..]}, format})            width of a branch: its share
 //
 // `colour(index)` is the colour of the n-th series. `show(value)` writes a number with four digits.
@@ -33,8 +34,8 @@ export function shape(parent, name, attributes = {}, style = {}, text = null) {
 }
 
 // An empty picture of the root's width, with its text alternative.
-export function picture(root, height, title, values) {
-  const width = Math.max(120, Math.floor(root.clientWidth));
+export function picture(root, height, title, values, wide = root.clientWidth) {
+  const width = Math.max(120, Math.floor(wide));
   root.replaceChildren();
   const made = shape(root, "svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": `${title}. ${values}` });
   return [made, width];
@@ -73,8 +74,8 @@ export function bars(root, { title, values, labels, marked = -1, height = 160, f
   return svg;
 }
 
-export function arrows(root, { title, values, labels, scale, marked = -1, height = 74 }) {
-  const [svg, width] = picture(root, height, title, labels.map((name, index) => `${name}: ${show(values[index])}`).join(", "));
+export function arrows(root, { title, values, labels, scale, marked = -1, height = 74, width: wide = root.clientWidth }) {
+  const [svg, width] = picture(root, height, title, labels.map((name, index) => `${name}: ${show(values[index])}`).join(", "), wide);
   const most = scale ?? Math.max(...values.map(Math.abs), 1e-12);
   const step = width / values.length;
   const middle = (height - 14) / 2;
