@@ -14,6 +14,7 @@ pytest.importorskip("transformers", reason="the extra train is not installed")
 from pydantic import ValidationError
 
 from numerate import decode
+from numerate.answers import METRICS
 from numerate.distribution import NumberDistribution
 from numerate.distribution.decisions import RULE_NAMES
 from numerate.lab.models import load_model
@@ -67,9 +68,9 @@ def test_bars_are_the_whole_distribution(shown, shipped):
 def test_every_metric_has_its_decision(shown, shipped, metric):
     (decision,) = [one for one in shown["decisions"] if one["metric"] == metric]
     assert decision["value"] == pytest.approx(float(shipped.decide(metric)), rel=1e-9)
-    if metric == "absolute_error":
-        distances = abs(shipped.floats - float(shipped.median))
-        assert decision["expected"] == pytest.approx(distances @ shipped.probabilities)
+    scores = [METRICS[metric](value, shipped.decide(metric)) for value in shipped.values] if metric in METRICS else None
+    expected = shipped.std if scores is None else scores @ shipped.probabilities
+    assert decision["expected"] == pytest.approx(expected, rel=1e-6)
 
 
 def test_all_rules_are_among_the_decisions(shown, shipped):

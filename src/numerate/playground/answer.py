@@ -52,13 +52,11 @@ def compute(request: AnswerRequest, runs: Path) -> dict[str, object]:
     with model.lock:  # loaded once, and asked by one at a time
         cells = dict(request.cells) or dict(model.examples[0].cells if model.examples else {})
         row = _question(model, cells, request.line.strip())
-        tree = SearchedTree()
         width = min(request.width, model.most_width)
-        found = model.answering.search([row], width=width, covered=request.covered, watch=tree)[0]
-    if isinstance(found, str):
-        raise ValueError(found)
+        found, decisions, tree = model.remembered(
+            (row.prompt, width, request.covered), lambda: _searched(model, row, width, request.covered)
+        )
     low, high = found.interval(request.level)
-    fractions = [Fraction(value) for value in found.values]
     return {
         "model": model.name,
         "models": [*find_models(runs)],
@@ -79,9 +77,9 @@ def compute(request: AnswerRequest, runs: Path) -> dict[str, object]:
         "median": _shown(found.median),
         "mean": _shown(found.mean),
         "interval": [_shown(low), _shown(high)],
-        "decisions": [_decision(found, fractions, name) for name in DECIDED],
+        "decisions": decisions,
         "shares": {name: getattr(found, name) for name in SHARES},
-        "tree": tree.likeliest(SHOWN_BRANCHES, SHOWN_EACH).to_dict(),
+        "tree": tree,
         "truth": _truth(model, cells if not request.line.strip() else {}, found, (low, high)),
     }
 
@@ -96,12 +94,25 @@ def _question(model: AskableModel, cells: Mapping[str, str], line: str) -> Row:
     return model.ask(cells)
 
 
-def _decision(found: NumberDistribution, values: Sequence[Fraction], name: str) -> dict[str, object]:
+def _searched(
+    model: AskableModel, row: Row, width: int, covered: float
+) -> tuple[NumberDistribution, list[dict[str, object]], dict[str, object]]:
+    """Return the model's distribution over the answer, what each metric decides, and the tree of the search."""
+    tree = SearchedTree()
+    found = model.answering.search([row], width=width, covered=covered, watch=tree)[0]
+    if isinstance(found, str):
+        raise ValueError(found)
+    values = [_rational(value) for value in found.values]
+    decisions = [_decision(found, values, name) for name in DECIDED]
+    return found, decisions, tree.likeliest(SHOWN_BRANCHES, SHOWN_EACH).to_dict()
+
+
+def _decision(found: NumberDistribution, values: Sequence[Fraction | int], name: str) -> dict[str, object]:
     """Return what a metric would decide, and the score that the model expects of it; None where that is infinite."""
     answer, metric = found.decide(name), METRICS.get(name)
     expected = found.std  # the root of the expected squared error of the mean
     if metric is not None:
-        x, pairs = Fraction(answer), zip(values, found.probabilities.tolist(), strict=True)
+        x, pairs = _rational(answer), zip(values, found.probabilities.tolist(), strict=True)
         expected = math.fsum(p * float(metric.function(value, x)) for value, p in pairs)
     return {
         "metric": name,
@@ -128,6 +139,12 @@ def _shown(number: Decimal) -> dict[str, object]:
     """Return a number as text, of six digits where it is long, and as a float."""
     text = f"{number:f}" if len(f"{number:f}") <= _LONG else f"{canonical(_ROUNDED.plus(number)):f}"
     return {"text": text if len(text) <= 2 * _LONG else label(number), "value": _float(number)}
+
+
+def _rational(number: Decimal) -> Fraction | int:
+    """Return the number exactly; whole ones as int, with which metrics are several times as fast."""
+    exact = Fraction(number)
+    return exact.numerator if exact.denominator == 1 else exact
 
 
 def _float(number: Decimal | None) -> float | None:

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import json
 from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from numerate.lab.answering import Answering, Source
     from numerate.lab.tasks.regression import Row
+
+T = TypeVar("T")
 
 SHIPPED = Path(__file__).parent / "model"
 """The model that comes with the playground; ``scripts/playground_model.py`` trains it."""
@@ -34,6 +36,7 @@ _MOST_CHOICES = 12  # different texts of a column that is chosen from a list
 _MOST_ROWS, _MOST_BYTES = 20_000, 32 << 20  # of a table that is read for its values
 _MOST_CARD = 20_000  # characters
 _EXAMPLES = 6
+_MOST_RECENT = 16
 _MOST_PRODUCTS, _LEAST_WIDTH = 4 * 10**9, 8  # of a forward pass: a row multiplies by every parameter
 
 
@@ -62,6 +65,7 @@ class AskableModel:
     name: str
     folder: Path
     lock: Lock = field(default_factory=Lock, repr=False)
+    recent: OrderedDict[Any, Any] = field(default_factory=OrderedDict, repr=False)  # what was found for the last questions
 
     @cached_property
     def source(self) -> Source:
@@ -116,6 +120,16 @@ class AskableModel:
             return {str(entry["name"]): float(entry["value"]) for entry in results}
         except (yaml.YAMLError, LookupError, TypeError, ValueError):  # a card that was written by hand
             return {}
+
+    def remembered(self, question: Hashable, find: Callable[[], T]) -> T:
+        """Return what ``find`` returned for this question, if it was one of the last."""
+        if question not in self.recent:
+            self.recent[question] = find()
+        self.recent.move_to_end(question)
+        while len(self.recent) > _MOST_RECENT:
+            self.recent.popitem(last=False)
+        found: T = self.recent[question]
+        return found
 
     def ask(self, cells: Mapping[str, str]) -> Row:
         """Return the question about a row; numbers are written as the training wrote them."""
