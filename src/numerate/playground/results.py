@@ -35,7 +35,7 @@ REPORT_HEADERS = {
 
 _MOST_RUNS = 200
 _MOST_PAGE, _MOST_DATA = 64 << 20, 32 << 20  # bytes
-_MOST_ANSWER = 300  # characters
+_MOST_ANSWER = 400  # characters
 
 
 class ResultsRequest(TabRequest):
