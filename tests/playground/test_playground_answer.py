@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import shutil
 from pathlib import Path
@@ -18,6 +19,8 @@ from numerate.answers import METRICS
 from numerate.distribution import NumberDistribution
 from numerate.distribution.decisions import RULE_NAMES
 from numerate.lab.models import load_model
+from numerate.lab.tasks.regression import Regression
+from numerate.lab.tasks.tables import table_file
 from numerate.playground import answer, models
 from numerate.playground.answer import DECIDED, AnswerRequest, compute
 from numerate.playground.models import SHIPPED, SHIPPED_NAME, find_models, open_model
@@ -114,6 +117,25 @@ def test_the_first_view_is_a_test_row_with_its_truth(tmp_path):
     assert first["truth"]["text"] == example["truth"]
     low, high = (end["value"] for end in first["interval"])
     assert first["truth"]["inside"] is (low <= first["truth"]["value"] <= high)
+
+
+def test_examples_are_rows_that_the_model_has_not_seen(tmp_path):
+    settings = script_settings()
+    table = Regression.from_files(table_file(Path(settings["data"])), **settings["task_settings"])
+    tested = {(row.prompt, row.answer) for row in table.rows["interpolate"]}
+    model = open_model("", tmp_path)
+    assert len(model.examples) == 6
+    assert {(model.ask(example.cells).prompt, example.truth) for example in model.examples} <= tested
+    assert not tested & {(row.prompt, row.answer) for row in table.rows["train"]}
+
+
+def script_settings() -> dict:
+    """The settings with which the shipped model was trained."""
+    file = Path(__file__).parents[2] / "scripts" / "playground_model.py"
+    (assigned,) = [
+        node for node in ast.parse(file.read_text()).body if isinstance(node, ast.Assign) and node.targets[0].id == "SETTINGS"
+    ]
+    return ast.literal_eval(assigned.value)
 
 
 @pytest.mark.parametrize(

@@ -150,14 +150,16 @@ class AskableModel:
 
         config = self.source.config
         data = SHIPPED_TABLE if self.folder == SHIPPED else None if config is None else config.data
-        target = self.source.questions.task.target
-        if data is None or target is None:
+        asked = self.source.questions.task
+        if data is None or asked.target is None:
             return ()
         try:
             path = table_file(Path(data))
             if not path.is_file() or path.stat().st_size > _MOST_BYTES:
                 return ()
-            settings: dict[str, Any] = {"target": target} if config is None else config.task_settings
+            # The wording too: which rows are test rows depends on the text of their questions.
+            shipped = {"target": asked.target, "wording": asked.wording}
+            settings: dict[str, Any] = shipped if config is None else config.task_settings
             if self._table is None:
                 self._table = Regression.from_files(path, skip_bad=True, **settings)
             return list(islice((self._table.rows or {}).get(split, ()), most))

@@ -46,10 +46,12 @@ export const tab = {
     const heads = ["scored by", "best answer", "score it expects"].map((head, index) => element("th", index ? {} : { class: "left-aligned" }, head));
     root.append(asked, examples, cells, typed,
       element("p", { class: "note" }, "The model reads: ", parts.prompt), parts.lead, parts.histogram, parts.outside, limits,
-      element("div", { class: "two" },
+      element("article", { class: "two" },
         element("div", {}, element("h2", {}, "What each metric would decide"),
           element("div", { class: "scroll" }, element("table", { class: "decisions" }, element("thead", {}, element("tr", {}, ...heads)), parts.decisions))),
-        element("div", {}, element("h2", {}, "Where the probability is"), parts.shares, parts.key)),
+        element("div", {}, element("h2", {}, "Where the probability is"), parts.shares, parts.key,
+          element("p", { class: "note" }, "The score that a metric expects is the model's own belief. A relative error divides by the truth, so that a little "
+            + "probability on a very small number, such as 1, can pull the best answer there."))),
       element("h2", {}, "The tree that was searched"),
       element("p", { class: "note" }, "Token by token, the likeliest beginnings of an answer. Grey branches were not followed; one marked ~ stands for others as well; a finished number is written whole."),
       parts.tree, parts.tested,

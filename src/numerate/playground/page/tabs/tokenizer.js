@@ -36,7 +36,7 @@ export const tab = {
       readings: element("div", { class: "readings" }), advice: element("tbody") };
     const heads = ["loss", "fit", "compares", "note"].map((head) => element("th", { class: "left-aligned" }, head));
     root.append(controls, parts.style,
-      element("div", { class: "two" },
+      element("article", { class: "two" },
         element("div", {}, element("h2", {}, "How numbers are split"),
           element("label", { class: "texts" }, element("span", { class: "name" }, "texts, one per line"), texts), parts.readings),
         element("div", {}, element("h2", {}, "The vocabulary"), parts.facts)),
