@@ -9,7 +9,7 @@
     python scripts/results.py paths docs/results/diamonds_soft*.csv.xz       # drawn answers against fixed ones and jitter
     python scripts/results.py rivals docs/results/tables_*.csv.xz            # soft labels against other models of a number
     python scripts/results.py best docs/results/tables_births*.csv.xz        # best weights against the last ones, for each loss
-    python scripts/results.py derailed docs/results/tables_*.csv.xz          # answers with more digits than any label, all together
+    python scripts/results.py derailed docs/results/tables_*.csv.xz          # answers with more digits than any label
 
 ``best`` compares each file whose name ends in ``_best`` with the given file of the same table and training rows that has the last
 weights.

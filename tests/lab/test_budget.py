@@ -99,8 +99,9 @@ def test_the_order_of_preference_never_prefers_less(problem):
         (300, (2, 5, 300, 500)),
         (200, (2, 3, 330, 350)),  # then more than three seeds
         (130, (2, 3, 210, 200)),  # then steps
-        (30, (2, 3, 10, 200)),
-        (20, (2, 2, 10, 200)),  # fewer than three seeds at last
+        (60, (2, 2, 100, 350)),  # then seeds, as untrained models tell nothing
+        (30, (2, 1, 90, 200)),
+        (20, (2, 1, 30, 500)),
     ],
 )
 def test_what_is_left_out_first(seconds, choice):

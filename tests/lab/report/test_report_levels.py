@@ -163,6 +163,20 @@ class TestConstant:
         assert found.sentences[0].startswith(f"All models are worse than a constant: {REMEDY}.")
         assert found.sentences[0].endswith(f"The best, smmd with greedy answers, has {best.shown('mae')}.")
 
+    @pytest.mark.parametrize(
+        ("said", "learned"),
+        [
+            ({("ce", GREEDY): noisy(30), ("soft", GREEDY): noisy(25)}, False),
+            ({("ce", GREEDY): noisy(30), ("soft", GREEDY): noisy(9)}, True),
+            ({("ce", GREEDY): np.full(EXAMPLES, np.nan)}, False),
+            ({("ce", GREEDY): lambda seed: np.where(np.arange(EXAMPLES) == seed, 1e7, noisy(2)(seed))}, True),
+        ],
+        ids=["worse", "one is better", "no number", "better but for a derailed answer"],
+    )
+    def test_whether_anything_was_learned(self, said, learned):
+        assert levels_of(said, rivals(constant=10.0)).learned is learned
+        assert levels_of(said, rivals()).learned
+
     def test_better(self):
         found = levels_of({("ce", GREEDY): noisy(2), ("ce", "median"): noisy(1)})
         assert not any("a constant" in text for text in found.sentences)
@@ -335,6 +349,18 @@ class TestReport:
             "Without gradient boosting",
         ):
             assert text in said
+
+    def test_models_that_learned_nothing_say_nothing_about_losses(self, tmp_path: Path):
+        off = {("ce", GREEDY): 500.0, ("ce", "median"): 400.0, ("soft", GREEDY): 900.0, ("soft", "median"): 800.0}
+        page = write_report(comparison(tmp_path, off))
+        data = json.loads(page.with_suffix(".json").read_text(encoding="utf-8"))
+        (answer,) = data["answers"]
+        lead, *more = answer["sentences"]
+        assert lead.startswith("Nothing can be said about losses on price in flats.csv")
+        assert any("All models are worse than a constant" in text for text in more)
+        assert answer["verdict"] == "untested"
+        assert not any("recommends" in text or "significantly" in text for text in answer["sentences"])
+        assert [one["agreement"] for one in data["recommendations"]] == ["untested"]
 
     def test_a_report_needs_the_data_once(self, tmp_path: Path):
         run = comparison(tmp_path, {("ce", GREEDY): 5.0})

@@ -62,6 +62,12 @@ def answer(setup: Setup, scores: Sequence[Score], costs: Sequence[RunCost], wher
     return Answer("better" if better else "worse" if worse else "noise", sentences[0], tuple(sentences[1:]), winners)
 
 
+def nothing_learned(result: Answer, where: str) -> Answer:
+    """Return the answer where no model is better than a constant: whatever differs is no property of the losses."""
+    lead = f"Nothing can be said about losses on {where}: no model has learned to predict better than a constant."
+    return result if result.verdict == "untested" else Answer("untested", lead, (), ())
+
+
 def error_sizes(setup: Setup, scores: Sequence[Score]) -> str:
     """Return a sentence on which losses have significantly smaller or larger errors, by the first error among the measures.
 

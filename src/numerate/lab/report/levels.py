@@ -148,6 +148,26 @@ class Levels:
         """Whether a row has a note."""
         return any(row.note for row in self.rows)
 
+    @property
+    def learned(self) -> bool:
+        """Whether some model is better than a constant on the first split; by relative errors, if a few answers decide its MAE.
+
+        If none is, differences between losses say nothing about them. True if there is no constant to compare with.
+        """
+        first = self.of(self.rows[0].split)
+        constant = next((row for row in first if row.rival and row.name == TITLES["constant"]), None)
+        if constant is None or not constant.mae:
+            return True
+        measures = ("mae", "median_relative_error")
+        better = [
+            row.figures[name].typical < constant.figures[name].typical
+            for row in first
+            if not row.rival
+            for name in measures[: 1 + row.few]
+            if name in row.figures
+        ]
+        return any(better)
+
     def of(self, split: str) -> list[Level]:
         """Return the rows of a split."""
         return [row for row in self.rows if row.split == split]
