@@ -74,10 +74,6 @@ class TestSettings:
         file.write_text(f"data: {path}\n")
         assert "wording" not in run_settings(file, "price")["task_settings"]
 
-    def test_many_rows_have_the_usual_batches(self, tmp_path):
-        values = comparison_settings(None, None, table(tmp_path, ODD["large"], rows=4000), "price")
-        assert (values["task_settings"]["wording"], "batch_size" in values) == ("bare", False)
-
     def test_what_is_given_counts(self, tmp_path):
         path = table(tmp_path, ODD["both signs"])
         given = {"losses": ["emd"], "decide": ["mean"], "steps": 3}

@@ -30,7 +30,7 @@ LOSSES = ("ce", "smmd", "ntil", "soft")
 _RELATIVE, _OF_SPREAD = 0.05, 0.2  # width of soft labels, as a share of the label and of the spread of all labels
 _PRETRAINED: dict[str, Any] = {"models": ["smollm2"], "steps": 250, "bf16": True}
 """Steps and precision with which smollm2 was measured on tables (experiments/diamonds.yaml)."""
-_FEW_ROWS, _SMALL_BATCH = 2000, 32
+_SMALL_BATCH = 32
 _SCRATCH = {name for name in BUILT if name != "tiny-vlm"}  # which has a picture to ask about
 
 
@@ -46,7 +46,7 @@ def table_settings(given: Mapping[str, Any], *, gpu: Callable[[], bool] = torch.
         settings |= _PRETRAINED
     else:
         settings |= from_scratch(given)
-    numbers, width, _ = _read({**given, **settings})
+    numbers, width = _read({**given, **settings})
     if numbers is not False:
         settings |= {"losses": [*LOSSES], "decide": ["median"]}
     if width and _has_soft(given.get("losses", LOSSES)):
@@ -55,10 +55,10 @@ def table_settings(given: Mapping[str, Any], *, gpu: Callable[[], bool] = torch.
 
 
 def from_scratch(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings of a table for models that know no language: questions of bare values, small batches for few rows.
+    """Return settings of a table for models that know no language: questions of bare values, and small batches.
 
     To a model that is trained from scratch the names of the columns tell nothing, and make questions two or three times as long,
-    which is where the time goes. None for other models; what is given stays.
+    which is where the time goes; and it needs many steps more than large batches. None for other models; what is given stays.
 
     Args:
         given: settings of a run or a comparison, ``data`` among them.
@@ -67,8 +67,7 @@ def from_scratch(given: Mapping[str, Any]) -> dict[str, Any]:
     asked = dict(given.get("task_settings", {}))
     if not {*([models] if isinstance(models, str) else models)} <= _SCRATCH:
         return {}
-    rows = _read(given)[2]
-    settings: dict[str, Any] = {"batch_size": _SMALL_BATCH} if rows and rows < _FEW_ROWS else {}
+    settings: dict[str, Any] = {"batch_size": _SMALL_BATCH}
     if asked.get("target") is not None:
         settings["task_settings"] = {"wording": "bare"} | asked
     return {name: value for name, value in settings.items() if name not in given or name == "task_settings"}
@@ -124,31 +123,27 @@ def suitable_width(labels: Floats) -> dict[str, float]:
     return {"width": float(f"{_OF_SPREAD * spread:.2g}"), **bounds}
 
 
-def _read(given: Mapping[str, Any]) -> tuple[bool | None, dict[str, float], int]:
-    """Return whether every answer of a table is one number, a width, and the training rows.
-
-    None, no width and no rows if it cannot be read, which the runs report.
-    """
+def _read(given: Mapping[str, Any]) -> tuple[bool | None, dict[str, float]]:
+    """Return whether every answer of a table is one number, and a width; None if it cannot be read, which the runs report."""
     path = Path(str(given["data"]))
     stamp = (path.stat().st_mtime_ns, path.stat().st_size) if path.is_file() else None
     settings = {name: given[name] for name in ("data", "task_settings", "skip_bad") if name in given}
     try:
-        numbers, width, rows = _facts(json.dumps(settings), stamp)
+        numbers, width = _facts(json.dumps(settings), stamp)
     except (ValueError, TypeError, OSError, ImportError):
-        return None, {}, 0
-    return numbers, dict(width), rows
+        return None, {}
+    return numbers, dict(width)
 
 
 @lru_cache(4)
-def _facts(settings: str, stamp: tuple[int, int] | None) -> tuple[bool, dict[str, float], int]:
+def _facts(settings: str, stamp: tuple[int, int] | None) -> tuple[bool, dict[str, float]]:
     """Read a table. A command asks more than once, and a large one takes seconds."""
     task = make_task(RunConfig(task=TABLE_TASK, **json.loads(settings)))
-    rows = task.count("train") or 0
     try:
         task.answer_grammar()
     except ValueError:
-        return False, {}, rows
-    return True, _width_of(task), rows
+        return False, {}
+    return True, _width_of(task)
 
 
 def _has_soft(losses: str | Sequence[str | Mapping[str, Any]]) -> bool:
