@@ -110,6 +110,7 @@ class SMMDLoss(NumericLoss):
     """
 
     name = "smmd"
+    sees = "How similar each bar is to the target: near misses are cheap, all far misses cost about the same."
     strictly_proper = True
     gram: Tensor
     whole: Tensor
