@@ -9,10 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+pytest.importorskip("pydantic", reason="the extra playground is not installed")
+
 from pydantic import ValidationError
 
 from numerate import NumberDistribution
-from numerate.playground.label import Request, compute
+from numerate.playground.label import LabelRequest, compute
 from numerate.playground.tokens import number_tokens
 from numerate.targets import Bell, CircularBell, Ratings, TokenTrie
 
@@ -20,7 +23,7 @@ Branch = dict[str, Any]
 
 
 def _answer(**state: Any) -> dict[str, Any]:
-    made: dict[str, Any] = json.loads(json.dumps(compute(Request(**state)), allow_nan=False))
+    made: dict[str, Any] = json.loads(json.dumps(compute(LabelRequest(**state)), allow_nan=False))
     return made
 
 
@@ -184,7 +187,7 @@ def test_extremes_are_bounded(state: dict[str, Any]) -> None:
 )
 def test_what_cannot_be_read_is_refused_in_a_sentence(state: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        compute(Request(**state))
+        compute(LabelRequest(**state))
 
 
 @pytest.mark.parametrize(
@@ -193,4 +196,11 @@ def test_what_cannot_be_read_is_refused_in_a_sentence(state: dict[str, Any], mes
 )
 def test_a_state_out_of_bounds_is_refused(state: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
-        Request(**state)
+        LabelRequest(**state)
+
+
+def test_frequencies_given_the_tokens_before_are_shares_of_the_parent() -> None:
+    tree = _answer(draws=200)["tree"]
+    [nine] = [branch for branch in tree["branches"] if branch["tokens"] == ["9"]]
+    for below in nine["branches"]:
+        assert below["frequency_share"] == pytest.approx(below["frequency"] / nine["frequency"], rel=1e-12)

@@ -1,4 +1,4 @@
-"""A label as a distribution: the tree of its tokens with the probability of each branch, and paths drawn from it."""
+"""The tab "a label as a distribution": the tree of its tokens with the probability of each branch, and paths drawn from it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from numerate.distribution import NumberDistribution
 from numerate.distribution.bell import Shape
 from numerate.distribution.exact import label as shortened
-from numerate.playground.token_tree import Branch, Path, TokenTree
+from numerate.playground.branches import Branch, BranchTree, Path
+from numerate.playground.request import TabRequest
 from numerate.playground.tokens import NumberTokens, TokenizerName, listed_tokenizers, number_tokens
 from numerate.targets import AnswerDistribution, Bell, CircularBell, Ratings, TokenTrie
 from numerate.targets.notation import Notation
@@ -26,36 +27,35 @@ _RATINGS = 200
 _STEPS = [step * 10**power for power in range(5) for step in (1, 2, 3, 5, 7)]
 
 
-class Request(BaseModel):
+class LabelRequest(TabRequest):
     """A label, the distribution around it, a tokenizer, and how many paths to draw."""
-
-    model_config = ConfigDict(extra="forbid")
 
     kind: Literal["number", "raters", "clock", "angle"] = "number"
     target: Annotated[str, Field(min_length=1, max_length=400)] = "99900"
     ratings: Annotated[str, Field(min_length=1, max_length=1000)] = "3, 4, 4, 5"
     shape: Shape = "gaussian"
     unit: Literal["percent", "absolute"] = "percent"  # of a number's width; minutes of a time, degrees of an angle
-    width: Annotated[float, Field(ge=0, le=1e300, allow_inf_nan=False)] = 5.0
+    width: Annotated[float, Field(ge=0, le=1e300)] = 5.0
     tokenizer: TokenizerName = "one"
     branches: Annotated[int, Field(ge=1, le=8)] = 5
+    given: bool = False  # whether percentages are those given the tokens before, instead of the whole path's
     draws: Annotated[int, Field(ge=0, le=10_000)] = 0
     seed: Annotated[int, Field(ge=0, le=999_999)] = 0
 
 
-def compute(request: Request) -> dict[str, object]:
+def compute(request: LabelRequest) -> dict[str, object]:
     """Return the tree of the label's distribution, and how often drawn paths take each branch."""
     tokens, answers = number_tokens(request.tokenizer), _answers(request)
     paths = dict(zip(answers.texts, map(tuple, tokens.encode(answers.texts)), strict=True))
     label = () if request.kind == "raters" else paths.get(request.target.strip(), ())
-    tree = TokenTree(TokenTrie(paths.values(), answers.probabilities), request.branches, label)
+    tree = BranchTree(TokenTrie(paths.values(), answers.probabilities), request.branches, label)
     rng = np.random.default_rng(request.seed)
     texts = [answers.draw(rng) for _ in range(request.draws)]
     drawn = [paths[text] for text in texts]
     frequencies = tree.frequencies(drawn) if drawn else {}
     return {
         "tokenizers": listed_tokenizers(),
-        "tree": _described(tree.root, tokens, frequencies, label),
+        "tree": _described(tree.root, None, tokens, frequencies, label),
         "values": len(answers),
         "represented": len(answers) == _AT_MOST,
         "numbers": _numbers(request, answers),
@@ -65,7 +65,7 @@ def compute(request: Request) -> dict[str, object]:
     }
 
 
-def _answers(request: Request) -> AnswerDistribution:
+def _answers(request: LabelRequest) -> AnswerDistribution:
     """Return the label's distribution, made by the library's own targets."""
     if request.kind == "raters":
         return Ratings()(_ratings(request.ratings))
@@ -115,7 +115,7 @@ def _ratings(text: str) -> str:
     return f"[{', '.join(given)}]"
 
 
-def _numbers(request: Request, answers: AnswerDistribution) -> dict[str, str] | None:
+def _numbers(request: LabelRequest, answers: AnswerDistribution) -> dict[str, str] | None:
     """Return median and 90 % interval; None on a circle."""
     if request.kind not in ("number", "raters"):
         return None
@@ -125,28 +125,33 @@ def _numbers(request: Request, answers: AnswerDistribution) -> dict[str, str] | 
     return {"median": shortened(distribution.median), "low": shortened(low), "high": shortened(high)}
 
 
-def _described(branch: Branch, tokens: NumberTokens, frequencies: dict[Branch, float], label: Path) -> dict[str, object]:
+def _described(
+    branch: Branch, parent: Branch | None, tokens: NumberTokens, frequencies: dict[Branch, float], label: Path
+) -> dict[str, object]:
     """Return a branch and those below it as JSON."""
+    before = 1.0 if parent is None else frequencies.get(parent, 0.0)
+    frequency = frequencies.get(branch)
     return {
         "tokens": [tokens.texts[token_id] for token_id in branch.tokens[:_RUN]],
         "longer": max(branch.run - _RUN, 0),
         "ends": not branch.others and branch.path[-1:] == (0,),
         "share": branch.share,
         "probability": branch.probability,
-        "frequency": frequencies.get(branch),
+        "frequency": frequency,
+        "frequency_share": frequency / before if frequency is not None and before else None,
         "others": branch.others,
         "cut": branch.cut,
         "label": not branch.others and bool(label) and label[: len(branch.path)] == branch.path,
-        "branches": [_described(below, tokens, frequencies, label) for below in branch.branches],
+        "branches": [_described(below, branch, tokens, frequencies, label) for below in branch.branches],
     }
 
 
-def _gap(tree: TokenTree, drawn: Sequence[Path]) -> float:
+def _gap(tree: BranchTree, drawn: Sequence[Path]) -> float:
     """Return the largest difference between the frequency and the probability of a branch."""
     return max(abs(share - branch.probability) for branch, share in tree.frequencies(drawn).items())
 
 
-def _converging(tree: TokenTree, tokens: NumberTokens, drawn: Sequence[Path]) -> list[dict[str, object]]:
+def _converging(tree: BranchTree, tokens: NumberTokens, drawn: Sequence[Path]) -> list[dict[str, object]]:
     """Return how the frequency of the first branches changes with the number of drawn paths."""
     first = [branch for branch in tree.root.branches if not branch.others][:_LINES] if drawn else []
     counts = [*(step for step in _STEPS if step < len(drawn)), len(drawn)]

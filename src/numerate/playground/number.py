@@ -1,4 +1,4 @@
-"""A whole number: two predictions for one target, token by token, and what each loss says of them."""
+"""The tab "a whole number": two predictions for one target, token by token, and what each loss says of them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from functools import cache
 from typing import Annotated, Any, NamedTuple
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from torch import Tensor
 
 from numerate.distribution.exact import EXACT
-from numerate.losses import LOSSES, NumericLoss
+from numerate.losses import LOSSES
 from numerate.objective import NumericObjective
+from numerate.playground.request import TabRequest
 from numerate.playground.tokens import NumberTokens, TokenizerName, listed_tokenizers, number_tokens
 from numerate.spans import NumberSpans
 
@@ -27,20 +28,18 @@ FEATURED = ("ntil", "smmd", "emd", "number")
 """Losses of the first view, beside cross-entropy and published NTIL."""
 
 
-class Request(BaseModel):
+class NumberRequest(TabRequest):
     """A target, two predictions of it, and how certain the model is of each of their tokens."""
-
-    model_config = ConfigDict(extra="forbid")
 
     target: Written = "0.98"
     first: Written = "1.01"
     second: Written = "1.98"
     tokenizer: TokenizerName = "one"
-    certainty: Annotated[float, Field(ge=0.5, le=0.9999, allow_inf_nan=False)] = 0.99
+    certainty: Annotated[float, Field(ge=0.5, le=0.9999)] = 0.99
     every: bool = False  # whether to show all losses of the registry
 
 
-def compute(request: Request) -> dict[str, object]:
+def compute(request: NumberRequest) -> dict[str, object]:
     """Return the tokens of target and predictions side by side, and what each loss makes of the predictions."""
     tokens = number_tokens(request.tokenizer)
     texts = [_plain(name, text) for name, text in (("target", request.target), ("A", request.first), ("B", request.second))]
@@ -51,7 +50,7 @@ def compute(request: Request) -> dict[str, object]:
     labels = torch.tensor(target)
     shown = [_along(guess, len(target)) for guess in guesses]
     logits = [_logits(guess, tokens, request.certainty) for guess in shown]
-    losses = [_judged(row, logits, labels, tokens, texts[1:], nearer) for row in _rows(request)]
+    losses = [_judged(row, request, logits, labels, texts[1:], nearer) for row in _rows(request.every)]
     return {
         "tokenizers": listed_tokenizers(),
         "target": {"text": texts[0], "tokens": _places(target, tokens)},
@@ -124,7 +123,7 @@ def _note(name: str, guess: list[int], target: list[int], tokens: NumberTokens) 
     """Say what the losses cannot see of a prediction whose tokens do not line up with the target's."""
     notes = []
     if (more := len(guess) - len(target)) > 0:
-        at_end = f"Where the target ends it has {tokens.texts[guess[len(target) - 1]]}, which only cross-entropy sees."
+        at_end = f'Where the target ends it has "{tokens.texts[guess[len(target) - 1]]}", which only cross-entropy sees.'
         beyond = "" if more == 1 else " No loss sees what follows."
         notes.append(f"{name} has {_counted(more, 'token')} more than the target. {at_end}{beyond}")
     elif more < 0:
@@ -140,56 +139,59 @@ def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-class _Row(NamedTuple):
-    """A row of the table: a loss, None for cross-entropy."""
+class _LossRow(NamedTuple):
+    """A row of the table: a loss of the registry with settings, or cross-entropy."""
 
     name: str
     title: str
-    loss: NumericLoss | None
+    loss: str | None
+    settings: dict[str, Any]
     part_of: str | None = None
 
 
-def _rows(request: Request) -> Iterator[_Row]:
+def _rows(every: bool) -> Iterator[_LossRow]:
     """Yield the losses to show; both forms of NTIL with their parts: digits alone, and the whole number alone."""
-    yield _Row("cross_entropy", "cross-entropy", None)
-    yield from _ntil("ntil_released", "NTIL as published", request.tokenizer, {"variant": "released", "noise": 0.0})
-    for name in LOSSES if request.every else FEATURED:
+    yield _LossRow("cross-entropy", "cross-entropy", None, {})
+    yield from _ntil("ntil_released", "NTIL as published", {"variant": "released", "noise": 0.0})
+    for name in LOSSES if every else FEATURED:
         if name == "ntil":
-            yield from _ntil("ntil", "NTIL on values", request.tokenizer, {})
+            yield from _ntil(name, "NTIL on values", {})
         else:
-            yield _Row(name, name, _loss(name, request.tokenizer))
+            yield _LossRow(name, name, name, {})
 
 
-def _ntil(name: str, title: str, tokenizer: TokenizerName, settings: dict[str, Any]) -> Iterator[_Row]:
-    yield _Row(name, title, _loss("ntil", tokenizer, **settings))
-    yield _Row(f"{name}_digits", "its digits alone", _loss("ntil", tokenizer, **settings, alpha=0.0, beta=0.0), name)
-    yield _Row(f"{name}_number", "its whole number alone", _loss("ntil", tokenizer, **settings, emd_weight=0.0), name)
+def _ntil(name: str, title: str, settings: dict[str, Any]) -> Iterator[_LossRow]:
+    yield _LossRow(name, title, "ntil", settings)
+    yield _LossRow(f"{name}_digits", "its digits alone", "ntil", {**settings, "alpha": 0.0, "beta": 0.0}, name)
+    yield _LossRow(f"{name}_number", "its whole number alone", "ntil", {**settings, "emd_weight": 0.0}, name)
 
 
 @cache
-def _loss(name: str, tokenizer: TokenizerName, **settings: Any) -> NumericLoss:
-    return LOSSES[name](number_tokens(tokenizer).vocab, **settings)
+def _objective(name: str | None, tokenizer: TokenizerName, **settings: Any) -> NumericObjective:
+    return NumericObjective(None if name is None else LOSSES[name](number_tokens(tokenizer).vocab, **settings))
 
 
 def _judged(
-    row: _Row, logits: list[Tensor], labels: Tensor, tokens: NumberTokens, texts: list[str], nearer: int | None
+    row: _LossRow, request: NumberRequest, logits: list[Tensor], labels: Tensor, texts: list[str], nearer: int | None
 ) -> dict[str, object]:
     """Return what a loss says of both predictions, and which one it prefers, in a sentence."""
-    made: dict[str, object] = {"name": row.name, "title": row.title, "part_of": row.part_of}
+    made: dict[str, object] = {"name": row.name, "title": row.title, "part_of": row.part_of, "values": None, "prefers": None}
+    try:
+        objective = _objective(row.loss, request.tokenizer, **row.settings)
+    except (ValueError, TypeError) as error:  # a loss that does not fit these tokens says so
+        return made | {"sentence": f"does not fit these tokens: {error}"}
     partly = ""
     if row.loss is None:
-        objective = NumericObjective(None)
         costs = [float(objective(z, labels).cross_entropy) for z in logits]
-        made["level"] = "token"
     else:
-        made["level"] = row.loss.level
-        read, digits = (int((vocab.index_of(labels) >= 0).sum()) for vocab in (row.loss.vocab, tokens.vocab))
+        loss = objective.numeric_loss
+        vocabs = loss.vocab, number_tokens(request.tokenizer).vocab
+        read, digits = (int((vocab.index_of(labels) >= 0).sum()) for vocab in vocabs)
         if not read:
-            unseen = "sees nothing here: it reads single digits only."
-            return made | {"values": [None, None], "prefers": None, "sentence": unseen}
+            return made | {"sentence": "sees nothing here: it reads single digits only."}
         if read < digits:
             partly = f" It reads {read} of {digits} number tokens: single digits only."
-        costs = [float(row.loss(z, labels)) for z in logits]
+        costs = [float(loss(z, labels)) for z in logits]
     near = abs(costs[0] - costs[1]) <= _SAME * max(map(abs, costs))
     prefers = None if near else int(costs[1] < costs[0])
     if prefers is None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from pydantic import BaseModel
 from starlette.routing import BaseRoute
 
-from numerate.playground import digit
+from numerate.playground import digit, label, number
 
 Answer = dict[str, object]
 MEBIBYTE = 1 << 20
@@ -41,4 +41,6 @@ class Tab:
 
 TABS: dict[str, Tab] = {
     "digit": Tab(digit.DigitRequest, digit.compute),
+    "number": Tab(number.NumberRequest, number.compute),
+    "label": Tab(label.LabelRequest, label.compute),
 }

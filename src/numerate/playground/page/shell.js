@@ -21,8 +21,10 @@
 // gets a `shown` event. To add a tab: import it here and add it to TABS, in the order of numerate/playground/tabs.py.
 
 import { tab as digit } from "./tabs/digit.js";
+import { tab as label } from "./tabs/label.js";
+import { tab as number } from "./tabs/number.js";
 
-const TABS = [digit];
+const TABS = [digit, number, label];
 
 const bar = document.getElementById("tabs");
 const main = document.getElementById("main");

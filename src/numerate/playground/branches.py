@@ -1,4 +1,4 @@
-"""TokenTree: the likeliest branches of a distribution over answers, level by level; and how often drawn paths take them."""
+"""BranchTree: the likeliest branches of a distribution over answers, level by level; and how often drawn paths take them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Branch:
             yield from branch.walk()
 
 
-class TokenTree:
+class BranchTree:
     """The likeliest branches of a trie; probabilities are products of the trie's own targets along a path.
 
     Args:
