@@ -14,7 +14,7 @@ from pathlib import Path
 from pydantic import BaseModel
 from starlette.routing import BaseRoute
 
-from numerate.playground import digit, label, number
+from numerate.playground import digit, label, landscape, number
 
 Answer = dict[str, object]
 MEBIBYTE = 1 << 20
@@ -41,6 +41,7 @@ class Tab:
 
 TABS: dict[str, Tab] = {
     "digit": Tab(digit.DigitRequest, digit.compute),
+    "landscape": Tab(landscape.LandscapeRequest, landscape.compute),
     "number": Tab(number.NumberRequest, number.compute),
     "label": Tab(label.LabelRequest, label.compute),
 }

@@ -1,8 +1,9 @@
 // Labelled controls that change one field of a tab's state, and follow it when it changes elsewhere.
 //
 //   slider(root, page, {field: "sigma", label: "sigma", min: 0.1, max: 9, step: 0.1, format: (value) => value.toFixed(1)})
+//                                                          min and max may be functions of the state
 //   number(root, page, {field, label, min, max, step})    text(root, page, {field, label, placeholder, maxLength})
-//   choice(root, page, {field, label, options: ["a", "b"] or [["a", "shown as"], ..]})
+//   choice(root, page, {field, label, options: ["a", "b"] or [["a", "shown as"], ..], also: (value, state) => ({other: 1})})
 //   checks(root, page, {field, label, options})            a field that is a list of names
 //   presets(root, page, {label, presets: {"certain": {left: [..]}, ..}})       buttons that set several fields at once
 //   button(root, {label, onClick})
@@ -32,8 +33,12 @@ function follow(page, field, input, write) {
 }
 
 export function slider(root, page, { field, label, min, max, step, format = String }) {
-  const input = element("input", { type: "range", min, max, step, name: field });
+  const input = element("input", { type: "range", step, name: field });
   const output = element("output");
+  page.watch((state) => {
+    input.min = typeof min === "function" ? min(state) : min;
+    input.max = typeof max === "function" ? max(state) : max;
+  });
   follow(page, field, input, (value) => { input.value = value; output.textContent = format(value); });
   input.addEventListener("input", () => page.set({ [field]: Number(input.value) }));
   return labelled(root, label, input, output);
@@ -53,12 +58,15 @@ export function text(root, page, { field, label, placeholder, maxLength }) {
   return labelled(root, label, input);
 }
 
-export function choice(root, page, { field, label, options }) {
+export function choice(root, page, { field, label, options, also = () => ({}) }) {
   const pairs = options.map((option) => (Array.isArray(option) ? option : [option, String(option)]));
   const input = element("select", { name: field }, ...pairs.map(([, shown], index) => element("option", { value: index }, shown)));
   const same = (left, right) => JSON.stringify(left) === JSON.stringify(right);
   page.watch((state) => { input.selectedIndex = pairs.findIndex(([value]) => same(value, state[field])); });
-  input.addEventListener("change", () => page.set({ [field]: pairs[input.selectedIndex][0] }));
+  input.addEventListener("change", () => {
+    const [value] = pairs[input.selectedIndex];
+    page.set({ [field]: value, ...also(value, page.state) });
+  });
   return labelled(root, label, input);
 }
 

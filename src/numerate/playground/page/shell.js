@@ -22,9 +22,10 @@
 
 import { tab as digit } from "./tabs/digit.js";
 import { tab as label } from "./tabs/label.js";
+import { tab as landscape } from "./tabs/landscape.js";
 import { tab as number } from "./tabs/number.js";
 
-const TABS = [digit, number, label];
+const TABS = [digit, landscape, number, label];
 
 const bar = document.getElementById("tabs");
 const main = document.getElementById("main");
