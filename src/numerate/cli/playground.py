@@ -24,7 +24,7 @@ def playground(
         import uvicorn  # noqa: F401
     except ImportError as error:
         raise ModuleNotFoundError(f"the playground needs {error.name}: run pip install 'numerate[playground]'.") from error
-    from numerate.playground.server import is_loopback, listening, serve
+    from numerate.playground.server import create_server, is_loopback, listening
 
     with listening(host, port) as (listener, address):
         typer.echo(f"playground at {address} (Ctrl-C stops it)")
@@ -35,6 +35,6 @@ def playground(
 
             webbrowser.open(address)
         try:
-            serve(listener, host, runs)
+            create_server(host, runs).run(sockets=[listener])
         except KeyboardInterrupt:
             typer.echo("stopped")

@@ -146,6 +146,7 @@ class SMMDLoss(NumericLoss):
         distance = squashed(distances(vocab.values if ablation != "shuffled" else shuffled_values(vocab.values, seed)), squash)
         if sigma is None:
             sigma = decades(float(distance.max())) if variant == "repaired" else 2.0
+        self.sigma, self.squash = sigma, squash
         gram = self._gram(kernel, distance, sigma, ablation, seed)
         degree = gram.sum(-1)
         self.alpha = float(0.5 / degree.mean().clamp_min(1e-12)) if alpha is None else check_number("alpha", alpha, least=0.0)

@@ -171,11 +171,11 @@ def listening(host: str, port: int) -> Iterator[tuple[socket.socket, str]]:
         yield listener, f"http://{shown}:{listener.getsockname()[1]}/"
 
 
-def serve(listener: socket.socket, host: str, runs: Path | str = "runs") -> None:
-    """Answer requests until the process is interrupted. Computes on one thread per request."""
-    torch.set_num_threads(1)
+def create_server(host: str, runs: Path | str = "runs") -> uvicorn.Server:
+    """Return the server for an address; ``run(sockets=[listener])`` answers until the process is interrupted."""
+    torch.set_num_threads(1)  # for each computation
     names = {host.lower(), *(() if is_loopback(host) else (socket.gethostname().lower(), socket.getfqdn().lower()))}
-    config = uvicorn.Config(
-        create_app(runs, names), log_level="warning", access_log=False, lifespan="off", ws="none", server_header=False
+    app = create_app(runs, names)
+    return uvicorn.Server(
+        uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", ws="none", server_header=False)
     )
-    uvicorn.Server(config).run(sockets=[listener])

@@ -107,11 +107,10 @@ def _slider(cls: type[NumericLoss], name: str, default: Any) -> Slider:
     number = default if isinstance(default, float | int) and not isinstance(default, bool) else None
     least, most = (number / 10, number * 4) if number else (0.0, 1.0)
     low, high, step = RANGES.get(name, (least, most, (most - least) / _STEPS))
-    start = number
-    if start is None:  # a loss that chooses for itself may say what it chose
-        chosen = getattr(cls(digits()), name, None)
-        start = chosen if isinstance(chosen, float) else (low + high) / 2
-    return Slider(low, high, step, min(high, max(low, start)), "default" if default is None else str(default))
+    chosen = number if number is not None else getattr(cls(digits()), name, None)  # a loss may say what it chose
+    known = isinstance(chosen, float | int)
+    start = float(chosen) if known else (low + high) / 2
+    return Slider(low, high, step, min(high, max(low, start)), f"{start:.3g}" if known else "default")
 
 
 def arguments(settings: dict[str, Value]) -> dict[str, Any]:

@@ -111,6 +111,7 @@ function createPage(tab, defaults) {
     async ask() {
       if (asking) { stale = true; return; }
       asking = true;
+      root.setAttribute("aria-busy", "true");
       do {
         stale = false;
         const state = page.state;
@@ -132,6 +133,7 @@ function createPage(tab, defaults) {
         }
       } while (stale);
       asking = false;
+      root.setAttribute("aria-busy", "false");
       root.dataset.settled = String(Number(root.dataset.settled ?? 0) + 1);
     },
     show() {

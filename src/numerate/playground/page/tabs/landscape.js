@@ -19,7 +19,7 @@ export const tab = {
     const row = element("div", { class: "controls" });
     root.append(row);
     slider(row, page, { field: "target", label: "target", min: 0, max: most, step: 1 });
-    slider(row, page, { field: "width", label: "width of the prediction", min: 0, max: (state) => (most(state) + 1) * 0.3, step: 0.1,
+    slider(row, page, { field: "width", label: "prediction's width", min: 0, max: (state) => (most(state) + 1) * 0.3, step: 0.1,
       format: (value) => (value ? Number(value).toFixed(1) : "certain") });
     choice(row, page, { field: "tokens", label: "tokens", options: Object.keys(MOST),
       also: (value, state) => ({ target: Math.min(state.target, MOST[value]), width: Math.min(state.width, (MOST[value] + 1) * 0.3) }) });
