@@ -11,8 +11,11 @@ export const END = "■";
 // A token as it is shown: a space as ␣, the end of a number as ■.
 export const token = (text) => (text === "end" ? END : text.replaceAll(" ", "␣"));
 
-// A share in per cent, with three digits; the space does not break.
-export const percent = (share) => (share === null ? "–" : `${written(100 * share, 3)}\u00a0%`);
+// A share in per cent, with three digits; the spaces do not break.
+export function percent(share) {
+  if (share === null) return "–";
+  return share > 0 && share < 1e-5 ? "<\u00a00.001\u00a0%" : `${written(100 * share, 3)}\u00a0%`;
+}
 
 const raised = (exponent) => String(exponent).replace("-", "⁻").replace(/\d/g, (digit) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit]);
 
@@ -34,6 +37,9 @@ export function tokenizers(root, page) {
 
 export function listTokenizers(root, listed, state) {
   const input = root.querySelector("select[name=tokenizer]");
+  const told = JSON.stringify(listed);
+  if (input.dataset.listed === told) return; // an open list would close
+  input.dataset.listed = told;
   input.replaceChildren(...listed.map(({ name, title, reason }) =>
     element("option", { value: name, disabled: Boolean(reason) }, reason ? `${title}: ${reason}` : title)));
   input.value = state.tokenizer;

@@ -72,7 +72,7 @@ const short = (number) => (number.length > 16 ? `${number.slice(0, 10)}…` : nu
 
 function summary({ tree: top, values, numbers }) {
   const many = values === 1 ? "One answer" : `${values} answers`;
-  const middle = numbers && values > 1 ? `, median ${numbers.median}, 90 % of them from ${numbers.low} to ${numbers.high}` : "";
+  const middle = numbers && values > 1 ? `, median ${numbers.median}, 90 % from ${numbers.low} to ${numbers.high}` : "";
   const options = top.branches.filter(({ others }) => !others).slice(0, 3).map((branch) => `${branch.tokens[0]} with ${percent(branch.share)}`);
   const fixed = top.tokens.length ? `All begin with ${top.tokens.filter((text) => text !== "end").join("")}${top.longer ? "…" : ""}. ` : "";
   const first = options.length ? `${fixed}The ${fixed ? "next" : "first"} token is ${options.join(", ")}.` : "The target of every token is certain: plain cross-entropy.";
