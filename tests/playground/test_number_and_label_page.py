@@ -159,13 +159,13 @@ class TestLabel:
         visit.open("label")
         visit.page.locator("#tab-label select[name=kind]").select_option(label="a time of day")
         visit.settle()
-        assert visit.page.get_by_label("target").input_value() == "23:58"
+        assert visit.page.locator("#tab-label [name=target]").input_value() == "23:58"
         assert visit.page.locator("#tab-label .message").is_hidden()
         assert visit.page.get_by_label("width in minutes").is_visible()
         visit.page.locator("#tab-label select[name=kind]").select_option(label="ratings of several people")
-        visit.page.get_by_label("ratings").fill("1 1 2")
+        visit.page.locator("#tab-label [name=ratings]").fill("1 1 2")
         visit.settle()
-        assert visit.page.get_by_label("target").is_hidden()
+        assert visit.page.locator("#tab-label [name=target]").is_hidden()
         assert shown_tree(visit) == ["level 1 1|■: 66.7 %", "level 1 2|■: 33.3 %"]
 
     def test_every_preset_has_a_tree(self, visit):

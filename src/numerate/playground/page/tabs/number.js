@@ -5,11 +5,11 @@ import { show as written } from "../draw.js";
 import { END, listTokenizers, place, token, tokenizers } from "../tokens.js";
 
 const PRESETS = {
-  "0.98: 1.01 or 1.98": { target: "0.98", first: "1.01", second: "1.98" },
-  "200: 199 or 190": { target: "200", first: "199", second: "190" },
-  "4500: 4501 or 5500": { target: "4500", first: "4501", second: "5500" },
-  "-5: -9 or 5": { target: "-5", first: "-9", second: "5" },
-  "98: 101 or 198, another length": { target: "98", first: "101", second: "198" },
+  "0.98: 1.01 or 1.98": { target: "0.98", first: "1.01", second: "1.98", tokenizer: "one" },
+  "200: 199 or 190": { target: "200", first: "199", second: "190", tokenizer: "one" },
+  "4500: 4501 or 5500": { target: "4500", first: "4501", second: "5500", tokenizer: "one" },
+  "-5: -9 or 5": { target: "-5", first: "-9", second: "5", tokenizer: "one" },
+  "98: 101 or 198, another length": { target: "98", first: "101", second: "198", tokenizer: "one" },
   "99900: 100000 or 89900, three digits a token": { target: "99900", first: "100000", second: "89900", tokenizer: "three" },
 };
 const SIDES = ["A", "B"];
