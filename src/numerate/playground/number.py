@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from decimal import Decimal
-from functools import cache
+from functools import cache, lru_cache
 from typing import Annotated, Any, NamedTuple
 
 import torch
@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import Tensor
 
 from numerate.distribution.exact import EXACT
-from numerate.losses import LOSSES
+from numerate.losses import LOSSES, NumericLoss
 from numerate.objective import NumericObjective
 from numerate.playground.request import TabRequest
 from numerate.playground.tokens import NumberTokens, TokenizerName, listed_tokenizers, number_tokens
@@ -47,10 +47,10 @@ def compute(request: NumberRequest) -> dict[str, object]:
     values = [Decimal(text) for text in texts]
     off = [abs(EXACT.subtract(value, values[0])) for value in values[1:]]
     nearer = None if off[0] == off[1] else int(off[1] < off[0])
-    labels = torch.tensor(target)
-    shown = [_along(guess, len(target)) for guess in guesses]
-    logits = [_logits(guess, tokens, request.certainty) for guess in shown]
-    losses = [_judged(row, request, logits, labels, texts[1:], nearer) for row in _rows(request.every)]
+    logits = torch.stack([_logits(_along(guess, len(target)), tokens, request.certainty) for guess in guesses])  # [2, T, V]
+    labels = torch.tensor([target, target])
+    with torch.inference_mode():
+        losses = [_judged(row, request, logits, labels, texts[1:], nearer) for row in _rows(request.every)]
     return {
         "tokenizers": listed_tokenizers(),
         "target": {"text": texts[0], "tokens": _places(target, tokens)},
@@ -63,7 +63,6 @@ def compute(request: NumberRequest) -> dict[str, object]:
             }
             for name, text, guess, distance in zip("AB", texts[1:], guesses, off, strict=True)
         ],
-        "positions": _positions(target, shown, tokens),
         "nearer": nearer,
         "losses": losses,
         "summary": _summary(losses, texts[1:], nearer),
@@ -104,18 +103,6 @@ def _places(token_ids: list[int], tokens: NumberTokens) -> list[dict[str, object
     return [
         {"text": tokens.texts[token_id], "end": token_id == 0, "exponent": exponent if has_place else None}
         for token_id, has_place, exponent in rows
-    ]
-
-
-def _positions(target: list[int], shown: list[list[int]], tokens: NumberTokens) -> list[dict[str, object]]:
-    """Return each position of the target: what stands there, its place, and what the predictions have."""
-    return [
-        {
-            **place,
-            "predicted": [tokens.texts[guess[position]] for guess in shown],
-            "right": [guess[position] == own for guess in shown],
-        }
-        for position, (place, own) in enumerate(zip(_places(target, tokens), target, strict=True))
     ]
 
 
@@ -171,8 +158,14 @@ def _objective(name: str | None, tokenizer: TokenizerName, **settings: Any) -> N
     return NumericObjective(None if name is None else LOSSES[name](number_tokens(tokenizer).vocab, **settings))
 
 
+@lru_cache(maxsize=256)
+def _units(loss: NumericLoss, target: tuple[int, ...]) -> float:
+    """Return what the mean of a loss divides by: tokens, or numbers."""
+    return float(loss.count(torch.tensor(target)))
+
+
 def _judged(
-    row: _LossRow, request: NumberRequest, logits: list[Tensor], labels: Tensor, texts: list[str], nearer: int | None
+    row: _LossRow, request: NumberRequest, logits: Tensor, labels: Tensor, texts: list[str], nearer: int | None
 ) -> dict[str, object]:
     """Return what a loss says of both predictions, and which one it prefers, in a sentence."""
     made: dict[str, object] = {"name": row.name, "title": row.title, "part_of": row.part_of, "values": None, "prefers": None}
@@ -182,16 +175,17 @@ def _judged(
         return made | {"sentence": f"does not fit these tokens: {error}"}
     partly = ""
     if row.loss is None:
-        costs = [float(objective(z, labels).cross_entropy) for z in logits]
+        costs = [float(objective(z, label).cross_entropy) for z, label in zip(logits, labels, strict=True)]
     else:
         loss = objective.numeric_loss
         vocabs = loss.vocab, number_tokens(request.tokenizer).vocab
-        read, digits = (int((vocab.index_of(labels) >= 0).sum()) for vocab in vocabs)
+        read, digits = (int((vocab.index_of(labels[0]) >= 0).sum()) for vocab in vocabs)
         if not read:
             return made | {"sentence": "sees nothing here: it reads single digits only."}
         if read < digits:
             partly = f" It reads {read} of {digits} number tokens: single digits only."
-        costs = [float(loss(z, labels)) for z in logits]
+        totals = loss(logits, labels, reduction="none").sum(-1)  # [2]; both at once takes half the time
+        costs = (totals / _units(loss, tuple(labels[0].tolist()))).tolist()
     near = abs(costs[0] - costs[1]) <= _SAME * max(map(abs, costs))
     prefers = None if near else int(costs[1] < costs[0])
     if prefers is None:

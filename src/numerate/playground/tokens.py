@@ -99,6 +99,7 @@ def listed_tokenizers() -> list[dict[str, str | None]]:
     return [{"name": name, "title": title, "reason": _missing(name)} for name, title in TITLES.items()]
 
 
+@cache
 def _missing(name: TokenizerName) -> str | None:
     if name not in PACKAGED:
         return None
