@@ -13,7 +13,7 @@ pytest.importorskip("starlette", reason="the extra playground is not installed")
 from numerate.playground import digit, landscape
 
 SESSIONS = 50
-ROUNDS = 3
+ROUNDS = 2
 
 
 def state(session: int, turn: int) -> dict[str, object]:
@@ -50,6 +50,7 @@ def test_settings_of_fifty_sessions_do_not_mix(address):
     assert len({json.dumps(answer["series"]) for answer in answers}) == SESSIONS
 
 
+@pytest.mark.slow
 def test_fifty_windows_keep_their_views(browser, address):
     """Fifty pages of one browser, each with a view of its own, all moved before any is looked at."""
     context = browser.new_context()

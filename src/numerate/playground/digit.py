@@ -41,22 +41,20 @@ class DigitRequest(TabRequest):
 
 def compute(request: DigitRequest) -> dict[str, object]:
     """Return value and gradient of every loss for both distributions."""
-    sides = {side: probabilities(bars) for side, bars in (("left", request.left), ("right", request.right))}
+    p = torch.stack([probabilities(request.left), probabilities(request.right)])  # [2, 10]
     rows: list[dict[str, object]] = []
     for name, cls in {"cross-entropy": None, **LOSSES}.items():
         row: dict[str, object] = {"name": name, "sees": _CROSS_ENTROPY if cls is None else sees(cls)}
         try:
-            objective = _objective(cls)  # type: ignore[arg-type]  # classes are hashable
-            row.update({side: _value_and_gradient(objective, p, request.target) for side, p in sides.items()})
+            values, gradients = _values_and_gradients(cls, p, request.target)
+            row["left"], row["right"] = (
+                {"value": value, "gradient": gradient} for value, gradient in zip(values, gradients, strict=True)
+            )
         except (ValueError, TypeError) as error:  # a loss that needs more than ten digits says so
             row["reason"] = str(error)
         rows.append(row)
-    return {
-        "target": request.target,
-        **{side: p.tolist() for side, p in sides.items()},
-        "losses": rows,
-        "sentence": _difference(rows),
-    }
+    left, right = p.tolist()
+    return {"target": request.target, "left": left, "right": right, "losses": rows, "sentence": _difference(rows)}
 
 
 def probabilities(bars: list[float]) -> Tensor:
@@ -79,18 +77,21 @@ def digits() -> NumericVocab:
 
 
 @lru_cache(maxsize=64)
-def _objective(cls: type[NumericLoss] | None) -> NumericObjective | NumericLoss:
-    return NumericObjective(None) if cls is None else cls(digits())
+def _built(cls: type[NumericLoss]) -> NumericLoss:
+    return cls(digits())
 
 
-def _value_and_gradient(objective: NumericObjective | NumericLoss, p: Tensor, target: int) -> dict[str, object]:
-    """Return the cost of ``p [10]``, and its gradient by the logit of each digit."""
-    logits = p.log()[None].requires_grad_()  # [1, 10]
-    labels = torch.tensor([target])
-    output = objective(logits, labels)
-    value: Tensor = output.loss if isinstance(objective, NumericObjective) else output
-    (gradient,) = torch.autograd.grad(value, logits)
-    return {"value": value.item(), "gradient": gradient[0].tolist()}
+def _values_and_gradients(cls: type[NumericLoss] | None, p: Tensor, target: int) -> tuple[list[float], list[list[float]]]:
+    """Return the costs of ``p [2, 10]``, and their gradients by the logit of each digit; None: cross-entropy."""
+    logits = p.log()[:, None].requires_grad_()  # [2, 1, 10]
+    labels = torch.full((2, 1), target)
+    if cls is None:
+        objective = NumericObjective(None)
+        costs = torch.stack([objective(logits[side], labels[side]).loss for side in (0, 1)])
+    else:
+        costs = _built(cls)(logits, labels, reduction="none")[:, 0]  # type: ignore[arg-type]  # classes are hashable
+    (gradient,) = torch.autograd.grad(costs.sum(), logits)
+    return costs.tolist(), gradient[:, 0].tolist()
 
 
 def _difference(rows: list[dict[str, object]]) -> str:

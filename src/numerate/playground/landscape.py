@@ -20,7 +20,7 @@ from numerate.vocab import NumericVocab
 
 SIZES: dict[str, int] = {"0-9": 10, "0-99": 100, "0-999": 1000}  # numbers that have a token of their own
 _MOST_ANSWERS = 100
-_MOST_CELLS = 34
+_MOST_CELLS = 25
 _DROP = 1e-6  # a fall of the cost, relative to its highest, that counts
 
 Name = Annotated[str, Field(max_length=40)]

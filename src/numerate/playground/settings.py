@@ -108,9 +108,9 @@ def _slider(cls: type[NumericLoss], name: str, default: Any) -> Slider:
     least, most = (number / 10, number * 4) if number else (0.0, 1.0)
     low, high, step = RANGES.get(name, (least, most, (most - least) / _STEPS))
     chosen = number if number is not None else getattr(cls(digits()), name, None)  # a loss may say what it chose
-    known = isinstance(chosen, float | int)
-    start = float(chosen) if known else (low + high) / 2
-    return Slider(low, high, step, min(high, max(low, start)), f"{start:.3g}" if known else "default")
+    if not isinstance(chosen, float | int):
+        return Slider(low, high, step, (low + high) / 2, "default")
+    return Slider(low, high, step, min(high, max(low, chosen)), f"{chosen:.3g}")
 
 
 def arguments(settings: dict[str, Value]) -> dict[str, Any]:

@@ -5,7 +5,8 @@
 //   bars(root, {title, values, labels, marked, height, format, colour})          marked: index of the bar that is right, or -1
 //   curves(root, {title, x, series: [{name, values, colour}], xLabel, yLabel, marked, height})      null in values: a gap
 //   heatmap(root, {title, values: [[..]], labels, columnLabels, low, high, xLabel, yLabel})
-//   arrows(root, {title, values, labels, scale, marked})                         up for values above 0; scale: the longest arrow
+//   arrows(root, {title, values, labels, scale, marked, width})                  up for values above 0; scale: the longest arrow;
+//                                                                                width: of many pictures, measured once
 //   tree(root, {title, root: {label, share, children: [..]}, format})            width of a branch: its share
 //
 // `colour(index)` is the colour of the n-th series. `show(value)` writes a number with four digits.
@@ -33,8 +34,8 @@ export function shape(parent, name, attributes = {}, style = {}, text = null) {
 }
 
 // An empty picture of the root's width, with its text alternative.
-export function picture(root, height, title, values) {
-  const width = Math.max(120, Math.floor(root.clientWidth));
+export function picture(root, height, title, values, wide = root.clientWidth) {
+  const width = Math.max(120, Math.floor(wide));
   root.replaceChildren();
   const made = shape(root, "svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": `${title}. ${values}` });
   return [made, width];
@@ -73,29 +74,38 @@ export function bars(root, { title, values, labels, marked = -1, height = 160, f
   return svg;
 }
 
-export function arrows(root, { title, values, labels, scale, marked = -1, height = 74 }) {
-  const [svg, width] = picture(root, height, title, labels.map((name, index) => `${name}: ${show(values[index])}`).join(", "));
+const drawn = new WeakMap(); // the parts of a picture of arrows that change; the rest of it is kept, since there are many of them
+
+export function arrows(root, { title, values, labels, scale, marked = -1, height = 74, width: wide = root.clientWidth }) {
+  const told = labels.map((name, index) => `${name}: ${show(values[index])}`);
+  const key = JSON.stringify([labels, marked, height, wide]);
+  if (drawn.get(root)?.key !== key) drawn.set(root, { key, ...emptyArrows(root, { labels, marked, height, wide }) });
+  const { svg, width, up, down, none, tips } = drawn.get(root);
   const most = scale ?? Math.max(...values.map(Math.abs), 1e-12);
-  const step = width / values.length;
-  const middle = (height - 14) / 2;
-  shape(svg, "line", { x1: 0, x2: width, y1: middle, y2: middle }, { stroke: "var(--pale)" });
+  const step = width / values.length, middle = (height - 14) / 2;
+  const paths = { up: "", down: "", none: "" };
   values.forEach((value, index) => {
-    const x = (index + 0.5) * step;
-    const long = most > 0 ? (value / most) * (middle - 2) : 0;
-    const group = shape(svg, "g", {}, {});
-    tip(group, `${labels[index]}: ${show(value)}`);
-    shape(group, "rect", { x: index * step, y: 0, width: step, height }, { fill: "transparent" });
-    const tint = value > 0 ? "var(--c3)" : "var(--c2)";
-    if (Math.abs(long) >= 1) {
-      const head = Math.min(6, Math.abs(long)) * Math.sign(long);
-      shape(group, "line", { x1: x, x2: x, y1: middle, y2: middle - long + head * 0.7 }, { stroke: tint, "stroke-width": 3 });
-      shape(group, "path", { d: `M${x - 5} ${middle - long + head}L${x} ${middle - long}L${x + 5} ${middle - long + head}Z` }, { fill: tint });
-    } else {
-      shape(group, "circle", { cx: x, cy: middle, r: 1.5 }, { fill: "var(--edge)" });
-    }
-    label(group, x, height - 3, labels[index], "middle", index === marked ? { "font-weight": 700 } : {});
+    const x = (index + 0.5) * step, long = most > 0 ? (value / most) * (middle - 2) : 0;
+    const tip = (middle - long).toFixed(1), head = Math.min(6, Math.abs(long)) * Math.sign(long), neck = (middle - long + head).toFixed(1);
+    if (Math.abs(long) < 1) paths.none += `M${x - 1.5} ${middle - 1.5}h3v3h-3Z`;
+    else paths[long > 0 ? "up" : "down"] += `M${x - 1.5} ${middle}V${neck}H${x - 5}L${x} ${tip}L${x + 5} ${neck}H${x + 1.5}V${middle}Z`;
+    tips[index].textContent = told[index];
   });
+  up.setAttribute("d", paths.up); down.setAttribute("d", paths.down); none.setAttribute("d", paths.none);
+  svg.setAttribute("aria-label", `${title}. ${told.join(", ")}`);
   return svg;
+}
+
+function emptyArrows(root, { labels, marked, height, wide }) {
+  const [svg, width] = picture(root, height, "", "", wide);
+  const step = width / labels.length, middle = (height - 14) / 2;
+  shape(svg, "line", { x1: 0, x2: width, y1: middle, y2: middle }, { stroke: "var(--pale)" });
+  const [up, down, none] = ["--c3", "--c2", "--edge"].map((name) => shape(svg, "path", {}, { fill: `var(${name})` }));
+  const tips = labels.map((name, index) => {
+    label(svg, (index + 0.5) * step, height - 3, name, "middle", index === marked ? { "font-weight": 700 } : {});
+    return tip(shape(svg, "rect", { x: index * step, y: 0, width: step, height }, { fill: "transparent" }), "");
+  });
+  return { svg, width, up, down, none, tips };
 }
 
 export function curves(root, { title, x, series, xLabel, yLabel, marked = null, height = 340 }) {

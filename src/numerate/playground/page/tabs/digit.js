@@ -55,6 +55,7 @@ export const tab = {
     root.querySelector(".answer").textContent = answer.sentence;
     const table = root.querySelector(".losses");
     if (table.children.length !== answer.losses.length) table.replaceChildren(...answer.losses.map(row));
+    const width = table.querySelector(".loss:not(.unusable) .arrows").clientWidth; // once: reading it between changes is slow
     answer.losses.forEach((loss, index) => {
       const made = table.children[index];
       made.dataset.loss = loss.name;
@@ -67,7 +68,7 @@ export const tab = {
         made.querySelector(`.${side} .value`).textContent = written(loss[side].value);
         arrows(made.querySelector(`.${side} .arrows`), {
           title: `${loss.name}, distribution ${name}: push on the logit of each digit`,
-          values: loss[side].gradient.map((slope) => -slope || 0), labels: DIGITS, scale, marked: answer.target,
+          values: loss[side].gradient.map((slope) => -slope || 0), labels: DIGITS, scale, marked: answer.target, width,
         });
       }
     });

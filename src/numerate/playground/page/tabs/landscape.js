@@ -41,15 +41,22 @@ export const tab = {
       curves(plot, { title: `Cost of each answer if ${state.target} is right`, x: answer.x, series: drawn, marked: state.target,
         xLabel: "predicted value", yLabel: state.scale === "share" ? "share of the highest cost" : "cost" });
     } else plot.replaceChildren(element("p", {}, "Choose a loss above."));
-    root.querySelector(".grams").replaceChildren(...answer.grams.map((gram) => {
-      const place = element("div", { class: "gram" });
-      return element("div", {}, element("h2", {}, `Gram of ${gram.name}: how similar two values are, 0 to 1`), place);
-    }));
-    answer.grams.forEach((gram, index) => heatmap(root.querySelectorAll(".gram")[index], {
-      title: `Gram of ${gram.name}`, values: gram.values, labels: gram.labels, xLabel: "value of a token", yLabel: "value of another" }));
+    grams(root.querySelector(".grams"), answer.grams);
     settings(root.querySelector(".settings"), answer.controls);
   },
 };
+
+// A heat map has many cells: it is drawn again only if its values or its width changed.
+function grams(root, all) {
+  const key = JSON.stringify([root.clientWidth, all]);
+  if (root.dataset.key === key) return;
+  root.dataset.key = key;
+  const places = all.map(() => element("div", { class: "gram" }));
+  root.replaceChildren(...all.map((gram, index) =>
+    element("div", {}, element("h2", {}, `Gram of ${gram.name}: how similar two values are, 0 to 1`), places[index])));
+  all.forEach((gram, index) => heatmap(places[index], {
+    title: `Gram of ${gram.name}`, values: gram.values, labels: gram.labels, xLabel: "value of a token", yLabel: "value of another" }));
+}
 
 // Controls of the chosen losses, each built once, so that a slider keeps the focus.
 function settings(root, controls) {
