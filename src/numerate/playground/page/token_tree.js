@@ -5,7 +5,7 @@
 import { picture, shape } from "./draw.js";
 import { END, percent, token } from "./tokens.js";
 
-const NARROW = 640, LINE = 27, DRAWN = 39, INDENT = 16;
+const NARROW = 640, LINE = 27, DRAWN = 39, INDENT = 16, MOST = 12;
 const FAMILY = "system-ui, 'Segoe UI', Arial, sans-serif"; // as in style.css
 const canvas = document.createElement("canvas").getContext("2d");
 
@@ -16,7 +16,8 @@ function measure(text, font) {
 
 function name({ tokens, longer, others, cut }, depth) {
   if (others) return `${others} ${others === 1 ? "other" : "others"}`;
-  const shown = tokens.slice(0, 5).map(token).join("|") + (tokens.length > 5 || longer ? "…" : "");
+  let shown = tokens.map(token).join("|");
+  if (shown.length > MOST || longer) shown = `${shown.slice(0, shown.lastIndexOf("|", MOST))}…`;
   return `${shown}${cut ? (shown ? " …" : "…") : ""}` || (depth ? END : "start");
 }
 
