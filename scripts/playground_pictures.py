@@ -23,7 +23,7 @@ from numerate.playground.server import create_server, listening
 from numerate.playground.tabs import TABS
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
-COLOURS = 48
+COLOURS = 128
 NARROW = "digit"  # the tab that the documentation shows on a phone, in the dark
 
 

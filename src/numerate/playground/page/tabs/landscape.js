@@ -1,7 +1,7 @@
 // The landscape: what an answer costs by its value, one curve per loss, and SMMD's gram.
 
 import { button, checks, choice, element, slider } from "../controls.js";
-import { colour, curves, heatmap } from "../draw.js";
+import { curves, heatmap } from "../draw.js";
 
 const MOST = { "0-9": 9, "0-99": 99, "0-999": 999 };
 const most = (state) => MOST[state.tokens] ?? 9;
@@ -33,7 +33,7 @@ export const tab = {
   show(answer, state, root) {
     const which = root.querySelector(".which-losses");
     if (!which.firstChild) checks(which, current, { field: "losses", label: "losses", options: answer.names });
-    const drawn = answer.series.filter((one) => !one.reason).map((one) => ({ ...one, colour: colour(answer.names.indexOf(one.name)) }));
+    const drawn = answer.series.filter((one) => !one.reason);
     const told = answer.series.filter((one) => one.reason).map((one) => `${one.name} is not drawn: ${one.reason}`);
     root.querySelector(".answer").replaceChildren(...[...answer.sentences, ...told].map((sentence) => element("p", {}, sentence)));
     const plot = root.querySelector(".plot");
