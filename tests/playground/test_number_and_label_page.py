@@ -55,7 +55,7 @@ class TestNumber:
         visit.open("number?target=7&first=8&second=9")
         visit.page.get_by_role("button", name="0.98: 1.01 or 1.98").click()
         visit.settle()
-        assert answer_line(visit, "number") == "1.01 is nearer to the target. number prefers it; the others do not."
+        assert answer_line(visit, "number") == "1.01 is nearer to the target. Of these 6 losses, 1 prefers it: number."
         said = visit.page.locator("#tab-number [data-loss=ntil_released] .sees").inner_text()
         assert said == "prefers 1.98, though 1.01 is nearer."
         rows = visit.page.locator("#tab-number .tokens tr").all()

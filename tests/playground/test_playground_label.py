@@ -177,6 +177,7 @@ def test_extremes_are_bounded(state: dict[str, Any]) -> None:
         ({"target": "-"}, "not a plain number"),
         ({"kind": "clock", "target": "99900"}, "not a time of day"),
         ({"kind": "clock", "target": "25:00"}, "not a time of day"),
+        ({"kind": "clock", "target": "2:55 PM"}, "Only digits and the marks"),
         ({"kind": "angle", "target": "3" * 21}, "at most 20"),
         ({"kind": "raters", "ratings": "3, four"}, "'four' is not a rating"),
         ({"kind": "raters", "ratings": " , "}, "has 0 ratings"),

@@ -78,7 +78,7 @@ def test_only_the_losses_of_values_prefer_the_nearer_prediction() -> None:
     assert rows["ntil_released"]["prefers"] == rows["ntil_released_number"]["prefers"] == rows["cross-entropy"]["prefers"] == 1
     assert rows["number"]["sentence"] == "prefers 1.01, which is nearer."
     assert rows["ntil_released"]["sentence"] == "prefers 1.98, though 1.01 is nearer."
-    assert answer["summary"] == "1.01 is nearer to the target. number prefers it; the others do not."
+    assert answer["summary"] == "1.01 is nearer to the target. Of these 6 losses, 1 prefers it: number."
 
 
 @pytest.mark.parametrize("name", ["ntil", "ntil_released"])
@@ -124,6 +124,18 @@ def test_published_ntil_reads_single_digits_only() -> None:
     assert rows["ntil_released"]["sentence"] == "sees nothing here: it reads single digits only."
     partly = _rows(_answer(target="200.5", first="199.5", second="190.5", tokenizer="three"))["ntil_released"]
     assert partly["sentence"] == "costs both the same. It reads 1 of 2 number tokens: single digits only."
+
+
+@pytest.mark.parametrize(
+    ("target", "first", "second", "said"),
+    [
+        ("351", "351", "951", "351 is nearer to the target. All of these 6 losses prefer it."),
+        ("351", "352", "361", "Of these 6 losses, 4 prefer it: NTIL as published, NTIL on values, smmd and number."),
+        ("98", "198", "101", "101 is nearer to the target. None of these 6 losses prefers it."),
+    ],
+)
+def test_the_summary_counts_the_losses_that_prefer_the_nearer_one(target: str, first: str, second: str, said: str) -> None:
+    assert _answer(target=target, first=first, second=second)["summary"].endswith(said)
 
 
 def test_equal_predictions_are_said_to_be_equal() -> None:

@@ -207,8 +207,8 @@ def _summary(losses: list[dict[str, object]], texts: list[str], nearer: int | No
     right = [str(loss["title"]) for loss in whole if loss["prefers"] == nearer]
     near = f"{texts[nearer]} is nearer to the target."
     if not right:
-        return f"{near} None of these losses prefers it."
+        return f"{near} None of these {len(whole)} losses prefers it."
     if len(right) == len(whole):
-        return f"{near} All of these losses prefer it."
+        return f"{near} All of these {len(whole)} losses prefer it."
     listed = right[0] if len(right) == 1 else f"{', '.join(right[:-1])} and {right[-1]}"
-    return f"{near} {listed} {'prefers' if len(right) == 1 else 'prefer'} it; the others do not."
+    return f"{near} Of these {len(whole)} losses, {len(right)} {'prefers' if len(right) == 1 else 'prefer'} it: {listed}."

@@ -55,7 +55,9 @@ class NumberTokens:
         for text, pieces in zip(texts, self._split(texts), strict=True):
             for piece in pieces:
                 if piece not in self._ids:
-                    raise ValueError(f"This tokenizer writes {text[:40]} with {piece!r:.40}, which is no token of a number.")
+                    raise ValueError(
+                        f"{text[:40]!r} has {piece!r:.40}. Only digits and the marks {' '.join(_MARKS)} can be shown here."
+                    )
             encoded.append([*(self._ids[piece] for piece in pieces), 0])
         return encoded
 
