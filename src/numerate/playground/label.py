@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Annotated, Literal
 
 import numpy as np
@@ -45,12 +46,11 @@ class LabelRequest(TabRequest):
 
 def compute(request: LabelRequest) -> dict[str, object]:
     """Return the tree of the label's distribution, and how often drawn paths take each branch."""
-    tokens, answers = number_tokens(request.tokenizer), _answers(request)
-    paths = dict(zip(answers.texts, map(tuple, tokens.encode(answers.texts)), strict=True))
+    tokens = number_tokens(request.tokenizer)
+    first = LabelRequest()
+    answers, paths, texts = _drawn(request.model_copy(update={"branches": first.branches, "given": first.given}))
     label = () if request.kind == "raters" else paths.get(request.target.strip(), ())
     tree = BranchTree(TokenTrie(paths.values(), answers.probabilities), request.branches, label)
-    rng = np.random.default_rng(request.seed)
-    texts = [answers.draw(rng) for _ in range(request.draws)]
     drawn = [paths[text] for text in texts]
     frequencies = tree.frequencies(drawn) if drawn else {}
     return {
@@ -63,6 +63,15 @@ def compute(request: LabelRequest) -> dict[str, object]:
         "gaps": [[count, _gap(tree, drawn[:count])] for count in (1, 10, 100, 1000, 10_000) if count <= len(drawn)],
         "converging": _converging(tree, tokens, drawn),
     }
+
+
+@lru_cache(maxsize=16)
+def _drawn(request: LabelRequest) -> tuple[AnswerDistribution, dict[str, Path], list[str]]:
+    """Return the label's distribution, the tokens of each answer, and drawn answers; kept while the view of them changes."""
+    answers = _answers(request)
+    paths = map(tuple, number_tokens(request.tokenizer).encode(answers.texts))
+    rng = np.random.default_rng(request.seed)
+    return answers, dict(zip(answers.texts, paths, strict=True)), [answers.draw(rng) for _ in range(request.draws)]
 
 
 def _answers(request: LabelRequest) -> AnswerDistribution:
