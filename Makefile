@@ -9,7 +9,7 @@ READY := $(VENV)/.installed
 LIBRARY_TESTS := tests/losses tests/objective tests/answers $(wildcard tests/test_*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help test check demo bounds format clean
+.PHONY: help test check demo browser bounds format clean
 
 help:  ## show the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ lint: $(READY)
 
 demo: $(READY)  ## does it help? prices of diamonds, four losses, six seeds, a report in runs/demo
 	@$(BIN)/numerate compare
+
+browser:  ## install Debian's Chromium, which the tests of the playground drive
+	@command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; }
 
 bounds:  ## the tests with the lowest versions that pyproject.toml allows, in .venv-bounds
 	@TORCH='$(TORCH)' $(PYTHON) scripts/test_bounds.py .venv-bounds

@@ -11,7 +11,7 @@ import pytest
 import numerate
 
 PACKAGE = Path(numerate.__file__).parent
-# A room imports only rooms above it: first the library, then the lab, then the command line.
+# A room imports only rooms above it: first the library, then the lab, the playground and the command line.
 LIBRARY = [
     "messages",
     "recommendation",
@@ -76,7 +76,7 @@ LAB += [
     "report",
     "comparison",
 ]
-ROOMS = ["", *LIBRARY, *(f"lab.{room}" for room in LAB), "lab", "cli", "__main__"]  # "": the package itself
+ROOMS = ["", *LIBRARY, *(f"lab.{room}" for room in LAB), "lab", "playground", "cli", "__main__"]  # "": the package itself
 
 
 def _module(file: Path) -> str:

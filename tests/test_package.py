@@ -11,7 +11,7 @@ import pytest
 
 import numerate
 
-INTERNAL = {"bench", "checks", "cli", "labels", "marks", "messages"}
+INTERNAL = {"bench", "checks", "cli", "labels", "marks", "messages", "playground"}
 
 
 def test_every_public_name_resolves() -> None:

@@ -40,6 +40,19 @@ class TestCertainCosts:
         torch.testing.assert_close(costs[7], loss(logits[None], vocab.token_ids[3:4]), rtol=1e-5, atol=1e-5)
 
     @pytest.mark.parametrize("name", LOSSES)
+    def test_some_answers_and_a_width(self, name: str):
+        loss = LOSSES[name](DIGITS)
+        some = torch.tensor([2, 7])
+        torch.testing.assert_close(certain_costs(loss, 3, some), certain_costs(loss, 3)[some], rtol=0, atol=0)
+        torch.testing.assert_close(certain_costs(loss, 3, width=1e-3), certain_costs(loss, 3), rtol=1e-9, atol=1e-12)
+
+    def test_a_wide_answer_costs_its_spread(self):
+        """On a long line the mean distance of a bell around the label is its width times sqrt(2 / pi)."""
+        hundred = NumericVocab.from_texts({str(number): number for number in range(100)}, vocab_size=100)
+        cost = certain_costs(LOSSES["emd"](hundred), 50, torch.tensor([50]), width=5.0)
+        assert cost.item() == pytest.approx(5 * math.sqrt(2 / math.pi), rel=2e-3)
+
+    @pytest.mark.parametrize("name", LOSSES)
     def test_the_right_answer_costs_least(self, name: str):
         assert certain_costs(LOSSES[name](DIGITS), 5).argmin() == 5
 

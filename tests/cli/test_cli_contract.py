@@ -241,6 +241,8 @@ BAD: list[tuple[str, str]] = [
     ("report {missing}", "missing"),
     ("report {folder}", "folder"),
     ("report {empty}", "empty"),
+    ("playground --port 70000", "port=70000"),
+    ("playground --host no.such.host.invalid", "is not known here"),
     ("bench losses --loss smd", "Did you mean 'smmd'"),
     ("bench losses --dtype float23", "Did you mean 'float32'"),
     ("bench losses --device gpu", "expected cpu, cuda"),

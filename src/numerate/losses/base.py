@@ -94,6 +94,7 @@ class NumericLoss(nn.Module):
     """
 
     name: ClassVar[str]
+    sees: ClassVar[str] = ""  # what in a distribution it costs, in a sentence for people who look at one
     level: ClassVar[Level] = "token"
     outsides: ClassVar[tuple[Outside, ...]] = ("ignore", "penalize")  # what ``outside`` may be
     default_outside: ClassVar[Outside] = "ignore"

@@ -35,6 +35,7 @@ class CRPSLoss(SquaredEMDLoss):
     """
 
     name = "crps"
+    sees = "Distance to the target less half the spread: unsure on both sides is better than wrong on one."
 
     def steps(self, values: Tensor) -> Tensor:
         """Return the differences of the values ``[N - 1]``."""

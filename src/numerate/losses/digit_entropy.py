@@ -77,6 +77,7 @@ class DigitEntropyLoss(NumericLoss):
     """
 
     name = "digit_entropy"
+    sees = "Each bar for itself, by the size of its logit (here log p): no distance between digits."
     shift_invariant = False
 
     def __init__(

@@ -44,6 +44,7 @@ class DIST2Loss(SoftTargetLoss):
     """
 
     name = "dist2"
+    sees = "How much the bars differ from a narrow bell around the target: empty neighbours cost."
     default_outside = "ignore"
     entropy: Tensor
 

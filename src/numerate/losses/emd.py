@@ -51,6 +51,7 @@ class EMDLoss(NumericLoss):
     """
 
     name = "emd"
+    sees = "How far the mass has to travel to the target: twice as far costs twice as much."
     distance: Tensor
 
     def __init__(

@@ -42,6 +42,7 @@ class GaussianCELoss(SoftTargetLoss):
     """
 
     name = "gaussian_ce"
+    sees = "How much the bars differ from a bell around the target: certainty is not the best answer."
 
     def __init__(self, vocab: NumericVocab, sigma: float = 1.0, **shared: Unpack[TokenSettings]) -> None:
         super().__init__(vocab, **shared)

@@ -47,7 +47,7 @@ def squashed(distance: Tensor, squash: float | None) -> Tensor:
     apart = distance > 0
     if not bool(apart.any()):
         return distance
-    low, high = distance[apart].min(), distance.max()
+    low, high = torch.where(apart, distance, float("inf")).min(), distance.max()
     if bool(low == high):
         return distance
     return torch.where(apart, 1 + (distance - low) * (squash - 1) / (high - low), 0.0)

@@ -96,6 +96,7 @@ class NTILLoss(NumberLevelLoss):
     """
 
     name = "ntil"
+    sees = "How far the mass has to travel, plus the relative error of the likeliest number."
     distance: Tensor
     amounts: Tensor
 

@@ -96,6 +96,7 @@ class NTLLoss(NumericLoss):
     """
 
     name = "ntl_was"
+    sees = "How far the mass has to travel to the target, as emd."
     kind: ClassVar[NTLKind] = "was"
 
     def __new__(cls, vocab: Any = None, kind: Any = None, *args: Any, **settings: Any) -> Self:
@@ -186,6 +187,7 @@ class NTLMSELoss(_MeanLoss):
     """:class:`NTLLoss` with ``kind="mse"``."""
 
     name = "ntl_mse"
+    sees = "Only the mean of the bars, squared error: half on 3 and half on 5 is a perfect 4."
     kind = "mse"
 
     @classmethod
@@ -199,6 +201,7 @@ class NTLMAELoss(_MeanLoss):
     """:class:`NTLLoss` with ``kind="mae"``."""
 
     name = "ntl_mae"
+    sees = "Only the mean of the bars, absolute error: half on 3 and half on 5 is a perfect 4."
     kind = "mae"
 
 
@@ -206,6 +209,7 @@ class NTLHuberLoss(_MeanLoss):
     """:class:`NTLLoss` with ``kind="huber"``."""
 
     name = "ntl_huber"
+    sees = "Only the mean of the bars: squared error when near, absolute error when far."
     kind = "huber"
 
 
@@ -213,6 +217,7 @@ class NTLNumberLoss(NTLLoss, NumberLevelLoss):
     """:class:`NTLLoss` with ``kind="number"``."""
 
     name = "ntl_number"
+    sees = "Only the mean number, relative to its size: 1 for 2 is worse than 8 for 9."
     kind = "number"
 
     def _prepare(self, squash: float | None) -> None:

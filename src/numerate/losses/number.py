@@ -77,6 +77,7 @@ class NumberLoss(NumberLevelLoss):
     """
 
     name = "number"
+    sees = "The predicted number against the label at many scales: distance and spread."
     strictly_proper = True
     frequency: Tensor
     spectrum: Tensor

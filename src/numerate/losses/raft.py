@@ -65,6 +65,7 @@ class RAFTLoss(NumericLoss):
     """
 
     name = "raft"
+    sees = "Only the mean of the bars, squared error; mass on tokens that are no numbers counts as 0."
     outsides = ("ignore", "penalize", "zero")
     default_outside = "zero"
 

@@ -110,6 +110,7 @@ class SMMDLoss(NumericLoss):
     """
 
     name = "smmd"
+    sees = "How similar each bar is to the target: near misses are cheap, all far misses cost about the same."
     strictly_proper = True
     gram: Tensor
     whole: Tensor
@@ -145,6 +146,7 @@ class SMMDLoss(NumericLoss):
         distance = squashed(distances(vocab.values if ablation != "shuffled" else shuffled_values(vocab.values, seed)), squash)
         if sigma is None:
             sigma = decades(float(distance.max())) if variant == "repaired" else 2.0
+        self.sigma, self.squash = sigma, squash
         gram = self._gram(kernel, distance, sigma, ablation, seed)
         degree = gram.sum(-1)
         self.alpha = float(0.5 / degree.mean().clamp_min(1e-12)) if alpha is None else check_number("alpha", alpha, least=0.0)
@@ -154,7 +156,7 @@ class SMMDLoss(NumericLoss):
         whole = smmd_matrix(gram, self.alpha, degree, terms)
         self.keep_matrix("whole", whole)
         # Cost of a certain i where j is true: r has a 1 and a -1, so r'Mr is M_ii + M_jj - 2 M_ij.
-        self.worst.copy_((whole.diagonal()[:, None] + whole.diagonal() - 2 * whole).max())
+        self.worst.copy_((whole.diagonal()[:, None] + whole.diagonal()).sub_(whole, alpha=2).max())
 
     @staticmethod
     def _gram(

@@ -66,6 +66,7 @@ class SoftLabelLoss(SoftTargetLoss):
     """
 
     name = "soft_label"
+    sees = "Cross-entropy, with a little of the target on all other digits, more on those near it."
 
     def __init__(
         self, vocab: NumericVocab, spread: Spread = "triangular", eta: float | None = None, **shared: Unpack[TokenSettings]

@@ -54,6 +54,7 @@ class SquaredEMDLoss(NumericLoss):
     """
 
     name = "squared_emd"
+    sees = "The squared gap between the cumulative distributions: how far the mass is, and whether on one side."
     strictly_proper = True
     cumulative: Tensor
 

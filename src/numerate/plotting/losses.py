@@ -12,6 +12,7 @@ from torch import Tensor
 
 from numerate.checks import check_choice
 from numerate.losses import LOSSES, NumericLoss, SMMDLoss
+from numerate.losses.gaussian_ce import gaussian_targets
 from numerate.plotting.figures import COLOURS, figure_for, plain, save
 from numerate.vocab import NumericVocab
 
@@ -22,13 +23,23 @@ if TYPE_CHECKING:
 _TICKS = 10
 
 
-def certain_costs(loss: NumericLoss, index: int) -> Tensor:
-    """Return the cost ``[N]`` of each answer if the token at ``index`` is right; each answer has odds of a million to one."""
-    size = loss.vocab.size
-    labels = loss.vocab.token_ids[index].expand(size, 1)
-    z = torch.zeros(size, loss.columns.shape[0], dtype=torch.float64)  # [N, N], and more columns for a loss that scores signs
-    z[:, :size].fill_diagonal_(math.log(1e6 * max(1, size - 1)))
-    rest = torch.full((size,), torch.finfo(z.dtype).min, dtype=z.dtype)  # no mass on other tokens
+def certain_costs(loss: NumericLoss, index: int, answers: Tensor | None = None, width: float = 0.0) -> Tensor:
+    """Return the cost ``[N]`` of each answer if the token at ``index`` is right; each answer has odds of a million to one.
+
+    Args:
+        loss: the loss, with its vocabulary of N tokens.
+        index: of the token that is right.
+        answers: indices of the answers to cost; None: all N.
+        width: standard deviation of a bell around each answer, in units of value; 0: the answer alone.
+    """
+    vocab = loss.vocab
+    least = 1e-6 / max(1, vocab.size - 1)
+    answers = torch.arange(vocab.size) if answers is None else answers
+    p = gaussian_targets(vocab.values, width) if width > 0 else torch.eye(vocab.size, dtype=torch.float64)
+    z = torch.zeros(len(answers), loss.columns.shape[0], dtype=torch.float64)  # [A, N], more columns for a loss that scores signs
+    z[:, : vocab.size] = p[answers].clamp_min(least).log() - math.log(least)
+    rest = torch.full((len(answers),), torch.finfo(z.dtype).min, dtype=z.dtype)  # no mass on other tokens
+    labels = vocab.token_ids[index].expand(len(answers), 1)
     return loss.per_row(z, rest, loss.targets(labels, compact=False))
 
 

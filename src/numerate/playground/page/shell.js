@@ -1,0 +1,170 @@
+// The frame around the tabs: which one is shown, its state, its address, and the requests to the server.
+//
+// A tab is a module that exports
+//
+//   export const tab = {
+//     name: "digit",                 // POST /api/digit, #digit in the address
+//     title: "One digit",            // in the row of tabs
+//     unshared: ["file"],            // optional: fields that are not written into the address (uploads)
+//     mount(root, page) { .. },      // build the elements once; `root` is an empty <section>
+//     show(answer, state, root) {},  // draw an answer; also called again when the width changes, so draw all of it
+//   };
+//
+// `page` is what a tab's controls use:
+//
+//   page.state              the state now; its defaults are those of the tab's request model in Python
+//   page.set({field: 1})    change the state: the address follows, the server is asked, `show` is called
+//   page.watch(update)      call update(state) now, and whenever the state changes (also by the address)
+//   page.say("text")        show a message; page.say("") removes it. Errors of the server are shown here, the old picture stays
+//
+// The server is asked once at a time; states between are skipped, and the last one is always shown. After `show`, the section
+// gets a `shown` event. To add a tab: import it here and add it to TABS, in the order of numerate/playground/tabs.py.
+
+import { tab as digit } from "./tabs/digit.js";
+import { tab as label } from "./tabs/label.js";
+import { tab as landscape } from "./tabs/landscape.js";
+import { tab as number } from "./tabs/number.js";
+
+const TABS = [digit, landscape, number, label];
+
+const bar = document.getElementById("tabs");
+const main = document.getElementById("main");
+const pages = new Map();
+
+function encode(value, first) {
+  const text = typeof value === "string" && typeof first === "string" ? value : JSON.stringify(value);
+  return encodeURIComponent(text).replaceAll("%2C", ",");
+}
+
+function decode(text, first) {
+  if (typeof first === "string") return text;
+  try { return JSON.parse(text); } catch { return text; }
+}
+
+const kind = (value) => (Array.isArray(value) ? "array" : value === null ? "null" : typeof value);
+
+function createPage(tab, defaults) {
+  const root = document.createElement("section");
+  root.id = `tab-${tab.name}`;
+  root.hidden = true;
+  const message = document.createElement("p");
+  message.className = "message";
+  message.setAttribute("role", "alert");
+  message.hidden = true;
+  const content = document.createElement("div");
+  root.append(message, content);
+  main.append(root);
+
+  const link = document.createElement("a");
+  link.textContent = tab.title;
+  link.href = `#${tab.name}`;
+  bar.append(link);
+
+  const watchers = [];
+  const unshared = new Set(tab.unshared ?? []);
+  let mounted = false, asking = false, stale = false, last = null, unread = "";
+
+  const page = {
+    state: { ...defaults },
+    root, link,
+    set(changes) {
+      page.state = { ...page.state, ...changes };
+      unread = "";
+      history.replaceState(null, "", page.address());
+      page.changed();
+    },
+    watch(update) {
+      watchers.push(update);
+      update(page.state);
+    },
+    say(text) {
+      message.textContent = text;
+      message.hidden = !text;
+    },
+    address() {
+      const fields = Object.keys(defaults).filter((field) => !unshared.has(field));
+      const other = fields.filter((field) => JSON.stringify(page.state[field]) !== JSON.stringify(defaults[field]));
+      const query = other.map((field) => `${field}=${encode(page.state[field], defaults[field])}`).join("&");
+      link.href = `#${tab.name}${query ? `?${query}` : ""}`;
+      return link.href;
+    },
+    open(query) {
+      const kept = Object.fromEntries([...unshared].map((field) => [field, page.state[field]]));
+      page.state = { ...defaults, ...kept };
+      unread = "";
+      for (const [field, text] of new URLSearchParams(query)) {
+        const first = defaults[field], value = decode(text, first);
+        if (Object.hasOwn(defaults, field) && !unshared.has(field) && (first === null || kind(value) === kind(first))) page.state[field] = value;
+        else unread = `The address has ${field}=${text}, which this tab cannot read.`;
+      }
+      page.address();
+      if (!mounted) {
+        mounted = true;
+        tab.mount(content, page);
+      }
+      page.changed();
+    },
+    changed() {
+      for (const update of watchers) update(page.state);
+      page.ask();
+    },
+    async ask() {
+      if (asking) { stale = true; return; }
+      asking = true;
+      root.setAttribute("aria-busy", "true");
+      do {
+        stale = false;
+        const state = page.state;
+        try {
+          const headers = { "content-type": "application/json" };
+          const response = await fetch(`/api/${tab.name}`, { method: "POST", headers, body: JSON.stringify(state) });
+          const answer = await response.json();
+          if (response.ok) {
+            page.say(unread);
+            last = [answer, state];
+            page.show();
+          } else {
+            page.say(answer.error);
+          }
+        } catch (error) {
+          console.warn(error);
+          page.say(error instanceof TypeError && /fetch/i.test(error.message)
+            ? "The server does not answer. Is `numerate playground` still running?" : String(error));
+        }
+      } while (stale);
+      asking = false;
+      root.setAttribute("aria-busy", "false");
+      root.dataset.settled = String(Number(root.dataset.settled ?? 0) + 1);
+    },
+    show() {
+      if (!last || root.hidden) return;
+      tab.show(...last, content);
+      root.dispatchEvent(new Event("shown"));
+    },
+  };
+  return page;
+}
+
+function navigate() {
+  const [name, query = ""] = location.hash.slice(1).split(/\?(.*)/s);
+  const chosen = pages.has(name) ? name : TABS[0].name;
+  for (const [other, page] of pages) {
+    page.root.hidden = other !== chosen;
+    if (other === chosen) page.link.setAttribute("aria-current", "page");
+    else page.link.removeAttribute("aria-current");
+  }
+  document.title = `${TABS.find((tab) => tab.name === chosen).title} · numerate playground`;
+  pages.get(chosen).open(query);
+}
+
+const defaults = await (await fetch("/api")).json();
+for (const tab of TABS) pages.set(tab.name, createPage(tab, { ...defaults[tab.name], ...tab.defaults }));
+addEventListener("hashchange", navigate);
+navigate();
+
+let width = main.clientWidth;
+new ResizeObserver(() => {
+  if (main.clientWidth === width) return;
+  width = main.clientWidth;
+  for (const page of pages.values()) page.show();
+}).observe(main);

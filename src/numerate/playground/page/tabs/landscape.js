@@ -1,0 +1,99 @@
+// The landscape: what an answer costs by its value, one curve per loss, and SMMD's gram.
+
+import { button, checks, choice, element, slider } from "../controls.js";
+import { curves, heatmap } from "../draw.js";
+
+const MOST = { "0-9": 9, "0-99": 99, "0-999": 999 };
+const most = (state) => MOST[state.tokens] ?? 9;
+const boxes = new Map();
+let current = null; // the page of this tab, for the controls that come with an answer
+
+export const tab = {
+  name: "landscape",
+  title: "The landscape",
+
+  mount(root, page) {
+    current = page;
+    root.append(element("p", { class: "lead" }, "What an answer costs, by its value. A curve that rises away from the target "
+      + "tells the model which wrong answers are nearer. Move the settings of the losses and watch the curves."));
+    const row = element("div", { class: "controls" });
+    root.append(row);
+    slider(row, page, { field: "target", label: "target", min: 0, max: most, step: 1 });
+    slider(row, page, { field: "width", label: "prediction's width", min: 0, max: (state) => (most(state) + 1) * 0.3, step: 0.1,
+      format: (value) => (value ? Number(value).toFixed(1) : "certain") });
+    choice(row, page, { field: "tokens", label: "tokens", options: Object.keys(MOST),
+      also: (value, state) => ({ target: Math.min(state.target, MOST[value]), width: Math.min(state.width, (MOST[value] + 1) * 0.3) }) });
+    choice(row, page, { field: "scale", label: "cost", options: [["value", "as computed"], ["share", "as a share of its highest"]] });
+    root.append(element("div", { class: "which-losses" }), element("div", { class: "answer list" }),
+      element("div", { class: "landscape" },
+        element("div", {}, element("div", { class: "plot" }), element("div", { class: "grams" })),
+        element("div", { class: "settings" })));
+  },
+
+  show(answer, state, root) {
+    const which = root.querySelector(".which-losses");
+    if (!which.firstChild) checks(which, current, { field: "losses", label: "losses", options: answer.names });
+    const drawn = answer.series.filter((one) => !one.reason);
+    const told = answer.series.filter((one) => one.reason).map((one) => `${one.name} is not drawn: ${one.reason}`);
+    root.querySelector(".answer").replaceChildren(...[...answer.sentences, ...told].map((sentence) => element("p", {}, sentence)));
+    const plot = root.querySelector(".plot");
+    if (drawn.length) {
+      curves(plot, { title: `Cost of each answer if ${state.target} is right`, x: answer.x, series: drawn, marked: state.target,
+        xLabel: "predicted value", yLabel: state.scale === "share" ? "share of the highest cost" : "cost" });
+    } else plot.replaceChildren(element("p", {}, "Choose a loss above."));
+    grams(root.querySelector(".grams"), answer.grams);
+    settings(root.querySelector(".settings"), answer.controls);
+  },
+};
+
+// A heat map has many cells: it is drawn again only if its values or its width changed.
+function grams(root, all) {
+  const key = JSON.stringify([root.clientWidth, all]);
+  if (root.dataset.key === key) return;
+  root.dataset.key = key;
+  const places = all.map(() => element("div", { class: "gram" }));
+  root.replaceChildren(...all.map((gram, index) =>
+    element("div", {}, element("h2", {}, `Gram of ${gram.name}: how similar two values are, 0 to 1`), places[index])));
+  all.forEach((gram, index) => heatmap(places[index], {
+    title: `Gram of ${gram.name}`, values: gram.values, labels: gram.labels, xLabel: "value of a token", yLabel: "value of another" }));
+}
+
+// Controls of the chosen losses, each built once, so that a slider keeps the focus.
+function settings(root, controls) {
+  for (const [loss, ones] of Object.entries(controls)) {
+    if (!boxes.has(loss)) boxes.set(loss, box(loss, ones));
+  }
+  const shown = Object.keys(controls).filter((loss) => Object.keys(controls[loss]).length).map((loss) => boxes.get(loss));
+  if (shown.length !== root.children.length || shown.some((one, index) => one !== root.children[index])) root.replaceChildren(...shown);
+}
+
+function box(loss, ones) {
+  const made = element("fieldset", { class: "loss-settings" }, element("legend", {}, loss));
+  for (const [setting, control] of Object.entries(ones)) {
+    const view = settingPage(loss, setting, control);
+    if (control.options) choice(made, view, { field: setting, label: setting, options: control.options });
+    else {
+      const isDefault = () => current.state.settings[loss]?.[setting] === undefined;
+      slider(made, view, { field: setting, label: setting, min: control.low, max: control.high, step: control.step,
+        format: (value) => (isDefault() ? control.default : String(Number(Number(value).toPrecision(3)))) });
+    }
+  }
+  button(made, { label: "defaults", onClick: () => {
+    const { [loss]: _, ...others } = current.state.settings;
+    current.set({ settings: others });
+  } });
+  return made;
+}
+
+// A page whose state is one setting of one loss.
+function settingPage(loss, setting, control) {
+  const value = (state) => state.settings[loss]?.[setting] ?? (control.options ? control.default : control.start);
+  return {
+    get state() { return { [setting]: value(current.state) }; },
+    set(changes) {
+      const { settings: all } = current.state;
+      current.set({ settings: { ...all, [loss]: { ...all[loss], ...changes } } });
+    },
+    watch(update) { current.watch((state) => update({ [setting]: value(state) })); },
+  };
+}

@@ -1,0 +1,181 @@
+"""The server of the playground: the page, its files, and ``POST /api/NAME`` for every tab.
+
+It trusts nobody: only requests that name this host are answered (a page elsewhere cannot reach it by DNS rebinding), a body is
+limited, the page may load nothing from other hosts, and no other page may read an answer.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import socket
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import anyio
+import torch
+import uvicorn
+from pydantic import ValidationError
+from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from numerate.lab.report.palette import css
+from numerate.messages import check_number, one_line
+from numerate.playground.request import plain_sentence
+from numerate.playground.tabs import TABS, Tab
+
+PAGE = Path(__file__).parent / "page"
+POLICY = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'; object-src 'none'"
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-cache",
+}
+COMPUTATIONS = 4  # at once; further requests wait
+
+
+class Guard:
+    """Refuse requests for another host, and put the security headers on every answer that does not bring its own."""
+
+    def __init__(self, app: ASGIApp, names: Collection[str]) -> None:
+        self.app = app
+        self.names = {"localhost", *names}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            return
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        known = self.knows(Headers(scope=scope).get("host", ""))
+        app = self.app if known else PlainTextResponse("This address is not that of the playground.", 400)
+        await app(scope, receive, guarded)
+
+    def knows(self, host: str) -> bool:
+        """Whether ``host`` is one of the names, or an IP address, which no foreign name server can redirect."""
+        name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+        try:
+            ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+        except ValueError:
+            return name.lower() in self.names
+        return True
+
+
+def create_app(runs: Path | str = "runs", names: Collection[str] = ()) -> Starlette:
+    """Return the web application; ``runs`` is the folder of runs to show, ``names`` are further names of this host."""
+    runs = Path(runs)
+    limiter = anyio.CapacityLimiter(COMPUTATIONS)
+    routes: list[BaseRoute] = [
+        Route("/", _index),
+        Route("/palette.css", _palette),
+        Route("/api", _defaults),
+        Mount("/page", StaticFiles(directory=PAGE)),
+    ]
+    for name, tab in TABS.items():
+        routes.append(Route(f"/api/{name}", partial(_answer, tab=tab, runs=runs, limiter=limiter), methods=["POST"]))
+        routes.extend(tab.routes(runs))
+    return Starlette(routes=routes, middleware=[Middleware(Guard, names=names)])
+
+
+async def _index(request: Request) -> Response:
+    return FileResponse(PAGE / "index.html")
+
+
+async def _palette(request: Request) -> Response:
+    """Answer with the colours of the report, in both schemes."""
+    style = (
+        f":root {{ color-scheme: light dark; {css()} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {css(dark=True)} }} }}\n"
+    )
+    return Response(style, media_type="text/css")
+
+
+async def _defaults(request: Request) -> Response:
+    """Answer with the first view of every tab."""
+    return JSONResponse({name: tab.request().model_dump(mode="json") for name, tab in TABS.items()})
+
+
+async def _answer(request: Request, *, tab: Tab, runs: Path, limiter: anyio.CapacityLimiter) -> Response:
+    """Check a tab's state and compute its answer in a thread, so that other requests are not kept waiting."""
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        return _error("expected JSON: send content-type application/json.", 415)
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > tab.body_limit:
+            return _error(f"too large: at most {tab.body_limit / (1 << 20):g} MiB can be sent here.", 413)
+    try:
+        return await anyio.to_thread.run_sync(_compute, tab, bytes(body), runs, limiter=limiter)
+    except ValidationError as error:
+        return _error(plain_sentence(error), 400)
+    except ValueError as error:
+        return _error(one_line(error), 400)
+    except Exception as error:
+        logging.getLogger(__name__).exception("a tab failed")
+        return _error(f"this could not be computed, which is a fault of the playground: {one_line(error)}", 500)
+
+
+def _compute(tab: Tab, body: bytes, runs: Path) -> Response:
+    asked = tab.request.model_validate_json(body)
+    answer = tab.compute(asked, runs) if tab.reads_runs else tab.compute(asked)
+    try:
+        return JSONResponse(answer)
+    except ValueError as error:  # NaN or infinity, which JSON does not have
+        raise RuntimeError(f"an answer is not finite: {one_line(error)}") from error
+
+
+def _error(message: str, status: int) -> Response:
+    return JSONResponse({"error": message}, status)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach ``host``."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+@contextmanager
+def listening(host: str, port: int) -> Iterator[tuple[socket.socket, str]]:
+    """Listen on a port, 0 for any free one; yield the socket and the address to open."""
+    check_number("port", port, least=0, most=65535)
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except socket.gaierror as error:
+        raise ValueError(f"host={host!r} is not known here: expected an address of this machine, such as 127.0.0.1.") from error
+    with socket.socket(family, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(address)
+            listener.listen(128)
+        except OSError as error:
+            raise ValueError(f"port {port} of {host} cannot be used ({error.strerror}): pass another one with --port.") from error
+        shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+        yield listener, f"http://{shown}:{listener.getsockname()[1]}/"
+
+
+def create_server(host: str, runs: Path | str = "runs") -> uvicorn.Server:
+    """Return the server for an address; ``run(sockets=[listener])`` answers until the process is interrupted."""
+    torch.set_num_threads(1)  # for each computation
+    names = {host.lower(), *(() if is_loopback(host) else (socket.gethostname().lower(), socket.getfqdn().lower()))}
+    app = create_app(runs, names)
+    return uvicorn.Server(
+        uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", ws="none", server_header=False)
+    )

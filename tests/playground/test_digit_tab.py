@@ -1,0 +1,106 @@
+"""One digit: the values and gradients of the library, for every loss of the registry."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+pytest.importorskip("pydantic", reason="the extra playground is not installed")
+
+from numerate import LOSSES, NumericVocab
+from numerate.losses import EMDLoss
+from numerate.playground.digit import LEAST, DigitRequest, compute, probabilities, sees
+
+VOCAB = NumericVocab.from_texts({str(digit): digit for digit in range(10)}, vocab_size=10)
+
+
+def rows(**state: object) -> dict[str, dict]:
+    return {row["name"]: row for row in compute(DigitRequest(**state))["losses"]}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("target", [0, 5])
+def test_values_are_those_of_the_library(name, target):
+    bars = [0.05, 0, 0.3, 0, 0.1, 0.2, 0, 0, 0.35, 0]
+    row = rows(target=target, right=bars)[name]
+    logits = probabilities(bars).log()[None].requires_grad_()
+    value = LOSSES[name](VOCAB)(logits, torch.tensor([target]))
+    assert row["right"]["value"] == pytest.approx(value.item(), rel=1e-12)
+    assert row["right"]["gradient"] == pytest.approx(torch.autograd.grad(value, logits)[0][0].tolist(), rel=1e-9, abs=1e-15)
+
+
+def test_the_first_view_is_the_figure_of_the_papers():
+    """Equal cross-entropy; every loss that knows distances charges the far one more."""
+    found = rows()
+    ce = found.pop("cross-entropy")
+    assert ce["left"]["value"] == pytest.approx(ce["right"]["value"], rel=1e-12)
+    assert ce["left"]["value"] == pytest.approx(
+        F.nll_loss(probabilities(DigitRequest().left).log()[None], torch.tensor([5])).item()
+    )
+    equal = {name for name, row in found.items() if row["left"]["value"] == pytest.approx(row["right"]["value"], rel=1e-9)}
+    assert equal == {"digit_entropy"}
+    assert all(row["right"]["value"] > row["left"]["value"] for name, row in found.items() if name not in equal)
+    assert compute(DigitRequest())["sentence"] == (
+        f"A and B cost the same in cross-entropy, digit_entropy; the other {len(LOSSES) - 1} losses tell them apart."
+    )
+
+
+def test_equal_sides_cannot_be_told_apart():
+    same = DigitRequest().left
+    assert compute(DigitRequest(left=same, right=same))["sentence"] == "No loss tells A and B apart."
+
+
+def test_bars_are_a_distribution():
+    p = probabilities([1, 0, 0, 0, 0, 0, 0, 0, 0, 1])
+    assert p.sum().item() == pytest.approx(1)
+    assert p.min().item() == pytest.approx(LEAST, rel=1e-4)
+    assert p[0] == p[9]
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"left": [0.0] * 10},
+        {"left": [0.1] * 9},
+        {"left": [float("nan")] + [0.1] * 9},
+        {"left": [-0.1] + [0.1] * 9},
+        {"target": 10},
+        {"target": -1},
+        {"target": 2.5},
+    ],
+)
+def test_states_that_are_refused(state):
+    with pytest.raises(ValueError, match="left|target"):
+        DigitRequest(**state)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_every_loss_says_what_it_sees(name):
+    assert vars(LOSSES[name])["sees"] == sees(LOSSES[name])
+    assert sees(LOSSES[name]).endswith(".")
+
+
+def test_a_new_loss_appears_by_itself(monkeypatch):
+    class DoubledLoss(EMDLoss):
+        """Twice the earth mover's distance; the formula is above."""
+
+        name = "doubled"
+
+        def cost(self, z, rest, target):
+            return 2 * super().cost(z, rest, target)
+
+    class DemandingLoss(EMDLoss):
+        """Needs a thousand tokens."""
+
+        name = "demanding"
+
+        def __init__(self, vocab):
+            raise ValueError("vocab has 10 tokens: expected a thousand.")
+
+    monkeypatch.setitem(LOSSES, "doubled", DoubledLoss)
+    monkeypatch.setitem(LOSSES, "demanding", DemandingLoss)
+    found = rows()
+    assert found["doubled"]["sees"] == "Twice the earth mover's distance."
+    assert found["doubled"]["left"]["value"] == pytest.approx(2 * found["emd"]["left"]["value"])
+    assert found["demanding"]["reason"] == "vocab has 10 tokens: expected a thousand."

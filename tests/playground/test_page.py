@@ -1,0 +1,243 @@
+"""The page in a real browser: every tab loads, controls move pictures, and shown values are the library's."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from urllib.parse import quote, unquote, urlsplit
+
+import pytest
+
+pytest.importorskip("starlette", reason="the extra playground is not installed")
+
+from numerate import LOSSES, NumericVocab, SMMDLoss
+from numerate.playground import digit
+from numerate.playground.tabs import TABS
+from numerate.plotting import certain_costs
+
+DIGITS = NumericVocab.from_texts({str(digit): digit for digit in range(10)}, vocab_size=10)
+BAR = "#tab-digit .side.left [role=slider] >> nth={}"
+
+
+def shown_values(visit, side: str) -> dict[str, float]:
+    rows = visit.page.locator("#tab-digit article.loss")
+    return {row.locator("h3").inner_text(): float(row.locator(f".{side} .value").inner_text()) for row in rows.all()}
+
+
+def curve(visit, name: str) -> str:
+    return visit.page.get_attribute(f"#tab-landscape path[data-series={name}]", "d")
+
+
+def four_digits(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+@pytest.mark.parametrize("name", TABS)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1400, 400])
+def test_every_tab_loads(visit, name, scheme, width):
+    visit.page.emulate_media(color_scheme=scheme)
+    visit.page.set_viewport_size({"width": width, "height": 900})
+    visit.open(name)
+    visit.settle()
+    assert visit.problems == []
+    section = visit.page.locator(f"#tab-{name}")
+    assert section.is_visible()
+    assert section.locator(".message").is_hidden()
+    assert len(section.inner_text()) > 100
+    assert visit.page.locator("#tabs [aria-current]").count() == 1
+    assert visit.page.evaluate("document.documentElement.scrollWidth") <= width  # nothing is cut at the side
+    for picture in section.locator("svg[role=img]").all():
+        assert len(picture.get_attribute("aria-label")) > 10
+
+
+def test_no_request_leaves_the_host(visit):
+    for name in TABS:
+        visit.open(name)
+        visit.settle()
+    assert len(visit.requests) > 2 * len(TABS)
+    assert {urlsplit(url).netloc for url in visit.requests if not url.startswith("about:")} == {urlsplit(visit.address).netloc}
+
+
+def test_the_browser_lets_no_script_in(visit):
+    """The policy of the page stops what a hole in it would let in."""
+    visit.open()
+    visit.page.evaluate("""() => {
+        const script = document.createElement("script");
+        script.textContent = "window.entered = true";
+        document.body.append(script);
+    }""")
+    assert visit.page.evaluate("window.entered") is None
+    assert visit.page.evaluate("fetch('https://example.com').then(() => 'sent', () => 'stopped')") == "stopped"
+
+
+class TestDigit:
+    @pytest.mark.parametrize("side", ["left", "right"])
+    def test_shown_values_are_the_librarys(self, visit, side):
+        bars = {"left": [0.05, 0, 0.3, 0, 0.1, 0.2, 0, 0, 0.35, 0], "right": [0.1] * 10}
+        visit.open(f"digit?target=3&left={json.dumps(bars['left'])}&right={json.dumps(bars['right'])}".replace(" ", ""))
+        visit.settle()
+        computed = digit.compute(digit.DigitRequest(target=3, **bars))
+        wanted = {row["name"]: four_digits(row[side]["value"]) for row in computed["losses"]}
+        assert set(wanted) == {"cross-entropy", *LOSSES}
+        assert shown_values(visit, side) == wanted
+
+    @pytest.mark.parametrize("key", ["ArrowUp", "ArrowRight"])
+    def test_arrow_keys_raise_a_bar(self, visit, key):
+        visit.open("digit")
+        before = shown_values(visit, "left")
+        visit.page.focus(BAR.format(5))
+        for _ in range(10):
+            visit.page.keyboard.press(key)
+        visit.settle()
+        assert float(visit.page.get_attribute(BAR.format(5), "aria-valuenow")) == pytest.approx(0.5)
+        after = shown_values(visit, "left")
+        assert after["cross-entropy"] == pytest.approx(-math.log(0.5), rel=1e-3)
+        assert after["emd"] < before["emd"]
+        assert visit.page.evaluate("document.activeElement.getAttribute('aria-label')") == "distribution A, 5"
+
+    def test_a_bar_is_dragged(self, visit):
+        visit.open("digit")
+        box = visit.page.locator(BAR.format(9)).bounding_box()
+        x = box["x"] + box["width"] / 2
+        visit.page.mouse.move(x, box["y"] + box["height"] - 2)
+        visit.page.mouse.down()
+        visit.page.mouse.move(x, box["y"] + box["height"] * 0.25, steps=5)
+        visit.page.mouse.up()
+        visit.settle()
+        assert float(visit.page.get_attribute(BAR.format(9), "aria-valuenow")) == pytest.approx(0.75, abs=0.01)
+        assert shown_values(visit, "left")["emd"] > 3
+
+    def test_a_share_is_typed(self, visit):
+        visit.open("digit")
+        share = visit.page.get_by_label("distribution A, share of 5")
+        share.fill("1")
+        share.press("Tab")
+        visit.settle()
+        assert shown_values(visit, "left")["cross-entropy"] == four_digits(
+            -math.log(digit.probabilities([0] * 5 + [1] + [0] * 4)[5])
+        )
+        share.fill("a lot")
+        share.press("Tab")
+        assert visit.page.locator("#tab-digit .message").inner_text() == 'A share is a number from 0 to 1, not "a lot".'
+        assert share.input_value() == "1"
+
+    @pytest.mark.parametrize("preset", ["certain", "neighbour", "far", "uniform", "two peaks"])
+    @pytest.mark.parametrize("target", [0, 5, 9])
+    def test_presets(self, visit, preset, target):
+        visit.open(f"digit?target={target}")
+        visit.page.locator(".side.right").get_by_role("button", name=preset, exact=True).click()
+        visit.settle()
+        bars = [float(bar.get_attribute("aria-valuenow")) for bar in visit.page.locator(".side.right [role=slider]").all()]
+        assert sum(bars) == pytest.approx(1)
+        mean = sum(abs(other - target) * bar for other, bar in enumerate(bars))
+        low, high = {"certain": (0, 0), "neighbour": (0.6, 0.6), "far": (3, 5.4), "uniform": (2.5, 4.5), "two peaks": (1, 1)}[
+            preset
+        ]
+        assert low - 1e-9 <= mean <= high + 1e-9
+        assert visit.problems == []
+
+
+class TestLandscape:
+    def test_a_slider_moves_a_curve(self, visit):
+        visit.open("landscape")
+        before, other = curve(visit, "smmd"), curve(visit, "emd")
+        sigma = visit.page.locator(".loss-settings", has_text="smmd").get_by_label("sigma")
+        sigma.focus()
+        for _ in range(5):
+            visit.page.keyboard.press("ArrowRight")
+        visit.settle()
+        assert curve(visit, "smmd") != before
+        assert curve(visit, "emd") == other
+        assert visit.page.evaluate("document.activeElement.name") == "sigma"  # the slider was not built anew
+        told = visit.page.get_attribute("#tab-landscape .plot svg", "aria-label")
+        costs = certain_costs(SMMDLoss(DIGITS, sigma=2.5), 0).tolist()
+        (said,) = re.findall(r"smmd: ([^;]*)", told)
+        assert [float(pair.split()[1]) for pair in said.split(", ")] == [four_digits(cost) for cost in costs]
+
+    def test_where_smmd_is_not_monotone(self, visit):
+        visit.open("landscape")
+        sentence = visit.page.locator("#tab-landscape .answer")
+        assert "an answer of 9 costs 2.474, less than 6 with 2.669" in sentence.inner_text()
+        visit.page.locator(".loss-settings", has_text="smmd").get_by_label("variant").select_option(label="repaired")
+        visit.settle()
+        assert "not monotone" not in sentence.inner_text()
+
+    def test_the_gram_follows_the_kernel(self, visit):
+        visit.open("landscape")
+        before = visit.page.get_attribute(".gram svg", "aria-label")
+        visit.page.locator(".loss-settings", has_text="smmd").get_by_label("kernel").select_option(label="energy")
+        visit.settle()
+        assert visit.page.get_attribute(".gram svg", "aria-label") != before
+
+
+class TestAddress:
+    def test_a_view_is_restored(self, visit, browser):
+        visit.open("digit")
+        visit.page.locator(".side.left").get_by_role("button", name="uniform").click()
+        visit.page.get_by_label("target digit").select_option(label="2")
+        visit.settle()
+        shared, before = visit.page.url, shown_values(visit, "left")
+        assert unquote(shared).endswith("#digit?target=2&left=[" + ",".join(["0.1"] * 10) + "]")
+        visit.page.goto("about:blank")
+        visit.page.goto(shared)
+        visit.page.wait_for_selector("#tab-digit[data-settled]")
+        assert shown_values(visit, "left") == before
+        assert visit.page.get_by_label("target digit").input_value() == "2"
+
+    def test_settings_of_losses_are_restored(self, visit):
+        settings = quote(json.dumps({"smmd": {"sigma": 4.5}}))
+        visit.open(f"landscape?losses={quote(json.dumps(['smmd']))}&settings={settings}")
+        visit.settle()
+        assert float(visit.page.locator(".loss-settings").get_by_label("sigma").input_value()) == 4.5
+        assert visit.page.locator("#tab-landscape path[data-series]").count() == 1
+
+    def test_a_tab_keeps_its_state(self, visit):
+        visit.open("digit?target=2")
+        visit.page.get_by_role("link", name="The landscape").click()
+        visit.page.wait_for_selector("#tab-landscape:not([hidden])[data-settled]")
+        visit.page.get_by_role("link", name="One digit").click()
+        assert visit.page.get_by_label("target digit").input_value() == "2"
+
+    @pytest.mark.parametrize(
+        ("where", "message"),
+        [
+            ("digit?target=12", "target=12: Input should be less than or equal to 9."),
+            ("digit?left=[0,0,0,0,0,0,0,0,0,0]", "left: all bars are 0; expected at least one above 0."),
+            ("digit?target=nine", "The address has target=nine, which this tab cannot read."),
+            ("digit?left=<b>1</b>", "The address has left=<b>1</b>, which this tab cannot read."),
+            ("digit?nothing=1", "The address has nothing=1, which this tab cannot read."),
+            ('landscape?losses=["smd"]', "losses='smd' is not known"),
+            ("landscape?target=50", "target=50 has no token: expected a number from 0 to 9."),
+            ('landscape?settings={"smmd":{"sigma":-1}}', "sigma=-1.0 of smmd: expected a number from 0.1 to 10."),
+        ],
+    )
+    def test_bad_input_gets_a_message_and_the_page_lives_on(self, visit, where, message):
+        visit.open(where)
+        visit.settle()
+        section = visit.page.locator("section:not([hidden])")
+        assert message in section.locator(".message").inner_text()
+        visit.page.goto(f"{visit.address}#digit?target=4")
+        visit.page.get_by_label("target digit").select_option(label="7")
+        visit.settle()
+        assert visit.page.locator("#tab-digit .message").is_hidden()
+        assert len(shown_values(visit, "left")) == len(LOSSES) + 1
+
+    def test_an_unknown_tab_is_the_first(self, visit):
+        visit.open("nowhere?x=1")
+        assert visit.page.locator("#tab-digit").is_visible()
+
+
+def test_a_server_that_is_gone_is_told(visit):
+    visit.open("digit")
+    before = shown_values(visit, "left")
+    visit.page.route("**/api/digit", lambda route: route.abort())
+    visit.page.get_by_label("target digit").select_option(label="7")
+    visit.settle()
+    assert "The server does not answer." in visit.page.locator("#tab-digit .message").inner_text()
+    assert shown_values(visit, "left") == before  # the old picture stays
+    visit.page.unroute("**/api/digit")
+    visit.page.get_by_label("target digit").select_option(label="5")
+    visit.settle()
+    assert visit.page.locator("#tab-digit .message").is_hidden()

@@ -1,0 +1,147 @@
+"""The server: answers of the tabs, bad requests, and what it lets in and out."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+pytest.importorskip("starlette", reason="the extra playground is not installed")
+
+from pathlib import Path
+
+from starlette.testclient import TestClient
+
+from numerate.playground import server
+from numerate.playground.server import HEADERS, PAGE, Guard, create_app, is_loopback, listening
+from numerate.playground.tabs import TABS, Tab
+
+
+@pytest.fixture(scope="module")
+def client() -> TestClient:
+    return TestClient(create_app(), base_url="http://127.0.0.1", raise_server_exceptions=False)
+
+
+@pytest.mark.parametrize("name", TABS)
+def test_the_first_view_of_every_tab(client, name):
+    defaults = client.get("/api").json()[name]
+    answer = client.post(f"/api/{name}", json=defaults)
+    assert answer.status_code == 200, answer.text
+    assert answer.json() == client.post(f"/api/{name}", json={}).json()
+
+
+@pytest.mark.parametrize("name", TABS)
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b'{"no_such_field": 1}', "no_such_field"),
+        (b"{", "Invalid JSON"),
+        (b"[]", "the request"),
+        (b"", "Invalid JSON"),
+        (b"\xff\xfe", "Invalid JSON"),
+        (b'{"a":' * 5000, "Invalid JSON"),
+    ],
+)
+def test_a_bad_request_is_a_sentence(client, name, body, message):
+    answer = client.post(f"/api/{name}", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 400
+    assert message in answer.json()["error"]
+    assert "\n" not in answer.json()["error"]
+    assert len(answer.json()["error"]) < 300
+
+
+@pytest.mark.parametrize("name", TABS)
+def test_a_large_body_is_refused(client, name):
+    body = b" " * (TABS[name].body_limit + 1)
+    answer = client.post(f"/api/{name}", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 413
+    assert answer.json()["error"].startswith("too large")
+
+
+@pytest.mark.parametrize("name", TABS)
+def test_a_form_of_another_page_is_refused(client, name):
+    """A page elsewhere may send text without asking; JSON it may not."""
+    assert client.post(f"/api/{name}", content=b"{}", headers={"content-type": "text/plain"}).status_code == 415
+    assert "access-control-allow-origin" not in client.options(f"/api/{name}", headers={"origin": "http://else.where"}).headers
+
+
+def test_a_fault_of_a_tab_is_told_and_the_server_lives_on(monkeypatch):
+    def fail(request: object) -> dict[str, object]:
+        raise KeyError("gone")
+
+    def infinite(request: object) -> dict[str, object]:
+        return {"value": float("inf")}
+
+    for compute in (fail, infinite):
+        monkeypatch.setitem(TABS, "digit", Tab(TABS["digit"].request, compute))
+        client = TestClient(create_app(), base_url="http://127.0.0.1")
+        answer = client.post("/api/digit", json={})
+        assert answer.status_code == 500
+        assert "fault of the playground" in answer.json()["error"]
+        assert client.get("/").status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/palette.css", "/page/shell.js", "/api", "/nowhere"])
+def test_every_answer_has_the_headers(client, path):
+    headers = client.get(path).headers
+    assert {name: headers[name] for name in HEADERS} == HEADERS
+
+
+@pytest.mark.parametrize("path", ["/page/../server.py", "/page/%2e%2e/server.py", "/page/..%2fserver.py", "/page//etc/passwd"])
+def test_only_files_of_the_page_are_served(client, path):
+    assert client.get(path).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("host", "known"),
+    [
+        ("127.0.0.1", True),
+        ("127.0.0.1:7861", True),
+        ("localhost:7861", True),
+        ("[::1]:7861", True),
+        ("[::1]", True),
+        ("box:80", True),
+        ("evil.example", False),
+        ("evil.example:7861", False),
+        ("127.0.0.1.evil.example", False),
+        ("", False),
+    ],
+)
+def test_only_this_host(host, known):
+    """A foreign name that leads here is DNS rebinding."""
+    assert Guard(create_app(), ["box"]).knows(host) is known
+    client = TestClient(create_app(names=["box"]), base_url="http://127.0.0.1")
+    assert client.get("/", headers={"host": host}).status_code == (200 if known else 400)
+
+
+def test_the_page_has_a_script_for_every_tab():
+    shell = (PAGE / "shell.js").read_text(encoding="utf-8")
+    (listed,) = re.findall(r"^const TABS = \[(.*)\];$", shell, re.MULTILINE)
+    assert [name.strip() for name in listed.split(",")] == list(TABS)
+    assert {file.stem for file in (PAGE / "tabs").glob("*.js")} == set(TABS)
+
+
+@pytest.mark.parametrize("file", sorted(path for path in PAGE.rglob("*") if path.is_file()), ids=lambda path: path.name)
+def test_the_page_sets_no_html_and_loads_nothing_from_elsewhere(file):
+    text = file.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
+    assert not re.search(r"https?://|innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|<script>| on\w+=", text)
+
+
+def test_a_port_that_is_taken():
+    with listening("127.0.0.1", 0) as (_, address):
+        port = int(address.rstrip("/").rpartition(":")[2])
+        with pytest.raises(ValueError, match=rf"port {port} of 127.0.0.1 cannot be used .*--port"), listening("127.0.0.1", port):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("host", "alone"), [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("box", False)]
+)
+def test_who_can_reach_it(host, alone):
+    assert is_loopback(host) is alone
+
+
+def test_runs_reach_the_tabs_that_read_them(monkeypatch, tmp_path):
+    monkeypatch.setitem(TABS, "digit", Tab(TABS["digit"].request, lambda _, runs: {"runs": str(runs)}, reads_runs=True))
+    client = TestClient(server.create_app(tmp_path), base_url="http://127.0.0.1")
+    assert Path(client.post("/api/digit", json={}).json()["runs"]) == tmp_path
