@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from numerate.answers.metrics import METRICS
+from numerate.lab.config import PLAIN, run_name
 from numerate.lab.decided import read_decisions
 from numerate.lab.decisions import GREEDY
 from numerate.lab.evaluate import Record, summarize
-from numerate.lab.models import NAMED, LoadedModel
+from numerate.lab.models import NAMED, LoadedModel, quietly
 from numerate.lab.questions import ASKED
 from numerate.lab.records import write_json, write_text
 from numerate.lab.tasks import Task
@@ -38,8 +39,9 @@ def save_model(loaded: LoadedModel, folder: Path, card: str, asked: Mapping[str,
     """Save weights, tokenizer, model card and what the model was asked; the folder gets its name when all are written."""
     part = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(part, ignore_errors=True)
-    loaded.model.save_pretrained(part)
-    (loaded.processor or loaded.tokenizer).save_pretrained(part)
+    with quietly():
+        loaded.model.save_pretrained(part)
+        (loaded.processor or loaded.tokenizer).save_pretrained(part)
     write_text(part / "README.md", card)
     if asked is not None:
         write_json(part / ASKED, asked)
@@ -73,6 +75,7 @@ def model_card(settings: Mapping[str, Any], records: Sequence[Record], task: Tas
     if (row := example_row(task, records)) is not None:
         parts += ["## How to predict", _snippet(row)]
     shown = {**settings, "data": data}  # without the folder, which is of no use elsewhere
+    shown |= {"loss": _name(settings)} if settings["loss"] == PLAIN else {}
     listed = "\n".join(f"- {name}: `{value}`" for name, value in shown.items())
     return "\n\n".join([*parts, "## Settings", listed]) + "\n"
 
@@ -97,14 +100,19 @@ def _front_matter(settings: Mapping[str, Any], task: Task, data: str | None, tit
         "library_name": "peft" if settings.get("adapter", "none") != "none" else "transformers",
         "pipeline_tag": "image-text-to-text" if task.visual else "text-generation",
         **({"base_model": base} if base else {}),
-        "tags": list(dict.fromkeys(["numerate", settings["task"], settings["loss"]])),
+        "tags": list(dict.fromkeys(["numerate", settings["task"], *_name(settings).split("+")])),
         "model-index": [{"name": title, "results": results}],
     }
     return str(yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True, width=1000))
 
 
+def _name(settings: Mapping[str, Any]) -> str:
+    """Return the name of the loss as ``numerate train`` takes it: soft labels are the loss ``ce`` with ``soft``."""
+    return run_name(settings["loss"], (settings.get("soft") or {}).get("path"))
+
+
 def _objective(settings: Mapping[str, Any]) -> str:
-    numeric = "" if settings["loss"] == "ce" else f" + {settings['weight']:g} x `{settings['loss']}`"
+    numeric = "" if settings["loss"] == PLAIN else f" + {settings['weight']:g} x `{settings['loss']}`"
     if soft := settings.get("soft"):
         used = ", ".join(f"{name} {value}" for name, value in soft.items() if value not in (None, 0))
         numeric += f" on soft labels ({used})"
