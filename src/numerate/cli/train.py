@@ -14,6 +14,7 @@ from numerate.lab.presets import merged
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 
 @app.command()
@@ -103,29 +104,43 @@ def _show(console: Console, folder: Path) -> None:
 
     from numerate.answers.metrics import METRICS
     from numerate.lab.evaluate import summarize
+    from numerate.lab.missing import figure_text
     from numerate.lab.records import read_jsonl
 
     records = read_jsonl(folder / "predictions.jsonl")
     figures = summarize(records)
+    golds = {split: [record["gold"] for record in records if record["split"] == split] for split in figures}
     if records[0].get("decisions"):
         for split in figures:
-            _show_decisions(console, split, [record for record in records if record["split"] == split])
+            _show_decisions(console, split, golds[split], [record for record in records if record["split"] == split])
         console.print(Text.assemble("results in ", (str(folder), "bold")), soft_wrap=True)
         return
     table = Table("measure", *figures, title=f"{len(records):,} examples", title_justify="left")
     for name in records[0]["measures"]:
-        shown = "{:.3g} (median)" if name in METRICS and METRICS[name].summary == "median" else "{:.3f}"
-        table.add_row(name, *(shown.format(figures[split][name]) for split in figures))
+        median = name in METRICS and METRICS[name].summary == "median"
+        cells = [figure_text(name, figures[split][name], golds[split], ".3g" if median else ".3f") for split in figures]
+        table.add_row(f"{name} (median)" if median else name, *cells)
     console.print(table)
+    _explain(console, table)
     console.print(Text.assemble("results in ", (str(folder), "bold")), soft_wrap=True)
 
 
-def _show_decisions(console: Console, split: str, records: Sequence[Mapping[str, Any]]) -> None:
+def _explain(console: Console, table: Table) -> None:
+    """Say why figures of a table are missing, if some are."""
+    from numerate.lab.missing import WHY_INFINITE
+
+    found = {cell for column in table.columns for cell in column.cells}
+    for text in (text for text in WHY_INFINITE if text in found):
+        console.print(f"{text}: {WHY_INFINITE[text]}")
+
+
+def _show_decisions(console: Console, split: str, golds: Sequence[str], records: Sequence[Mapping[str, Any]]) -> None:
     """Print measures by decision for one split, and what they say."""
     from rich.table import Table
     from rich.text import Text
 
     from numerate.lab.decided import read_decisions
+    from numerate.lab.missing import figure_text
     from numerate.lab.report.decision_words import evaluation_sentences, summary_rows
 
     part = read_decisions(records)
@@ -135,9 +150,10 @@ def _show_decisions(console: Console, split: str, records: Sequence[Mapping[str,
         column.justify = "right"
     for name, summary, values in summary_rows(part):
         error = summary != "mean" or name.endswith("_error")
-        shown = [f"{value:.4g}" if error else f"{value:.3f}" for value in values]
+        shown = [figure_text(name, value, golds, ".4g" if error else ".3f") for value in values]
         table.add_row(f"{name} ({summary})" if error else name, *shown)
     console.print(table)
+    _explain(console, table)
     for text in evaluation_sentences(part):
         console.print(Text(text))
     console.print()

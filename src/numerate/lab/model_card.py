@@ -20,6 +20,7 @@ from numerate.lab.config import PLAIN, run_name
 from numerate.lab.decided import read_decisions
 from numerate.lab.decisions import GREEDY
 from numerate.lab.evaluate import Record, summarize
+from numerate.lab.missing import WHY_INFINITE, figure_text
 from numerate.lab.models import NAMED, LoadedModel, quietly
 from numerate.lab.questions import ASKED
 from numerate.lab.records import write_json, write_text
@@ -67,7 +68,7 @@ def model_card(settings: Mapping[str, Any], records: Sequence[Record], task: Tas
         f"# {title}",
         _objective(settings),
         "## How good it is",
-        _measures(figures, task),
+        _measures(figures, task, records),
         _decision(settings),
         "## How it is asked",
         "\n\n".join(_asking(task, asked, data, records)),
@@ -138,23 +139,21 @@ def _summary(name: str, scores: Iterable[float]) -> float:
     return METRICS[name].summarize(values) if name in METRICS else float(np.mean(values))
 
 
-def _measures(figures: Sequence[_Figures], task: Task) -> str:
+def _measures(figures: Sequence[_Figures], task: Task, records: Sequence[Record]) -> str:
     """Return a table of the measures, the headline first."""
     heads = [
         f"{SPLITS.get(split, split)} ({examples:,}){'' if decision == GREEDY else f', {decision}'}"
         for split, decision, examples, _ in figures
     ]
     names = dict.fromkeys((task.measures[0], *(name for *_, values in figures for name in values)))
+    golds = {split: [record["gold"] for record in records if record["split"] == split] for split, *_ in figures}
     lines = [f"| measure | {' | '.join(heads)} |", f"|---|{'---|' * len(heads)}"]
     for name in names:
-        cells = ["-" if name not in values else _shown(values[name]) for *_, values in figures]
+        cells = ["-" if name not in own else figure_text(name, own[name], golds[split], ".4g") for split, *_, own in figures]
         median = " (median)" if name in METRICS and METRICS[name].summary == "median" else ""
         lines.append(f"| {name}{median} | {' | '.join(cells)} |")
+    lines += [f"\n{text}: {why}." for text, why in WHY_INFINITE.items() if any(f" {text} " in line for line in lines)]
     return "\n".join(lines)
-
-
-def _shown(value: float) -> str:
-    return f"{value:.4g}" if math.isfinite(value) else "no number"
 
 
 def _decision(settings: Mapping[str, Any]) -> str:

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from numerate.answers.numerals import last_number
 from numerate.lab.decisions import GREEDY
 from numerate.lab.derailing import DERAILED, SAMPLE_DERAILED
 from numerate.lab.likelihood import LIKELIHOODS
+from numerate.lab.missing import ZERO_LABELS, mostly_zero
 from numerate.lab.report.records import ExperimentRecord, Floats, Predictions, RunRecord
-from numerate.lab.report.wording import EXAMPLES_WON, ZERO_LABELS, Measure, measure
+from numerate.lab.report.wording import EXAMPLES_WON, Measure, measure
 from numerate.lab.stats import Comparison, Interval, compare, corrected, mean_interval, median_interval
 
 LEVEL = 0.95
@@ -84,8 +84,7 @@ class Setup:
     @cached_property
     def _zero_labels(self) -> bool:
         """Whether at least half of the labels of a split are 0."""
-        golds = [part.golds for part in self.first.splits.values()]
-        return any(2 * sum(last_number(gold) == 0 for gold in mine) >= len(mine) > 0 for mine in golds)
+        return any(mostly_zero(part.golds) for part in self.first.splits.values())
 
     def examples(self, split: str) -> Predictions:
         """Return the predictions of one run, for prompts and gold answers, which all runs share."""

@@ -8,9 +8,10 @@ from typing import Literal
 
 from numerate.lab.decisions import GREEDY
 from numerate.lab.derailing import DERAILED
+from numerate.lab.missing import NO_NUMBER, ZERO_LABELS
 from numerate.lab.report.analysis import LEAST_SEEDS, LEVEL, SPLIT_NAMES, RunCost, Score, Setup
 from numerate.lab.report.decision_words import decision_title
-from numerate.lab.report.wording import MOST_NAMED, NO_NUMBER, ZERO_LABELS, counted, listed, p_equation, sentence, times
+from numerate.lab.report.wording import MOST_NAMED, counted, listed, p_equation, sentence, times
 from numerate.lab.stats import seeds_needed
 
 Verdict = Literal["better", "worse", "noise", "untested"]

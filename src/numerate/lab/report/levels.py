@@ -20,13 +20,14 @@ import numpy as np
 from numerate.answers.numerals import last_number
 from numerate.answers.overall import r_squared, rmse
 from numerate.lab.decisions import GREEDY
+from numerate.lab.missing import NO_NUMBER, WHY_INFINITE, ZERO_LABELS
 from numerate.lab.models import BUILT
 from numerate.lab.own_table import TABLE_TASK
 from numerate.lab.report.analysis import LEAST_SEEDS, LEVEL, Setup
 from numerate.lab.report.decision_words import percent
 from numerate.lab.report.decisions import FEW_ANSWERS
 from numerate.lab.report.records import Floats, Predictions
-from numerate.lab.report.wording import MOST_NAMED, NO_NUMBER, ZERO_LABELS, listed, minus, p_equation, rounded, sentence
+from numerate.lab.report.wording import MOST_NAMED, listed, minus, p_equation, rounded, sentence
 from numerate.lab.rivals.kept import TITLES, KeptRivals, kept_rivals
 from numerate.lab.stats import compare
 from numerate.lab.stats.correction import holm
@@ -43,7 +44,6 @@ FIGURES = {
 """Name of each figure in tables, and whether higher is better; None if it should be the level of the interval."""
 
 MOST_MISSING = "most outputs held no number"
-NO_RELATIVE_ERROR = "At least half of the labels are 0, where an answer has no relative error."
 FEW = "a few answers decide MAE, RMSE and R²"
 
 
@@ -218,7 +218,7 @@ def found_levels(setup: Setup, golds: Mapping[str, Floats], kept: KeptRivals) ->
     rows = [replace(row, note=_note(setup, row)) for row in rows]
     decided = setup.examples(setup.splits[0]).decided
     zeros = any(row.shown("median_relative_error") == ZERO_LABELS for row in rows)
-    notes = (*kept.notes, *([NO_RELATIVE_ERROR] if zeros else []))
+    notes = (*kept.notes, *([f"{sentence(WHY_INFINITE[ZERO_LABELS])}."] if zeros else []))
     return Levels(rows, tuple(_sentences(setup, rows)), notes, None if decided is None else decided.level)
 
 

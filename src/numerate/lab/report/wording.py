@@ -11,11 +11,10 @@ from numerate.answers.distributions import DISTRIBUTION_METRICS
 from numerate.answers.metrics import METRICS
 from numerate.lab.derailing import DERAILED, SAMPLE_DERAILED
 from numerate.lab.likelihood import LIKELIHOODS
+from numerate.lab.missing import NO_NUMBER
 from numerate.lab.report.records import Floats
 
 MAX_CHARACTERS = 160  # default length of text from data
-NO_NUMBER = "no number"
-ZERO_LABELS = "labels are 0"  # so that most answers have no relative error
 MOST_NAMED = 6  # losses that a sentence names, each with its figures
 
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")

@@ -41,7 +41,7 @@ from numerate.lab.tasks.cells import (
     usual_unit,
     zeros_note,
 )
-from numerate.lab.tasks.chats import as_question
+from numerate.lab.tasks.chats import as_question, has_turns, turns_notes
 from numerate.lab.tasks.columns import check_columns, column_notes, left_out, shown_value
 from numerate.lab.tasks.files import BadData, RowReader, delimiter, existing, file_type, named_split, open_image
 from numerate.lab.tasks.pictures import Picture
@@ -263,6 +263,7 @@ class Regression(Task):
     ) -> Iterator[tuple[_UnreadRow, Row, Fraction]]:
         """Read the answers as one column; yield each row with its plain answer and that answer's number."""
         unread_rows: list[_UnreadRow] = []
+        longer: list[bool] = []
         for file, line, values in rows:
             with reader.row(file, line):
                 value, row = self._row(values, file.parent)
@@ -270,6 +271,8 @@ class Regression(Task):
                     reader.skipped.append(BadData("has no answer", "Fill it in, if it is known.", file, line))
                     continue
                 unread_rows.append(_UnreadRow(file, line, named_split(values), row, self._read_answer(value)))
+                longer.append(self.target is None and has_turns(values))
+        reader.notes += turns_notes(longer)
         cells = [(f"line {unread.line}", unread.answer) for unread in unread_rows if isinstance(unread.answer, TableCell)]
         name = self.target or "answer"
         try:
