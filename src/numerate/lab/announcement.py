@@ -13,6 +13,7 @@ import torch
 
 from numerate.lab.config import RunConfig
 from numerate.lab.experiment import Experiment, is_finished
+from numerate.lab.gguf_header import gguf_parameters
 from numerate.lab.models import BUILT, load_encoder, load_model
 from numerate.lab.splits import reserved_rows
 from numerate.lab.tasks import Task
@@ -121,9 +122,8 @@ def parameters(cell: RunConfig) -> int | None:
 
     try:
         if cell.model == "smollm2":
-            config = AutoConfig.from_pretrained((file := packaged_file("smollm2")).parent, gguf_file=file.name)
-        else:
-            config = AutoConfig.from_pretrained(cell.model, trust_remote_code=cell.trust_remote_code)
+            return gguf_parameters(packaged_file("smollm2"))
+        config = AutoConfig.from_pretrained(cell.model, trust_remote_code=cell.trust_remote_code)
         kind = AutoModelForImageTextToText if hasattr(config, "vision_config") else AutoModelForCausalLM
         with torch.device("meta"):
             return int(kind.from_config(config, trust_remote_code=cell.trust_remote_code).num_parameters())
