@@ -56,7 +56,9 @@ def test_a_table(name, run):
     shown = run("task", "regression", "--data", name, "--target", "rent")
     assert re.search(r"area: \d+, city: [XY]\. rent\?", shown)
     assert "Not shown: rent (what is asked), id (another value in every row, by its name an index)." in shown
-    run("train", "--data", name, "--target", "rent", "--steps", 1, *SET, "--out", "r")
+    told = run("train", "--data", name, "--target", "rent", "--steps", 1, *SET, "--out", "r")
+    assert "test rows" in told
+    assert "predict new rows with: numerate predict r --data new.csv" in told
     assert json.loads(Path("r/model/numerate.json").read_text())["columns"] == ["area", "city"]
     shutil.move("r/model", "moved")
     WRITERS[name](Path(f"new-{name}"), [{"city": "X", "area": 99}, {"city": "Y", "area": 98}])

@@ -27,7 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from numerate.lab.config import PLAIN, SOFT, RunConfig, checked, named_soft, run_name
 from numerate.lab.environment import environment
 from numerate.lab.evaluate import summarize
-from numerate.lab.missing import figure_text, with_fallback
+from numerate.lab.missing import figure_text, gold_answers, with_fallback
 from numerate.lab.models import load_encoder
 from numerate.lab.pictures import PICTURES
 from numerate.lab.presets import DEFAULT_LOSSES
@@ -279,7 +279,7 @@ def read_headline(folder: Path, config: RunConfig) -> tuple[str, str, float]:
     result = json.loads((mine / RESULT).read_text(encoding="utf-8"))
     name, records = result["headline"], read_jsonl(mine / "predictions.jsonl")
     split, figures = next(iter(summarize(records).items()))
-    shown = figure_text(name, figures[name], [record["gold"] for record in records if record["split"] == split])
+    shown = figure_text(name, figures[name], gold_answers(records, split))
     cost = result.get("cost", {})
     return name, shown, sum(cost.get(f"{part}_seconds", 0.0) for part in ("train", "eval"))
 

@@ -48,6 +48,11 @@ def with_fallback(record: Mapping[str, Any], measures: Mapping[str, float | None
     return {name: other.get(name, value) if value is None or math.isinf(value) else value for name, value in measures.items()}
 
 
+def gold_answers(records: Sequence[Mapping[str, Any]], split: str) -> list[str]:
+    """Return the gold answers of a split."""
+    return [str(record.get("gold", "")) for record in records if record["split"] == split]
+
+
 def mostly_zero(golds: Sequence[str]) -> bool:
     """Return whether at least half of the gold answers are 0."""
     return 2 * sum(last_number(gold) == 0 for gold in golds) >= len(golds) > 0

@@ -20,7 +20,7 @@ from numerate.lab.config import PLAIN, run_name
 from numerate.lab.decided import read_decisions
 from numerate.lab.decisions import GREEDY
 from numerate.lab.evaluate import Record, summarize
-from numerate.lab.missing import WHY_INFINITE, figure_text
+from numerate.lab.missing import WHY_INFINITE, figure_text, gold_answers
 from numerate.lab.models import NAMED, LoadedModel, quietly
 from numerate.lab.questions import ASKED
 from numerate.lab.records import write_json, write_text
@@ -146,7 +146,7 @@ def _measures(figures: Sequence[_Figures], task: Task, records: Sequence[Record]
         for split, decision, examples, _ in figures
     ]
     names = dict.fromkeys((task.measures[0], *(name for *_, values in figures for name in values)))
-    golds = {split: [record["gold"] for record in records if record["split"] == split] for split, *_ in figures}
+    golds = {split: gold_answers(records, split) for split, *_ in figures}
     lines = [f"| measure | {' | '.join(heads)} |", f"|---|{'---|' * len(heads)}"]
     for name in names:
         cells = ["-" if name not in own else figure_text(name, own[name], golds[split], ".4g") for split, *_, own in figures]
