@@ -99,8 +99,8 @@ for path in {list(EVERY)!r}:
             app([*path, last], prog_name="numerate")
         except SystemExit as end:
             assert end.code == code, (path, last, end.code)
-heavy = ("torch", "transformers", "trl", "peft", "datasets", "pandas", "pyarrow", "sklearn", "ray", "scipy", "numpy", "matplotlib")
-heavy += ("jinja2", "yaml", "PIL", "rich", "numerate.lab.tasks", "numerate.lab.config")
+heavy = ("torch", "transformers", "trl", "peft", "datasets", "pandas", "pyarrow", "sklearn", "ray", "scipy", "numpy")
+heavy += ("matplotlib", "jinja2", "yaml", "PIL", "rich", "numerate.lab.tasks", "numerate.lab.config")
 print([name for name in heavy if name in sys.modules])
 """
     out, err = start("-c", script).communicate(timeout=600)

@@ -118,7 +118,8 @@ def _show(console: Console, folder: Path) -> None:
     golds = {split: gold_answers(records, split) for split in figures}
     if records[0].get("decisions"):
         for split in figures:
-            _show_decisions(console, SPLITS.get(split, split), golds[split], [record for record in records if record["split"] == split])
+            mine = [record for record in records if record["split"] == split]
+            _show_decisions(console, SPLITS.get(split, split), golds[split], mine)
         console.print(Text.assemble("results in ", (str(folder), "bold")), soft_wrap=True)
         return
     heads = [SPLITS.get(split, split) for split in figures]

@@ -48,7 +48,7 @@ def _after_value(data: mmap.mmap, at: int, kind: int) -> int:
     kind, length = struct.unpack_from("<IQ", data, at)
     at += 12
     if kind in _SIZES:
-        return at + length * _SIZES[kind]
+        return at + int(length) * _SIZES[kind]
     for _ in range(length):
         at = _after_value(data, at, kind)
     return at

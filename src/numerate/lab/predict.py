@@ -304,7 +304,9 @@ def keep_calibration(run: Path, *, progress: Progress = lambda *_: None) -> None
     source = find_source(str(run))
     try:
         known = _held_out_rows(source, _KEPT_LEVEL)
-        fit = calibrated(Answering(source, "median", lambda found: found.interval(), WIDTH), known, _KEPT_LEVEL, 64, progress)
+        fit = calibrated(
+            Answering(source, "median", lambda found: found.interval(_KEPT_LEVEL), WIDTH), known, _KEPT_LEVEL, 64, progress
+        )
     except ValueError:  # `predict` tells that intervals are the model's own
         return
     kept = {"target": source.questions.task.target, "table": known.content, "width": WIDTH, **fit.to_dict()}
