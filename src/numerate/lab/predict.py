@@ -304,10 +304,12 @@ def keep_calibration(run: Path, *, progress: Progress = lambda *_: None) -> None
     source = find_source(str(run))
     try:
         known = _held_out_rows(source, _KEPT_LEVEL)
-        fit = calibrated(
-            Answering(source, "median", lambda found: found.interval(_KEPT_LEVEL), WIDTH), known, _KEPT_LEVEL, 64, progress
-        )
-    except ValueError:  # `predict` tells that intervals are the model's own
+    except ValueError:  # too few rows: `predict` tells that intervals are the model's own
+        return
+    answering = Answering(source, "median", lambda found: found.interval(_KEPT_LEVEL), WIDTH)
+    try:
+        fit = calibrated(answering, known, _KEPT_LEVEL, 64, progress)
+    except ValueError:  # too few of them have a distribution
         return
     kept = {"target": source.questions.task.target, "table": known.content, "width": WIDTH, **fit.to_dict()}
     write_json(source.folder / CALIBRATION, kept)
