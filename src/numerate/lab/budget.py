@@ -215,19 +215,16 @@ def kept_order(losses: Sequence[str], first: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*(name for name in first if name in losses), *losses]))
 
 
-def left_out(options: Options, choice: Choice, asked: Choice) -> tuple[list[str], list[str]]:
-    """Return what a choice leaves out of the comparison that was ``asked`` for, in words, and the options that get it."""
+def left_out(options: Options, choice: Choice, asked: Choice) -> list[str]:
+    """Return what a choice leaves out of the comparison that was ``asked`` for, in words."""
     words = list(options.losses[choice.losses :])
-    wanted = [f"--loss {name}" for name in options.losses[1:]] if words else []
     if choice.seeds < asked.seeds:
         words.append(f"{asked.seeds - choice.seeds} of {asked.seeds} seeds")
-        wanted.append(f"--seeds {asked.seeds}")
-    for name, what, setting in (("steps", "steps", "steps"), ("tests", "test rows", "eval_examples")):
+    for name, what in (("steps", "steps"), ("tests", "test rows")):
         mine, all_of_it = getattr(choice, name), getattr(asked, name)
         if mine < all_of_it:
             words.append(f"{all_of_it - mine:,} of {all_of_it:,} {what}")
-            wanted.append(f"--set {setting}={all_of_it}")
-    return words, wanted
+    return words
 
 
 def too_short(budget: Budget, needed: float, given: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from numerate.lab.config import SOFT, RunConfig, checked, read_yaml
 from numerate.lab.evaluate import summarize
 from numerate.lab.own_table import TABLE_TASK, from_scratch, soft_labels
+from numerate.lab.predict import keep_calibration
 from numerate.lab.presets import merged
 from numerate.lab.progress import Progress
 from numerate.lab.records import RESULT, claim, read_jsonl
@@ -76,6 +77,8 @@ def train(
     new = claim(folder, {"soft": None} | chosen.deciding, resume=resume, overwrite=overwrite)
     if new and not run(chosen, folder, resume=resume, progress=progress):
         return Trained(folder, {})  # not the first of several processes
+    if new and chosen.keep_model and chosen.task == TABLE_TASK and chosen.data is not None:
+        keep_calibration(folder, progress=progress)
     notes = json.loads((folder / RESULT).read_text(encoding="utf-8")).get("notes", [])
     return Trained(folder, summarize(read_jsonl(folder / "predictions.jsonl")), notes, new)
 

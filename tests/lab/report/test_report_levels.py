@@ -27,6 +27,7 @@ from numerate.lab.decisions import GREEDY
 from numerate.lab.report import write_report
 from numerate.lab.report.analysis import Setup, costs, scores
 from numerate.lab.report.answer import answer
+from numerate.lab.report.decisions import decisions
 from numerate.lab.report.levels import FEW, MOST_MISSING, Level, Levels, found_levels, levels_rows
 from numerate.lab.report.records import Floats, Predictions, RunRecord
 from numerate.lab.rivals import KeptRivals
@@ -218,8 +219,26 @@ class TestConstant:
         for cell in setup.cells["ce"].values():
             cell.splits[SPLIT].measures["relative_error"][:30] = np.inf
         found = found_levels(setup, {SPLIT: np.r_[np.zeros(30), np.ones(10)]}, rivals(seeds=4))
-        assert row(found, "ce", GREEDY).shown("median_relative_error") == "∞"
+        assert {one.shown("median_relative_error") for one in found.rows} == {"labels are 0"}  # of the constant as well
         assert row(found, "ce", GREEDY).note != MOST_MISSING
+        assert "At least half of the labels are 0, where an answer has no relative error." in found.notes
+        assert "labels are 0" not in str([levels_rows(setup, levels_of({("ce", GREEDY): 1.0}))])
+
+
+@pytest.mark.parametrize("zeros", [0, EXAMPLES // 2])
+def test_the_tables_say_that_labels_are_0(zeros):
+    """Rather than that there was no number, with every decision and for losses that are judged by another measure too."""
+    setup = setup_of({("ce", GREEDY): 1.0, ("ce", "median"): 1.0}, fallback=math.inf)
+    for cell in setup.cells["ce"].values():
+        part = cell.splits[SPLIT]
+        object.__setattr__(part, "golds", (*["0.0"] * zeros, *part.golds[zeros:]))
+        for own in (part.measures, part.decided_by("median")):
+            own["relative_error"][: EXAMPLES // 2 + 1] = np.inf
+    mine = [score for score in scores(setup) if score.measure.name == "relative_error"]
+    assert {score.decision for score in mine} == {GREEDY, "median"}
+    said = {score.measure.value(score.interval.estimate) for score in mine}
+    said |= {score.measure.value(score.median) for score in decisions(setup).scores if score.measure.name == "relative_error"}
+    assert said == {"labels are 0" if zeros else "no number"}
 
 
 @pytest.mark.parametrize("numbers", [True, False])
