@@ -24,17 +24,19 @@ from numerate.playground.tabs import TABS
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 COLOURS = 128
+ENDS = """[...document.querySelectorAll("section:not([hidden]), section:not([hidden]) :is(article, .answer)")]
+  .map((one) => Math.ceil(one.getBoundingClientRect().bottom) + 8)"""  # where a picture may be cut
 NARROW = "digit"  # the tab that the documentation shows on a phone, in the dark
 
 
 def shoot(browser: Any, address: str, path: Path, tab: str, width: int, scheme: str, most: int | None = None) -> None:
-    """Save a picture of a tab, from its top to its end or at most ``most`` px down."""
+    """Save a picture of a tab, from its top to its end, or to the end of the last part within ``most`` px."""
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page.goto(f"{address}#{tab}")
     page.wait_for_selector("section:not([hidden])[aria-busy=false]", timeout=120_000)
     page.wait_for_timeout(300)  # bars grow to their height
-    height = page.evaluate("document.documentElement.scrollHeight")
-    clip = {"x": 0, "y": 0, "width": width, "height": min(height, most or height)}
+    height = max(end for end in page.evaluate(ENDS) if most is None or end <= most)
+    clip = {"x": 0, "y": 0, "width": width, "height": height}
     page.screenshot(path=path, full_page=True, clip=clip)
     page.close()
     with Image.open(path) as image:

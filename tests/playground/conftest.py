@@ -45,10 +45,15 @@ class Visit:
     def __init__(self, page: Any, address: str) -> None:
         self.page, self.address = page, address
         self.problems: list[str] = []
+        self.warnings: list[str] = []
         self.requests: list[str] = []
-        page.on("console", lambda message: self.problems.append(message.text) if message.type == "error" else None)
+        page.on("console", self._note)
         page.on("pageerror", lambda error: self.problems.append(str(error)))
         page.on("request", lambda request: self.requests.append(request.url))
+
+    def _note(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            (self.problems if message.type == "error" else self.warnings).append(message.text)
 
     def open(self, where: str = "") -> None:
         """Open a tab by the part of its address after ``#``, and wait for its picture."""

@@ -2,11 +2,10 @@
 // Colours are CSS variables, so that a picture follows the reader's light or dark scheme. `title` says what the picture shows; the
 // text alternative adds all values.
 //
-//   bars(root, {title, values, labels, marked, height, format, colour})          marked: index of the bar that is right, or -1
 //   curves(root, {title, x, series: [{name, values, colour}], xLabel, yLabel, marked, height})      null in values: a gap
 //   heatmap(root, {title, values: [[..]], labels, columnLabels, low, high, xLabel, yLabel})
-//   arrows(root, {title, values, labels, scale, marked, width})                  up for values above 0; scale: the longest arrow;
-//                                                                                width: of many pictures, measured once
+//   arrows(root, {title, values, labels, scale, marked, width})     up for values above 0; scale: the longest arrow; marked: the index
+//                                                                   that is right; width: of many pictures, measured once
 //   tree(root, {title, root: {label, share, children: [..]}, format})            width of a branch: its share
 //
 // `colour(index)` is the colour of the n-th series. `show(value)` writes a number with four digits.
@@ -56,24 +55,6 @@ export function ticks(low, high, count = 5) {
   return found;
 }
 
-export function bars(root, { title, values, labels, marked = -1, height = 160, format = show, colour: fill = "var(--c1)" }) {
-  const [svg, width] = picture(root, height, title, labels.map((name, index) => `${name}: ${format(values[index])}`).join(", "));
-  const most = Math.max(...values.map((value) => value ?? 0), 1e-12);
-  const step = width / values.length;
-  const every = Math.ceil((Math.max(...labels.map((name) => String(name).length)) * 7.5 + 6) / step);
-  const floor = height - 18;
-  values.forEach((value, index) => {
-    const tall = ((value ?? 0) / most) * (floor - 16);
-    const bar = shape(svg, "rect", { x: index * step + step * 0.1, y: floor - tall, width: step * 0.8, height: tall },
-      { fill: index === marked ? "var(--c2)" : fill });
-    tip(bar, `${labels[index]}: ${format(value)}`);
-    if (index % every === 0) label(svg, (index + 0.5) * step, height - 4, labels[index]);
-    if (step > 46 && value) label(svg, (index + 0.5) * step, floor - tall - 4, format(value));
-  });
-  shape(svg, "line", { x1: 0, x2: width, y1: floor, y2: floor }, { stroke: "var(--edge)" });
-  return svg;
-}
-
 const drawn = new WeakMap(); // the parts of a picture of arrows that change; the rest of it is kept, since there are many of them
 
 export function arrows(root, { title, values, labels, scale, marked = -1, height = 74, width: wide = root.clientWidth }) {
@@ -85,7 +66,7 @@ export function arrows(root, { title, values, labels, scale, marked = -1, height
   const step = width / values.length, middle = (height - 14) / 2;
   const paths = { up: "", down: "", none: "" };
   values.forEach((value, index) => {
-    const x = (index + 0.5) * step, long = most > 0 ? (value / most) * (middle - 2) : 0;
+    const x = (index + 0.5) * step, long = most > 0 ? (value / most) * (middle - 4) : 0;
     const tip = (middle - long).toFixed(1), head = Math.min(6, Math.abs(long)) * Math.sign(long), neck = (middle - long + head).toFixed(1);
     if (Math.abs(long) < 1) paths.none += `M${x - 1.5} ${middle - 1.5}h3v3h-3Z`;
     else paths[long > 0 ? "up" : "down"] += `M${x - 1.5} ${middle}V${neck}H${x - 5}L${x} ${tip}L${x + 5} ${neck}H${x + 1.5}V${middle}Z`;

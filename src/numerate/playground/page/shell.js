@@ -13,7 +13,7 @@
 // `page` is what a tab's controls use:
 //
 //   page.state              the state now; its defaults are those of the tab's request model in Python
-//   page.set({field: 1})    change the state: the address follows, the server is asked, `show` is called
+//   page.set({field: 1})    change the state: the server is asked, `show` is called, the address follows
 //   page.watch(update)      call update(state) now, and whenever the state changes (also by the address)
 //   page.say("text")        show a message; page.say("") removes it. Errors of the server are shown here, the old picture stays
 //
@@ -30,6 +30,7 @@ const TABS = [digit, landscape, number, label];
 const bar = document.getElementById("tabs");
 const main = document.getElementById("main");
 const pages = new Map();
+let writing = 0; // the address is written when a control rests: browsers refuse hundreds of changes within seconds
 
 function encode(value, first) {
   const text = typeof value === "string" && typeof first === "string" ? value : JSON.stringify(value);
@@ -70,7 +71,9 @@ function createPage(tab, defaults) {
     set(changes) {
       page.state = { ...page.state, ...changes };
       unread = "";
-      history.replaceState(null, "", page.address());
+      page.address();
+      clearTimeout(writing);
+      writing = setTimeout(() => history.replaceState(null, "", link.href), 150);
       page.changed();
     },
     watch(update) {
@@ -86,7 +89,6 @@ function createPage(tab, defaults) {
       const other = fields.filter((field) => JSON.stringify(page.state[field]) !== JSON.stringify(defaults[field]));
       const query = other.map((field) => `${field}=${encode(page.state[field], defaults[field])}`).join("&");
       link.href = `#${tab.name}${query ? `?${query}` : ""}`;
-      return link.href;
     },
     open(query) {
       const kept = Object.fromEntries([...unshared].map((field) => [field, page.state[field]]));
@@ -146,6 +148,7 @@ function createPage(tab, defaults) {
 }
 
 function navigate() {
+  clearTimeout(writing);
   const [name, query = ""] = location.hash.slice(1).split(/\?(.*)/s);
   const chosen = pages.has(name) ? name : TABS[0].name;
   for (const [other, page] of pages) {
