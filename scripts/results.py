@@ -9,6 +9,7 @@
     python scripts/results.py paths docs/results/diamonds_soft*.csv.xz       # drawn answers against fixed ones and jitter
     python scripts/results.py rivals docs/results/tables_*.csv.xz            # soft labels against other models of a number
     python scripts/results.py best docs/results/tables_births*.csv.xz        # best weights against the last ones, for each loss
+    python scripts/results.py derailed docs/results/tables_*.csv.xz          # answers with more digits than any label
 
 ``best`` compares each file whose name ends in ``_best`` with the given file of the same table and training rows that has the last
 weights.
@@ -27,7 +28,7 @@ import json
 import lzma
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache, cached_property
 from itertools import groupby
@@ -114,6 +115,7 @@ class Kept:
     errors: dict[Way, Floats]
     rivals: dict[str, Floats]  # [S] mean absolute errors of other models, such as gradient boosting
     asked: tuple[tuple[str, ...], ...] = ()  # seed, row and label of each of the S x E answers
+    derailed: dict[Way, Floats] = field(default_factory=dict)  # [S] answers with more digits before the point than any test label
 
     @property
     def title(self) -> str:
@@ -125,7 +127,12 @@ class Kept:
         """Table and rows."""
         found = _NAME.fullmatch(self.name)
         assert found
-        return f"{found['table']}, {'10,000' if found['many'] else '1,000'} rows"
+        return f"{found['table']}, {self.rows} rows"
+
+    @property
+    def rows(self) -> str:
+        """How many rows were trained on."""
+        return "10,000" if "_10000" in self.name else "1,000"
 
     @property
     def best(self) -> bool:
@@ -161,17 +168,19 @@ def read(file: Path) -> Kept:
     columns = dict(zip(names, zip(*rows, strict=True), strict=True))
     gold, fallback = _values(columns["gold"]), _values(columns["fallback"])
     labels, seeds = np.array(columns["label"]), np.array(columns["seed"])
-    found = {}
+    too_large = 10.0 ** len(str(int(np.abs(gold).max())))
+    found, derailed = {}, {}
     for decision in (name for name in names if name not in COLUMNS[:-1]):
         answers = _values(columns[decision])
         errors = np.abs(np.where(np.isnan(answers), fallback, answers) - gold)
         for label in dict.fromkeys(columns["label"]):
-            mine = errors[labels == label]
-            found[label, decision] = mine.reshape(len(np.unique(seeds[labels == label])), -1)
+            mine, runs = labels == label, len(np.unique(seeds[labels == label]))
+            found[label, decision] = errors[mine].reshape(runs, -1)
+            derailed[label, decision] = (np.abs(answers[mine]) >= too_large).reshape(runs, -1).sum(1).astype(float)
     name = file.name.removesuffix(".csv.xz")
     first = labels == labels[0]
     asked = tuple(zip(*(np.array(columns[key])[first].tolist() for key in ("seed", "row", "gold")), strict=True))
-    return Kept(name, found, _rivals(file.parent / f"{name}_rivals.csv"), asked)
+    return Kept(name, found, _rivals(file.parent / f"{name}_rivals.csv"), asked, derailed)
 
 
 def _values(column: Sequence[str]) -> Floats:
@@ -295,6 +304,20 @@ def rivals_table(every: Sequence[Kept]) -> Iterator[str]:
         yield f"| {kept.title} | {' | '.join((number(np.median(ours)), *cells))} |"
 
 
+def derailed_table(every: Sequence[Kept]) -> Iterator[str]:
+    """Yield a Markdown table: derailed answers of each loss that all files have, and the runs that have some, over all files."""
+    decisions = [*dict.fromkeys(decision for _, decision in every[0].derailed)]
+    yield from _head("rows", "loss", *decisions)
+    for rows, group in groupby(sorted(every, key=lambda kept: len(kept.rows)), key=lambda kept: kept.rows):
+        of_size = [*group]
+        for at, label in enumerate(_common(every)):
+            cells = []
+            for decision in decisions:
+                runs = np.concatenate([kept.derailed[label, decision] for kept in of_size])
+                cells.append(f"{runs.sum():,.0f}, in {(runs > 0).sum()} of {len(runs)} runs" if runs.any() else "0")
+            yield f"| {'' if at else rows} | `{label}` | {' | '.join(cells)} |"
+
+
 def _common(every: Sequence[Kept]) -> list[str]:
     losses = dict.fromkeys(label for label, _ in every[0].errors)
     return [label for label in losses if all((label, GREEDY) in kept.errors for kept in every)]
@@ -354,6 +377,7 @@ _TABLES: dict[str, Callable[[Sequence[Kept]], Iterator[str]]] = {
     "tests": tests_table,
     "paths": paths_table,
     "best": best_table,
+    "derailed": derailed_table,
     "rivals": rivals_table,
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import pickle
 from collections.abc import Callable
@@ -323,6 +324,17 @@ class TestIntervals:
         assert (calibrated.rows, calibrated.level) == (50, 0.5)
         with pytest.raises(AttributeError):
             calibrated.level = 0.9  # type: ignore[misc]
+
+    def test_kept_as_json(self):
+        answers, truths = bells(np.random.default_rng(0), 50)
+        for fit in (
+            conformal(answers, truths, 0.5, lowest=min(truths), highest=max(truths)),
+            conformal([ND.point("0.1")] * 9, [HUGE + i for i in range(9)]),
+            conformal([ND.point("1e-400")] * 9, range(9)),
+        ):
+            kept = Conformal.from_dict(json.loads(json.dumps(fit.to_dict())))
+            assert kept == fit
+            assert kept.interval(answers[0], 0.8) == fit.interval(answers[0], 0.8)
 
     def test_scores_are_ranked_once(self):
         """Not again for each interval: the typical half width is that of the rows, or next to it, whatever the new one is."""

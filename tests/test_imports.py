@@ -42,6 +42,7 @@ LAB = [
     "missing",
     "stats",
     "pictures",
+    "gguf_header",
     "models",
     "config",
     "splits",

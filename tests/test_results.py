@@ -126,6 +126,18 @@ def test_errors_have_a_line_for_each_loss_and_rival(script, comparison):
     assert len({line.count("|") for line in lines[1:]}) == 1
 
 
+def test_derailed_answers_have_more_digits_than_any_label(script, tmp_path):
+    lines = "label,seed,row,gold,fallback,greedy,median,mean\n"
+    for seed, greedy in enumerate(("999", "1000", "")):  # as long as the longest label, one digit longer, no number
+        lines += f"ce,{seed},0,100,50,{greedy},7,2000.5\nce,{seed},1,9,50,-12345,7,999.9\n"
+    files = [tmp_path / f"tables_stones{size}.csv.xz" for size in ("_10000", "")]
+    for file in files:
+        file.write_bytes(lzma.compress(lines.encode()))
+    table = rows_of("\n".join(script.derailed_table([script.read(file) for file in files])))
+    counts = ["4, in 3 of 3 runs", "0", "3, in 3 of 3 runs"]
+    assert table[2:] == [["1,000", "`ce`", *counts], ["10,000", "`ce`", *counts]]
+
+
 def test_other_models_are_tested_over_runs(script, comparison):
     typical = script.number(comparison.typical(("soft", "median")))
     level = comparison.of_runs(("soft", "median")) * np.linspace(0.9, 1.1, 8)

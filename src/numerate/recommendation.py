@@ -70,7 +70,15 @@ _RECOMMENDATIONS = (
         "others; of products 29.4 %, and 27.0 to 31.1 %.",
         "docs/results.md#exact-answers",
     ),
-    Recommendation("words", "worked solutions", "ce", "greedy", _UNMEASURED, "docs/results.md#limits"),
+    Recommendation(
+        "words",
+        "worked solutions",
+        "ce",
+        "greedy",
+        "No loss makes numbers more likely without harm to the text on both datasets that were tried, and exact answers do not "
+        "differ: of SVAMP 24.9 % with cross-entropy and 23.4 to 25.0 % with five others; of GSM8K 4.0 %, and 2.9 to 3.1 %.",
+        "docs/results.md#worked-solutions",
+    ),
     Recommendation("clock", "clock times", "ce", "greedy", _UNMEASURED, "docs/results.md#limits"),
     Recommendation("chart", "charts", "ce", "greedy", _UNMEASURED, "docs/results.md#limits"),
     Recommendation("box", "boxes", "ce", "greedy", _UNMEASURED, "docs/results.md#limits"),

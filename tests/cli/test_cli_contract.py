@@ -99,11 +99,24 @@ for path in {list(EVERY)!r}:
             app([*path, last], prog_name="numerate")
         except SystemExit as end:
             assert end.code == code, (path, last, end.code)
-heavy = ("torch", "transformers", "scipy", "numpy", "matplotlib", "PIL", "rich", "numerate.lab.tasks")
+heavy = ("torch", "transformers", "trl", "peft", "datasets", "pandas", "pyarrow", "sklearn", "ray", "scipy", "numpy")
+heavy += ("matplotlib", "jinja2", "yaml", "PIL", "rich", "numerate.lab.tasks", "numerate.lab.config")
 print([name for name in heavy if name in sys.modules])
 """
     out, err = start("-c", script).communicate(timeout=600)
     assert out.splitlines()[-1] == "[]", err
+
+
+@pytest.mark.launch
+@pytest.mark.parametrize("path", EVERY, ids=words(EVERY))
+def test_help_takes_little_time(path):
+    """A third of a second of processor time, of which a slow machine may take three times as much; torch alone takes more."""
+    resource = pytest.importorskip("resource")
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    out, err = start("-m", "numerate", *path, "--help").communicate(timeout=600)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert out.startswith("Usage:"), err
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1
 
 
 def test_the_names_of_tasks_in_the_help():

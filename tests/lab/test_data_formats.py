@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from numerate.cli import app
 from numerate.lab.comparison import compare, comparison_settings
-from numerate.lab.config import RunConfig, checked
+from numerate.lab.config import SOFT, RunConfig, checked
 from numerate.lab.model_card import model_card
 from numerate.lab.predict import predict
 from numerate.lab.tasks import Regression
@@ -56,7 +56,9 @@ def test_a_table(name, run):
     shown = run("task", "regression", "--data", name, "--target", "rent")
     assert re.search(r"area: \d+, city: [XY]\. rent\?", shown)
     assert "Not shown: rent (what is asked), id (another value in every row, by its name an index)." in shown
-    run("train", "--data", name, "--target", "rent", "--steps", 1, *SET, "--out", "r")
+    told = run("train", "--data", name, "--target", "rent", "--steps", 1, *SET, "--out", "r")
+    assert "test rows" in told
+    assert "predict new rows with: numerate predict r --data new.csv" in told
     assert json.loads(Path("r/model/numerate.json").read_text())["columns"] == ["area", "city"]
     shutil.move("r/model", "moved")
     WRITERS[name](Path(f"new-{name}"), [{"city": "X", "area": 99}, {"city": "Y", "area": 98}])
@@ -238,6 +240,40 @@ def test_the_base_model_is_a_name_of_the_hub(model, base, tmp_path):
     assert data.base_model == base
     assert [(result.metric_type, result.metric_value) for result in data.eval_results] == [("exact", 0.25)]
     assert "| relative_error (median) | no number |" in text
+
+
+@pytest.mark.parametrize("loss", ["ce", "emd", *SOFT])
+def test_the_card_names_the_loss_as_the_command_line_does(loss, tmp_path):
+    settings = checked(RunConfig, {"task": "regression", "loss": loss}).used
+    records = [{"split": "interpolate", "prompt": "1, 2, ...?", "gold": "3", "measures": {"exact": 0.25}}]
+    (tmp_path / "README.md").write_text(model_card(settings, records, Regression()), encoding="utf-8")
+    text, data = card_of(tmp_path)
+    assert data.tags == ["numerate", "regression", loss]
+    assert f"- loss: `{loss}`\n" in text
+    assert ("on soft labels" in text) == (loss in SOFT)
+
+
+def test_the_card_names_a_loss_and_soft_labels_together():
+    settings = checked(RunConfig, {"task": "regression", "loss": "emd", "soft": {"relative": 0.1}}).used
+    records = [{"split": "interpolate", "prompt": "1, 2, ...?", "gold": "3", "measures": {"exact": 0.25}}]
+    text = model_card(settings, records, Regression())
+    assert "tags:\n- numerate\n- regression\n- emd\n- soft\n" in text
+    assert "- loss: `emd`\n" in text
+
+
+def test_bars_of_transformers_are_not_shown_among_ours(run, capfd):
+    """Neither while weights and checkpoints are written nor while they are read; other code keeps its bars."""
+    from transformers.utils import logging
+
+    WRITERS["t.csv"](Path("t.csv"), FLATS)
+    quick = ("--data", "t.csv", "--target", "rent", *SET, "--set", "save_every=1", "--out", "r")
+    logging.enable_progress_bar()
+    shown = [run("train", "--steps", 1, *quick), run("eval", "r"), capfd.readouterr().err]
+    for text in shown:
+        assert "it/s" not in text
+        assert "shards" not in text
+        assert "weights" not in text
+    assert logging.is_progress_bar_enabled()
 
 
 @pytest.mark.parametrize(("answer", "task"), [("{}", "regression"), ("so\n#### {}", "word_problems")])

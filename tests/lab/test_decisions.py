@@ -374,7 +374,7 @@ def test_the_command(rules, trained, tmp_path):
         return
     assert found.exit_code == 0, found.output
     text = " ".join(found.output.split())
-    assert "interpolate: 3 examples" in text
+    assert "test rows: 3 examples" in text
     assert "Share of wrong answers" in text
     assert "The 90 % interval holds the gold number in" in text
     assert {"median", "mean"} <= read_jsonl(tmp_path / "out" / "predictions.jsonl")[0]["decisions"].keys()

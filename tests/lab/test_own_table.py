@@ -55,6 +55,25 @@ class TestSettings:
             name: GENERAL[name] for name in ("seeds", "steps", "eval_examples")
         }
 
+    def test_models_from_scratch_are_asked_in_bare_values(self, tmp_path):
+        path = table(tmp_path, ODD["large"])
+        values = comparison_settings(None, None, path, "price")
+        assert (values["task_settings"], values["batch_size"]) == ({"target": "price", "wording": "bare"}, 32)
+        run = run_settings(None, "price", settings={"data": str(path)})
+        assert (run["task_settings"], run["batch_size"]) == (values["task_settings"], 32)
+        given = {"task_settings": {"wording": "names"}, "batch_size": 8}
+        for kept in (
+            comparison_settings(None, None, path, "price", given),
+            run_settings(None, "price", settings={"data": str(path), **given}),
+        ):
+            assert (kept["task_settings"]["wording"], kept["batch_size"]) == ("names", 8)
+        pretrained = comparison_settings(None, None, path, "price", {"models": ["tiny", "smollm2"]})
+        assert (pretrained["task_settings"], "batch_size" in pretrained) == ({"target": "price"}, False)
+        assert "wording" not in run_settings(None, "price", settings={"data": str(path), "model": "smollm2"})["task_settings"]
+        file = tmp_path / "run.yaml"
+        file.write_text(f"data: {path}\n")
+        assert "wording" not in run_settings(file, "price")["task_settings"]
+
     def test_what_is_given_counts(self, tmp_path):
         path = table(tmp_path, ODD["both signs"])
         given = {"losses": ["emd"], "decide": ["mean"], "steps": 3}

@@ -6,6 +6,8 @@ import csv
 import json
 import math
 import os
+import re
+import shutil
 import time
 from decimal import Decimal
 from fractions import Fraction
@@ -24,12 +26,13 @@ from numerate.lab.answering import RULES, Answering, Source, find_source, parse_
 from numerate.lab.config import RunConfig, checked
 from numerate.lab.data import collate, encode
 from numerate.lab.models import PIXELS
-from numerate.lab.predict import MOST_HELD_OUT, OWN_INTERVALS, predict, score
+from numerate.lab.predict import CALIBRATION, MOST_HELD_OUT, OWN_INTERVALS, predict, score
 from numerate.lab.predictions import NAMES, Prediction, PredictionFile, added_names
 from numerate.lab.questions import Questions, Table, filled
 from numerate.lab.tasks.files import BadData
 from numerate.lab.tasks.regression import Regression
 from numerate.lab.train import run
+from numerate.lab.training import train
 
 COLUMNS = ("area", "rooms", "city")
 ROWS = [{"area": 20 + i, "rooms": i % 4, "city": "XY"[i % 2], "rent": 30 + i % 7} for i in range(30)]
@@ -640,6 +643,56 @@ def test_few_of_many_rows_are_enough_to_calibrate(tmp_path):
     assert len(known.rows) == len(known.truths) == MOST_HELD_OUT
     assert [row.answer for row in known.rows] == [str(truth) for truth in known.truths]
     assert max(known.truths) > 2000  # from the whole table
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    """A run as `numerate train` leaves it, on a table with enough test rows."""
+    folder = tmp_path_factory.mktemp("calibrated")
+    data = write_csv(folder / "flats.csv", [{"area": 20 + i, "rooms": i % 4, "rent": 30 + i % 7} for i in range(100)])
+    settings = {name: value for name, value in QUICK.items() if name != "task"}
+    return train(data=str(data), target="rent", out=folder / "run", **settings).folder
+
+
+def test_a_moved_model_keeps_its_calibration(trained, tmp_path):
+    """Without the table: the intervals are those that the test rows give where the table is at hand."""
+    new = write_csv(tmp_path / "new.csv", [{"area": 20 + i, "rooms": 1} for i in range(5)])
+    moved = shutil.copytree(trained / "model", tmp_path / "elsewhere" / "moved")
+    at_hand = Path(shutil.copytree(trained, tmp_path / "run"))
+    (at_hand / "model" / CALIBRATION).unlink()
+    said: list[str] = []
+    for level in (0.5, 0.9):
+        kept = predict(moved, new, tmp_path / f"a{level}.csv", interval=level, say=said.append)
+        fresh = predict(at_hand, new, tmp_path / f"b{level}.csv", interval=level, say=said.append)
+        assert read(kept.path) == read(fresh.path)
+    own = predict(moved, new, tmp_path / "c.csv", interval=0.5, calibrate="none")
+    assert read(own.path) != read(tmp_path / "a0.5.csv")
+    assert len({*said}) == 1
+    assert re.fullmatch(r"intervals are calibrated on \d\d test rows of the training table", said[0])
+    held_out = predict(moved, new, tmp_path / "held.csv", calibrate="held-out")
+    assert read(held_out.path) == read(tmp_path / "a0.9.csv")
+
+
+def test_what_is_kept_of_a_calibration(trained):
+    """Little, and no row of the table."""
+    kept = trained / "model" / CALIBRATION
+    assert kept.stat().st_size < 20_000
+    assert {*json.loads(kept.read_text())} == {
+        *("target", "table", "width", "level", "lowest", "highest", "inner", "outer", "halves")
+    }
+
+
+def test_a_kept_calibration_of_something_else_is_not_used(trained, tmp_path):
+    moved = Path(shutil.copytree(trained / "model", tmp_path / "moved"))
+    new = write_csv(tmp_path / "new.csv", [{"area": 20, "rooms": 1}])
+    for number, settings in enumerate(({"width": 2}, {"interval": 0.99})):
+        said: list[str] = []
+        predict(moved, new, tmp_path / f"{number}.csv", say=said.append, **settings)
+        assert said == [OWN_INTERVALS]
+    (moved / CALIBRATION).write_text('{"level": 0.9}')
+    with pytest.raises(ValueError, match=r"calibration.json does not tell how intervals were calibrated"):
+        predict(moved, new, tmp_path / "out.csv")
+    assert predict(moved, new, tmp_path / "out.csv", calibrate="none").rows == 1
 
 
 # Memory

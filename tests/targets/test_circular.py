@@ -46,6 +46,9 @@ def test_angles():
     assert CircularBell.angle(**MINUTE)("359").texts == ("358", "359", "0")
     assert CircularBell.angle(360, lowest=-180, **MINUTE)("-180").texts == ("179", "-180", "-179")
     assert CircularBell.angle(width="0.5", shape="uniform")("0.0").texts[:2] == ("359.5", "359.6")
+    long = "100." + "0" * 33
+    assert CircularBell.angle(width="1e-34", shape="uniform")(long + "5").texts == (long + "4", long + "5", long + "6")
+    assert CircularBell.angle(width=100, shape="uniform")("1e2").texts == ("0e2", "1e2", "2e2")
 
 
 def test_the_whole_circle_wraps_onto_itself():

@@ -30,12 +30,13 @@ Conformalized Quantile Regression; Chernozhukov, Wuthrich and Zhu (2021), Distri
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import cached_property
 from math import ceil, floor
+from typing import Any, Self
 
 from numerate.calibration.frame import (
     INNER,
@@ -105,6 +106,30 @@ class Conformal:
         if self.highest is not None:
             low, high = min(low, self.highest), min(high, self.highest)
         return low, high
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it as JSON has it, without the validation rows; :meth:`from_dict` reads it.
+
+        Example:
+            >>> fit = conformal([NumberDistribution([10, 11, 12], [0.25, 0.5, 0.25])] * 12, range(6, 18), 0.9)
+            >>> Conformal.from_dict(fit.to_dict()) == fit
+            True
+        """
+        ends = {"lowest": self.lowest, "highest": self.highest}
+        return {
+            "level": self.level,
+            **{name: None if end is None else str(end) for name, end in ends.items()},
+            "inner": list(self._inner),
+            "outer": [[str(distance), str(half)] for distance, half in self._outer],
+            "halves": [str(half) for half in self._halves],
+        }
+
+    @classmethod
+    def from_dict(cls, kept: Mapping[str, Any]) -> Self:
+        """Return the intervals that :meth:`to_dict` has kept."""
+        lowest, highest = (None if kept[name] is None else Decimal(kept[name]) for name in ("lowest", "highest"))
+        outer = tuple((Fraction(distance), Fraction(half)) for distance, half in kept["outer"])
+        return cls(kept["level"], lowest, highest, tuple(kept["inner"]), outer, tuple(map(Fraction, kept["halves"])))
 
     def __repr__(self) -> str:
         rank = _rank(self.level, self.rows)

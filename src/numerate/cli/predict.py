@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from contextlib import ExitStack
 from pathlib import Path
@@ -143,7 +144,7 @@ def _show_figures(console: Console, result: Predicted, level: float) -> None:
     table = Table(title=known, title_justify="left", show_header=False)
     for name, title in _SCORES.items():
         if name in figures:
-            table.add_row(title, f"{100 * figures[name]:.1f} %" if name == "median_relative_error" else _number(figures[name]))
+            table.add_row(title, _share(figures[name]) if name == "median_relative_error" else _number(figures[name]))
     table.add_row(f"truth within the {100 * level:g} % interval", f"{100 * figures['coverage']:.1f} %")
     if figures["missing"]:
         table.add_row("without a prediction, not in the errors", f"{figures['missing']:,}")
@@ -160,5 +161,11 @@ def _show_problems(console: Console, result: Predicted) -> None:
         console.print(Text(f"{rest:,} more for other reasons: see the column problem"), style="yellow", soft_wrap=True)
 
 
+def _share(value: float) -> str:
+    return "none, as most known answers are 0" if math.isinf(value) else f"{100 * value:.1f} %"
+
+
 def _number(value: float) -> str:
+    if math.isinf(value):
+        return "too large to tell"
     return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}" if abs(value) < 1e12 else f"{value:.4g}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +15,7 @@ from numerate.lab.presets import merged
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 
 @app.command()
@@ -50,6 +52,7 @@ def train(
     from rich.text import Text
 
     from numerate.lab.progress import RunProgress
+    from numerate.lab.questions import ASKED
     from numerate.lab.records import is_first_process
     from numerate.lab.training import run_settings, train
 
@@ -69,6 +72,9 @@ def train(
     if not result.new:
         console.print("This run is already finished.")
     _show(console, result.folder)
+    if (result.model / ASKED).is_file():
+        how = shlex.join(["numerate", "predict", str(result.folder), "--data", "new.csv"])
+        console.print(Text(f"predict new rows with: {how}"), soft_wrap=True)
     for note in result.notes if result.new else ():
         console.print(Text(note), style="yellow")
 
@@ -103,41 +109,59 @@ def _show(console: Console, folder: Path) -> None:
 
     from numerate.answers.metrics import METRICS
     from numerate.lab.evaluate import summarize
+    from numerate.lab.missing import figure_text, gold_answers
+    from numerate.lab.model_card import SPLITS
     from numerate.lab.records import read_jsonl
 
     records = read_jsonl(folder / "predictions.jsonl")
     figures = summarize(records)
+    golds = {split: gold_answers(records, split) for split in figures}
     if records[0].get("decisions"):
         for split in figures:
-            _show_decisions(console, split, [record for record in records if record["split"] == split])
+            mine = [record for record in records if record["split"] == split]
+            _show_decisions(console, SPLITS.get(split, split), golds[split], mine)
         console.print(Text.assemble("results in ", (str(folder), "bold")), soft_wrap=True)
         return
-    table = Table("measure", *figures, title=f"{len(records):,} examples", title_justify="left")
+    heads = [SPLITS.get(split, split) for split in figures]
+    table = Table("measure", *heads, title=f"{len(records):,} examples", title_justify="left")
     for name in records[0]["measures"]:
-        shown = "{:.3g} (median)" if name in METRICS and METRICS[name].summary == "median" else "{:.3f}"
-        table.add_row(name, *(shown.format(figures[split][name]) for split in figures))
+        median = name in METRICS and METRICS[name].summary == "median"
+        cells = [figure_text(name, figures[split][name], golds[split], ".3g" if median else ".3f") for split in figures]
+        table.add_row(f"{name} (median)" if median else name, *cells)
     console.print(table)
+    _explain(console, table)
     console.print(Text.assemble("results in ", (str(folder), "bold")), soft_wrap=True)
 
 
-def _show_decisions(console: Console, split: str, records: Sequence[Mapping[str, Any]]) -> None:
+def _explain(console: Console, table: Table) -> None:
+    """Say why figures of a table are missing, if some are."""
+    from numerate.lab.missing import WHY_INFINITE
+
+    found = {cell for column in table.columns for cell in column.cells}
+    for text in (text for text in WHY_INFINITE if text in found):
+        console.print(f"{text}: {WHY_INFINITE[text]}")
+
+
+def _show_decisions(console: Console, name: str, golds: Sequence[str], records: Sequence[Mapping[str, Any]]) -> None:
     """Print measures by decision for one split, and what they say."""
     from rich.table import Table
     from rich.text import Text
 
     from numerate.lab.decided import read_decisions
+    from numerate.lab.missing import figure_text
     from numerate.lab.report.decision_words import evaluation_sentences, summary_rows
 
     part = read_decisions(records)
     assert part is not None  # the caller checks
-    table = Table("measure", *part.measures, title=f"{split}: {len(records):,} examples", title_justify="left")
+    table = Table("measure", *part.measures, title=f"{name}: {len(records):,} examples", title_justify="left")
     for column in table.columns[1:]:
         column.justify = "right"
-    for name, summary, values in summary_rows(part):
-        error = summary != "mean" or name.endswith("_error")
-        shown = [f"{value:.4g}" if error else f"{value:.3f}" for value in values]
-        table.add_row(f"{name} ({summary})" if error else name, *shown)
+    for measure, summary, values in summary_rows(part):
+        error = summary != "mean" or measure.endswith("_error")
+        shown = [figure_text(measure, value, golds, ".4g" if error else ".3f") for value in values]
+        table.add_row(f"{measure} ({summary})" if error else measure, *shown)
     console.print(table)
+    _explain(console, table)
     for text in evaluation_sentences(part):
         console.print(Text(text))
     console.print()

@@ -13,15 +13,17 @@ import torch
 
 from numerate.lab.config import RunConfig
 from numerate.lab.experiment import Experiment, is_finished
+from numerate.lab.gguf_header import gguf_parameters
 from numerate.lab.models import BUILT, load_encoder, load_model
 from numerate.lab.splits import reserved_rows
 from numerate.lab.tasks import Task
+from numerate.lab.tasks.chats import SEVERAL_TURNS
 from numerate.lab.tasks.regression import Regression
 from numerate.lab.validation import MOST
 from numerate.tokenizers import packaged_file
 
 _WIDTH, _TITLES = 80, 11  # columns of a line, and of what stands before a text
-_MOST_LINES, _MOST_OF_BUDGET = 3, 5  # of a text
+_MOST_LINES = 2  # of a text
 
 
 @dataclass(frozen=True)
@@ -48,17 +50,16 @@ def announcement(experiment: Experiment, cells: Sequence[RunConfig], tasks: Sequ
         task, more = tasks[0], len(tasks) - 1
         lines += _line("rows", _rows(first, task, tuned=bool(setting.trials)) + (f" (first of {more + 1} tasks)" if more else ""))
         lines += _question(first, task)
-    decided = ", ".join(["greedy", *(f"by {rule}" for rule in first.decide), *(["samples"] if first.samples else [])])
+    else:
+        lines += _line("answers", _decided(first))
     device = f"{torch.cuda.get_device_name()}, " if torch.cuda.is_available() else ""
-    machine = f"{device}{_counted(os.cpu_count() or 1, 'CPU core')}, {_counted(setting.processes, 'process')} at a time"
+    machine = f"{device}{_counted(os.cpu_count() or 1, 'CPU core')}, {_counted(setting.processes, 'process')}"
     if setting.executor == "ray":
         machine = "a Ray cluster"
     return [
         *lines,
-        *_line("answers", decided),
-        *_line("machine", f"{machine}, executor {setting.executor}"),
-        *_line("folder", str(setting.folder)),
-        *(_line("budget", setting.budget, _MOST_OF_BUDGET) if setting.budget else []),
+        *_line("machine", f"{machine}, executor {setting.executor}; folder {setting.folder}", None),
+        *(_line("budget", setting.budget, None) if setting.budget else []),
     ]
 
 
@@ -66,7 +67,11 @@ def _losses(cells: Sequence[RunConfig]) -> list[str]:
     return list(dict.fromkeys(cell.name for cell in cells))
 
 
-def _line(title: str, text: str, most: int = _MOST_LINES) -> list[str]:
+def _decided(cell: RunConfig) -> str:
+    return ", ".join(["greedy", *(f"by {rule}" for rule in cell.decide), *(["samples"] if cell.samples else [])])
+
+
+def _line(title: str, text: str, most: int | None = _MOST_LINES) -> list[str]:
     """Return a text of up to ``most`` lines with a title before the first; a longer one is cut."""
     return textwrap.wrap(
         text,
@@ -117,9 +122,8 @@ def parameters(cell: RunConfig) -> int | None:
 
     try:
         if cell.model == "smollm2":
-            config = AutoConfig.from_pretrained((file := packaged_file("smollm2")).parent, gguf_file=file.name)
-        else:
-            config = AutoConfig.from_pretrained(cell.model, trust_remote_code=cell.trust_remote_code)
+            return gguf_parameters(packaged_file("smollm2"))
+        config = AutoConfig.from_pretrained(cell.model, trust_remote_code=cell.trust_remote_code)
         kind = AutoModelForImageTextToText if hasattr(config, "vision_config") else AutoModelForCausalLM
         with torch.device("meta"):
             return int(kind.from_config(config, trust_remote_code=cell.trust_remote_code).num_parameters())
@@ -149,12 +153,12 @@ def _question(cell: RunConfig, task: Task) -> list[str]:
     encoder = load_encoder(cell.model, trust_remote_code=cell.trust_remote_code)
     seen = encoder.prompt(example.prompt, picture=example.picture is not None)
     lines = _line("question", json.dumps(seen, ensure_ascii=False))
-    lines += _line("answer", json.dumps(example.answer, ensure_ascii=False))
+    lines += _line("answers", f"{_decided(cell)}; here {json.dumps(example.answer, ensure_ascii=False)}")
     shown, hidden = _columns(cell, task)
     if shown:
         left_out = f"; left out: {', '.join(hidden)}" if hidden else "; none left out"
         lines += _line("columns", f"{', '.join(shown)}{left_out}")
-    return lines
+    return lines + [line for note in task.notes if SEVERAL_TURNS in note for line in _line("chats", note)]
 
 
 def _columns(cell: RunConfig, task: Task) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -83,12 +83,16 @@ class Source:
         return self.config is not None or self.questions.chat is not None
 
     @property
+    def folder(self) -> Path:
+        """The folder of the weights, if the model is in one."""
+        return Path(self.name) / ("model" if self.config is not None else "")
+
+    @property
     def weights(self) -> str | None:
         """A mark that changes when the files of a local model change; None for other models."""
-        folder = Path(self.name) / ("model" if self.config is not None else "")
-        if not folder.is_dir():
+        if not self.folder.is_dir():
             return None
-        kept = [file for file in sorted(folder.iterdir()) if file.suffix in _WEIGHTS or file.name in _BESIDE]
+        kept = [file for file in sorted(self.folder.iterdir()) if file.suffix in _WEIGHTS or file.name in _BESIDE]
         files = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in kept]
         return blake2b(repr(files).encode(), digest_size=8).hexdigest()
 

@@ -2,11 +2,12 @@
 
 The choice is the best that fits by one order of preference, so that more time never gives less:
 
-1. three seeds
-2. enough steps to learn something (300 from scratch, 50 for a pre-trained model)
-3. five seeds, since p-values need them
-4. more losses; the baseline and the recommended loss are always there
-5. more test rows, all steps, all test rows, then more seeds
+1. steps without which nothing is learned (100 from scratch, 17 for a pre-trained model), since untrained models tell nothing
+2. three seeds
+3. enough steps (300 from scratch, 50 for a pre-trained model)
+4. five seeds, since p-values need them
+5. more losses; the baseline and the recommended loss are always there
+6. more test rows, all steps, all test rows, then more seeds
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class Options:
     def choices(self) -> Iterator[Choice]:
         """Return every choice, the preferred one first. One that has less of everything comes later."""
         low, high = self.steps
-        rungs = {low, high, min(max(low, self.enough_steps), high)}
+        rungs = {low, high, *(min(max(low, steps), high) for steps in (-(-self.enough_steps // 3), self.enough_steps))}
         rungs |= {rung for k in range(1, _STEP_CHOICES) if low < (rung := _rounded(high * k / _STEP_CHOICES)) < high}
         losses = range(self.least_losses, len(self.losses) + 1)
         seeds = range(self.seeds[0], self.seeds[1] + 1)
@@ -102,7 +103,8 @@ class Options:
     def _preference(self, choice: Choice) -> tuple[int, ...]:
         losses, seeds, steps, tests = choice
         few, good = min(seeds, FEW_SEEDS), min(seeds, GOOD_SEEDS)
-        return few, min(steps, self.enough_steps), good, losses, min(tests, sum(self.tests) // 2), steps, tests, seeds
+        some, enough = (min(steps, limit) for limit in (-(-self.enough_steps // 3), self.enough_steps))
+        return some, few, enough, good, losses, min(tests, sum(self.tests) // 2), steps, tests, seeds
 
 
 def _rounded(steps: float) -> int:
@@ -213,19 +215,16 @@ def kept_order(losses: Sequence[str], first: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*(name for name in first if name in losses), *losses]))
 
 
-def left_out(options: Options, choice: Choice, asked: Choice) -> tuple[list[str], list[str]]:
-    """Return what a choice leaves out of the comparison that was ``asked`` for, in words, and the options that get it."""
+def left_out(options: Options, choice: Choice, asked: Choice) -> list[str]:
+    """Return what a choice leaves out of the comparison that was ``asked`` for, in words."""
     words = list(options.losses[choice.losses :])
-    wanted = [f"--loss {name}" for name in options.losses[1:]] if words else []
     if choice.seeds < asked.seeds:
         words.append(f"{asked.seeds - choice.seeds} of {asked.seeds} seeds")
-        wanted.append(f"--seeds {asked.seeds}")
-    for name, what, setting in (("steps", "steps", "steps"), ("tests", "test rows", "eval_examples")):
+    for name, what in (("steps", "steps"), ("tests", "test rows")):
         mine, all_of_it = getattr(choice, name), getattr(asked, name)
         if mine < all_of_it:
             words.append(f"{all_of_it - mine:,} of {all_of_it:,} {what}")
-            wanted.append(f"--set {setting}={all_of_it}")
-    return words, wanted
+    return words
 
 
 def too_short(budget: Budget, needed: float, given: Sequence[str]) -> str:

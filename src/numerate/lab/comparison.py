@@ -307,8 +307,8 @@ def _execute(cells: Sequence[RunConfig], name: str, folder: Path, display: GridP
             failures.append((cell, error))
             display.fail(title, error)
             return
-        measure, value, seconds = read_headline(folder, cell)
-        display.finish(title, f"{measure} {value:.3g}, {seconds:.0f} s")
+        measure, figure, seconds = read_headline(folder, cell)
+        display.finish(title, f"{measure} {figure}, {seconds:.0f} s")
 
     display.begin(name, len(cells), sum(is_finished(folder, cell) for cell in cells))
     with steps_shown(cells, folder, display):

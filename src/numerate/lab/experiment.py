@@ -27,7 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from numerate.lab.config import PLAIN, SOFT, RunConfig, checked, named_soft, run_name
 from numerate.lab.environment import environment
 from numerate.lab.evaluate import summarize
-from numerate.lab.missing import with_fallback
+from numerate.lab.missing import figure_text, gold_answers, with_fallback
 from numerate.lab.models import load_encoder
 from numerate.lab.pictures import PICTURES
 from numerate.lab.presets import DEFAULT_LOSSES
@@ -273,13 +273,15 @@ def write_plan(experiment: Experiment, cells: Sequence[RunConfig], folder: Path)
     write_json(folder / "experiment.json", description)
 
 
-def read_headline(folder: Path, config: RunConfig) -> tuple[str, float, float]:
-    """Return the headline measure of a finished cell, its value on the first split, and the seconds that the run took."""
+def read_headline(folder: Path, config: RunConfig) -> tuple[str, str, float]:
+    """Return the headline measure of a finished cell, its figure on the first split, and the seconds that the run took."""
     mine = cell_folder(folder, config)
     result = json.loads((mine / RESULT).read_text(encoding="utf-8"))
-    figures = next(iter(summarize(read_jsonl(mine / "predictions.jsonl")).values()))
+    name, records = result["headline"], read_jsonl(mine / "predictions.jsonl")
+    split, figures = next(iter(summarize(records).items()))
+    shown = figure_text(name, figures[name], gold_answers(records, split))
     cost = result.get("cost", {})
-    return result["headline"], figures[result["headline"]], sum(cost.get(f"{part}_seconds", 0.0) for part in ("train", "eval"))
+    return name, shown, sum(cost.get(f"{part}_seconds", 0.0) for part in ("train", "eval"))
 
 
 # Tuning

@@ -261,13 +261,13 @@ def _chosen(
 
 
 def _text(budget: Budget, options: Options, choice: Choice, experiment: Experiment, seconds: float) -> str:
-    """Say what a plan takes, what it leaves out, and how to get that."""
+    """Say what a plan takes, and what it leaves out."""
     asked = Choice(len(options.losses), len(experiment.seeds), options.steps[1], options.tests[1])
-    words, wanted = left_out(options, choice, asked)
-    text = f"{in_words(budget.seconds)}, of which the runs and the report should take {roughly(seconds)}."
+    words = left_out(options, choice, asked)
+    text = f"{in_words(budget.seconds)}, about {roughly(seconds)} for runs and report."
     if not words:
         return f"{text} Nothing is left out."
-    text += f" Left out: {', '.join(words)}; for these, {' '.join(wanted)} with more time."
+    text += f" Left out: {', '.join(words)}."
     if choice.steps < min(options.enough_steps, options.steps[1]):
         text += f" {choice.steps} steps are few: expect weak models."
     return text

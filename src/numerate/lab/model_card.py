@@ -16,10 +16,12 @@ from typing import Any
 import numpy as np
 
 from numerate.answers.metrics import METRICS
+from numerate.lab.config import PLAIN, run_name
 from numerate.lab.decided import read_decisions
 from numerate.lab.decisions import GREEDY
 from numerate.lab.evaluate import Record, summarize
-from numerate.lab.models import NAMED, LoadedModel
+from numerate.lab.missing import WHY_INFINITE, figure_text, gold_answers
+from numerate.lab.models import NAMED, LoadedModel, quietly
 from numerate.lab.questions import ASKED
 from numerate.lab.records import write_json, write_text
 from numerate.lab.tasks import Task
@@ -38,8 +40,9 @@ def save_model(loaded: LoadedModel, folder: Path, card: str, asked: Mapping[str,
     """Save weights, tokenizer, model card and what the model was asked; the folder gets its name when all are written."""
     part = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(part, ignore_errors=True)
-    loaded.model.save_pretrained(part)
-    (loaded.processor or loaded.tokenizer).save_pretrained(part)
+    with quietly():
+        loaded.model.save_pretrained(part)
+        (loaded.processor or loaded.tokenizer).save_pretrained(part)
     write_text(part / "README.md", card)
     if asked is not None:
         write_json(part / ASKED, asked)
@@ -65,7 +68,7 @@ def model_card(settings: Mapping[str, Any], records: Sequence[Record], task: Tas
         f"# {title}",
         _objective(settings),
         "## How good it is",
-        _measures(figures, task),
+        _measures(figures, task, records),
         _decision(settings),
         "## How it is asked",
         "\n\n".join(_asking(task, asked, data, records)),
@@ -73,6 +76,7 @@ def model_card(settings: Mapping[str, Any], records: Sequence[Record], task: Tas
     if (row := example_row(task, records)) is not None:
         parts += ["## How to predict", _snippet(row)]
     shown = {**settings, "data": data}  # without the folder, which is of no use elsewhere
+    shown |= {"loss": _name(settings)} if settings["loss"] == PLAIN else {}
     listed = "\n".join(f"- {name}: `{value}`" for name, value in shown.items())
     return "\n\n".join([*parts, "## Settings", listed]) + "\n"
 
@@ -97,14 +101,19 @@ def _front_matter(settings: Mapping[str, Any], task: Task, data: str | None, tit
         "library_name": "peft" if settings.get("adapter", "none") != "none" else "transformers",
         "pipeline_tag": "image-text-to-text" if task.visual else "text-generation",
         **({"base_model": base} if base else {}),
-        "tags": list(dict.fromkeys(["numerate", settings["task"], settings["loss"]])),
+        "tags": list(dict.fromkeys(["numerate", settings["task"], *_name(settings).split("+")])),
         "model-index": [{"name": title, "results": results}],
     }
     return str(yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True, width=1000))
 
 
+def _name(settings: Mapping[str, Any]) -> str:
+    """Return the name of the loss as ``numerate train`` takes it: soft labels are the loss ``ce`` with ``soft``."""
+    return run_name(settings["loss"], (settings.get("soft") or {}).get("path"))
+
+
 def _objective(settings: Mapping[str, Any]) -> str:
-    numeric = "" if settings["loss"] == "ce" else f" + {settings['weight']:g} x `{settings['loss']}`"
+    numeric = "" if settings["loss"] == PLAIN else f" + {settings['weight']:g} x `{settings['loss']}`"
     if soft := settings.get("soft"):
         used = ", ".join(f"{name} {value}" for name, value in soft.items() if value not in (None, 0))
         numeric += f" on soft labels ({used})"
@@ -130,23 +139,21 @@ def _summary(name: str, scores: Iterable[float]) -> float:
     return METRICS[name].summarize(values) if name in METRICS else float(np.mean(values))
 
 
-def _measures(figures: Sequence[_Figures], task: Task) -> str:
+def _measures(figures: Sequence[_Figures], task: Task, records: Sequence[Record]) -> str:
     """Return a table of the measures, the headline first."""
     heads = [
         f"{SPLITS.get(split, split)} ({examples:,}){'' if decision == GREEDY else f', {decision}'}"
         for split, decision, examples, _ in figures
     ]
     names = dict.fromkeys((task.measures[0], *(name for *_, values in figures for name in values)))
+    golds = {split: gold_answers(records, split) for split, *_ in figures}
     lines = [f"| measure | {' | '.join(heads)} |", f"|---|{'---|' * len(heads)}"]
     for name in names:
-        cells = ["-" if name not in values else _shown(values[name]) for *_, values in figures]
+        cells = ["-" if name not in own else figure_text(name, own[name], golds[split], ".4g") for split, *_, own in figures]
         median = " (median)" if name in METRICS and METRICS[name].summary == "median" else ""
         lines.append(f"| {name}{median} | {' | '.join(cells)} |")
+    lines += [f"\n{text}: {why}." for text, why in WHY_INFINITE.items() if any(f" {text} " in line for line in lines)]
     return "\n".join(lines)
-
-
-def _shown(value: float) -> str:
-    return f"{value:.4g}" if math.isfinite(value) else "no number"
 
 
 def _decision(settings: Mapping[str, Any]) -> str:

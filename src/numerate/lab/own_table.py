@@ -1,4 +1,4 @@
-"""Defaults of a comparison on one's own table: losses, decision, the width of soft labels, and the model.
+"""Defaults for one's own table: losses, decision, the width of soft labels, the model, and how it is asked.
 
     numerate compare --data my.csv --target price
 
@@ -20,6 +20,7 @@ import torch
 
 from numerate.answers.distributions import Floats
 from numerate.lab.config import SOFT, RunConfig
+from numerate.lab.models import BUILT
 from numerate.lab.tasks import Task
 from numerate.lab.train import make_task
 from numerate.tokenizers import packaged_file
@@ -29,6 +30,8 @@ LOSSES = ("ce", "smmd", "ntil", "soft")
 _RELATIVE, _OF_SPREAD = 0.05, 0.2  # width of soft labels, as a share of the label and of the spread of all labels
 _PRETRAINED: dict[str, Any] = {"models": ["smollm2"], "steps": 250, "bf16": True}
 """Steps and precision with which smollm2 was measured on tables (experiments/diamonds.yaml)."""
+_SMALL_BATCH = 32
+_SCRATCH = {name for name in BUILT if name != "tiny-vlm"}  # which has a picture to ask about
 
 
 def table_settings(given: Mapping[str, Any], *, gpu: Callable[[], bool] = torch.cuda.is_available) -> dict[str, Any]:
@@ -41,12 +44,33 @@ def table_settings(given: Mapping[str, Any], *, gpu: Callable[[], bool] = torch.
     settings: dict[str, Any] = {}
     if "models" not in given and default_model(gpu=gpu)[0] == "smollm2":
         settings |= _PRETRAINED
-    numbers, width = _read(given)
+    else:
+        settings |= from_scratch(given)
+    numbers, width = _read({**given, **settings})
     if numbers is not False:
         settings |= {"losses": [*LOSSES], "decide": ["median"]}
     if width and _has_soft(given.get("losses", LOSSES)):
         settings["soft"] = width
-    return {name: value for name, value in settings.items() if name not in given}
+    return {name: value for name, value in settings.items() if name not in given or name == "task_settings"}
+
+
+def from_scratch(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings of a table for models that know no language: questions of bare values, and small batches.
+
+    To a model that is trained from scratch the names of the columns tell nothing, and make questions two or three times as long,
+    which is where the time goes; and it needs many steps more than large batches. None for other models; what is given stays.
+
+    Args:
+        given: settings of a run or a comparison, ``data`` among them.
+    """
+    models = given.get("models", [given.get("model", "tiny")])
+    asked = dict(given.get("task_settings", {}))
+    if not {*([models] if isinstance(models, str) else models)} <= _SCRATCH:
+        return {}
+    settings: dict[str, Any] = {"batch_size": _SMALL_BATCH}
+    if asked.get("target") is not None:
+        settings["task_settings"] = {"wording": "bare"} | asked
+    return {name: value for name, value in settings.items() if name not in given or name == "task_settings"}
 
 
 def soft_labels(given: Mapping[str, Any]) -> dict[str, float]:

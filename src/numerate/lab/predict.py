@@ -7,6 +7,7 @@ row that fails is written without a number, with the reason.
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections import Counter
@@ -19,11 +20,13 @@ from typing import Any
 
 from numerate.answers.extract import EXTRACTORS
 from numerate.answers.metrics import METRICS
+from numerate.calibration import Conformal
 from numerate.distribution import NumberDistribution
-from numerate.lab.answering import Answering, Interval, Source, find_source, parse_rule
+from numerate.lab.answering import Answering, Source, find_source, parse_rule
 from numerate.lab.predictions import Ends, Prediction, PredictionFile
 from numerate.lab.progress import Progress
 from numerate.lab.questions import Questions, Table, content_of
+from numerate.lab.records import write_json
 from numerate.lab.tasks.files import BadData, delimiter, file_type
 from numerate.lab.tasks.readers import data_file
 from numerate.lab.tasks.regression import Regression, Row
@@ -33,7 +36,14 @@ from numerate.messages import check_number, one_line
 AUTO, HELD_OUT, NONE = "auto", "held-out", "none"
 """What intervals are calibrated on: the test rows of the training table if they are at hand, these rows, or nothing."""
 
+CALIBRATION = "calibration.json"
+"""File beside the weights with intervals that were fitted on those rows, so that the table is not needed."""
+
+WIDTH = 16  # of the search
+
+TEST_ROWS = "test rows of the training table"
 OWN_INTERVALS = "intervals are the model's own, often too narrow: see --calibrate"
+_KEPT_LEVEL = 0.9  # a fit serves all levels for which there are enough rows
 MOST_HELD_OUT = 200  # rows: the fit then covers between 86 and 94 % where it promises 90 %
 
 
@@ -83,7 +93,7 @@ def predict(
     decide: str = "median",
     interval: float = 0.9,
     calibrate: str | Path = AUTO,
-    width: int | None = 16,
+    width: int | None = WIDTH,
     batch_size: int = 64,
     limit: int | None = None,
     explain: int = 0,
@@ -108,7 +118,8 @@ def predict(
         interval: the level of the interval.
         calibrate: rows with known answers, for intervals that cover as much as they promise
             (:func:`numerate.calibration.conformal`): a file, or ``"held-out"`` for the rows of the training table that were kept
-            for the test. ``"none"``: intervals as the model sees them. ``"auto"``: held-out rows if they are at hand.
+            for the test, on which ``numerate train`` has calibrated the model. ``"none"``: intervals as the model sees them.
+            ``"auto"``: held-out rows if there are enough.
         width: the most beginnings of a number per row and token of the search; None for all.
         batch_size: rows at a time.
         limit: predict only so many rows, from the first on.
@@ -126,7 +137,7 @@ def predict(
     data = Path(data_file(data, out.parent))
     if data.resolve() == out.resolve():
         raise ValueError(f"out={str(out)!r} is the file with the data: expected another name.")
-    known = find_known(source, str(calibrate), level, skip_bad=skip_bad)
+    known = find_known(source, str(calibrate), level, width, skip_bad=skip_bad)
     settings = {
         "model": source.name,
         "weights": source.weights,
@@ -147,10 +158,11 @@ def predict(
         state = "already finished" if first >= table.rows else "continuing"
         say(f"{state}: {min(first, table.rows):,} of {table.rows:,} rows are done")
     if first < table.rows or explain:
-        say(OWN_INTERVALS if known is None else f"intervals are calibrated on {len(known.rows):,} {known.name}")
+        say(OWN_INTERVALS if known is None else f"intervals are calibrated on {known.count:,} {known.name}")
         answering = Answering(source, decide, lambda found: found.interval(level), width)
         if known is not None:
-            answering.interval = calibrated(answering, known, level, batch_size, progress)
+            fit = known.fit if isinstance(known, KeptFit) else calibrated(answering, known, level, batch_size, progress)
+            answering.interval = lambda found: fit.interval(found, level)
 
         def answered(values: Sequence[Mapping[str, Any]], start: int) -> list[Prediction]:
             rows = [_asked(source.questions, row, data.parent) for row in values]
@@ -215,11 +227,34 @@ class KnownRows:
     name: str
     content: str
 
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self.rows)
 
-def find_known(source: Source, calibrate: str, level: float, *, skip_bad: bool = False) -> KnownRows | None:
-    """Return the rows to calibrate on; None if there are none and ``calibrate`` does not insist."""
+
+@dataclass(frozen=True)
+class KeptFit:
+    """Intervals that were fitted on rows of the training table, and a hash of its file."""
+
+    fit: Conformal
+    content: str
+    name: str = TEST_ROWS
+
+    @property
+    def count(self) -> int:
+        """How many rows there were."""
+        return self.fit.rows
+
+
+def find_known(
+    source: Source, calibrate: str, level: float, width: int | None = WIDTH, *, skip_bad: bool = False
+) -> KnownRows | KeptFit | None:
+    """Return what to calibrate with; None if there is nothing and ``calibrate`` does not insist."""
     if calibrate not in (AUTO, HELD_OUT, NONE):
         return _known_rows(source, Path(calibrate), skip_bad=skip_bad)
+    if calibrate != NONE and (kept := _kept_fit(source, level, width)) is not None:
+        return kept
     try:
         return None if calibrate == NONE else _held_out_rows(source, level)
     except ValueError:
@@ -254,17 +289,52 @@ def _held_out_rows(source: Source, level: float) -> KnownRows:
             f"training, or {way}"
         )
     task = Regression.from_files(path, skip_bad=config.skip_bad, **config.task_settings)
-    count, needed = task.count("interpolate") or 0, math.ceil(level / (1 - level) - 1e-9)
+    count, needed = task.count("interpolate") or 0, _needed(level)
     if count < needed:
         raise ValueError(
             f"calibrate={HELD_OUT!r} has {count} rows, and interval={level:g} needs {needed}: lower the level, or {way}"
         )
     rows: Sequence[Row] = task.examples("interpolate", min(count, MOST_HELD_OUT)).specs
     truths = [EXTRACTORS["last_number"](row.answer) for row in rows]
-    return KnownRows(rows, truths, "test rows of the training table", content_of(path))
+    return KnownRows(rows, truths, TEST_ROWS, content_of(path))
 
 
-def calibrated(answering: Answering, known: KnownRows, level: float, batch_size: int, progress: Progress) -> Interval:
+def keep_calibration(run: Path, *, progress: Progress = lambda *_: None) -> None:
+    """Calibrate the model of a run on test rows of its table, and keep the fit beside the weights; not if they are too few."""
+    source = find_source(str(run))
+    try:
+        known = _held_out_rows(source, _KEPT_LEVEL)
+    except ValueError:  # too few rows: `predict` tells that intervals are the model's own
+        return
+    answering = Answering(source, "median", lambda found: found.interval(_KEPT_LEVEL), WIDTH)
+    try:
+        fit = calibrated(answering, known, _KEPT_LEVEL, 64, progress)
+    except ValueError:  # too few of them have a distribution
+        return
+    kept = {"target": source.questions.task.target, "table": known.content, "width": WIDTH, **fit.to_dict()}
+    write_json(source.folder / CALIBRATION, kept)
+
+
+def _kept_fit(source: Source, level: float, width: int | None) -> KeptFit | None:
+    """Return the fit beside the weights; None if there is none, or it is of other questions, another search or too few rows."""
+    file = source.folder / CALIBRATION
+    if not file.is_file() or source.questions.template is not None:
+        return None
+    try:
+        kept = json.loads(file.read_text(encoding="utf-8"))
+        found = KeptFit(Conformal.from_dict(kept), kept["table"])
+        same = (kept["target"], kept["width"]) == (source.questions.task.target, width)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{file} does not tell how intervals were calibrated ({error}): delete it, or restore it.") from None
+    return found if same and found.count >= _needed(level) else None
+
+
+def _needed(level: float) -> int:
+    """Return the fewest rows that can promise a level."""
+    return math.ceil(level / (1 - level) - 1e-9)
+
+
+def calibrated(answering: Answering, known: KnownRows, level: float, batch_size: int, progress: Progress) -> Conformal:
     """Return conformal intervals of a level, from rows whose answers are known; none below 0 if no answer is."""
     from numerate.calibration import conformal
 
@@ -277,7 +347,7 @@ def calibrated(answering: Answering, known: KnownRows, level: float, batch_size:
         pairs += [(one, truth) for one, truth in zip(found, truths, strict=True) if isinstance(one, NumberDistribution)]
     progress("calibrate", total, total, {})
     lowest = 0 if min(known.truths) >= 0 else None
-    return conformal([one for one, _ in pairs], [truth for _, truth in pairs], level, lowest=lowest).interval
+    return conformal([one for one, _ in pairs], [truth for _, truth in pairs], level, lowest=lowest)
 
 
 # How good the predictions are

@@ -31,7 +31,7 @@ def evaluate_again(
     check_decisions(config.decide, task)
     part = out / f".predictions.{config.hash}.part"
     done = recover_jsonl(part)
-    loaded = _load_trained(config, folder / "model")
+    loaded = load_run(folder, config)
     write_json(out / "evaluation.json", {"hash": config.hash, "model": str(folder / "model"), **config.used})
     result = folder / RESULT
     known = json.loads(result.read_text(encoding="utf-8")) if result.is_file() else {}

@@ -17,7 +17,7 @@ from transformers.trainer_callback import PrinterCallback
 
 from numerate.integrations.transformers import attach
 from numerate.lab.data import collate
-from numerate.lab.models import LoadedModel
+from numerate.lab.models import LoadedModel, quietly
 from numerate.lab.progress import Progress
 from numerate.lab.records import is_first_process, plain
 from numerate.lab.validation import Validation
@@ -52,7 +52,8 @@ def fit(
         trainer.add_callback(_Validating(validation, recorder, folder / "checkpoints" / "best.pt"))
     detach: Callable[[], object] = attach(trainer, objective).detach if objective is not None else lambda: None
     begin = time.perf_counter()
-    trainer.train(resume_from_checkpoint=checkpoint)
+    with quietly():  # checkpoints
+        trainer.train(resume_from_checkpoint=checkpoint)
     detach()
     if validation is not None:
         validation.restore()

@@ -10,7 +10,8 @@ from typing import Any
 
 from numerate.lab.config import SOFT, RunConfig, checked, read_yaml
 from numerate.lab.evaluate import summarize
-from numerate.lab.own_table import TABLE_TASK, soft_labels
+from numerate.lab.own_table import TABLE_TASK, from_scratch, soft_labels
+from numerate.lab.predict import keep_calibration
 from numerate.lab.presets import merged
 from numerate.lab.progress import Progress
 from numerate.lab.records import RESULT, claim, read_jsonl
@@ -76,6 +77,8 @@ def train(
     new = claim(folder, {"soft": None} | chosen.deciding, resume=resume, overwrite=overwrite)
     if new and not run(chosen, folder, resume=resume, progress=progress):
         return Trained(folder, {})  # not the first of several processes
+    if new and chosen.keep_model and chosen.task == TABLE_TASK and chosen.data is not None:
+        keep_calibration(folder, progress=progress)
     notes = json.loads((folder / RESULT).read_text(encoding="utf-8")).get("notes", [])
     return Trained(folder, summarize(read_jsonl(folder / "predictions.jsonl")), notes, new)
 
@@ -89,7 +92,8 @@ def run_settings(
 ) -> dict[str, Any]:
     """Return the settings of a file, overridden by ``settings``.
 
-    A run with data has the task that reads them. Soft labels of a table have a width that suits its numbers, if none is given.
+    A run with data has the task that reads them. Unless a file says otherwise, models from scratch are asked about a table in
+    bare values; soft labels have a width that suits its numbers.
     """
     values = merged({"keep_model": True} | ({} if config is None else read_yaml(Path(config))), settings or {})
     chosen = {"target": target, "columns": columns, "without": without}
@@ -97,6 +101,8 @@ def run_settings(
     values = merged(values, {"task_settings": named} if named else {})
     if "task" not in values and (target is not None or values.get("data") is not None):
         values["task"] = TABLE_TASK if target is not None else default_task(values["data"])
-    if values.get("loss") in SOFT and "soft" not in values and values.get("data") and values.get("task") == TABLE_TASK:
-        values |= {"soft": width} if (width := soft_labels(values)) else {}
+    if values.get("data") and values.get("task") == TABLE_TASK:
+        values |= from_scratch(values) if config is None else {}
+        if values.get("loss") in SOFT and "soft" not in values:
+            values |= {"soft": width} if (width := soft_labels(values)) else {}
     return values

@@ -14,7 +14,7 @@ from pathlib import Path
 from pydantic import BaseModel
 from starlette.routing import BaseRoute
 
-from numerate.playground import answer, digit, landscape, results, tokenizer
+from numerate.playground import answer, digit, label, landscape, number, results, tokenizer
 
 Answer = dict[str, object]
 MEBIBYTE = 1 << 20
@@ -41,6 +41,8 @@ class Tab:
 
 TABS: dict[str, Tab] = {
     "digit": Tab(digit.DigitRequest, digit.compute),
+    "number": Tab(number.NumberRequest, number.compute),
+    "label": Tab(label.LabelRequest, label.compute),
     "answer": Tab(answer.AnswerRequest, answer.compute, reads_runs=True),
     "landscape": Tab(landscape.LandscapeRequest, landscape.compute),
     "tokenizer": Tab(tokenizer.TokenizerRequest, tokenizer.compute, routes=tokenizer.routes),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from decimal import Decimal
 from fractions import Fraction
 from functools import partial
 
@@ -146,7 +145,8 @@ def _read_number(label: str) -> tuple[Fraction, Fraction]:
 
 def _write_number(value: Fraction, like: str, period: Fraction = Fraction(0), start: Fraction = Fraction(0)) -> str:
     shifted = (value - start) % period + start if period else value
-    return Notation.of(like).write(Decimal(shifted.numerator) / Decimal(shifted.denominator))
+    notation = Notation.of(like)
+    return notation.write_step(round(shifted * Fraction(10) ** notation.decimals))
 
 
 def _read_clock(label: str, hours: int) -> tuple[Fraction, Fraction]:

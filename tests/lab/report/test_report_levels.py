@@ -27,6 +27,7 @@ from numerate.lab.decisions import GREEDY
 from numerate.lab.report import write_report
 from numerate.lab.report.analysis import Setup, costs, scores
 from numerate.lab.report.answer import answer
+from numerate.lab.report.decisions import decisions
 from numerate.lab.report.levels import FEW, MOST_MISSING, Level, Levels, found_levels, levels_rows
 from numerate.lab.report.records import Floats, Predictions, RunRecord
 from numerate.lab.rivals import KeptRivals
@@ -163,6 +164,20 @@ class TestConstant:
         assert found.sentences[0].startswith(f"All models are worse than a constant: {REMEDY}.")
         assert found.sentences[0].endswith(f"The best, smmd with greedy answers, has {best.shown('mae')}.")
 
+    @pytest.mark.parametrize(
+        ("said", "learned"),
+        [
+            ({("ce", GREEDY): noisy(30), ("soft", GREEDY): noisy(25)}, False),
+            ({("ce", GREEDY): noisy(30), ("soft", GREEDY): noisy(9)}, True),
+            ({("ce", GREEDY): np.full(EXAMPLES, np.nan)}, False),
+            ({("ce", GREEDY): lambda seed: np.where(np.arange(EXAMPLES) == seed, 1e7, noisy(2)(seed))}, True),
+        ],
+        ids=["worse", "one is better", "no number", "better but for a derailed answer"],
+    )
+    def test_whether_anything_was_learned(self, said, learned):
+        assert levels_of(said, rivals(constant=10.0)).learned is learned
+        assert levels_of(said, rivals()).learned
+
     def test_better(self):
         found = levels_of({("ce", GREEDY): noisy(2), ("ce", "median"): noisy(1)})
         assert not any("a constant" in text for text in found.sentences)
@@ -204,8 +219,26 @@ class TestConstant:
         for cell in setup.cells["ce"].values():
             cell.splits[SPLIT].measures["relative_error"][:30] = np.inf
         found = found_levels(setup, {SPLIT: np.r_[np.zeros(30), np.ones(10)]}, rivals(seeds=4))
-        assert row(found, "ce", GREEDY).shown("median_relative_error") == "∞"
+        assert {one.shown("median_relative_error") for one in found.rows} == {"labels are 0"}  # of the constant as well
         assert row(found, "ce", GREEDY).note != MOST_MISSING
+        assert "At least half of the labels are 0, where an answer has no relative error." in found.notes
+        assert "labels are 0" not in str([levels_rows(setup, levels_of({("ce", GREEDY): 1.0}))])
+
+
+@pytest.mark.parametrize("zeros", [0, EXAMPLES // 2])
+def test_the_tables_say_that_labels_are_0(zeros):
+    """Rather than that there was no number, with every decision and for losses that are judged by another measure too."""
+    setup = setup_of({("ce", GREEDY): 1.0, ("ce", "median"): 1.0}, fallback=math.inf)
+    for cell in setup.cells["ce"].values():
+        part = cell.splits[SPLIT]
+        object.__setattr__(part, "golds", (*["0.0"] * zeros, *part.golds[zeros:]))
+        for own in (part.measures, part.decided_by("median")):
+            own["relative_error"][: EXAMPLES // 2 + 1] = np.inf
+    mine = [score for score in scores(setup) if score.measure.name == "relative_error"]
+    assert {score.decision for score in mine} == {GREEDY, "median"}
+    said = {score.measure.value(score.interval.estimate) for score in mine}
+    said |= {score.measure.value(score.median) for score in decisions(setup).scores if score.measure.name == "relative_error"}
+    assert said == {"labels are 0" if zeros else "no number"}
 
 
 @pytest.mark.parametrize("numbers", [True, False])
@@ -335,6 +368,18 @@ class TestReport:
             "Without gradient boosting",
         ):
             assert text in said
+
+    def test_models_that_learned_nothing_say_nothing_about_losses(self, tmp_path: Path):
+        off = {("ce", GREEDY): 500.0, ("ce", "median"): 400.0, ("soft", GREEDY): 900.0, ("soft", "median"): 800.0}
+        page = write_report(comparison(tmp_path, off))
+        data = json.loads(page.with_suffix(".json").read_text(encoding="utf-8"))
+        (answer,) = data["answers"]
+        lead, *more = answer["sentences"]
+        assert lead.startswith("Nothing can be said about losses on price in flats.csv")
+        assert any("All models are worse than a constant" in text for text in more)
+        assert answer["verdict"] == "untested"
+        assert not any("recommends" in text or "significantly" in text for text in answer["sentences"])
+        assert [one["agreement"] for one in data["recommendations"]] == ["untested"]
 
     def test_a_report_needs_the_data_once(self, tmp_path: Path):
         run = comparison(tmp_path, {("ce", GREEDY): 5.0})

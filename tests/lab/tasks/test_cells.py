@@ -344,3 +344,15 @@ def test_a_table_is_split_if_it_has_ten_rows(n, tmp_path):
 def test_the_mark_of_an_empty_column():
     assert decimal_mark([], "price") == "."
     assert answer_text(Decimal("-0")) == "0"
+
+
+@pytest.mark.parametrize(("zeros", "first"), [(0, "relative_error"), (9, "relative_error"), (10, "absolute_error")])
+def test_a_table_with_many_zeros_is_judged_by_the_absolute_error(zeros, first, tmp_path):
+    """An answer to a label of 0 has no relative error."""
+    rows = [f"{i},{0 if i < zeros else i + 1}" for i in range(40)]
+    (tmp_path / "t.csv").write_text("\n".join(["area,rent", *rows]), encoding="utf-8")
+    task = Regression.from_files(tmp_path / "t.csv", target="rent")
+    assert task.measures[0] == first
+    assert sorted(task.measures) == sorted(Regression.measures)
+    note = "rent: 10 of 40 answers are 0, which have no relative error: the absolute error judges losses."
+    assert (note in task.notes) == (first == "absolute_error")

@@ -236,6 +236,20 @@ def test_longer_chats():
     assert as_question({"prompt": turns[:2]}) == {"prompt": "Be brief.\n\n1 + 1?"}
 
 
+@pytest.mark.parametrize(("task", "answer"), [(Regression, "{}"), (WordProblems, "so\n#### {}")])
+@pytest.mark.parametrize("form", ["messages", "prompt"])
+def test_chats_of_several_turns_are_counted_in_a_note(task, answer, form, tmp_path):
+    def row(i: int, turns: int) -> dict[str, object]:
+        messages = [message for turn in range(turns) for message in said(f"{i} + {turn}?", answer.format(i))]
+        return {"messages": messages} if form == "messages" else {"prompt": messages[:-1], "completion": messages[-1:]}
+
+    WRITERS["t.jsonl"](tmp_path / "t.jsonl", [row(i, 1 + i % 3) for i in range(30)])
+    (note,) = [note for note in task.from_files(tmp_path / "t.jsonl").notes if "turns" in note]
+    assert note.startswith("20 of 30 chats have several turns: only the last answer of each is trained on")
+    WRITERS["t.jsonl"](tmp_path / "t.jsonl", [row(i, 1) for i in range(30)])
+    assert not any("turns" in note for note in task.from_files(tmp_path / "t.jsonl").notes)
+
+
 def test_a_table_with_a_column_of_that_name(tmp_path):
     """A target makes it a table, whatever its columns are called."""
     WRITERS["t.jsonl"](tmp_path / "t.jsonl", [{"messages": i, "completion": 2 * i, "cost": 3 * i} for i in range(20)])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from statistics import median
 from typing import Any
 
@@ -17,6 +18,7 @@ import numpy as np
 from numerate.lab.decisions import GREEDY
 from numerate.lab.derailing import DERAILED, SAMPLE_DERAILED
 from numerate.lab.likelihood import LIKELIHOODS
+from numerate.lab.missing import ZERO_LABELS, mostly_zero
 from numerate.lab.report.records import ExperimentRecord, Floats, Predictions, RunRecord
 from numerate.lab.report.wording import EXAMPLES_WON, Measure, measure
 from numerate.lab.stats import Comparison, Interval, compare, corrected, mean_interval, median_interval
@@ -53,7 +55,7 @@ class Setup:
     @property
     def headline(self) -> Measure:
         """Measure by which losses are judged."""
-        return measure(self.first.headline)
+        return self.measure(self.first.headline)
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -72,7 +74,17 @@ class Setup:
         common = [
             name for name in self.first.splits[split].measures if all(name in cell.splits[split].measures for cell in cells)
         ]
-        return tuple(measure(name) for name in sorted(common, key=lambda name: name != self.first.headline))
+        return tuple(self.measure(name) for name in sorted(common, key=lambda name: name != self.first.headline))
+
+    def measure(self, name: str) -> Measure:
+        """Look up a measure; where most labels are 0, it says that instead of an infinite relative error."""
+        found = measure(name)
+        return replace(found, undefined=ZERO_LABELS) if name == "relative_error" and self._zero_labels else found
+
+    @cached_property
+    def _zero_labels(self) -> bool:
+        """Whether at least half of the labels of a split are 0."""
+        return any(mostly_zero(part.golds) for part in self.first.splits.values())
 
     def examples(self, split: str) -> Predictions:
         """Return the predictions of one run, for prompts and gold answers, which all runs share."""
@@ -199,8 +211,9 @@ def scores(setup: Setup) -> list[Score]:
     result: list[Score] = []
     for name in dict.fromkeys(metric.name for split in setup.splits for metric in setup.measures(split)):
         splits = [split for split in setup.splits if measure(name) in setup.measures(split)]
+        shown = setup.measure(name)
         for decision in setup.decisions() if name == setup.headline.name else (GREEDY,):
-            rows = [_score(setup, label, split, measure(name), decision) for split in splits for label in setup.labels]
+            rows = [_score(setup, label, split, shown, decision) for split in splits for label in setup.labels]
             result += _corrected(rows)
     return result
 

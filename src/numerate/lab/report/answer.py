@@ -8,9 +8,10 @@ from typing import Literal
 
 from numerate.lab.decisions import GREEDY
 from numerate.lab.derailing import DERAILED
+from numerate.lab.missing import NO_NUMBER, ZERO_LABELS
 from numerate.lab.report.analysis import LEAST_SEEDS, LEVEL, SPLIT_NAMES, RunCost, Score, Setup
 from numerate.lab.report.decision_words import decision_title
-from numerate.lab.report.wording import MOST_NAMED, NO_NUMBER, counted, listed, p_equation, sentence, times
+from numerate.lab.report.wording import MOST_NAMED, counted, listed, p_equation, sentence, times
 from numerate.lab.stats import seeds_needed
 
 Verdict = Literal["better", "worse", "noise", "untested"]
@@ -60,6 +61,12 @@ def answer(setup: Setup, scores: Sequence[Score], costs: Sequence[RunCost], wher
         sentences.append(_floor_or_ceiling(setup, scores) or _largest_gain(setup, compared))
     winners = tuple(dict.fromkeys(score.label for score in better))
     return Answer("better" if better else "worse" if worse else "noise", sentences[0], tuple(sentences[1:]), winners)
+
+
+def nothing_learned(result: Answer, where: str) -> Answer:
+    """Return the answer where no model is better than a constant: whatever differs is no property of the losses."""
+    lead = f"Nothing can be said about losses on {where}: no model has learned to predict better than a constant."
+    return result if result.verdict == "untested" else Answer("untested", lead, (), ())
 
 
 def error_sizes(setup: Setup, scores: Sequence[Score]) -> str:
@@ -209,9 +216,9 @@ def _scores(setup: Setup, scores: Sequence[Score]) -> str:
     """The score of each loss in the first split; apart from them, the losses whose median is that of missing answers."""
     first = [score for score in scores if (score.split, score.decision) == (scores[0].split, scores[0].decision)]
     said = {score.label: score.measure.value(score.interval.estimate) for score in first}
-    values = listed([f"{label} {text}" for label, text in said.items() if text != NO_NUMBER] or ["none"])
+    infinite = [score for score in first if said[score.label] in (NO_NUMBER, ZERO_LABELS)]
+    values = listed([f"{score.label} {said[score.label]}" for score in first if score not in infinite] or ["none"])
     text = f"Scores of these models ({scores[0].measure.title}{_where(setup, scores[0], ', ')}): {values}."
-    infinite = [score for score in first if said[score.label] == NO_NUMBER]
     if others := [score.label for score in infinite if not _silent(setup, score)]:
         text += f" That of {listed(others)} is infinite: where the gold number is 0, any error is."
     if missing := [score.label for score in infinite if score.label not in others]:

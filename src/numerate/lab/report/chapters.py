@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from numerate.lab.decisions import GREEDY
 from numerate.lab.report.analysis import LEAST_SEEDS, RunCost, Score, Setup, costs, scores
-from numerate.lab.report.answer import Answer, answer, derailed_sentence, error_sizes, overall
+from numerate.lab.report.answer import Answer, answer, derailed_sentence, error_sizes, nothing_learned, overall
 from numerate.lab.report.decision_words import decision_sentence
 from numerate.lab.report.decisions import Decisions, decisions, decisions_table
 from numerate.lab.report.drawing import drawing, styles
@@ -152,9 +152,13 @@ def chapters(experiment: ExperimentRecord, setups: Sequence[Setup]) -> list[Chap
     for number, setup in enumerate(setups, 1):
         all_scores, all_costs = scores(setup), costs(setup)
         headline = [score for score in all_scores if score.measure == setup.headline]
-        result = answer(setup, headline, all_costs, subject(setup) if len(setups) == 1 else setup.title)
+        where = subject(setup) if len(setups) == 1 else setup.title
+        result = answer(setup, headline, all_costs, where)
         decided, advice = decisions(setup), check_recommendation(setup, headline)
         found = levels(setup, experiment.directory)
+        if found is not None and not found.learned:
+            result = nothing_learned(result, where)
+            advice = replace(advice, agreement="untested", sentence="") if advice is not None and advice.scores else advice
         more = [*(() if found is None else found.sentences), error_sizes(setup, all_scores), derailed_sentence(setup, all_scores)]
         more += [decision_sentence(decided)] if decided is not None else []
         if advice is not None and advice.sentence not in told:  # what was not run is said once

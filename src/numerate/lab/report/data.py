@@ -25,7 +25,7 @@ class ReportData(TypedDict):
     costs: list[dict[str, Any]]  # per setup and loss: ms_per_step, peak_mib, time_ratio, ..; None if not measured
     decisions: list[dict[str, Any]]  # the rows of decisions_table; empty without decisions
     levels: list[dict[str, Any]]  # the rows of levels_rows; empty for tasks that are no tables
-    level_notes: list[str]  # why a constant or gradient boosting is missing there
+    level_notes: list[str]  # why a constant, gradient boosting or a relative error is missing there
     error_sources: list[dict[str, Any]]  # per setup, loss, split and measure: how much of the error is the decision
     figures: list[dict[str, Any]]  # per setup and figure: its data as columns and rows
     unfinished: list[dict[str, Any]]  # runs without a result: folder, label, seed, steps

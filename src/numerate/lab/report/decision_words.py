@@ -15,7 +15,6 @@ from numerate.lab.report.decisions import Decisions, DecisionScore, decision_cos
 from numerate.lab.report.wording import (
     EXAMPLES_WON,
     MOST_NAMED,
-    NO_NUMBER,
     Measure,
     listed,
     minus,
@@ -69,7 +68,7 @@ def decision_sentence(found: Decisions) -> str:
             continue
         change = "" if score.change is None else f" ({percent(score.change)}{_p(score)})"
         before, after = (summary.value(each.interval.estimate) for each in (greedy, score))
-        if (before, after) != (NO_NUMBER, NO_NUMBER):
+        if {before, after} != {summary.infinite}:
             pairs.append(f"{label} from {before} to {after}{change}")
     if not pairs:
         return ""

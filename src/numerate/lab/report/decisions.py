@@ -144,7 +144,7 @@ def decisions(setup: Setup) -> Decisions | None:
     every = [scores for parts in found.values() for part in parts for scores in part.measures.values()]
     if any(DERAILED in scores and scores[DERAILED].any() for scores in every):
         chosen.append(DERAILED)
-    measures = tuple(_summarised(name, found) for name in chosen)
+    measures = tuple(replace(_summarised(name, found), undefined=setup.measure(name).undefined) for name in chosen)
     rules = dict.fromkeys(rule for parts in found.values() for rule in parts[0].measures)
     scores: list[DecisionScore] = []
     for each in measures:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from numerate.lab.decisions import GREEDY
+from numerate.lab.missing import NO_NUMBER
 from numerate.lab.report.analysis import IN_RANGE, OUT_OF_RANGE, Setup
 from numerate.lab.report.decision_words import decision_title, title
 from numerate.lab.report.decisions import Decisions
@@ -35,7 +36,7 @@ from numerate.lab.report.palette import ON_SHADES, SHADES, colour
 from numerate.lab.report.series import ErrorScale, calibration_errors, error_scale, gain_measure, place_name
 from numerate.lab.report.svg import mark
 from numerate.lab.report.tables import DataTable
-from numerate.lab.report.wording import NO_NUMBER, Measure, rounded, times
+from numerate.lab.report.wording import Measure, rounded, times
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -20,13 +20,14 @@ import numpy as np
 from numerate.answers.numerals import last_number
 from numerate.answers.overall import r_squared, rmse
 from numerate.lab.decisions import GREEDY
+from numerate.lab.missing import NO_NUMBER, WHY_INFINITE, ZERO_LABELS
 from numerate.lab.models import BUILT
 from numerate.lab.own_table import TABLE_TASK
 from numerate.lab.report.analysis import LEAST_SEEDS, LEVEL, Setup
 from numerate.lab.report.decision_words import percent
 from numerate.lab.report.decisions import FEW_ANSWERS
 from numerate.lab.report.records import Floats, Predictions
-from numerate.lab.report.wording import MOST_NAMED, NO_NUMBER, listed, minus, p_equation, rounded, sentence
+from numerate.lab.report.wording import MOST_NAMED, listed, minus, p_equation, rounded, sentence
 from numerate.lab.rivals.kept import TITLES, KeptRivals, kept_rivals
 from numerate.lab.stats import compare
 from numerate.lab.stats.correction import holm
@@ -80,6 +81,7 @@ class Level:
         figures: by name in ``FIGURES``; those that do not apply are left out.
         no_number: share of outputs without a number in a typical run.
         few: whether a few answers decide the means.
+        zeros: share of labels that are 0, where an answer has no relative error.
         gaps: by rival.
         note: what to keep in mind about this row, or empty.
     """
@@ -92,6 +94,7 @@ class Level:
     figures: Mapping[str, RunFigure]
     no_number: float
     few: bool = False
+    zeros: float = 0.0
     gaps: Mapping[str, Gap] = field(default_factory=dict)
     note: str = ""
 
@@ -125,8 +128,9 @@ class Level:
 
     def _text(self, name: str, value: float) -> str:
         if math.isinf(value):
-            missing = name == "median_relative_error" and self.no_number >= 0.5
-            return NO_NUMBER if missing else minus("-∞" if value < 0 else "∞")
+            if name == "median_relative_error" and max(self.zeros, self.no_number) >= 0.5:
+                return ZERO_LABELS if self.zeros >= 0.5 else NO_NUMBER
+            return minus("-∞" if value < 0 else "∞")
         if name == "coverage":
             return f"{100 * value:.1f} %"
         if name == "median_relative_error":
@@ -147,6 +151,26 @@ class Levels:
     def noted(self) -> bool:
         """Whether a row has a note."""
         return any(row.note for row in self.rows)
+
+    @property
+    def learned(self) -> bool:
+        """Whether some model is better than a constant on the first split; by relative errors, if a few answers decide its MAE.
+
+        If none is, differences between losses say nothing about them. True if there is no constant to compare with.
+        """
+        first = self.of(self.rows[0].split)
+        constant = next((row for row in first if row.rival and row.name == TITLES["constant"]), None)
+        if constant is None or not constant.mae:
+            return True
+        measures = ("mae", "median_relative_error")
+        better = [
+            row.figures[name].typical < constant.figures[name].typical
+            for row in first
+            if not row.rival
+            for name in measures[: 1 + row.few]
+            if name in row.figures
+        ]
+        return any(better)
 
     def of(self, split: str) -> list[Level]:
         """Return the rows of a split."""
@@ -213,7 +237,9 @@ def found_levels(setup: Setup, golds: Mapping[str, Floats], kept: KeptRivals) ->
             rows[at] = replace(rows[at], gaps={**rows[at].gaps, rival: gap})
     rows = [replace(row, note=_note(setup, row)) for row in rows]
     decided = setup.examples(setup.splits[0]).decided
-    return Levels(rows, tuple(_sentences(setup, rows)), kept.notes, None if decided is None else decided.level)
+    zeros = any(row.shown("median_relative_error") == ZERO_LABELS for row in rows)
+    notes = (*kept.notes, *([f"{sentence(WHY_INFINITE[ZERO_LABELS])}."] if zeros else []))
+    return Levels(rows, tuple(_sentences(setup, rows)), notes, None if decided is None else decided.level)
 
 
 def _level(name: str, decision: str, split: str, golds: Floats, errors: Floats, parts: Sequence[Predictions] = ()) -> Level:
@@ -245,7 +271,7 @@ def _level(name: str, decision: str, split: str, golds: Floats, errors: Floats, 
         if len(known := [value for value in values if value is not None]) == len(values)
     }
     few = bool(parts) and max(average) > FEW_ANSWERS * float(np.median(errors)) > 0
-    return Level(name, decision, split, len(errors), len(golds), figures, median(missing), few)
+    return Level(name, decision, split, len(errors), len(golds), figures, median(missing), few, float((golds == 0).mean()))
 
 
 def _coverage(part: Predictions) -> float | None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from numerate.answers.distributions import DISTRIBUTION_METRICS
 from numerate.answers.metrics import METRICS
 from numerate.lab.derailing import DERAILED, SAMPLE_DERAILED
 from numerate.lab.likelihood import LIKELIHOODS
+from numerate.lab.missing import NO_NUMBER
 from numerate.lab.report.records import Floats
 
 MAX_CHARACTERS = 160  # default length of text from data
-NO_NUMBER = "no number"
 MOST_NAMED = 6  # losses that a sentence names, each with its figures
 
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
@@ -50,6 +50,7 @@ class Measure:
     percent: bool
     unit: str
     description: str
+    undefined: str = field(default="", compare=False)  # what an infinite score says, if the data tell
 
     @property
     def plain(self) -> str:
@@ -85,7 +86,9 @@ class Measure:
 
     @property
     def infinite(self) -> str:
-        """What an infinite score says: ``no number`` if it is that of a missing answer, else ``∞``."""
+        """What an infinite score says: ``no number`` if it is that of a missing answer, else ``∞``, unless the data tell."""
+        if self.undefined:
+            return self.undefined
         metric = METRICS.get(self.name)
         missing = self.name == "sample_crps" if metric is None else math.isinf(metric.no_answer)
         return NO_NUMBER if missing else "∞"

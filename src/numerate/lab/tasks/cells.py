@@ -35,6 +35,7 @@ DecimalMark = Literal[".", ","]
 
 BLANK = frozenset(("", "-", "–", "—", "?", "na", "n/a", "n.a.", "#n/a", "<na>", "nan", "null", "none"))
 
+_MANY_ZEROS = 0.25  # share of the answers
 _REMEDY = "Write one number, optionally with a unit, choose another target, or skip such rows with skip_bad=True (--skip-bad)."
 _NO_DATE = (
     "Add a column with a number that is computed from it, such as the days since a fixed date, choose another target, or skip "
@@ -251,6 +252,14 @@ def rewriting_notes(
     if mark == "." and unclear is not None and all(cell.mark is None for cell in cells):
         point, comma = answer_text(unclear.numbers["."]), answer_text(unclear.numbers[","])
         yield f"{name}: {unclear.text!r} is read as {point}, with a decimal point; decimal=',' reads it as {comma}."
+
+
+def zeros_note(name: str, numbers: Sequence[Fraction]) -> str:
+    """Return a message if so many answers are 0 that a median of relative errors says little; else an empty one."""
+    zeros = sum(number == 0 for number in numbers)
+    if not zeros or zeros < _MANY_ZEROS * len(numbers):
+        return ""
+    return f"{name}: {zeros:,} of {len(numbers):,} answers are 0, which have no relative error: the absolute error judges losses."
 
 
 def _rejected(value: Any, why: str) -> BadData:

@@ -5,7 +5,8 @@
     {"prompt": [{"role": "user", "content": "6 * 7?"}], "completion": [{"role": "assistant", "content": "42"}]}
 
 The answer is the completion, or the last message of a chat if it is the assistant's. The question is what comes before it: the
-user's message, after the system's, if there is one. Earlier turns of a longer chat are shown with their roles.
+user's message, after the system's, if there is one. Of a chat of several turns only the last answer is trained on; the earlier
+turns are part of the question, one text with their roles, and :func:`turns_notes` says so.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from numerate.lab.tasks.files import BadData
 
 ROLES = ("system", "developer", "user", "assistant")
 
+SEVERAL_TURNS = "chats have several turns"
 _MESSAGE = '{"role": "user", "content": "..."}'
 _REMEDY = "Correct the row, or skip such rows with skip_bad=True (--skip-bad)."
 
@@ -52,6 +54,26 @@ def as_question(row: Mapping[str, Any]) -> Mapping[str, Any]:
         completion = replies[0][1]
     answer = completion if completion is None or isinstance(completion, int | float) else _text("completion", completion)
     return {**rest, "prompt": _question(said), **({"answer": answer} if "completion" in row else {})}
+
+
+def has_turns(row: Mapping[str, Any]) -> bool:
+    """Return whether the question of a row that :func:`as_question` can read has answers of the assistant in it.
+
+    Example:
+        >>> turns = [{"role": role, "content": "7"} for role in ("user", "assistant", "user", "assistant")]
+        >>> has_turns({"messages": turns}), has_turns({"messages": turns[:2]}), has_turns({"prompt": turns[:3]})
+        (True, False, True)
+    """
+    messages = (row["messages"][:-1] if "messages" in row else row["prompt"]) if is_chat(row) else ()
+    return not isinstance(messages, str) and any(message["role"] == "assistant" for message in messages)
+
+
+def turns_notes(longer: Sequence[bool]) -> list[str]:
+    """Return a note on what becomes of chats of several turns, if there are some; ``longer`` is :func:`has_turns` of each row."""
+    if not any(longer):
+        return []
+    how = "only the last answer of each is trained on, and the turns before it are asked as one text, with their roles"
+    return [f"{sum(longer):,} of {len(longer):,} {SEVERAL_TURNS}: {how}."]
 
 
 def _turns(name: str, messages: Any) -> list[tuple[str, str]]:

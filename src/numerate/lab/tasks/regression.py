@@ -39,8 +39,9 @@ from numerate.lab.tasks.cells import (
     read_ratings,
     rewriting_notes,
     usual_unit,
+    zeros_note,
 )
-from numerate.lab.tasks.chats import as_question
+from numerate.lab.tasks.chats import as_question, has_turns, turns_notes
 from numerate.lab.tasks.columns import check_columns, column_notes, left_out, shown_value
 from numerate.lab.tasks.files import BadData, RowReader, delimiter, existing, file_type, named_split, open_image
 from numerate.lab.tasks.pictures import Picture
@@ -154,13 +155,15 @@ class Regression(Task):
             raise ValueError(f"average={self.average!r} and raters={self.raters!r} need a target: expected what is asked.")
         if self.is_rated:  # ratings may be 0, or of either sign
             object.__setattr__(self, "number_kind", "raters")
-            object.__setattr__(
-                self, "measures", ("absolute_error", *(name for name in self.measures if name != "absolute_error"))
-            )
+            self._judge_by_absolute_error()
         if self.decimals is not None:
             check_whole("decimals", self.decimals, 0, 15)
             if not self.is_rated:
                 raise ValueError(f"decimals={self.decimals} is for averages of ratings: expected average='mean' or 'median' too.")
+
+    def _judge_by_absolute_error(self) -> None:
+        first = "absolute_error"
+        object.__setattr__(self, "measures", (first, *(name for name in self.measures if name != first)))
 
     @property
     def is_rated(self) -> bool:
@@ -228,6 +231,9 @@ class Regression(Task):
             self._choose_columns([values for _, values in rows_read], reader, path)
         semicolons = file_type(path) == ".csv" and delimiter(path) == ";"
         answered = list(self._answered(((path, line, values) for line, values in rows_read), reader, semicolons=semicolons))
+        if not self.is_rated and (note := zeros_note(self.target or "answer", [number for *_, number in answered])):
+            self._judge_by_absolute_error()
+            reader.notes.append(note)
         tested = _test_marks({content_hash(self.content(row)) for _, row, _ in answered})
         rows: dict[Split, list[tuple[Row, Fraction]]] = {"train": [], "interpolate": [], "extrapolate": []}
         for unread, row, number in answered:
@@ -257,6 +263,7 @@ class Regression(Task):
     ) -> Iterator[tuple[_UnreadRow, Row, Fraction]]:
         """Read the answers as one column; yield each row with its plain answer and that answer's number."""
         unread_rows: list[_UnreadRow] = []
+        longer: list[bool] = []
         for file, line, values in rows:
             with reader.row(file, line):
                 value, row = self._row(values, file.parent)
@@ -264,6 +271,8 @@ class Regression(Task):
                     reader.skipped.append(BadData("has no answer", "Fill it in, if it is known.", file, line))
                     continue
                 unread_rows.append(_UnreadRow(file, line, named_split(values), row, self._read_answer(value)))
+                longer.append(self.target is None and has_turns(values))
+        reader.notes += turns_notes(longer)
         cells = [(f"line {unread.line}", unread.answer) for unread in unread_rows if isinstance(unread.answer, TableCell)]
         name = self.target or "answer"
         try:

@@ -20,7 +20,7 @@ from numerate.answers.extract import EXTRACTORS
 from numerate.answers.metrics import METRICS
 from numerate.lab.tasks.base import Example, Split, Task, check_whole, content_hash
 from numerate.lab.tasks.cells import plain_answer
-from numerate.lab.tasks.chats import as_question, is_chat
+from numerate.lab.tasks.chats import as_question, has_turns, is_chat, turns_notes
 from numerate.lab.tasks.files import BadData, RowReader, column, named_split
 from numerate.lab.tasks.readers import read_rows
 
@@ -104,12 +104,15 @@ class WordProblems(Task):
         if not files:
             raise BadData("has no .jsonl or .json files", "Expected GSM8K's train.jsonl and test.jsonl, or SVAMP.json.", path)
         rows: dict[Split, list[WordProblem]] = {"train": [], "interpolate": [], "extrapolate": []}
+        longer: list[bool] = []
         for file in files:
             for line, row in read_rows(file, reader):
                 with reader.row(file, line):
                     (spec,) = self.read_row(row)
                     tested = file.stem.startswith(("test", "valid")) if "question" in row else content_hash(spec) % 5 == 0
                     rows[named_split(row) or ("interpolate" if tested else "train")].append(spec)
+                    longer.append(has_turns(row))
+        reader.notes += turns_notes(longer)
         return rows
 
 

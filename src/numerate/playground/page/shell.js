@@ -22,11 +22,13 @@
 
 import { tab as answer } from "./tabs/answer.js";
 import { tab as digit } from "./tabs/digit.js";
+import { tab as label } from "./tabs/label.js";
 import { tab as landscape } from "./tabs/landscape.js";
+import { tab as number } from "./tabs/number.js";
 import { tab as results } from "./tabs/results.js";
 import { tab as tokenizer } from "./tabs/tokenizer.js";
 
-const TABS = [digit, answer, landscape, tokenizer, results];
+const TABS = [digit, number, label, answer, landscape, tokenizer, results];
 
 const bar = document.getElementById("tabs");
 const main = document.getElementById("main");

@@ -1,0 +1,175 @@
+"""The tab "a label as a distribution": the tree of its tokens with the probability of each branch, and paths drawn from it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field
+
+from numerate.distribution import NumberDistribution
+from numerate.distribution.bell import Shape
+from numerate.distribution.exact import label as shortened
+from numerate.playground.branches import Branch, BranchTree, Path
+from numerate.playground.request import TabRequest
+from numerate.playground.tokens import NumberTokens, TokenizerName, listed_tokenizers, number_tokens
+from numerate.targets import AnswerDistribution, Bell, CircularBell, Ratings, TokenTrie
+from numerate.targets.notation import Notation
+
+_AT_MOST = 501  # values of a bell; a wider one is represented by as many, equally likely
+_FIRST = 12  # drawn answers that are listed
+_LINES = 3  # branches whose frequency is followed
+_RUN = 8  # tokens of a run that are listed
+_SHORT = 20  # characters of a time or an angle
+_RATINGS = 200
+_STEPS = [step * 10**power for power in range(5) for step in (1, 2, 3, 5, 7)]
+
+
+class LabelRequest(TabRequest):
+    """A label, the distribution around it, a tokenizer, and how many paths to draw."""
+
+    kind: Literal["number", "raters", "clock", "angle"] = "number"
+    target: Annotated[str, Field(min_length=1, max_length=400)] = "99900"
+    ratings: Annotated[str, Field(min_length=1, max_length=1000)] = "3, 4, 4, 5"
+    shape: Shape = "gaussian"
+    unit: Literal["percent", "absolute"] = "percent"  # of a number's width; minutes of a time, degrees of an angle
+    width: Annotated[float, Field(ge=0, le=1e300)] = 5.0
+    tokenizer: TokenizerName = "one"
+    branches: Annotated[int, Field(ge=1, le=8)] = 5
+    given: bool = False  # whether percentages are those given the tokens before, instead of the whole path's
+    draws: Annotated[int, Field(ge=0, le=10_000)] = 0
+    seed: Annotated[int, Field(ge=0, le=999_999)] = 0
+
+
+def compute(request: LabelRequest) -> dict[str, object]:
+    """Return the tree of the label's distribution, and how often drawn paths take each branch."""
+    tokens = number_tokens(request.tokenizer)
+    first = LabelRequest()
+    answers, paths, texts = _drawn(request.model_copy(update={"branches": first.branches, "given": first.given}))
+    label = () if request.kind == "raters" else paths.get(request.target.strip(), ())
+    tree = BranchTree(TokenTrie(paths.values(), answers.probabilities), request.branches, label)
+    drawn = [paths[text] for text in texts]
+    frequencies = tree.frequencies(drawn) if drawn else {}
+    return {
+        "tokenizers": listed_tokenizers(),
+        "tree": _described(tree.root, None, tokens, frequencies, label),
+        "values": len(answers),
+        "represented": len(answers) == _AT_MOST,
+        "numbers": _numbers(request, answers),
+        "drawn": texts[:_FIRST],
+        "gaps": [[count, _gap(tree, drawn[:count])] for count in (1, 10, 100, 1000, 10_000) if count <= len(drawn)],
+        "converging": _converging(tree, tokens, drawn),
+    }
+
+
+@lru_cache(maxsize=16)
+def _drawn(request: LabelRequest) -> tuple[AnswerDistribution, dict[str, Path], list[str]]:
+    """Return the label's distribution, the tokens of each answer, and drawn answers; kept while the view of them changes."""
+    answers = _answers(request)
+    paths = map(tuple, number_tokens(request.tokenizer).encode(answers.texts))
+    rng = np.random.default_rng(request.seed)
+    return answers, dict(zip(answers.texts, paths, strict=True)), [answers.draw(rng) for _ in range(request.draws)]
+
+
+def _answers(request: LabelRequest) -> AnswerDistribution:
+    """Return the label's distribution, made by the library's own targets."""
+    if request.kind == "raters":
+        return Ratings()(_ratings(request.ratings))
+    label, width, shape = request.target.strip(), repr(request.width), request.shape
+    if request.kind == "number":
+        _check_plain(label)
+        if request.unit == "percent":
+            return Bell(relative=repr(request.width / 100), shape=shape, at_most=_AT_MOST)(label)
+        return Bell(width=width, shape=shape, at_most=_AT_MOST)(label)
+    if len(label) > _SHORT:
+        raise ValueError(f"The target has {len(label)} characters: a time or an angle has at most {_SHORT}.")
+    if request.kind == "clock":
+        return _clock(label, width, shape)
+    _check_plain(label)
+    return CircularBell.angle(width=width, shape=shape, at_most=_AT_MOST)(label)
+
+
+def _clock(label: str, width: str, shape: Shape) -> AnswerDistribution:
+    try:
+        return CircularBell.clock(width, hours=24, shape=shape, at_most=_AT_MOST)(label)
+    except ValueError:
+        raise ValueError(f"{label!r} is not a time of day. Write it as 23:58 or 14:55:30.") from None
+
+
+def _check_plain(label: str) -> None:
+    try:
+        plain = not Notation.of(label).power
+    except ValueError:
+        plain = False
+    if not plain:
+        raise ValueError(f"{label[:60]!r} is not a plain number. Write digits, such as 99900, 84.50, -7 or 1,250.")
+
+
+def _ratings(text: str) -> str:
+    """Return a typed list, separated by commas or spaces, as the text that :class:`Ratings` reads."""
+    given = text.strip().removeprefix("[").removesuffix("]").replace(",", " ").split()
+    if not 1 <= len(given) <= _RATINGS:
+        raise ValueError(f"The list has {len(given)} ratings. Write 1 to {_RATINGS} numbers, such as 3, 4, 4, 5.")
+    for rating in given:
+        try:
+            plain = not Notation.of(rating).power
+            json.loads(rating)
+        except ValueError:
+            plain = False
+        if not plain:
+            raise ValueError(f"{rating[:40]!r} is not a rating. Write numbers such as 3, 4, 4, 5.")
+    return f"[{', '.join(given)}]"
+
+
+def _numbers(request: LabelRequest, answers: AnswerDistribution) -> dict[str, str] | None:
+    """Return median and 90 % interval; None on a circle."""
+    if request.kind not in ("number", "raters"):
+        return None
+    values = [Notation.of(text).value for text in answers.texts]
+    distribution = NumberDistribution(values, answers.probabilities)
+    low, high = distribution.interval(0.9)
+    return {"median": shortened(distribution.median), "low": shortened(low), "high": shortened(high)}
+
+
+def _described(
+    branch: Branch, parent: Branch | None, tokens: NumberTokens, frequencies: dict[Branch, float], label: Path
+) -> dict[str, object]:
+    """Return a branch and those below it as JSON."""
+    before = 1.0 if parent is None else frequencies.get(parent, 0.0)
+    frequency = frequencies.get(branch)
+    return {
+        "tokens": [tokens.texts[token_id] for token_id in branch.tokens[:_RUN]],
+        "longer": max(branch.run - _RUN, 0),
+        "ends": not branch.others and branch.path[-1:] == (0,),
+        "share": branch.share,
+        "probability": branch.probability,
+        "frequency": frequency,
+        "frequency_share": frequency / before if frequency is not None and before else None,
+        "others": branch.others,
+        "cut": branch.cut,
+        "label": not branch.others and bool(label) and label[: len(branch.path)] == branch.path,
+        "branches": [_described(below, branch, tokens, frequencies, label) for below in branch.branches],
+    }
+
+
+def _gap(tree: BranchTree, drawn: Sequence[Path]) -> float:
+    """Return the largest difference between the frequency and the probability of a branch."""
+    return max(abs(share - branch.probability) for branch, share in tree.frequencies(drawn).items())
+
+
+def _converging(tree: BranchTree, tokens: NumberTokens, drawn: Sequence[Path]) -> list[dict[str, object]]:
+    """Return how the frequency of the first branches changes with the number of drawn paths."""
+    first = [branch for branch in tree.root.branches if not branch.others][:_LINES] if drawn else []
+    counts = [*(step for step in _STEPS if step < len(drawn)), len(drawn)]
+    taken = [np.cumsum([path[: len(branch.path)] == branch.path for path in drawn]) for branch in first]
+    return [
+        {
+            "text": tokens.texts[branch.tokens[0]],
+            "probability": branch.probability,
+            "points": [[count, int(sums[count - 1]) / count] for count in counts],
+        }
+        for branch, sums in zip(first, taken, strict=True)
+    ]

@@ -1,0 +1,119 @@
+// A label as a distribution: the tree of its tokens, and how often drawn paths take each branch.
+
+import { button, choice, element, number, presets, slider, text } from "../controls.js";
+import { colour, picture, shape } from "../draw.js";
+import { END, listTokenizers, percent, tokenizers } from "../tokens.js";
+import { tree } from "../token_tree.js";
+
+const START = { kind: "number", target: "99900", unit: "percent", width: 5, shape: "gaussian" };
+const PRESETS = {
+  "99900, 5 %": START,
+  "99900, exact": { ...START, width: 0 },
+  "84.50 ± 0.25": { ...START, target: "84.50", unit: "absolute", width: 0.25 },
+  "four raters": { kind: "raters", ratings: "3, 4, 4, 5" },
+  "23:58 ± 3 minutes": { kind: "clock", target: "23:58", width: 3, shape: "gaussian" },
+  "359° ± 2°": { kind: "angle", target: "359", width: 2, shape: "gaussian" },
+};
+const KINDS = [["number", "a number"], ["raters", "ratings of several people"], ["clock", "a time of day"], ["angle", "an angle"]];
+const FIRST = { number: "99900", clock: "23:58", angle: "359" };
+const SHAPES = [["gaussian", "bell"], ["laplace", "Laplace"], ["uniform", "uniform"]];
+const DRAWS = [0, 1, 10, 100, 1000, 10000];
+
+export const tab = {
+  name: "label",
+  title: "A label as a distribution",
+
+  mount(root, page) {
+    root.classList.add("label");
+    root.append(element("p", { class: "lead" }, "A label that is not certain is a distribution over numbers. Written in tokens it is a tree: each branch says how "
+      + "likely a token is after those before it. These are the targets that a model is trained on. Draw paths, and see their frequencies come near."));
+    presets(root, page, { label: "examples", presets: PRESETS });
+    const controls = element("div", { class: "controls" });
+    root.append(controls);
+    const withTarget = { watch: page.watch, set: ({ kind }) => page.set({ kind, ...(FIRST[kind] && { target: FIRST[kind] }) }) };
+    choice(controls, withTarget, { field: "kind", label: "label", options: KINDS });
+    const own = {
+      target: text(controls, page, { field: "target", label: "target", maxLength: 400 }),
+      ratings: text(controls, page, { field: "ratings", label: "ratings", maxLength: 1000 }),
+      width: number(controls, page, { field: "width", label: "width", min: 0, step: "any" }),
+      unit: choice(controls, page, { field: "unit", label: "in", options: [["percent", "% of the target"], ["absolute", "its own unit"]] }),
+      shape: choice(controls, page, { field: "shape", label: "shape", options: SHAPES }),
+    };
+    page.watch(({ kind: now }) => {
+      for (const [field, control] of Object.entries(own)) control.hidden = (field === "ratings") !== (now === "raters") || (field === "unit" && now !== "number");
+      own.width.querySelector(".name").textContent = { clock: "width in minutes", angle: "width in degrees" }[now] ?? "width";
+    });
+    tokenizers(controls, page);
+    slider(controls, page, { field: "branches", label: "branches a level", min: 1, max: 8, step: 1 });
+    choice(controls, page, { field: "given", label: "percentages", options: [[false, "of all paths"], [true, "given the tokens before"]] });
+    const draw = element("div", { class: "draw" });
+    choice(draw, page, { field: "draws", label: "drawn paths", options: DRAWS.map((count) => [count, count ? count.toLocaleString("en") : "none"]) });
+    button(draw, { label: "Draw paths", onClick: () => page.set(page.state.draws ? { seed: (page.state.seed + 1) % 1000000 } : { draws: 1 }) });
+    button(draw, { label: "Ten times as many", onClick: () => page.set({ draws: Math.min(10000, Math.max(1, 10 * page.state.draws)) }) });
+    root.append(element("p", { class: "answer" }), draw, element("p", { class: "drawn note" }), element("div", { class: "tree" }),
+      element("p", { class: "note legend" }), element("div", { class: "two converging" }, element("div", { class: "lines" }), element("div", { class: "gaps" })));
+  },
+
+  show(answer, state, root) {
+    listTokenizers(root, answer.tokenizers, state);
+    root.querySelector(".answer").textContent = summary(answer);
+    const drawn = root.querySelector(".drawn"), more = state.draws > answer.drawn.length ? ", …" : "";
+    drawn.textContent = answer.drawn.length ? `Drawn: ${answer.drawn.map(short).join(", ")}${more}` : "No path is drawn yet.";
+    tree(root.querySelector(".tree"), answer.tree, { given: state.given, drawn: state.draws > 0 });
+    root.querySelector(".legend").textContent = `Thickness of a branch: its share of all paths. Outlined: the label's own path. ${END} ends the answer; | separates tokens `
+      + `that are certain after the first; … more follows.${answer.represented ? ` So wide a bell is represented by ${answer.values} values, equally likely.` : ""}`;
+    root.querySelector(".converging").hidden = !answer.gaps.length;
+    lines(root.querySelector(".lines"), answer.converging);
+    gaps(root.querySelector(".gaps"), answer.gaps);
+  },
+};
+
+const short = (number) => (number.length > 16 ? `${number.slice(0, 10)}…` : number);
+
+function summary({ tree: top, values, numbers }) {
+  const many = values === 1 ? "One answer" : `${values} answers`;
+  const middle = numbers && values > 1 ? `, median ${numbers.median}, 90 % from ${numbers.low} to ${numbers.high}` : "";
+  const options = top.branches.filter(({ others }) => !others).slice(0, 3).map((branch) => `${branch.tokens[0]} with ${percent(branch.share)}`);
+  const fixed = top.tokens.length ? `All begin with ${top.tokens.filter((text) => text !== "end").join("")}${top.longer ? "…" : ""}. ` : "";
+  const first = options.length ? `${fixed}The ${fixed ? "next" : "first"} token is ${options.join(", ")}.` : "The target of every token is certain: plain cross-entropy.";
+  return `${many}${middle}. ${first}`;
+}
+
+// The frequency of the first branches by the number of drawn paths, on a logarithmic axis; dashed: their probability.
+function lines(root, series) {
+  if (!series.length) { root.replaceChildren(); return; }
+  const height = 230, told = series.map(({ text: name, probability, points }) =>
+    `${name}, probability ${percent(probability)}: ${points.map(([count, share]) => `${count} paths ${percent(share)}`).join(", ")}`).join("; ");
+  const [svg, width] = picture(root, height, "Frequency of the first branches by the number of drawn paths", told);
+  const counts = series[0].points.map(([count]) => count), last = Math.max(10, counts[counts.length - 1]);
+  const left = 48, right = width - 46, top = 12, bottom = height - 38;
+  const across = (count) => left + (Math.log10(count) / Math.log10(last)) * (right - left);
+  const up = (share) => bottom - share * (bottom - top);
+  const note = (x, y, anchor, content, style = {}) => shape(svg, "text", { x, y, "text-anchor": anchor, "font-size": 12 }, { fill: "var(--ink)", ...style }, content);
+  for (const share of [0, 0.25, 0.5, 0.75, 1]) {
+    shape(svg, "line", { x1: left, x2: right, y1: up(share), y2: up(share) }, { stroke: share ? "var(--pale)" : "var(--edge)" });
+    note(left - 6, up(share) + 4, "end", `${100 * share} %`);
+  }
+  for (let count = 1; count <= last; count *= 10) note(across(count), bottom + 17, "middle", count.toLocaleString("en"));
+  note((left + right) / 2, height - 4, "middle", "drawn paths");
+  let above = -Infinity;
+  const placed = [...series.entries()].sort(([, a], [, b]) => b.probability - a.probability).map(([index, line]) => {
+    above = Math.max(up(line.probability) + 4, above + 14);
+    return { index, line, y: above };
+  });
+  for (const { index, line: { text: name, probability, points }, y } of placed) {
+    const tint = colour(index);
+    shape(svg, "line", { x1: left, x2: right, y1: up(probability), y2: up(probability) }, { stroke: tint, "stroke-dasharray": "5 4", "stroke-width": 1.4 });
+    shape(svg, "path", { d: points.map(([count, share], at) => `${at ? "L" : "M"}${across(count)} ${up(share)}`).join(""), "data-series": name },
+      { fill: "none", stroke: tint, "stroke-width": 2.4, "stroke-linejoin": "round" });
+    for (const [count, share] of points) shape(svg, "circle", { cx: across(count), cy: up(share), r: 3 }, { fill: tint });
+    note(right + 8, y, "start", name === "end" ? END : name, { fill: tint, "font-weight": 700 });
+  }
+}
+
+function gaps(root, listed) {
+  const body = listed.map(([count, gap]) => element("tr", {}, element("td", {}, count.toLocaleString("en")), element("td", {}, percent(gap))));
+  root.replaceChildren(element("table", {}, element("thead", {}, element("tr", {}, element("th", {}, "drawn paths"), element("th", {}, "largest gap"))),
+    element("tbody", {}, ...body)), element("p", { class: "note" }, "Gap: between a branch's frequency and its probability, the largest of the tree above. "
+    + "Dashed lines: probabilities; solid: frequencies of the first branches."));
+}

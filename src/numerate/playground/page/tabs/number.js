@@ -1,0 +1,81 @@
+// A whole number: two predictions of a target, token by token, and what each loss says of them.
+
+import { choice, element, presets, slider, text } from "../controls.js";
+import { show as written } from "../draw.js";
+import { END, listTokenizers, place, token, tokenizers } from "../tokens.js";
+
+const PRESETS = {
+  "0.98: 1.01 or 1.98": { target: "0.98", first: "1.01", second: "1.98", tokenizer: "one" },
+  "200: 199 or 190": { target: "200", first: "199", second: "190", tokenizer: "one" },
+  "4500: 4501 or 5500": { target: "4500", first: "4501", second: "5500", tokenizer: "one" },
+  "-5: -9 or 5": { target: "-5", first: "-9", second: "5", tokenizer: "one" },
+  "98: 101 or 198, another length": { target: "98", first: "101", second: "198", tokenizer: "one" },
+  "99900: 100000 or 89900, three digits a token": { target: "99900", first: "100000", second: "89900", tokenizer: "three" },
+};
+const SIDES = ["A", "B"];
+
+export const tab = {
+  name: "number",
+  title: "A whole number",
+
+  mount(root, page) {
+    root.classList.add("number");
+    root.append(element("p", { class: "lead" }, "Two models answer with a number. Which answer does a loss prefer, the one that is nearer, or the one "
+      + "with more tokens in common? Type other numbers, or change the tokenizer."));
+    presets(root, page, { label: "examples", presets: PRESETS });
+    const controls = element("div", { class: "controls" });
+    root.append(controls);
+    text(controls, page, { field: "target", label: "target", maxLength: 60 });
+    text(controls, page, { field: "first", label: "prediction A", maxLength: 60 });
+    text(controls, page, { field: "second", label: "prediction B", maxLength: 60 });
+    tokenizers(controls, page);
+    slider(controls, page, { field: "certainty", label: "probability of each token", min: 0.5, max: 0.995, step: 0.005, format: (value) => value.toFixed(3) });
+    choice(controls, page, { field: "every", label: "losses", options: [[false, "the main ones"], [true, "all"]] });
+    root.append(element("p", { class: "answer" }), element("div", { class: "scroll" }, element("table", { class: "tokens" })), element("div", { class: "notes" }),
+      element("p", { class: "note" }, `Below each token: its place value. ${END} ends the number. Marked: tokens that differ from the target's. Losses compare position by `
+        + "position, along the target's tokens; at each, the prediction's token has the probability above, and the other tokens of a number share the rest."),
+      element("div", { class: "losses" }),
+      element("p", { class: "note" }, "Bold: the lower cost. Costs are means: over tokens for token-level losses, over numbers for the others. NTIL as published reads runs of single digits, "
+        + "so a point splits a number in two; it is shown without its random noise. NTIL on values reads point and place."));
+  },
+
+  show(answer, state, root) {
+    listTokenizers(root, answer.tokenizers, state);
+    root.querySelector(".answer").textContent = answer.summary;
+    root.querySelector(".tokens").replaceChildren(...rows(answer));
+    const notes = answer.predictions.filter(({ note }) => note).map(({ note }) => element("p", {}, note));
+    root.querySelector(".notes").replaceChildren(...notes);
+    root.querySelector(".losses").replaceChildren(...answer.losses.filter((loss) => loss.values || !loss.part_of).map((loss) => lossRow(loss, answer)));
+  },
+};
+
+function rows({ target, predictions }) {
+  const length = Math.max(target.tokens.length, ...predictions.map(({ tokens }) => tokens.length));
+  const row = (name, number, off, tokens) => element("tr", {},
+    element("th", { scope: "row" }, `${name} `, element("b", {}, number), off === null ? "" : `, off by ${off}`),
+    ...Array.from({ length }, (_, index) => cell(tokens[index], target.tokens[index], index)));
+  const cell = (own, right, index) => {
+    const seen = index < target.tokens.length, shown = own ?? (seen ? { text: "end", exponent: null } : null);
+    if (shown === null) return element("td", { class: "unseen" });
+    const kind = !seen ? "unseen" : shown.text !== right.text ? "differs" : false;
+    return element("td", { class: kind, title: kind === "unseen" ? "no loss sees this token" : kind ? `the target has ${token(right.text)}` : false },
+      element("span", { class: "token" }, token(shown.text)), element("span", { class: "place" }, place(shown.exponent)));
+  };
+  const short = (number) => (number.length > 20 ? `${number.slice(0, 12)}…` : number);
+  return [row("target", short(target.text), null, target.tokens),
+    ...predictions.map(({ text: number, off, tokens }, index) => row(SIDES[index], short(number), short(off), tokens))];
+}
+
+function lossRow({ name, title, part_of: partOf, values, prefers, sentence }, { nearer }) {
+  const verdict = prefers === null || nearer === null ? "" : prefers === nearer ? " prefers-near" : " prefers-far";
+  const most = Math.max(...(values ?? [1]).map(Math.abs));
+  const cells = SIDES.map((side, index) => {
+    const fill = element("div");
+    fill.style.width = `${values && most ? (100 * Math.abs(values[index])) / most : 0}%`;
+    return element("div", { class: `cell ${index ? "right" : "left"}${prefers === index ? " chosen" : ""}` },
+      element("div", { class: "cost" }, element("span", { class: "which" }, side), element("span", { class: "value" }, written(values?.[index]))),
+      element("div", { class: "meter", "aria-hidden": "true" }, fill));
+  });
+  return element("article", { class: `loss${partOf ? " part" : ""}${values ? "" : " unusable"}${verdict}`, "data-loss": name },
+    element("div", { class: "about" }, element("h3", {}, title), element("p", { class: "sees" }, sentence)), ...cells);
+}
