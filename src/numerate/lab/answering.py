@@ -215,9 +215,7 @@ class Answering:
             found |= self._searched(group, first, options)
         return [found[index] for index in range(len(rows))]
 
-    def _searched(
-        self, group: Sequence[tuple[int, dict[str, Any]]], first: int, others: Mapping[str, Any]
-    ) -> dict[int, Found]:
+    def _searched(self, group: Sequence[tuple[int, dict[str, Any]]], first: int, others: Mapping[str, Any]) -> dict[int, Found]:
         """Search in one batch; where that fails, in halves, so that a bad row does not affect the others."""
         from numerate.decode import distribution
 
