@@ -145,7 +145,7 @@ class TestTokenizer:
         return tmp_path / "three.json"
 
     def tokens(self, visit) -> list[str]:
-        return visit.page.locator("#tab-tokenizer .reading").first.locator(".token b").all_inner_texts()
+        return visit.page.locator("#tab-tokenizer .reading").first.locator(".piece b").all_inner_texts()
 
     def test_a_file_is_uploaded(self, visit, three):
         visit.open("tokenizer")

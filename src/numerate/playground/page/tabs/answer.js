@@ -123,7 +123,7 @@ function example({ cells }) {
 function histogram(root, answer, state) {
   const told = answer.bars.map((bar) => `${bar.label}: ${percent(bar.p)}`).join(", ");
   const given = Object.entries(MARKS).map(([mark, tint]) => [mark, tint, answer[mark]]).filter(([, , number]) => number && number.value !== null);
-  const narrow = root.clientWidth < 520, line = 15, top = given.length * line + 4, height = top + (narrow ? 210 : 270), floor = height - 54;
+  const narrow = root.clientWidth < 520, line = 15, top = given.length * line + 4, height = top + (narrow ? 205 : 225), floor = height - 54;
   const [svg, width] = picture(root, height, `The model's distribution over numbers, ${state.line.trim() || answer.prompt}`, told);
   const inside = answer.bars.filter((bar) => bar.low !== null && bar.high !== null);
   if (!inside.length) return;

@@ -101,9 +101,9 @@ function draw(answer) {
 }
 
 function reading({ text, thousands, tokens, exponents, more, numbers }) {
-  const chips = tokens.map((token, index) => element("span", { class: exponents[index] === null ? "token" : "token numeric" }, element("b", {}, token),
+  const chips = tokens.map((token, index) => element("span", { class: exponents[index] === null ? "piece" : "piece numeric" }, element("b", {}, token),
     element("small", {}, exponents[index] === null ? "" : power(exponents[index]))));
   const said = numbers.length ? `read as ${numbers.join(", ")}` : "no number is read";
   return element("div", { class: "reading" }, element("div", { class: "text" }, text, ...(thousands ? [element("small", {}, " with thousands=True")] : [])),
-    element("div", { class: "tokens" }, ...chips, ...(more ? [` and ${more} more`] : [])), element("div", { class: "note" }, said));
+    element("div", { class: "pieces" }, ...chips, ...(more ? [` and ${more} more`] : [])), element("div", { class: "note" }, said));
 }
