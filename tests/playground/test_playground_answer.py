@@ -21,7 +21,7 @@ from numerate.distribution.decisions import RULE_NAMES
 from numerate.lab.models import load_model
 from numerate.lab.tasks.regression import Regression
 from numerate.lab.tasks.tables import table_file
-from numerate.playground import answer, models
+from numerate.playground import answer, loading, models
 from numerate.playground.answer import DECIDED, AnswerRequest, compute
 from numerate.playground.models import SHIPPED, SHIPPED_NAME, find_models, open_model
 
@@ -241,7 +241,7 @@ def test_a_large_model_is_searched_less_widely(tmp_path, monkeypatch):
 
 
 def test_without_transformers_the_tab_names_the_extra(tmp_path, monkeypatch):
-    monkeypatch.setattr(models, "find_spec", lambda name: None)
+    monkeypatch.setattr(loading, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"numerate\[train\]"):
         compute(AnswerRequest(), tmp_path)
 

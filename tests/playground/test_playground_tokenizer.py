@@ -19,7 +19,7 @@ from starlette.testclient import TestClient
 
 from numerate.inspection import EXAMPLES, inspect_tokenizer
 from numerate.lab.models import tiny_tokenizer
-from numerate.playground import tokenizer, uploaded
+from numerate.playground import loading, tokenizer, uploaded
 from numerate.playground.server import create_app
 from numerate.playground.tokenizer import UPLOAD, TokenizerRequest, choices, compute
 from numerate.playground.uploaded import MOST_BYTES, inspect_upload
@@ -175,7 +175,7 @@ def test_an_unknown_name_is_no_path(tmp_path):
 
 
 def test_without_transformers_the_tab_names_the_extra(monkeypatch):
-    monkeypatch.setattr(tokenizer, "find_spec", lambda name: None)
+    monkeypatch.setattr(loading, "find_spec", lambda name: None)
     for call in (lambda: compute(TokenizerRequest()), lambda: tokenizer.inspect_file(b"{}", TokenizerRequest())):
         with pytest.raises(ValueError, match=r"numerate\[train\]"):
             call()

@@ -11,11 +11,12 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from numerate.playground.loading import LOADING, check_installed
 
 if TYPE_CHECKING:
     from numerate.lab.answering import Answering, Source
@@ -70,16 +71,18 @@ class AskableModel:
     @cached_property
     def source(self) -> Source:
         """Where the weights are, and how the model is asked."""
-        from numerate.lab.answering import find_source
+        with LOADING:
+            from numerate.lab.answering import find_source
 
-        return find_source(str(self.folder))
+            return find_source(str(self.folder))
 
     @cached_property
     def answering(self) -> Answering:
         """The loaded model."""
-        from numerate.lab.answering import Answering
+        with LOADING:
+            from numerate.lab.answering import Answering
 
-        return Answering(self.source, "median", lambda found: found.interval(0.9))
+            return Answering(self.source, "median", lambda found: found.interval(0.9))
 
     @cached_property
     def most_width(self) -> int:
@@ -210,8 +213,7 @@ def find_models(runs: Path) -> dict[str, Path]:
 
 def open_model(name: str, runs: Path) -> AskableModel:
     """Return a model by its name; the few that were asked last stay loaded."""
-    if find_spec("transformers") is None:
-        raise ValueError("A model's answer needs transformers, which is not installed: run pip install 'numerate[train]'.")
+    check_installed("A model's answer")
     models = find_models(runs)
     chosen = name or next(iter(models), "")
     if chosen not in models:

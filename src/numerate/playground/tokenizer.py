@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +15,7 @@ from pydantic import Field, ValidationError
 
 from numerate.inspection import EXAMPLES, inspect_tokenizer
 from numerate.messages import one_line
+from numerate.playground.loading import LOADING, check_installed
 from numerate.playground.request import TabRequest, plain_sentence
 from numerate.playground.uploaded import MOST_BYTES, described, inspect_upload
 from numerate.tokenizers import PACKAGED, load_tokenizer, packaged_file
@@ -38,7 +38,7 @@ class TokenizerRequest(TabRequest):
 
 def compute(request: TokenizerRequest) -> dict[str, object]:
     """Return what ``numerate inspect`` says about a packaged tokenizer."""
-    _check_installed()
+    check_installed("Reading a tokenizer")
     known = choices()
     if request.name not in known:
         raise ValueError(f"name={request.name!r} is not here: expected one of {', '.join(known)}; upload other tokenizers.")
@@ -47,7 +47,7 @@ def compute(request: TokenizerRequest) -> dict[str, object]:
 
 def inspect_file(data: bytes, request: TokenizerRequest) -> dict[str, object]:
     """Return what ``numerate inspect`` says about an uploaded file."""
-    _check_installed()
+    check_installed("Reading a tokenizer")
     return _answer("your file", inspect_upload(data, request.texts))
 
 
@@ -107,11 +107,11 @@ def _answer(name: str, found: dict[str, Any]) -> dict[str, object]:
     return {"name": name, "choices": [*choices()], "most_bytes": MOST_BYTES, **found}
 
 
-@cache
 def _loaded(name: str) -> Any:
+    with LOADING:
+        return _kept(name)
+
+
+@cache
+def _kept(name: str) -> Any:
     return choices()[name]()
-
-
-def _check_installed() -> None:
-    if find_spec("transformers") is None:
-        raise ValueError("Reading a tokenizer needs transformers, which is not installed: run pip install 'numerate[train]'.")

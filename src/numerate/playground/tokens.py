@@ -12,6 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from numerate.playground.loading import LOADING
 from numerate.targets.windows import Encoder
 from numerate.tokenizers import PACKAGED, load_tokenizer, packaged_file
 from numerate.vocab import NumericVocab
@@ -84,7 +85,8 @@ def number_tokens(name: TokenizerName) -> NumberTokens:
 
 def _packaged(name: str) -> NumberTokens:
     try:
-        tokenizer = load_tokenizer(name)
+        with LOADING:
+            tokenizer = load_tokenizer(name)
     except ModuleNotFoundError as error:
         raise ValueError(f"The tokenizer {name} is not installed: {error}") from error
     encoder, vocab = Encoder(tokenizer), NumericVocab.from_tokenizer(tokenizer)
