@@ -44,7 +44,7 @@ def announcement(experiment: Experiment, cells: Sequence[RunConfig], tasks: Sequ
     lines = [
         *textwrap.wrap(f"Comparing {', '.join(others) or 'nothing'} with the baseline {experiment.baseline}.", _WIDTH),
         *_line("runs", _runs(cells, setting)),
-        *_line("model", "; ".join(_model(cell) for cell in {cell.model: cell for cell in cells}.values())),
+        *_line("model", "; ".join(_model(cell) for cell in {cell.model: cell for cell in cells}.values()), None),
     ]
     if tasks:
         task, more = tasks[0], len(tasks) - 1
