@@ -1,9 +1,10 @@
-"""Pictures of the playground for docs/playground.md, in a few colours so that they stay small.
+"""Pictures of the playground for docs/playground.md: every tab at 1400 and 400 px, light and dark.
 
-    python scripts/playground_pictures.py                # docs/images/playground_*.png
-    python scripts/playground_pictures.py --all shots    # every tab at 1400 and 400 px, light and dark, to look at
+    python scripts/playground_pictures.py                    # docs/images/playground/TAB_WIDTH_SCHEME.png, the top of each
+    python scripts/playground_pictures.py --whole shots      # to the end of each, in a folder to look at
+    python scripts/playground_pictures.py --runs runs        # with the comparisons of another folder in "Your results"
 
-Needs Debian's Chromium (``make browser``).
+They have few colours, so that they stay small. Needs Debian's Chromium (``make browser``).
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from playwright.sync_api import sync_playwright
 from numerate.playground.server import create_server, listening
 from numerate.playground.tabs import TABS
 
-IMAGES = Path(__file__).parents[1] / "docs" / "images"
+IMAGES = Path(__file__).parents[1] / "docs" / "images" / "playground"
 COLOURS = 128
 ENDS = """[...document.querySelectorAll("section:not([hidden]), section:not([hidden]) :is(article, .answer)")]
   .map((one) => Math.ceil(one.getBoundingClientRect().bottom) + 8)"""  # where a picture may be cut
-NARROW = "digit"  # the tab that the documentation shows on a phone, in the dark
+MOST = {1400: 1250, 400: 1100}  # px from the top that the documentation shows, by the width of the window
 
 
 def shoot(browser: Any, address: str, path: Path, tab: str, width: int, scheme: str, most: int | None = None) -> None:
@@ -47,25 +48,23 @@ def shoot(browser: Any, address: str, path: Path, tab: str, width: int, scheme: 
 def main() -> None:
     """Start a playground and take the pictures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--all", type=Path, help="a folder for pictures of every tab at both widths and in both schemes")
+    parser.add_argument("--whole", type=Path, help="a folder for pictures that go to the end of each tab")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="the folder of comparisons")
     options = parser.parse_args()
+    folder = options.whole or IMAGES
+    folder.mkdir(parents=True, exist_ok=True)
     with listening("127.0.0.1", 0) as (listener, address), sync_playwright() as driver:
-        start(listener)
+        start(listener, options.runs)
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        if options.all:
-            options.all.mkdir(parents=True, exist_ok=True)
-            for tab, width, scheme in product(TABS, (1400, 400), ("light", "dark")):
-                shoot(browser, address, options.all / f"{tab}_{width}_{scheme}.png", tab, width, scheme)
-        else:
-            for tab in TABS:
-                shoot(browser, address, IMAGES / f"playground_{tab}.png", tab, 1400, "light", most=1250)
-            shoot(browser, address, IMAGES / "playground_phone.png", NARROW, 400, "dark", most=1100)
+        for tab, (width, most), scheme in product(TABS, MOST.items(), ("light", "dark")):
+            path = folder / f"{tab}_{width}_{scheme}.png"
+            shoot(browser, address, path, tab, width, scheme, None if options.whole else most)
         browser.close()
 
 
-def start(listener: socket.socket) -> None:
+def start(listener: socket.socket, runs: Path) -> None:
     """Answer requests in the background until the process ends."""
-    threading.Thread(target=create_server("127.0.0.1").run, kwargs={"sockets": [listener]}, daemon=True).start()
+    threading.Thread(target=create_server("127.0.0.1", runs).run, kwargs={"sockets": [listener]}, daemon=True).start()
 
 
 if __name__ == "__main__":

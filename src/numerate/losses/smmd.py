@@ -48,7 +48,9 @@ def smmd_matrix(gram: Tensor, alpha: float, degree: Tensor | None = None, terms:
     ``terms="smooth"`` is multiplied by alpha too, so that the two terms add up to ``"smmd"``.
     """
     of_gram, of_degree = {"mmd": (1.0, 0.0), "smooth": (-alpha, alpha), "smmd": (1 - alpha, alpha)}[terms]
-    return of_gram * gram + of_degree * torch.diag(gram.sum(-1) if degree is None else degree)
+    matrix = of_gram * gram
+    matrix.diagonal().add_(gram.sum(-1) if degree is None else degree, alpha=of_degree)
+    return matrix
 
 
 def smmd_loss(logits: Tensor, target: Tensor, matrix: Tensor) -> Tensor:
