@@ -65,6 +65,11 @@ class Visit:
         """Wait until the last change was answered."""
         self.page.wait_for_selector("section:not([hidden])[aria-busy=false]")
 
+    def where(self) -> str:
+        """Return the part of the address after ``#``; it is written 150 ms after a change, by a timer that comes before this one."""
+        self.page.evaluate("new Promise((done) => setTimeout(done, 200))")
+        return str(self.page.url).partition("#")[2]
+
 
 @pytest.fixture
 def visit(browser: Any, address: str) -> Iterator[Visit]:

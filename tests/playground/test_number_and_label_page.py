@@ -63,7 +63,7 @@ class TestNumber:
         assert [place for place in rows[0].locator(".place").all_inner_texts() if place] == ["1", "0.1", "0.01"]
         assert rows[1].locator(".differs .token").all_inner_texts() == [*"101"]
         assert rows[2].locator(".differs .token").all_inner_texts() == ["1"]
-        assert unquote(visit.page.url).endswith("#number")  # the first view has no state in its address
+        assert unquote(visit.where()) == "number"  # the first view has no state in its address
 
     def test_typed_numbers_and_the_slider_change_the_values(self, visit):
         visit.open("number")
@@ -72,7 +72,7 @@ class TestNumber:
         for _ in range(4):
             visit.page.keyboard.press("ArrowLeft")
         visit.settle()
-        assert unquote(visit.page.url).endswith("#number?first=0.97&certainty=0.97")
+        assert unquote(visit.where()) == "number?first=0.97&certainty=0.97"
         assert shown_losses(visit) == expected_losses(first="0.97", certainty=0.97)
 
     def test_three_digits_a_token(self, visit):
@@ -135,7 +135,7 @@ class TestLabel:
         for _ in range(3):
             visit.page.get_by_role("button", name="Ten times as many").click()
         visit.settle()
-        assert unquote(visit.page.url).endswith("#label?draws=1000")
+        assert unquote(visit.where()) == "label?draws=1000"
         computed = label.compute(label.LabelRequest(draws=1000))
         drawn = visit.page.locator("#tab-label .drawn").inner_text()
         assert drawn == f"Drawn: {', '.join(computed['drawn'])}, …"
@@ -146,7 +146,7 @@ class TestLabel:
         assert visit.page.locator("#tab-label .lines path[data-series]").count() == 3
         visit.page.get_by_role("button", name="Draw paths").click()
         visit.settle()
-        assert unquote(visit.page.url).endswith("#label?draws=1000&seed=1")
+        assert unquote(visit.where()) == "label?draws=1000&seed=1"
         assert visit.page.locator("#tab-label .drawn").inner_text() != drawn
 
     def test_percentages_given_the_tokens_before(self, visit):
