@@ -66,7 +66,7 @@ class Visit:
         self.page.wait_for_selector("section:not([hidden])[aria-busy=false]")
 
     def where(self) -> str:
-        """Return the part of the address after ``#``; it is written 150 ms after a change, by a timer that comes before this one."""
+        """Return the part of the address after ``#``; a timer writes it 150 ms after a change, before this one ends."""
         self.page.evaluate("new Promise((done) => setTimeout(done, 200))")
         return str(self.page.url).partition("#")[2]
 
