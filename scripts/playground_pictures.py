@@ -25,18 +25,24 @@ from numerate.playground.tabs import TABS
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images" / "playground"
 COLOURS = 128
+HEIGHT = 1250
 ENDS = """[...document.querySelectorAll("section:not([hidden]), section:not([hidden]) :is(article, .answer)")]
   .map((one) => Math.ceil(one.getBoundingClientRect().bottom) + 8)"""  # where a picture may be cut
-MOST = {1400: 1250, 400: 1100}  # px from the top that the documentation shows, by the width of the window
+MOST = {1400: HEIGHT, 400: None}  # px from the top that the documentation shows, by the width of the window; None: all
 
 
 def shoot(browser: Any, address: str, path: Path, tab: str, width: int, scheme: str, most: int | None = None) -> None:
     """Save a picture of a tab, from its top to its end, or to the end of the last part within ``most`` px."""
-    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page = browser.new_page(viewport={"width": width, "height": HEIGHT}, color_scheme=scheme)
     page.goto(f"{address}#{tab}")
     page.wait_for_selector("section:not([hidden])[aria-busy=false]", timeout=120_000)
-    page.wait_for_timeout(300)  # bars grow to their height
-    height = max(end for end in page.evaluate(ENDS) if most is None or end <= most)
+    reports = page.locator("section:not([hidden]) iframe").all()
+    for report in reports:
+        report.content_frame.locator("h1").wait_for()
+    page.wait_for_timeout(500)  # bars grow to their height
+    ends = page.evaluate(ENDS)
+    height = max((end for end in ends if most is None or end <= most), default=min(ends))
+    height = min(height, HEIGHT) if reports else height  # a browser draws what is seen of a report
     clip = {"x": 0, "y": 0, "width": width, "height": height}
     page.screenshot(path=path, full_page=True, clip=clip)
     page.close()

@@ -29,12 +29,14 @@ fetch("/api").then(() => said.push("fetched"), () => said.push("stopped")).then(
 });
 </script>"""
 
+PLAIN = '<p>a plain report</p><a download="report.csv" href="data:text/csv;charset=utf-8,loss,error">CSV</a>'
+
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three comparisons: a plain one, one whose report attacks the page, and one whose name is markup."""
     folder = tmp_path_factory.mktemp("runs")
-    for day, (name, page) in enumerate([("plain", "<p>a plain report</p>"), ("hostile", HOSTILE), ("<b>bold", "<p>bold</p>")], 1):
+    for day, (name, page) in enumerate([("plain", PLAIN), ("hostile", HOSTILE), ("<b>bold", "<p>bold</p>")], 1):
         (folder / name).mkdir()
         (folder / name / "report.html").write_text(page)
         data = {"answer": f"<i>{name}</i> is better.", "experiment": {"created": f"2026-01-0{day}T00:00:00+00:00"}}
@@ -207,7 +209,15 @@ class TestResults:
         visit.settle()
         assert visit.page.frame_locator("#tab-results iframe").locator("p").inner_text() == "a plain report"
         visit.page.wait_for_url("**/#results?name=plain")
-        assert visit.page.get_attribute("#tab-results iframe", "sandbox") == "allow-scripts"
+        assert visit.page.get_attribute("#tab-results iframe", "sandbox") == "allow-scripts allow-downloads"
+
+    def test_a_table_of_a_report_is_downloaded(self, visit):
+        visit.open("results?name=plain")
+        visit.settle()
+        with visit.page.expect_download() as download:
+            visit.page.frame_locator("#tab-results iframe").get_by_role("link", name="CSV").click()
+        assert download.value.suggested_filename == "report.csv"
+        assert Path(download.value.path()).read_text() == "loss,error"
 
     def test_a_report_cannot_reach_the_page(self, visit):
         visit.open("results?name=hostile")

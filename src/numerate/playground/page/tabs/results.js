@@ -41,5 +41,5 @@ function report(run) {
   const title = element("h2", {}, run.name);
   if (!run.report) return [title, element("p", { class: "note" }, "This comparison has no report yet: numerate report writes one.")];
   const link = element("a", { href: run.report, target: "_blank", rel: "noopener" }, "Open the report on a page of its own");
-  return [title, element("p", { class: "note" }, link), element("iframe", { src: run.report, sandbox: "allow-scripts", title: `Report of ${run.name}` })];
+  return [title, element("p", { class: "note" }, link), element("iframe", { src: run.report, sandbox: "allow-scripts allow-downloads", title: `Report of ${run.name}` })];
 }
