@@ -34,6 +34,8 @@ LAB = [
     "durations",
     "budget",
     "records",
+    "formulas",
+    "markdown",
     "environment",
     "progress",
     "tasks",

@@ -11,6 +11,7 @@ other       a folder or a Hub id of a language model or a vision-language model
 from __future__ import annotations
 
 import io
+import pickle
 import string
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
@@ -24,7 +25,7 @@ from torch import Tensor, nn
 from numerate.lab.pictures import PictureStore
 from numerate.lab.tasks import Picture
 from numerate.messages import nearest
-from numerate.tokenizers import load_tokenizer, needs_remote_code, packaged_file
+from numerate.tokenizers import hub_problem, load_tokenizer, needs_remote_code, packaged_file
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -180,10 +181,11 @@ def load_encoder(name: str, *, trust_remote_code: bool = False) -> PromptEncoder
         return PromptEncoder(name, tiny_tokenizer(3 if name == "tiny-3" else 1), sees=name == "tiny-vlm", pictures=pictures)
     from transformers import AutoConfig, AutoProcessor
 
-    with _explained(name):
-        code = {"trust_remote_code": trust_remote_code}  # None would ask at a prompt
-        sees = hasattr(AutoConfig.from_pretrained(name, **code), "vision_config")
-        processor = AutoProcessor.from_pretrained(name, **code) if sees else None
+    code = {"trust_remote_code": trust_remote_code}  # None would ask at a prompt
+    with explained(name):
+        options = {**code, **_from_where(name)}
+        sees = hasattr(AutoConfig.from_pretrained(name, **options), "vision_config")
+        processor = AutoProcessor.from_pretrained(name, **options) if sees else None
     tokenizer = _padding(processor.tokenizer if processor is not None else load_tokenizer(name, **code))
     template = getattr(tokenizer if processor is None else processor, "chat_template", None)
     return PromptEncoder(name, tokenizer, sees, processor, chat=template is not None)
@@ -306,7 +308,7 @@ def _smollm2() -> PreTrainedModel:
 def _pretrained(encoder: PromptEncoder, dtype: torch.dtype, adapter: Adapter, trust_remote_code: bool) -> PreTrainedModel:
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
-    options: dict[str, Any] = {"dtype": dtype, "trust_remote_code": trust_remote_code}
+    options: dict[str, Any] = {"dtype": dtype, "trust_remote_code": trust_remote_code, **_from_where(encoder.name)}
     if adapter == "qlora":
         from transformers import BitsAndBytesConfig
 
@@ -314,7 +316,7 @@ def _pretrained(encoder: PromptEncoder, dtype: torch.dtype, adapter: Adapter, tr
             load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16
         )
     kind = AutoModelForImageTextToText if encoder.sees else AutoModelForCausalLM
-    with _explained(encoder.name), quietly():
+    with explained(encoder.name), quietly():
         return kind.from_pretrained(encoder.name, **options)
 
 
@@ -332,18 +334,33 @@ def quietly() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
+def _from_where(name: str) -> dict[str, bool]:
+    """Return the option that keeps transformers from asking a Hub that does not answer, again and again."""
+    return {"local_files_only": True} if not Path(name).is_dir() and hub_problem(name) is not None else {}
+
+
 @contextmanager
-def _explained(name: str) -> Iterator[None]:
+def explained(name: str | Path) -> Iterator[None]:
+    """Turn any error of a library that loads the model ``name`` into one that says what was expected."""
+    name = str(name)
     try:
         yield
-    except (OSError, ValueError) as error:
+    except (ImportError, torch.OutOfMemoryError):  # they say what is missing
+        raise
+    except pickle.UnpicklingError as error:
+        raise ValueError(
+            f"model={name!r} has weights in a pickle, which is damaged or holds more than tensors, such as code, and is not loaded: "
+            "expected weights in safetensors."
+        ) from error
+    except Exception as error:  # transformers, safetensors and the Hub have errors of many classes
         if needs_remote_code(error):
             raise ValueError(
                 f"model={name!r} comes with Python code: expected trust_remote_code=True to run it "
-                "(--set trust_remote_code=true); read that code first."
+                "(--set trust_remote_code=true; of numerate predict --trust-remote-code); read that code first."
             ) from error
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ValueError(
-            f"model={name!r} cannot be loaded ({str(error).splitlines()[0]}): expected {', '.join(NAMED)}, a folder with a "
+            f"model={name!r} cannot be loaded ({first}): expected {', '.join(NAMED)}, a folder with a "
             f"model, or a reachable Hub id.{nearest(name, NAMED)}"
         ) from error
 

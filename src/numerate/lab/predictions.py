@@ -19,6 +19,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from numerate.lab.formulas import without_formula
 from numerate.lab.records import check_writable, write_json
 
 NAMES: tuple[str, ...] = ("prediction", "low", "high", "covered", "no_number", "problem")
@@ -118,9 +119,11 @@ class PredictionFile:
         else:
             writer = csv.writer(lines, delimiter=self.delimiter, lineterminator="\n")
             if not self.size:
-                writer.writerow([*self.columns, *self.names])
+                writer.writerow([*map(without_formula, self.columns), *self.names])
             for values, prediction in zip(rows, predictions, strict=True):
-                writer.writerow([*(_cell(values.get(name)) for name in self.columns), *prediction.texts])
+                *numbers, problem = prediction.texts
+                kept = (without_formula(_cell(values.get(name))) for name in self.columns)
+                writer.writerow([*kept, *numbers, without_formula(problem)])
         content = lines.getvalue().encode()
         with self.part.open("r+b" if self.part.exists() else "wb") as file:
             file.truncate(self.size)  # what an interrupted call wrote beyond its record

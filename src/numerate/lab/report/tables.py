@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from numerate.lab.formulas import without_formula
+
 _MAX_CHARACTERS = 2000  # of one field
 
 
@@ -50,15 +52,5 @@ def _field(value: Any) -> Any:
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, str):
-        text = value[:_MAX_CHARACTERS].replace("\0", "\u2400")
-        # A spreadsheet would evaluate text that begins like a formula.
-        return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") and not _is_number(text) else text
+        return without_formula(value[:_MAX_CHARACTERS].replace("\0", "\u2400"))
     return value
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

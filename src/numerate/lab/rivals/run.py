@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from numerate.lab.config import RunConfig
+from numerate.lab.formulas import without_formula
 from numerate.lab.rivals.fit import HeadRun, asked_examples, train_heads
 from numerate.lab.rivals.heads import HEADS
 from numerate.lab.rivals.numbers import RivalAnswers, errors, gold_numbers, validation_score
@@ -56,7 +57,8 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
-        writer.writerows(rows)
+        for row in rows:
+            writer.writerow({name: without_formula(value) if isinstance(value, str) else value for name, value in row.items()})
 
 
 def _of_heads(kind: str, task: Task, runs: Sequence[RunConfig], trials: Sequence[RunConfig]) -> list[dict[str, RivalAnswers]]:
