@@ -305,7 +305,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         part = waiting.pop()
         seen += 1
         if seen > _MOST_VALUES:  # aliases may repeat a part a billion times, or for ever
-            raise ValueError(f"{path} holds more than {_MOST_VALUES:,} values, with those that aliases repeat: expected settings.")
+            raise ValueError(f"{path} holds more than {_MOST_VALUES:,} values, those that aliases repeat included.")
         if isinstance(part, dict) and part.get("trust_remote_code"):
             raise ValueError(
                 f"{path}: trust_remote_code is not read from a file, which may come from somebody else: "

@@ -1,7 +1,7 @@
 """Cells of CSV files that a spreadsheet would run as a formula.
 
-A text cell that begins with ``=``, ``+``, ``-``, ``@``, a tab or a line break gets an apostrophe in front, with which spreadsheets
-show it as text. Numbers stay as they are, and so do signs alone. Files of JSON lines keep every text.
+A text cell that begins with ``=``, ``+``, ``-``, ``@``, a tab or a line break gets an apostrophe in front, with which
+spreadsheets show it as text. Numbers stay as they are, and so do signs alone. Files of JSON lines keep every text.
 """
 
 from __future__ import annotations

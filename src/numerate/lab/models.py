@@ -349,7 +349,7 @@ def explained(name: str | Path) -> Iterator[None]:
         raise
     except pickle.UnpicklingError as error:
         raise ValueError(
-            f"model={name!r} has weights in a pickle, which is damaged or holds more than tensors, such as code, and is not loaded: "
+            f"model={name!r} has weights in a pickle that is damaged or holds more than tensors, such as code, which is not run: "
             "expected weights in safetensors."
         ) from error
     except Exception as error:  # transformers, safetensors and the Hub have errors of many classes

@@ -90,13 +90,13 @@ def plain(value: Any) -> Any:
 
 
 def run_folder(name: str) -> Path:
-    """Return ``runs/NAME``; raise if that is not one folder in ``runs``, because the name may come from somebody else's file.
+    r"""Return ``runs/NAME``; raise if that is not one folder in ``runs``, because the name may come from somebody else's file.
 
     Example:
         >>> run_folder("../../bin")
         Traceback (most recent call last):
         ...
-        ValueError: name='../../bin' cannot be a folder in runs: expected a name without / and \\; name another folder with --out.
+        ValueError: name='../../bin' cannot be a folder in runs: expected a name without / and \; name another folder with --out.
     """
     if name in ("", ".", "..") or any(character in "/\\" or not character.isprintable() for character in name):
         shown = name if len(name) <= 80 else f"{name[:80]}.."

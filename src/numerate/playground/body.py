@@ -17,7 +17,7 @@ MOST_HELD = 256 << 20
 _held = 0  # bytes; only the thread of the event loop changes it
 
 
-class RefusedBody(Exception):
+class BodyError(Exception):
     """A body that is not read, with the status of the answer that says so."""
 
     def __init__(self, message: str, status: int) -> None:
@@ -37,13 +37,13 @@ async def read_body(request: Request, most: int) -> AsyncIterator[bytes]:
                     body += part
                     _held += len(part)
                     if len(body) > most:
-                        raise RefusedBody(f"too large: at most {most / (1 << 20):g} MiB can be sent here.", 413)
+                        raise BodyError(f"too large: at most {most / (1 << 20):g} MiB can be sent here.", 413)
                     if _held > MOST_HELD:
-                        raise RefusedBody("too much is being sent at once: try again in a moment.", 503)
+                        raise BodyError("too much is being sent at once: try again in a moment.", 503)
         except TimeoutError:
-            raise RefusedBody(f"too slow: a request has to arrive within {SECONDS:g} seconds.", 408) from None
+            raise BodyError(f"too slow: a request has to arrive within {SECONDS:g} seconds.", 408) from None
         except ClientDisconnect:  # nobody is there to read an answer
-            raise RefusedBody("the connection was closed before the request was complete.", 400) from None
+            raise BodyError("the connection was closed before the request was complete.", 400) from None
         yield bytes(body)
     finally:
         _held -= len(body)

@@ -30,7 +30,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from numerate.lab.report.palette import css
 from numerate.messages import check_number, one_line
-from numerate.playground.body import RefusedBody, read_body
+from numerate.playground.body import BodyError, read_body
 from numerate.playground.request import plain_sentence
 from numerate.playground.tabs import TABS, Tab
 
@@ -133,7 +133,7 @@ async def _answer(request: Request, *, tab: Tab, runs: Path, limiter: anyio.Capa
     try:
         async with read_body(request, tab.body_limit) as body:
             return await anyio.to_thread.run_sync(_compute, tab, body, runs, limiter=limiter)
-    except RefusedBody as error:
+    except BodyError as error:
         return _error(str(error), error.status)
     except ValidationError as error:
         return _error(plain_sentence(error), 400)
@@ -189,8 +189,14 @@ def create_server(host: str, runs: Path | str = "runs") -> uvicorn.Server:
     torch.set_num_threads(1)  # for each computation
     names = {host.lower(), *(() if is_loopback(host) else (socket.gethostname().lower(), socket.getfqdn().lower()))}
     app = create_app(runs, names, everywhere=not is_loopback(host))
-    quiet = {"log_level": "warning", "access_log": False, "server_header": False}
-    # Behind a proxy the addresses that it tells are not needed: nothing depends on who asks.
-    return uvicorn.Server(
-        uvicorn.Config(app, lifespan="off", ws="none", proxy_headers=False, limit_concurrency=CONNECTIONS, **quiet)
+    config = uvicorn.Config(
+        app,
+        lifespan="off",
+        ws="none",
+        proxy_headers=False,  # nothing depends on who asks
+        limit_concurrency=CONNECTIONS,
+        log_level="error",
+        access_log=False,
+        server_header=False,
     )
+    return uvicorn.Server(config)

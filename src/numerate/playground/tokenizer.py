@@ -75,7 +75,7 @@ def routes(runs: Path) -> Sequence[BaseRoute]:
     from starlette.responses import JSONResponse, Response
     from starlette.routing import Route
 
-    from numerate.playground.body import RefusedBody, read_body
+    from numerate.playground.body import BodyError, read_body
 
     limiter = CapacityLimiter(4)
 
@@ -89,7 +89,7 @@ def routes(runs: Path) -> Sequence[BaseRoute]:
             asked = TokenizerRequest(texts=json.loads(request.headers.get(_HEADER) or json.dumps(EXAMPLES)))
             async with read_body(request, MOST_BYTES) as body:
                 return JSONResponse(await to_thread.run_sync(inspect_file, body, asked, limiter=limiter))
-        except RefusedBody as error:
+        except BodyError as error:
             return JSONResponse({"error": str(error)}, error.status)
         except ValidationError as error:
             return JSONResponse({"error": plain_sentence(error)}, 400)
