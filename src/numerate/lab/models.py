@@ -11,12 +11,12 @@ other       a folder or a Hub id of a language model or a vision-language model
 from __future__ import annotations
 
 import io
-import pickle
 import string
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, field
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -299,7 +299,7 @@ def _smollm2() -> PreTrainedModel:
     if find_spec("gguf") is None:
         raise ModuleNotFoundError("model='smollm2' needs the package gguf: run pip install gguf.")
     with quietly(), redirect_stderr(io.StringIO()):  # the conversion has a bar that cannot be turned off
-        model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name)
+        model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, trust_remote_code=False)
     if (quantizer := getattr(model, "hf_quantizer", None)) is not None:
         quantizer.remove_quantization_config(model)  # the weights are float32 now, and can be trained
     return model
@@ -347,7 +347,7 @@ def explained(name: str | Path) -> Iterator[None]:
         yield
     except (ImportError, torch.OutOfMemoryError):  # they say what is missing
         raise
-    except pickle.UnpicklingError as error:
+    except UnpicklingError as error:
         raise ValueError(
             f"model={name!r} has weights in a pickle that is damaged or holds more than tensors, such as code, which is not run: "
             "expected weights in safetensors."
