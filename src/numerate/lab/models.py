@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from numerate.lab.pictures import PictureStore
 from numerate.lab.tasks import Picture
-from numerate.messages import nearest
+from numerate.messages import nearest, one_line
 from numerate.tokenizers import hub_problem, load_tokenizer, needs_remote_code, packaged_file
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def load_encoder(name: str, *, trust_remote_code: bool = False) -> PromptEncoder
     from transformers import AutoConfig, AutoProcessor
 
     code = {"trust_remote_code": trust_remote_code}  # None would ask at a prompt
-    with explained(name):
+    with _explained(name):
         options = {**code, **_from_where(name)}
         sees = hasattr(AutoConfig.from_pretrained(name, **options), "vision_config")
         processor = AutoProcessor.from_pretrained(name, **options) if sees else None
@@ -316,7 +316,7 @@ def _pretrained(encoder: PromptEncoder, dtype: torch.dtype, adapter: Adapter, tr
             load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16
         )
     kind = AutoModelForImageTextToText if encoder.sees else AutoModelForCausalLM
-    with explained(encoder.name), quietly():
+    with _explained(encoder.name), quietly():
         return kind.from_pretrained(encoder.name, **options)
 
 
@@ -340,19 +340,24 @@ def _from_where(name: str) -> dict[str, bool]:
 
 
 @contextmanager
-def explained(name: str | Path) -> Iterator[None]:
-    """Turn any error of a library that loads the model ``name`` into one that says what was expected."""
-    name = str(name)
+def plain_weights(name: str | Path) -> Iterator[None]:
+    """Say of a model whose weights are a pickle with more than tensors that it is not loaded; torch advises to trust it."""
     try:
         yield
+    except UnpicklingError as error:
+        raise ValueError(f"model={str(name)!r} has weights in {one_line(error)}: expected weights in safetensors.") from error
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    try:
+        with plain_weights(name):
+            yield
     except (ImportError, torch.OutOfMemoryError):  # they say what is missing
         raise
-    except UnpicklingError as error:
-        raise ValueError(
-            f"model={name!r} has weights in a pickle that is damaged or holds more than tensors, such as code, which is not run: "
-            "expected weights in safetensors."
-        ) from error
     except Exception as error:  # transformers, safetensors and the Hub have errors of many classes
+        if isinstance(error.__cause__, UnpicklingError):
+            raise
         if needs_remote_code(error):
             raise ValueError(
                 f"model={name!r} comes with Python code: expected trust_remote_code=True to run it "

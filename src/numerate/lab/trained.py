@@ -9,7 +9,7 @@ from typing import Any
 from numerate.lab.config import RunConfig, checked
 from numerate.lab.decisions import check_decisions
 from numerate.lab.evaluate import Record
-from numerate.lab.models import NAMED, LoadedModel, explained, load_model, quietly
+from numerate.lab.models import NAMED, LoadedModel, load_model, plain_weights, quietly
 from numerate.lab.progress import Progress
 from numerate.lab.records import RESULT, plain, recover_jsonl, write_json, write_jsonl
 from numerate.lab.train import evaluated, make_task
@@ -96,7 +96,7 @@ def load_adapter(weights: Path, model: str, seed: int, *, trust_remote_code: boo
     from peft import PeftModel
 
     loaded = load_model(model, seed=seed, trust_remote_code=trust_remote_code)
-    with explained(weights):
+    with plain_weights(weights):
         loaded.model = PeftModel.from_pretrained(loaded.model, weights)
     return loaded
 
@@ -107,6 +107,6 @@ def _load_trained(config: RunConfig, weights: Path) -> LoadedModel:
     if config.model not in NAMED:
         return load_model(weights, trust_remote_code=config.trust_remote_code)
     loaded = load_model(config.model, seed=config.seed, trust_remote_code=config.trust_remote_code)
-    with explained(weights):
+    with plain_weights(weights):
         loaded.model = type(loaded.model).from_pretrained(weights)
     return loaded
