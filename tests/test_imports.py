@@ -34,7 +34,7 @@ LAB = [
     "durations",
     "budget",
     "records",
-    "formulas",
+    "csv_lines",
     "markdown",
     "environment",
     "progress",

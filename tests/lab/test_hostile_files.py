@@ -175,6 +175,9 @@ class TestNames:
             Regression.from_files(tmp_path / "rows.jsonl")
 
 
+LATER = ("scheduler.pt", "rng_state.pth")
+
+
 class TestPickles:
     @pytest.mark.parametrize("kind", ["zip", "raw"])
     def test_weights_of_a_model(self, folder: Path, mark: Path, kind: str):
@@ -196,9 +199,7 @@ class TestPickles:
         with pytest.raises(ValueError, match="weights in a pickle"):
             find_source(str(run)).load()
 
-    @pytest.mark.parametrize(
-        "file", ["optimizer.pt", *(pytest.param(name, marks=pytest.mark.slow) for name in ("scheduler.pt", "rng_state.pth"))]
-    )
+    @pytest.mark.parametrize("file", ["optimizer.pt", *(pytest.param(name, marks=pytest.mark.slow) for name in LATER)])
     def test_a_checkpoint(self, interrupted: Path, tmp_path: Path, mark: Path, file: str):
         run = Path(shutil.copytree(interrupted, tmp_path / "run"))
         (checkpoint,) = (run / "checkpoints").glob("checkpoint-*")

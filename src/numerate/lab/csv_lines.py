@@ -1,4 +1,4 @@
-"""Cells of CSV files that a spreadsheet would run as a formula.
+"""Lines of CSV files, in which no text is a formula for a spreadsheet.
 
 A text cell that begins with ``=``, ``+``, ``-``, ``@``, a tab or a line break gets an apostrophe in front, with which
 spreadsheets show it as text. Numbers stay as they are, and so do signs alone. Files of JSON lines keep every text.
@@ -6,7 +6,11 @@ spreadsheets show it as text. Numbers stay as they are, and so do signs alone. F
 
 from __future__ import annotations
 
+import csv
+import io
 import re
+from collections.abc import Iterable
+from typing import Any
 
 _BEGINS = (*"=+-@\t\r\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # the last four: full-width = + - @
 _NUMBER = re.compile(r"[+-]?[\d.,'\u2019_\s$€£¥%]+(?:e[+-]?\d+)?|[+-]?(?:inf|infinity|nan)", re.IGNORECASE)
@@ -22,3 +26,16 @@ def without_formula(text: str) -> str:
     if not text.startswith(_BEGINS) or not any(map(str.isalnum, text)):
         return text
     return text if _NUMBER.fullmatch(text.strip()) else f"'{text}"
+
+
+def csv_line(cells: Iterable[Any], delimiter: str = ",") -> str:
+    r"""Return the cells as a line of a file, whose texts are no formulas and may hold line breaks of any kind.
+
+    Example:
+        >>> csv_line(["=1+1", "a\rb", -3.5, None])
+        '\'=1+1,"a\rb",-3.5,\n'
+    """
+    line = io.StringIO(newline="")
+    writer = csv.writer(line, delimiter=delimiter, lineterminator="\r\n")  # with \n alone a \r in a cell would not be quoted
+    writer.writerow([without_formula(cell) if isinstance(cell, str) else cell for cell in cells])
+    return line.getvalue().removesuffix("\r\n") + "\n"
