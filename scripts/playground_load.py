@@ -23,7 +23,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -211,9 +211,9 @@ def write_run(folder: Path) -> None:
     (folder / "report.json").write_text('{"answer": "No loss is better.", "experiment": {}}', encoding="utf-8")
 
 
-def work(asker: Asker, load: Load, until: float) -> None:
+def work(asker: Asker, load: Load, until: float, kinds: Collection[str]) -> None:
     """Ask until the time is up."""
-    names, weights = [*KINDS], [share for share, _, _ in KINDS.values()]
+    names, weights = [*kinds], [KINDS[name][0] for name in kinds]
     while time.monotonic() < until:
         (name,) = asker.random.choices(names, weights)
         began = time.monotonic()
@@ -228,19 +228,28 @@ def work(asker: Asker, load: Load, until: float) -> None:
             load.errors += [problem] if problem else []
 
 
-def drive(seconds: float, workers: int = 4, seed: int = 0, say: Callable[[str], object] = print) -> Load:
-    """Load a playground for so many seconds; return what happened."""
+def drive(
+    seconds: float,
+    workers: int = 4,
+    seed: int = 0,
+    kinds: Collection[str] = tuple(KINDS),
+    say: Callable[[str], object] = lambda text: None,
+) -> Load:
+    """Load a playground with requests of these kinds for so many seconds; return what happened."""
     load = Load()
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder, ExitStack() as closed:
         write_run(Path(folder) / "one")
         with playground(Path(folder)) as (address, process):
             first = Asker(address, random.Random(seed))
+            closed.callback(first.connection.close)
             tabs = json.loads(first.ask("GET", "/api")[1])
             views = {name: first.ask("POST", f"/api/{name}", json.dumps(state), JSON) for name, state in tabs.items()}
+            tokenizer = tiny_tokenizer(1).backend_tokenizer.to_str().encode() if "upload" in kinds else b""
             until = time.monotonic() + seconds
-            tokenizer = tiny_tokenizer(1).backend_tokenizer.to_str().encode()
             askers = [Asker(address, random.Random(seed + 1 + number), tabs, tokenizer) for number in range(workers)]
-            threads = [Thread(target=work, args=(asker, load, until)) for asker in askers]
+            for asker in askers:
+                closed.callback(asker.connection.close)
+            threads = [Thread(target=work, args=(asker, load, until, kinds)) for asker in askers]
             for thread in threads:
                 thread.start()
             begin, told = 0, time.monotonic() + 60
@@ -250,9 +259,8 @@ def drive(seconds: float, workers: int = 4, seed: int = 0, say: Callable[[str], 
                     say(load.line(begin))
                     begin, told = len(load.times), told + 60
                 time.sleep(min(1.0, seconds / 25))
-            last = Asker(address, random.Random(seed))
             for name, state in tabs.items():
-                if (last.ask("POST", f"/api/{name}", json.dumps(state), JSON)) != views[name]:
+                if (first.ask("POST", f"/api/{name}", json.dumps(state), JSON)) != views[name]:
                     load.errors.append(f"{name}: another first view than before the load")
     return load
 
@@ -265,7 +273,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     print("per minute: requests, errors so far, latency (median / 95 % / 99 % / most), memory of the server", flush=True)
-    load = drive(60 * options.minutes, options.workers, options.seed, lambda text: print(text, flush=True))
+    load = drive(60 * options.minutes, options.workers, options.seed, say=lambda text: print(text, flush=True))
     early, late = load.growth
     print(f"all:\n{load.line(0)}\n{dict(load.kinds)}")
     print(f"memory: {early:.1f} MiB in the second fifth of the time, {late:.1f} MiB in the last")
