@@ -259,6 +259,8 @@ def drive(
                     say(load.line(begin))
                     begin, told = len(load.times), told + 60
                 time.sleep(min(1.0, seconds / 25))
+            if begin:  # the last minute, or what there is of it
+                say(load.line(begin))
             for name, state in tabs.items():
                 if (first.ask("POST", f"/api/{name}", json.dumps(state), JSON)) != views[name]:
                     load.errors.append(f"{name}: another first view than before the load")
