@@ -49,8 +49,10 @@ def problems(source: str) -> list[str]:
             names[alias.asname or alias.name] = f"{node.module}.{alias.name}" if isinstance(node, ast.ImportFrom) else alias.name
 
     def full(node: ast.expr) -> str:
-        head, dot, rest = ast.unparse(node).partition(".")
-        return f"{names.get(head, head)}{dot}{rest}"
+        """The dotted name, as if nothing were renamed; something else for other expressions."""
+        if isinstance(node, ast.Attribute):
+            return f"{full(node.value)}.{node.attr}"
+        return names.get(node.id, node.id) if isinstance(node, ast.Name) else type(node).__name__
 
     found = []
     for node in nodes:
