@@ -278,16 +278,21 @@ def _merges(scores: dict[str, float]) -> list[tuple[str, str]]:
     return [(left, right) for _, _, left, right in sorted(pairs())]
 
 
-def _from_hub(name: str, trust_remote_code: bool) -> PreTrainedTokenizerBase:
+def hub_problem(name: str) -> Exception | None:
+    """Return why the Hub does not answer for a model, at once, while ``from_pretrained`` would retry for half a minute."""
     from huggingface_hub import HfApi
-    from transformers import AutoTokenizer
 
-    problem: Exception | None = None
     try:
-        # Fails at once, while from_pretrained would retry for a minute.
         HfApi().model_info(name, timeout=10)
     except Exception as error:  # errors of its HTTP client are not all OSError
-        problem = error
+        return error
+    return None
+
+
+def _from_hub(name: str, trust_remote_code: bool) -> PreTrainedTokenizerBase:
+    from transformers import AutoTokenizer
+
+    problem = hub_problem(name)
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
             name, local_files_only=problem is not None, trust_remote_code=trust_remote_code

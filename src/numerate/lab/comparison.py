@@ -33,7 +33,7 @@ from numerate.lab.models import PromptEncoder, load_encoder
 from numerate.lab.own_table import TABLE_TASK, default_model, table_settings
 from numerate.lab.presets import DEMO, GENERAL, PRESETS, merged
 from numerate.lab.progress import GridProgress
-from numerate.lab.records import check_writable
+from numerate.lab.records import RUNS, check_writable, run_folder
 from numerate.lab.report import write_report
 from numerate.lab.stacked import stackable
 from numerate.lab.tasks import Task
@@ -122,7 +122,7 @@ def compare(
     named = {"losses": losses, "tasks": task, "models": model, "seeds": seeds}
     settings = {name: value for name, value in named.items() if value is not None} | settings
     if data is not None:
-        data = data_file(data, Path("runs") if out is None else Path(out))
+        data = data_file(data, RUNS if out is None else Path(out))
     said: list[str] = []
     values = comparison_settings(config, preset, data, target, settings, said.append)
     experiment = read_experiment(values, "" if config is None else str(config))
@@ -131,7 +131,7 @@ def compare(
     check_choice("executor", executor, EXECUTORS)
     if time is not None and executor == "ray":
         raise ValueError("budget is measured on this machine, and executor='ray' runs on others: leave out one of them.")
-    folder = Path("runs") / experiment.name if out is None else Path(out)
+    folder = run_folder(experiment.name) if out is None else Path(out)
     check_writable(folder)
     cells = experiment.cells()
     tasks = _check_cells(cells) if executor != "ray" else {}

@@ -303,6 +303,7 @@ def run_ray(cells: Sequence[RunConfig], folder: Path, *, address: str | None = N
         raise ModuleNotFoundError("executor='ray' needs the package ray: run pip install 'numerate[ray]'.") from None
     began = not ray.is_initialized()
     if began:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # else it reports to its makers
         ray.init(address=address, log_to_driver=False, ignore_reinit_error=True)
     try:
         gpus = 1 if ray.cluster_resources().get("GPU") else 0

@@ -19,6 +19,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from numerate.lab.csv_lines import csv_line
 from numerate.lab.records import check_writable, write_json
 
 NAMES: tuple[str, ...] = ("prediction", "low", "high", "covered", "no_number", "problem")
@@ -111,16 +112,16 @@ class PredictionFile:
         """Write a batch to the disk, then the record of it."""
         if self.path.exists():  # finished with a lower limit
             self.path.replace(self.part)
-        lines = io.StringIO()
+        lines = io.StringIO(newline="")
         if self.path.suffix == ".jsonl":
             for values, prediction in zip(rows, predictions, strict=True):
                 lines.write(_json_line(values, dict(zip(self.names, prediction.texts, strict=True))))
         else:
-            writer = csv.writer(lines, delimiter=self.delimiter, lineterminator="\n")
             if not self.size:
-                writer.writerow([*self.columns, *self.names])
+                lines.write(csv_line([*self.columns, *self.names], self.delimiter))
             for values, prediction in zip(rows, predictions, strict=True):
-                writer.writerow([*(_cell(values.get(name)) for name in self.columns), *prediction.texts])
+                cells = [*(_cell(values.get(name)) for name in self.columns), *prediction.texts]
+                lines.write(csv_line(cells, self.delimiter))
         content = lines.getvalue().encode()
         with self.part.open("r+b" if self.part.exists() else "wb") as file:
             file.truncate(self.size)  # what an interrupted call wrote beyond its record

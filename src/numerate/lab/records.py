@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 RESULT = "result.json"  # written last: a run without it is not finished
+RUNS = Path("runs")
+"""Where runs are kept unless a folder is named."""
 
 
 def write_text(path: Path, text: str) -> None:
@@ -85,6 +87,22 @@ def plain(value: Any) -> Any:
 
 
 # The folder of a run
+
+
+def run_folder(name: str) -> Path:
+    r"""Return ``runs/NAME``; raise if that is not one folder in ``runs``, because the name may come from somebody else's file.
+
+    Example:
+        >>> run_folder("../../bin")
+        Traceback (most recent call last):
+        ...
+        ValueError: name='../../bin' cannot be a folder in runs: expected a name without / and \; name another folder with --out.
+    """
+    if name in ("", ".", "..") or any(character in "/\\" or not character.isprintable() for character in name):
+        shown = name if len(name) <= 80 else f"{name[:80]}.."
+        expected = "a name without / and \\; name another folder with --out"
+        raise ValueError(f"name={shown!r} cannot be a folder in {RUNS}: expected {expected}.")
+    return RUNS / name
 
 
 def is_first_process() -> bool:
