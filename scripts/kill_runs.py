@@ -50,6 +50,7 @@ VARYING = {
     *("costs", "figures", "stacked", "time_ratio"),
 }
 HANG_SECONDS = 600.0
+NEVER = 10**9
 
 QUICK = ("steps=6", "batch_size=8", "train_examples=48", "eval_examples=6", "log_every=1")
 TABLE = ("--data", "table.csv", "--target", "price", "--without", "name")
@@ -109,8 +110,7 @@ def start(arguments: Sequence[str], folder: Path, log: Path, operation: int | No
             for stream in (1, 2):
                 os.dup2(file.fileno(), stream)
         sys.argv = ["numerate", *arguments]
-        if operation is not None:
-            kill_before(operation, folder / "out")
+        left = kill_before(operation or NEVER, folder / "out")
         from numerate.cli import app
 
         app(prog_name="numerate")
@@ -122,11 +122,12 @@ def start(arguments: Sequence[str], folder: Path, log: Path, operation: int | No
         with suppress(Exception):
             sys.stdout.flush()
             sys.stderr.flush()
+            log.with_suffix(".count").write_text(str(NEVER - left[0]), encoding="utf-8")
         os._exit(code)
 
 
-def kill_before(operation: int, folder: Path) -> None:
-    """Kill this process before the n-th operation that changes a file in a folder."""
+def kill_before(operation: int, folder: Path) -> list[int]:
+    """Kill this process before the n-th operation that changes a file in a folder; return how many there are left."""
     left, owner = [operation], os.getpid()
 
     def watch(event: str, arguments: tuple[Any, ...]) -> None:
@@ -146,6 +147,7 @@ def kill_before(operation: int, folder: Path) -> None:
                 os.kill(owner, signal.SIGKILL)
 
     sys.addaudithook(watch)
+    return left
 
 
 def wait_for(pid: int, seconds: float) -> int | None:
@@ -280,8 +282,8 @@ def harass(
     first = time.monotonic()
     run_through(whole)
     expected, seconds = content(whole), time.monotonic() - first
-    operations = count_operations(scenario, folder, whole)
-    say(f"{scenario.name}: undisturbed {seconds:.1f} s, about {operations} operations on files")
+    operations = int(log.with_suffix(".count").read_text(encoding="utf-8"))
+    say(f"{scenario.name}: undisturbed {seconds:.1f} s, {operations} operations on files")
     series = 0
     while tally.killed < kills:
         series += 1
@@ -320,12 +322,6 @@ def harass(
         say(f"{scenario.name}: {tally.killed} of {kills} kills, {tally.results} results, {len(tally.wrong)} wrong")
     tally.seconds = time.monotonic() - begin
     return tally
-
-
-def count_operations(scenario: Scenario, folder: Path, whole: Path) -> int:
-    """Return about how many operations on files a command makes: twice its files, and those of checkpoints."""
-    files = sum(1 for path in (whole / "out").rglob("*") if path.is_file())
-    return 3 * files + (30 if "save_every=2" in scenario.arguments else 5)
 
 
 def prepare(where: Path, folder: Path) -> None:

@@ -19,7 +19,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from numerate.lab.records import check_writable, write_json
+from numerate.lab.records import check_writable, remove_parts, write_json
 
 NAMES: tuple[str, ...] = ("prediction", "low", "high", "covered", "no_number", "problem")
 """The columns that are added. If the table has one of these names, all of them end in ``_2``, or in the next free number."""
@@ -83,6 +83,7 @@ class PredictionFile:
     def claim(self, settings: Mapping[str, Any], *, overwrite: bool = False) -> None:
         """Read how far an earlier call came; raise if the file was made with other settings, or by something else."""
         check_writable(self.path.parent)
+        remove_parts(self.path.parent)
         self.settings = settings
         ways = "name another file with --out, or replace it with --overwrite"
         if overwrite:
