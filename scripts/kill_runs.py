@@ -344,7 +344,10 @@ def prepare_all(folder: Path) -> None:
 
 def table(tallies: dict[str, Tally]) -> str:
     """Return a row per scenario, as Markdown."""
-    lines = ["| command | kills after a time | kills before an operation | results compared | wrong | seconds |", "|---|--:|--:|--:|--:|--:|"]
+    lines = [
+        "| command | kills after a time | kills before an operation | results compared | wrong | seconds |",
+        "|---|--:|--:|--:|--:|--:|",
+    ]
     for name, tally in tallies.items():
         cells = [tally.kills["times"], tally.kills["operations"], tally.results, len(tally.wrong), round(tally.seconds)]
         lines.append(f"| {name} | {' | '.join(map(str, cells))} |")

@@ -132,8 +132,8 @@ def _run_in(
 ) -> None:
     """Run jobs in the processes of a pool; each begins when a process is free.
 
-    If a process is killed, such as for lack of memory, the pool ends. With ``again``, the jobs that were running then are run once
-    more, each alone, and the others in a new pool.
+    If a process is killed, such as for lack of memory, the pool ends. With ``again``, the jobs that were running then are run
+    once more, each alone, and the others in a new pool.
     """
     stopped = False
     suspects, left = list[Job](), list[Job]()

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from numerate.lab.config import RunConfig
 from numerate.lab.data import SharedData
 from numerate.lab.derailing import label_digits
