@@ -98,7 +98,9 @@ class _Measuring:
         if len(self.memory) < len(self.due) and done >= self.due[len(self.memory)]:
             self.memory.append(Memory.now(done))
             last = self.memory[-1]
-            text = f"{self.name}: {done:,} of {self.times:,}, {last.mib:,.1f} MiB, {last.objects:,} objects, {last.tensors} tensors"
+            text = (
+                f"{self.name}: {done:,} of {self.times:,}, {last.mib:,.1f} MiB, {last.objects:,} objects, {last.tensors} tensors"
+            )
             print(text, file=sys.stderr, flush=True)
 
     def result(self) -> Endured:
@@ -163,7 +165,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Repeat, and print a table; return 1 if memory grows."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="*", choices=[[], *PLANS], default=[], help=f"of {', '.join(PLANS)} (default: all)")
-    parser.add_argument("--times", type=int, help=f"how often (default: {', '.join(f'{n:,} {name}' for name, n in TIMES.items())})")
+    parser.add_argument(
+        "--times", type=int, help=f"how often (default: {', '.join(f'{n:,} {name}' for name, n in TIMES.items())})"
+    )
     options = parser.parse_args(arguments)
     os.environ["HF_HUB_OFFLINE"] = "1"
     torch.set_num_threads(1)

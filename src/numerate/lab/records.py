@@ -9,7 +9,8 @@ import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,17 @@ def read_state(path: Path, device: Any = "cpu") -> Any:
         raise
     except Exception as error:  # of many kinds
         raise ValueError(f"{path} is damaged ({one_line(error)}): delete it, and what it holds is computed again.") from error
+
+
+@contextmanager
+def saving() -> Iterator[None]:
+    """Raise an OSError where safetensors cannot write a file, such as on a full disk."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except SafetensorError as error:
+        raise OSError(one_line(error)) from error
 
 
 def write_json(path: Path, value: Any) -> None:

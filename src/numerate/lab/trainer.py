@@ -20,7 +20,7 @@ from numerate.integrations.transformers import attach
 from numerate.lab.data import collate
 from numerate.lab.models import LoadedModel, quietly
 from numerate.lab.progress import Progress
-from numerate.lab.records import cut_curve, is_first_process, plain, write_text
+from numerate.lab.records import cut_curve, is_first_process, plain, saving, write_text
 from numerate.lab.validation import Validation
 from numerate.messages import one_line
 from numerate.objective import NumericObjective
@@ -67,7 +67,7 @@ def fit(
     trainer.add_callback(_Checkpoints(validation))
     detach: Callable[[], object] = attach(trainer, objective).detach if objective is not None else lambda: None
     begin = time.perf_counter()
-    with quietly():  # checkpoints
+    with quietly(), saving():  # checkpoints
         try:
             trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
         except Exception as error:
