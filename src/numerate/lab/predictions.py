@@ -123,6 +123,7 @@ class PredictionFile:
             for values, prediction in zip(rows, predictions, strict=True):
                 writer.writerow([*(_cell(values.get(name)) for name in self.columns), *prediction.texts])
         content = lines.getvalue().encode()
+        self._check_part()
         with self.part.open("r+b" if self.part.exists() else "wb") as file:
             file.truncate(self.size)  # what an interrupted call wrote beyond its record
             file.seek(self.size)
@@ -137,6 +138,7 @@ class PredictionFile:
     def finish(self, figures: Mapping[str, Any]) -> None:
         """Give the file its name, and record the figures."""
         if not self.path.exists():
+            self._check_part()
             with self.part.open("r+b") as file:
                 file.truncate(self.size)
             self.part.replace(self.path)
@@ -155,6 +157,15 @@ class PredictionFile:
             for row in rows:
                 value, low, high = (None if row[name] in ("", None) else Decimal(row[name]) for name in names)
                 yield value, low, high
+
+    def _check_part(self) -> None:
+        """Raise if bytes that this call wrote are missing: those after them would be at the wrong place."""
+        found = self.part.stat().st_size if self.part.exists() else 0
+        if found < self.size:
+            raise ValueError(
+                f"{self.part} was cut to {found:,} of {self.size:,} bytes while this call wrote to it: is another call predicting "
+                "to the same file? Wait for it and call again, or name another file with --out."
+            )
 
     def _save(self, **more: Any) -> None:
         done = {"rows": self.rows, "bytes": self.size, "problems": dict(self.problems)}
