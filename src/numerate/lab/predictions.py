@@ -163,8 +163,8 @@ class PredictionFile:
         found = self.part.stat().st_size if self.part.exists() else 0
         if found < self.size:
             raise ValueError(
-                f"{self.part} was cut to {found:,} of {self.size:,} bytes while this call wrote to it: is another call predicting "
-                "to the same file? Wait for it and call again, or name another file with --out."
+                f"{self.part} was cut to {found:,} of {self.size:,} bytes while this call wrote to it: is another call "
+                "predicting to the same file? Wait for it and call again, or name another file with --out."
             )
 
     def _save(self, **more: Any) -> None:
