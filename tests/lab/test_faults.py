@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -27,6 +28,7 @@ from tests import apart
 from tests.apart import wait_until
 from tests.lab.test_experiment import QUICK, compare_quick, records
 
+import numerate
 from numerate.cli import app
 from numerate.lab.config import RunConfig
 from numerate.lab.executors import run_local
@@ -422,6 +424,14 @@ def test_what_an_interrupted_run_left_in_the_future_does_not_count(tmp_path):
     watch = Watch([cell], tmp_path)
     watch.look()
     assert watch.done == 0
+
+
+def test_no_time_is_measured_by_a_clock_that_can_be_set():
+    """Budgets, estimates and costs take time.monotonic or time.perf_counter."""
+    sources = list(Path(numerate.__file__).parent.rglob("*.py"))
+    assert any("time.monotonic()" in source.read_text(encoding="utf-8") for source in sources)
+    found = [source for source in sources if re.search(r"\btime\.time\b|from time import", source.read_text(encoding="utf-8"))]
+    assert found == []
 
 
 # Memory
