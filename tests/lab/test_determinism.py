@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+import transformers.models.llama.modeling_llama
+import transformers.trainer  # noqa: F401 -- before `short_collections`, which leaves out what is imported
 
 from numerate.lab.config import SOFT, RunConfig
 from numerate.lab.records import read_jsonl
@@ -15,6 +17,11 @@ KINDS = ["ce", *LOSSES, *SOFT]
 EASY = {"difficulty": 1, "longest": 2, "operations": "+-", "signed": False, "wording": "bare"}
 FEW = {"task_settings": EASY, "steps": 3, "batch_size": 4, "train_examples": 12, "eval_examples": 2, "log_every": 1}
 FEW |= {"eval_splits": ("interpolate",), "max_new_tokens": 4, "keep_model": True}
+
+
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch):
+    monkeypatch.setattr("numerate.lab.train.environment", dict)  # versions of all packages, which are read from files
 
 
 def config(loss, **settings):

@@ -24,6 +24,8 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers.models.llama.modeling_llama
+import transformers.trainer  # noqa: F401 -- before `short_collections`, which leaves out what is imported
 from tests import apart
 from tests.apart import wait_until
 from tests.lab.test_experiment import QUICK, compare_quick, records
