@@ -24,7 +24,7 @@ from numerate.lab.markdown import block, code, inline
 from numerate.lab.missing import WHY_INFINITE, figure_text, gold_answers
 from numerate.lab.models import NAMED, LoadedModel, quietly
 from numerate.lab.questions import ASKED
-from numerate.lab.records import write_json, write_text
+from numerate.lab.records import saving, write_json, write_text
 from numerate.lab.tasks import Task
 from numerate.lab.tasks.regression import Regression
 from numerate.lab.tasks.tables import TABLES
@@ -41,7 +41,7 @@ def save_model(loaded: LoadedModel, folder: Path, card: str, asked: Mapping[str,
     """Save weights, tokenizer, model card and what the model was asked; the folder gets its name when all are written."""
     part = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(part, ignore_errors=True)
-    with quietly():
+    with quietly(), saving():
         loaded.model.save_pretrained(part)
         (loaded.processor or loaded.tokenizer).save_pretrained(part)
     write_text(part / "README.md", card)

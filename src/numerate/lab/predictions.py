@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from numerate.lab.csv_lines import csv_line
-from numerate.lab.records import check_writable, write_json
+from numerate.lab.records import check_writable, remove_parts, write_json
 
 NAMES: tuple[str, ...] = ("prediction", "low", "high", "covered", "no_number", "problem")
 """The columns that are added. If the table has one of these names, all of them end in ``_2``, or in the next free number."""
@@ -84,6 +84,7 @@ class PredictionFile:
     def claim(self, settings: Mapping[str, Any], *, overwrite: bool = False) -> None:
         """Read how far an earlier call came; raise if the file was made with other settings, or by something else."""
         check_writable(self.path.parent)
+        remove_parts(self.path.parent)
         self.settings = settings
         ways = "name another file with --out, or replace it with --overwrite"
         if overwrite:
@@ -123,6 +124,7 @@ class PredictionFile:
                 cells = [*(_cell(values.get(name)) for name in self.columns), *prediction.texts]
                 lines.write(csv_line(cells, self.delimiter))
         content = lines.getvalue().encode()
+        self._check_part()
         with self.part.open("r+b" if self.part.exists() else "wb") as file:
             file.truncate(self.size)  # what an interrupted call wrote beyond its record
             file.seek(self.size)
@@ -137,6 +139,7 @@ class PredictionFile:
     def finish(self, figures: Mapping[str, Any]) -> None:
         """Give the file its name, and record the figures."""
         if not self.path.exists():
+            self._check_part()
             with self.part.open("r+b") as file:
                 file.truncate(self.size)
             self.part.replace(self.path)
@@ -155,6 +158,15 @@ class PredictionFile:
             for row in rows:
                 value, low, high = (None if row[name] in ("", None) else Decimal(row[name]) for name in names)
                 yield value, low, high
+
+    def _check_part(self) -> None:
+        """Raise if bytes that this call wrote are missing: those after them would be at the wrong place."""
+        found = self.part.stat().st_size if self.part.exists() else 0
+        if found < self.size:
+            raise ValueError(
+                f"{self.part} was cut to {found:,} of {self.size:,} bytes while this call wrote to it: is another call "
+                "predicting to the same file? Wait for it and call again, or name another file with --out."
+            )
 
     def _save(self, **more: Any) -> None:
         done = {"rows": self.rows, "bytes": self.size, "problems": dict(self.problems)}

@@ -13,6 +13,7 @@ from numerate.lab.models import NAMED, LoadedModel, load_model, plain_weights, q
 from numerate.lab.progress import Progress
 from numerate.lab.records import RESULT, plain, recover_jsonl, write_json, write_jsonl
 from numerate.lab.train import evaluated, make_task
+from numerate.messages import one_line
 
 EVALUATION = (
     *("task", "task_settings", "data", "skip_bad", "trust_remote_code"),
@@ -86,9 +87,14 @@ def plan_evaluation(folder: Path, settings: dict[str, Any], out: Path | None = N
 
 
 def load_run(folder: Path, config: RunConfig) -> LoadedModel:
-    """Load the weights of a run that were kept."""
+    """Load the weights of a run that were kept; raise a ValueError if their file is damaged."""
+    from safetensors import SafetensorError
+
     with quietly():
-        return _load_trained(config, folder / "model")
+        try:
+            return _load_trained(config, folder / "model")
+        except SafetensorError as error:
+            raise ValueError(f"{folder / 'model'} is damaged ({one_line(error)}): train again, or restore the files.") from error
 
 
 def load_adapter(weights: Path, model: str, seed: int, *, trust_remote_code: bool = False) -> LoadedModel:

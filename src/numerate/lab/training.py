@@ -79,7 +79,7 @@ def train(
     new = claim(folder, {"soft": None} | chosen.deciding, resume=resume, overwrite=overwrite)
     if new and not run(chosen, folder, resume=resume, progress=progress):
         return Trained(folder, {})  # not the first of several processes
-    if new and chosen.keep_model and chosen.task == TABLE_TASK and chosen.data is not None:
+    if chosen.keep_model and chosen.task == TABLE_TASK and chosen.data is not None and (folder / "model").is_dir():
         keep_calibration(folder, trust_remote_code=chosen.trust_remote_code, progress=progress)
     notes = json.loads((folder / RESULT).read_text(encoding="utf-8")).get("notes", [])
     return Trained(folder, summarize(read_jsonl(folder / "predictions.jsonl")), notes, new)
