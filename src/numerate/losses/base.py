@@ -47,6 +47,7 @@ Fit = Literal["good", "fair", "poor"]
 Variant = Literal["paper", "released"]
 
 MOST_PLACE_SIGMA = 100.0  # (1 + sigma)^15 must fit float32
+LEAST_COST, MOST_COST = 1e-30, 1e30  # of a wrong number: float32 must hold it, its sum over a batch and its square root
 OUTSIDE_MARGIN = 1.01  # text where a number belongs costs this much more than the worst number (ntloss)
 
 
@@ -385,8 +386,24 @@ class NumericLoss(nn.Module):
 
     def keep_matrix(self, name: str, matrix: Tensor) -> None:
         """Register a float64 matrix and its float32 copy; :meth:`matrix` returns the one for a dtype."""
+        self.check_scale(matrix, least=0.0)
         self.keep(name, matrix.double())
         self.keep(f"{name}_float32", matrix.float())
+
+    def set_worst(self, cost: Tensor) -> None:
+        """Set the cost of the worst number, 0-d."""
+        self.check_scale(cost)
+        self.worst.copy_(cost)
+
+    def check_scale(self, costs: Tensor, least: float = LEAST_COST) -> None:
+        """Raise if float32 cannot hold the largest of ``costs``, or rounds all of them to zero."""
+        largest = float(costs.abs().max()) if costs.numel() else 0.0
+        if largest != 0 and not least <= largest <= MOST_COST:
+            low, high = float(self.vocab.values[0]), float(self.vocab.values[-1])
+            raise ValueError(
+                f"{type(self).__name__} of values {low:g}..{high:g} computes with numbers of {largest:g}: expected "
+                f"{LEAST_COST:g} to {MOST_COST:g}, which float32 holds. Use values in another unit, or other settings."
+            )
 
     def matrix(self, name: str, dtype: torch.dtype) -> Tensor:
         """Return a matrix of :meth:`keep_matrix` in the dtype of the computation."""

@@ -59,7 +59,10 @@ def gram_matrix(distance: Tensor, kernel: Kernel = "gaussian", sigma: float | Se
     sigmas = [check_number("sigma", s, above=0.0) for s in (sigma if isinstance(sigma, list | tuple) else [sigma])]
     if not sigmas:
         raise ValueError("sigma=() is empty: expected a number > 0, or several.")
-    return torch.stack([KERNELS[kernel](distance, s) for s in sigmas]).mean(0)
+    total = torch.zeros_like(distance)
+    for s in sigmas:  # one at a time: there may be hundreds
+        total += KERNELS[kernel](distance, s)
+    return total / len(sigmas)
 
 
 def shuffled_values(values: Tensor, seed: int) -> Tensor:

@@ -137,6 +137,7 @@ class NTILLoss(NumberLevelLoss):
         # Distances in units of the label token's leading digit, so that three-digit tokens cost what three digits do.
         unit = torch.pow(10.0, vocab.widths.double() - 1)
         self.keep_matrix("distance", distances(vocab.values) / unit[:, None])
+        self.check_scale(self.distance)
         self.keep_matrix("amounts", token_amounts(vocab))
 
     @classmethod
@@ -209,7 +210,8 @@ class NTILLoss(NumberLevelLoss):
         noisy = z
         if self.noise > 0:
             noisy = z + self.noise * -torch.empty_like(z).exponential_().log()
-        soft = (noisy / self.tau).softmax(-1)
+        # Below the largest, or a logit near the dtype's limit would overflow.
+        soft = ((noisy - noisy.detach().amax(-1, keepdim=True)) / self.tau).softmax(-1)
         mean = mean_amount(soft, self.matrix("amounts", z.dtype), targets.spans)
         hard = self.amounts[targets.spans.is_fraction.long(), noisy.detach().argmax(-1)]
         return soft, mean, hard, targets.blank(token_scale(targets.spans, self.widths[targets.index]))

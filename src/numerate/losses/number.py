@@ -122,7 +122,7 @@ class NumberLoss(NumberLevelLoss):
         if vocab.minus_ids and vocab.composes:
             self.scores_signs = True
             self.read_columns(torch.cat([vocab.token_ids, torch.tensor(vocab.minus_ids)]))
-        self.worst.copy_(4 * weight.sum())  # |φ| is at most 1, and so is the label's
+        self.set_worst(4 * weight.sum())  # |φ| is at most 1, and so is the label's
 
     def _phases(self, vocab: NumericVocab, lowest: float) -> Tensor:
         """Return ω·u of every token: as a leading token of each width, then deeper, before and after the point.

@@ -156,7 +156,7 @@ class SMMDLoss(NumericLoss):
         whole = smmd_matrix(gram, self.alpha, degree, terms)
         self.keep_matrix("whole", whole)
         # Cost of a certain i where j is true: r has a 1 and a -1, so r'Mr is M_ii + M_jj - 2 M_ij.
-        self.worst.copy_((whole.diagonal()[:, None] + whole.diagonal()).sub_(whole, alpha=2).max())
+        self.set_worst((whole.diagonal()[:, None] + whole.diagonal()).sub_(whole, alpha=2).max())
 
     @staticmethod
     def _gram(
