@@ -47,6 +47,7 @@ Fit = Literal["good", "fair", "poor"]
 Variant = Literal["paper", "released"]
 
 MOST_PLACE_SIGMA = 100.0  # (1 + sigma)^15 must fit float32
+MOST_NUMBERS = 20_000  # numeric tokens; matrices of all pairs take 5 GB
 LEAST_COST, MOST_COST = 1e-30, 1e30  # of a wrong number: float32 must hold it, its sum over a batch and its square root
 OUTSIDE_MARGIN = 1.01  # text where a number belongs costs this much more than the worst number (ntloss)
 
@@ -125,7 +126,11 @@ class NumericLoss(nn.Module):
         **unknown: Any,
     ) -> None:
         super().__init__()
-        check_vocab(vocab)
+        if check_vocab(vocab).size > MOST_NUMBERS:
+            raise ValueError(
+                f"vocab has {vocab.size:,} numeric tokens: expected at most {MOST_NUMBERS:,}, since losses compare each with each; "
+                "use vocab.restrict(max_value=...)."
+            )
         check_settings(type(self).__name__, unknown, self.settings())
         outside = self.default_outside if outside is None else outside
         check_choice("outside", outside, self.outsides)
@@ -392,7 +397,8 @@ class NumericLoss(nn.Module):
 
     def set_worst(self, cost: Tensor) -> None:
         """Set the cost of the worst number, 0-d."""
-        self.check_scale(cost)
+        values = self.vocab.values
+        self.check_scale(values[-1] - values[0] if cost == 0 else cost)  # the square of a small distance may be 0
         self.worst.copy_(cost)
 
     def check_scale(self, costs: Tensor, least: float = LEAST_COST) -> None:
