@@ -241,7 +241,7 @@ def draw(seed: int, index: int, device: str = "cpu") -> Case:
     vocab_kind, vocab = drawn_vocab(f"{seed}:vocabulary {rng.randrange(300)}", largest)
     name = rng.choice(list(nm.LOSSES))
     settings, may_refuse = drawn_settings(rng, nm.LOSSES[name])
-    path = pick(rng, loss=4, masked=2, objective=4, fused=4, traced=2)
+    path = pick(rng, loss=4, masked=2, objective=3, fused=3, traced=2)
     dtype = DTYPES[pick(rng, float32=4, bfloat16=2, float16=2, float64=2)]
     shape = rng.choice(((1,), (3,), (1, 1), (2, 4), (2, 4), (3, 8), (2, 1, 3), (1, 30)))
     columns = vocab.vocab_size + rng.choice((0, 0, 2))
@@ -269,7 +269,7 @@ def draw(seed: int, index: int, device: str = "cpu") -> Case:
         return draw(seed, index + 10**9, device)
     return Case(
         name, settings, vocab, kinds, path, dtype, logits.to(device), labels.to(device), weights, soft, options,
-        pick(rng, implementations=3, ignored=1, shifted=1, wider=1, none=4), rng.random() < 0.15, may_refuse=may_refuse or extreme, must_refuse=wrong,
+        pick(rng, implementations=3, ignored=1, shifted=1, wider=1, none=8), rng.random() < 0.15, may_refuse=may_refuse or extreme, must_refuse=wrong,
     )  # fmt: skip
 
 

@@ -152,10 +152,15 @@ def read_tokenizer(data: bytes, path: Path) -> PreTrainedTokenizerBase:
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
+    from numerate.vocab import MOST_TOKENS
+
     try:
         backend = Tokenizer.from_buffer(data)
     except ValueError as error:
         raise ValueError(_unreadable(path, _JSON, error)) from error
+    # transformers copies the tokenizer, which takes a step for every number up to the largest id.
+    if (largest := max(backend.get_vocab().values(), default=0)) >= MOST_TOKENS:
+        raise ValueError(_unreadable(path, _JSON, f"it has a token with the id {largest}, of at most {MOST_TOKENS - 1}"))
     return PreTrainedTokenizerFast(tokenizer_object=backend, **_roles(path, backend))
 
 
