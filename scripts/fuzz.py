@@ -3,9 +3,10 @@
     python scripts/fuzz.py --cases 1000000 --seed 1 --processes 2      # the long run; the default tests run 10,000 cases
     python scripts/fuzz.py --case 1:4711                               # one case again, as a failure prints it
 
-A case is one call of one loss with its gradient, compared with a second implementation. What must come out is in docs/reliability.md:
-a finite value with finite gradients, a NaN that the logits hold already, or an error that says what was expected. Case INDEX of a
-seed is always the same one. Needs torch and numerate alone: ``PYTHONPATH=src`` is enough.
+A case is a sequence of labels with its logits; eight cases go into one call of a loss, forward and backward. What must come out
+is in docs/reliability.md: a finite value with finite gradients, a NaN that the logits hold already, or an error that says what was
+expected. Many calls are repeated by a second implementation, or changed in a way that must not matter. Case INDEX of a seed is
+always the same one. Needs torch and numerate alone: ``PYTHONPATH=src`` is enough.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 from unittest import mock
@@ -33,7 +34,8 @@ import numerate as nm
 from numerate.losses.soft_target import SoftTargetLoss
 
 IGNORED = -100
-HANG_S = 60.0  # no case takes a tenth of it
+TOGETHER = 8  # cases in a call
+HANG_S = 120.0  # of a call; none takes a tenth of it
 LONGEST = 5000  # tokens of the largest vocabulary
 FAR = 1e6  # a label so far below the likeliest token may cost more than a dtype holds
 DTYPES = {
@@ -43,7 +45,7 @@ DTYPES = {
     "float64": torch.float64,
 }
 CLOSE = {torch.float64: 1e-8, torch.float32: 1e-4, torch.bfloat16: 2.0**-6, torch.float16: 2.0**-8}  # of two implementations
-TEXTS = [*"0123456789", ".", "-", ",", " ", "(", "x", "e", "10", "12", "05", "00", "99", "123", "007", "000", " 5", " -", "(-", "%"]
+TEXTS = (*"0123456789.-, (xe", *"10 12 05 00 99 123 007 000 (-".split(), " 5", " -")
 HOSTILE = (0.0, 1e-3, 1e3, 1e30, 1e-30, -1.0, math.nan, math.inf)  # numbers for settings that are numbers
 CHOICES: dict[str, tuple[Any, ...]] = {
     "variant": ("paper", "released", "repaired"),
@@ -58,7 +60,10 @@ CHOICES: dict[str, tuple[Any, ...]] = {
 }
 
 
-class Fault(Exception):
+WRONG = ("outside", "negative", "nan", "sum", "token", "position")  # labels, weights and soft targets that must be refused
+
+
+class Fault(Exception):  # noqa: N818
     """What a case did that its contract does not allow."""
 
 
@@ -98,7 +103,7 @@ def drawn_vocab(key: str, largest: bool) -> tuple[str, nm.NumericVocab]:
     """Return the kind of a vocabulary and the vocabulary. ``key`` seeds it."""
     rng = random.Random(key)
     if not largest and rng.random() < 0.4:
-        texts = rng.sample(TEXTS, rng.randint(1, len(TEXTS))) + [rng.choice("0123456789")]
+        texts = [*rng.sample(TEXTS, rng.randint(1, len(TEXTS))), rng.choice("0123456789")]
         ids = rng.sample(range(len(texts) + 3), len(texts))
         return "texts", nm.NumericVocab.from_texts(dict(zip(texts, ids, strict=True)), vocab_size=len(texts) + 3)
     size = LONGEST if largest else rng.choice((1, 1, 2, 3, 5, 10, 10, 10, 11, 20, 60, 300))
@@ -121,14 +126,15 @@ def drawn_settings(rng: random.Random, loss: type[nm.NumericLoss]) -> tuple[dict
     return chosen, may_refuse
 
 
-def drawn_logits(rng: random.Random, shape: tuple[int, ...], dtype: torch.dtype, labels: Tensor) -> tuple[str, Tensor]:
-    """Return what the logits are like, and the logits ``[.., V]``."""
+def drawn_logits(rng: random.Random, labels: Tensor, columns: int, dtype: torch.dtype) -> tuple[str, Tensor]:
+    """Return what the logits of a sequence of labels ``[T]`` are like, and the logits ``[T, V]``."""
     generator = torch.Generator().manual_seed(rng.getrandbits(40))
-    kind = pick(rng, ordinary=5, big=2, equal=1, denormal=1, limit=1, lowest=1, dead=2, row=1, nan=2, inf=2, mixed=2)
+    kind = pick(rng, ordinary=5, big=2, equal=1, denormal=1, limit=1, lowest=1, dead=2, row=0.5, nan=0.5, inf=0.5, mixed=0.5)
+    shape, info = (len(labels), columns), torch.finfo(dtype)
     x = 3 * torch.randn(shape, generator=generator, dtype=torch.float64)
-    info, size = torch.finfo(dtype), shape[-1]
-    some = torch.rand(shape, generator=generator) < rng.choice((0.02, 0.3, 0.9))
-    own = torch.nn.functional.one_hot(labels.clamp(0, size - 1), size).bool()
+    own = torch.nn.functional.one_hot(labels.clamp(0, columns - 1), columns).bool()
+    if kind in ("lowest", "dead", "row", "nan", "inf", "mixed"):
+        some = torch.rand(shape, generator=generator) < rng.choice((0.02, 0.3, 0.9))
     match kind:
         case "big":
             x = 1e4 * x.sign()
@@ -137,14 +143,14 @@ def drawn_logits(rng: random.Random, shape: tuple[int, ...], dtype: torch.dtype,
         case "denormal":
             x = x * info.smallest_normal / 8
         case "limit":  # one token at the dtype's limit, the label or another
-            at = labels.clamp(0, size - 1) if rng.random() < 0.5 else torch.randint(size, labels.shape, generator=generator)
-            x = torch.zeros_like(x).scatter(-1, at[..., None], info.max)
+            other = torch.nn.functional.one_hot(torch.randint(columns, labels.shape, generator=generator), columns).bool()
+            x = torch.zeros_like(x).masked_fill(own if rng.random() < 0.5 else other, info.max)
         case "lowest":
             x = torch.where(some & ~own, info.min, x)
         case "dead":
             x = x.masked_fill(some & ~own, -math.inf)
         case "row":
-            x = x.masked_fill((some | own).any(-1, keepdim=True) & some[..., :1], -math.inf)
+            x = x.masked_fill(some[:, :1], -math.inf)
         case "nan" | "inf":
             x = x.masked_fill(some, float(kind))
         case "mixed":
@@ -153,12 +159,11 @@ def drawn_logits(rng: random.Random, shape: tuple[int, ...], dtype: torch.dtype,
     return kind, x.to(dtype)
 
 
-def drawn_labels(rng: random.Random, vocab: nm.NumericVocab, shape: tuple[int, ...], columns: int) -> tuple[str, Tensor]:
-    """Return what the labels are like, and the labels."""
-    kind = pick(rng, mixed=6, numbers=6, ignored=1, text=1, outside=0.2, negative=0.2)
+def drawn_labels(rng: random.Random, vocab: nm.NumericVocab, length: int, columns: int) -> tuple[str, Tensor]:
+    """Return what a sequence of labels is like, and the labels ``[T]``."""
+    kind = pick(rng, mixed=6, numbers=6, ignored=1, text=1, outside=0.04, negative=0.04)
     numeric = vocab.token_ids.tolist()
     text = sorted(set(range(columns)) - set(numeric)) or [IGNORED]
-    length = math.prod(shape)
     if kind == "numbers":
         ids = rng.choices(numeric, k=length)
     elif kind == "text":
@@ -167,9 +172,9 @@ def drawn_labels(rng: random.Random, vocab: nm.NumericVocab, shape: tuple[int, .
         ids = [IGNORED] * length
     else:
         ids = [rng.choice((IGNORED, rng.choice(text), rng.choice(numeric), rng.choice(numeric))) for _ in range(length)]
-        if kind in ("outside", "negative"):
-            ids[rng.randrange(length)] = columns + rng.choice((0, 1, 10**9)) if kind == "outside" else rng.choice((-1, -99, -(10**12)))
-    return kind, torch.tensor(ids).reshape(shape)
+        if kind in WRONG:
+            ids[rng.randrange(length)] = rng.choice((columns, columns + 10**9) if kind == "outside" else (-1, -99, -(10**12)))
+    return kind, torch.tensor(ids)
 
 
 def drawn_soft(rng: random.Random, labels: Tensor, columns: int) -> tuple[str, nm.SoftTargets]:
@@ -202,75 +207,94 @@ def drawn_soft(rng: random.Random, labels: Tensor, columns: int) -> tuple[str, n
 
 
 @dataclass
-class Case:
-    """A call of a loss, and what is known of it beforehand."""
+class Call:
+    """A call of a loss with several cases, and what is known of it beforehand."""
 
     name: str
     settings: dict[str, Any]
     vocab: nm.NumericVocab
-    kinds: dict[str, str]  # of the vocabulary, labels, logits, weights and soft targets
+    kinds: dict[str, str]  # of the vocabulary, weights and soft targets
+    cases: list[tuple[str, str]]  # kinds of the labels and logits of each case
     path: str
     dtype: torch.dtype
-    logits: Tensor
-    labels: Tensor
+    logits: Tensor  # [.., T, V], cases first
+    labels: Tensor  # [.., T]
     weights: Tensor | None
     soft: nm.SoftTargets | None
-    options: dict[str, Any] = field(default_factory=dict)  # of the objective, or of the call of the loss
-    law: str = ""  # that is tried where the value is finite
-    logs: bool = False  # whether the objective also computes the figures of logs
-    may_refuse: bool = False
-    must_refuse: bool = False
+    options: dict[str, Any]  # of the objective, or of the call of the loss
+    law: str  # that is tried
+    logs: bool  # whether the objective also computes the figures of logs
+    may_refuse: bool
+    must_refuse: bool
 
     @property
     def given(self) -> dict[str, Any]:
         """Arguments of the objective beside logits and labels."""
         return {"position_weights": self.weights, "soft": self.soft, "with_mass": self.logs, "with_overrun": self.logs}
 
+    @property
+    def each(self) -> bool:
+        """Whether there is a value for each case, not one for all."""
+        return self.options.get("reduction") == "none"
+
     def __str__(self) -> str:
         kinds = ", ".join(f"{part} {kind}" for part, kind in self.kinds.items())
         return (
             f"{self.name} {self.settings} by {self.path} {self.options}, {str(self.dtype).removeprefix('torch.')}, "
-            f"logits {tuple(self.logits.shape)}, N={self.vocab.size}: {kinds}"
+            f"logits {tuple(self.logits.shape)}, N={self.vocab.size}, {kinds}, "
+            f"labels and logits {' '.join(f'{k}:{labels}/{logits}' for k, (labels, logits) in enumerate(self.cases))}"
         )
 
 
-def draw(seed: int, index: int, device: str = "cpu") -> Case:
-    """Return case ``index`` of a seed."""
-    rng = random.Random(f"{seed}:{index}")
-    largest = rng.random() < 1 / 4000
-    vocab_kind, vocab = drawn_vocab(f"{seed}:vocabulary {rng.randrange(300)}", largest)
+def draw(seed: int, number: int, device: str = "cpu") -> Call:
+    """Return call ``number`` of a seed: cases ``8 * number`` and the next seven."""
+    rng = random.Random(f"{seed}:{number}")
+    vocab_kind, vocab = drawn_vocab(f"{seed}:vocabulary {rng.randrange(300)}", rng.random() < 1 / 1000)
     name = rng.choice(list(nm.LOSSES))
     settings, may_refuse = drawn_settings(rng, nm.LOSSES[name])
-    path = pick(rng, loss=4, masked=2, objective=3, fused=3, traced=2)
+    path = pick(rng, loss=4, masked=2, objective=4, fused=4, traced=2)
     dtype = DTYPES[pick(rng, float32=4, bfloat16=2, float16=2, float64=2)]
-    shape = rng.choice(((1,), (3,), (1, 1), (2, 4), (2, 4), (3, 8), (2, 1, 3), (1, 30)))
-    columns = vocab.vocab_size + rng.choice((0, 0, 2))
-    label_kind, labels = drawn_labels(rng, vocab, shape, columns)
-    logit_kind, logits = drawn_logits(rng, (*shape, columns), dtype, labels)
-    kinds = {"vocabulary": vocab_kind, "labels": label_kind, "logits": logit_kind}
-    wrong = label_kind in ("outside", "negative")
-    weights, soft, options = None, None, {}
+    length, columns = rng.choice((1, 1, 2, 3, 4, 8, 30)), vocab.vocab_size + rng.choice((0, 0, 2))
+    label_kinds, rows = zip(*(drawn_labels(rng, vocab, length, columns) for _ in range(TOGETHER)), strict=True)
+    logit_kinds, logits = zip(*(drawn_logits(rng, row, columns, dtype) for row in rows), strict=True)
+    shape = rng.choice(((TOGETHER, length), (TOGETHER, length), (2, TOGETHER // 2, length)))
+    labels = torch.stack(rows).reshape(shape)
+    kinds, weights, soft = {"vocabulary": vocab_kind}, None, None
     if rng.random() < 0.2:
         kinds["weights"] = pick(rng, some=6, zero=1, large=1, negative=0.3, nan=0.3)
-        weights = torch.tensor([rng.random() for _ in range(labels.numel())]).reshape(shape)
         factor = {"zero": 0.0, "large": 1e4, "negative": -1.0, "nan": math.nan}.get(kinds["weights"], 1.0)
-        weights, wrong = weights * factor, wrong or kinds["weights"] in ("negative", "nan")
+        weights = torch.tensor([rng.random() for _ in range(labels.numel())]).reshape(shape) * factor
     if path in ("loss", "masked"):
-        options["reduction"] = rng.choice(("mean", "sum", "none")) if path == "loss" else "sum"
+        options: dict[str, Any] = {"reduction": rng.choice(("mean", "sum", "none", "none")) if path == "loss" else "none"}
     else:
         options = {"weight": rng.choice((0.3, 0.3, 0.0, 1e3)), "normalize": rng.choice(("numeric", "tokens"))}
-        options |= {"label_smoothing": rng.choice((0.0, 0.0, 0.1)), "scale": rng.choice(("fixed", "fixed", "match_ce"))}
+        options |= {"label_smoothing": rng.choice((0.0, 0.0, 0.1)), "scale": rng.choice(("fixed", "fixed", "fixed", "match_ce"))}
         if rng.random() < 0.3:
             kinds["soft"], soft = drawn_soft(rng, labels, columns)
-            wrong = wrong or kinds["soft"] not in ("valid", "twice")
-    path = "objective" if wrong and path == "traced" else path  # compiled code does not check its arguments
+    wrong = any(kind in WRONG for kind in (*label_kinds, kinds.get("weights"), kinds.get("soft")))
+    if wrong and device != "cpu":  # a device checks without a sync, by an assertion that ends the process
+        return draw(seed, number + 10**9, device)
+    if wrong and path == "traced":  # compiled code does not check its arguments
+        path = "objective"
     extreme = vocab_kind in ("wide", "small", "large", "denormal") or bool((vocab.values < 0).any())
-    if device != "cpu" and wrong:  # a device checks without a sync, by an assertion that ends the process
-        return draw(seed, index + 10**9, device)
-    return Case(
-        name, settings, vocab, kinds, path, dtype, logits.to(device), labels.to(device), weights, soft, options,
-        pick(rng, implementations=3, ignored=1, shifted=1, wider=1, none=8), rng.random() < 0.15, may_refuse=may_refuse or extreme, must_refuse=wrong,
-    )  # fmt: skip
+    return Call(
+        name=name,
+        settings=settings,
+        vocab=vocab,
+        kinds=kinds,
+        cases=list(zip(label_kinds, logit_kinds, strict=True)),
+        path=path,
+        dtype=dtype,
+        logits=torch.stack(logits).reshape(*shape, columns).to(device),
+        labels=labels.to(device),
+        weights=None if weights is None else weights.to(device),
+        soft=None if soft is None else soft.to(device),
+        options=options,
+        law=pick(rng, implementations=3, ignored=1, shifted=1, wider=1, none=2),
+        logs=rng.random() < 0.15,
+        may_refuse=may_refuse or extreme,
+        must_refuse=wrong,
+    )
 
 
 # The implementations
@@ -281,47 +305,51 @@ def _kept(name: str, settings: tuple[tuple[str, Any], ...], vocab: nm.NumericVoc
     return nm.LOSSES[name](vocab, **dict(settings))
 
 
-def loss_of(case: Case) -> nm.NumericLoss:
-    """Return the loss of a case; kept, unless it is large."""
-    if case.vocab.size > 100:
-        return nm.LOSSES[case.name](case.vocab, **case.settings).to(case.logits.device)
-    return _kept(case.name, tuple(sorted(case.settings.items())), case.vocab).to(case.logits.device)
+def loss_of(call: Call) -> nm.NumericLoss:
+    """Return the loss of a call; kept, unless it is large."""
+    if call.vocab.size > 100:
+        return nm.LOSSES[call.name](call.vocab, **call.settings).to(call.logits.device)
+    return _kept(call.name, tuple(sorted(call.settings.items())), call.vocab).to(call.logits.device)
 
 
-def by_loss(case: Case, loss: nm.NumericLoss, logits: Tensor) -> Tensor:
-    """Call the loss; the sum of its parts for ``reduction="none"``."""
-    value: Tensor = loss(logits, case.labels, position_weights=case.weights, **case.options)
-    return value.sum()
+def by_loss(call: Call, loss: nm.NumericLoss, logits: Tensor) -> Tensor:
+    """Call the loss: one value, or one for each case where nothing is reduced."""
+    value: Tensor = loss(logits, call.labels, position_weights=call.weights, **call.options)
+    return value.reshape(TOGETHER, -1).sum(-1) if call.each else value
 
 
-def by_masked_rows(case: Case, loss: nm.NumericLoss, logits: Tensor) -> Tensor:
-    """Compute the sum with a mask instead of the rows that count, as on a GPU."""
-    loss(logits.detach(), case.labels, position_weights=case.weights)  # checks the labels
-    targets = loss.targets(case.labels, position_weights=case.weights, compact=False)
-    return loss.per_row(*loss.select(logits, targets), targets).sum()
+def by_masked_rows(call: Call, loss: nm.NumericLoss, logits: Tensor) -> Tensor:
+    """Compute the sum of each case with a mask instead of the rows that count, as on a GPU."""
+    loss(logits.detach(), call.labels, position_weights=call.weights)  # checks the labels
+    targets = loss.targets(call.labels, position_weights=call.weights, compact=False)
+    costs = loss.per_row(*loss.select(logits, targets), targets).reshape(TOGETHER, -1).sum(-1)
+    if call.each:
+        return costs
+    units = float(loss.num_units(targets)) if call.options["reduction"] == "mean" else 0.0
+    return costs.sum() / (units or 1.0)
 
 
-def by_objective(case: Case, loss: nm.NumericLoss, logits: Tensor) -> Tensor:
+def by_objective(call: Call, loss: nm.NumericLoss, logits: Tensor) -> Tensor:
     """Call the objective."""
-    value: Tensor = nm.NumericObjective(loss, **case.options)(logits, case.labels, **case.given).loss
+    value: Tensor = nm.NumericObjective(loss, **call.options)(logits, call.labels, **call.given).loss
     return value
 
 
-def by_fused(case: Case, loss: nm.NumericLoss, logits: Tensor) -> Tensor:
+def by_fused(call: Call, loss: nm.NumericLoss, logits: Tensor) -> Tensor:
     """Call the fused objective with hidden states that are the logits, and a head that is the identity."""
     head = torch.eye(logits.shape[-1], dtype=logits.dtype, device=logits.device)
     rows = logits.shape[-1] * logits.dtype.itemsize * 5 / 2**20  # five rows at a time
-    objective = nm.NumericObjective(loss, **case.options)
-    return objective.fused(logits, head, case.labels, **case.given, max_logits_mib=rows).loss
+    objective = nm.NumericObjective(loss, **call.options)
+    return objective.fused(logits, head, call.labels, **call.given, max_logits_mib=rows).loss
 
 
-def by_trace(case: Case, loss: nm.NumericLoss, logits: Tensor) -> Tensor:
+def by_trace(call: Call, loss: nm.NumericLoss, logits: Tensor) -> Tensor:
     """Call the objective with the formulas that ``torch.compile`` traces, without compiling them."""
-    with mock.patch.object(torch.compiler, "is_compiling", lambda: True):
-        return by_objective(case, loss, logits)
+    with mock.patch.object(torch.compiler, "is_compiling", return_value=True):
+        return by_objective(call, loss, logits)
 
 
-PATHS: dict[str, Callable[[Case, nm.NumericLoss, Tensor], Tensor]] = {
+PATHS: dict[str, Callable[[Call, nm.NumericLoss, Tensor], Tensor]] = {
     "loss": by_loss,
     "masked": by_masked_rows,
     "objective": by_objective,
@@ -336,34 +364,30 @@ OTHERS = {"loss": "masked", "masked": "loss", "objective": "traced", "fused": "o
 
 @dataclass(frozen=True)
 class Promise:
-    """What the logits of a case allow."""
+    """What the logits of each case ``[8]`` allow."""
 
-    finite: bool  # value and gradient must be finite
-    nan: bool  # the value must not be finite: a number would hide the NaN or +inf that it was computed from
+    finite: Tensor  # value and gradient must be finite
+    nan: Tensor  # the value must not be finite: a number would hide the NaN or +inf that it was computed from
 
 
-def promised(case: Case, loss: nm.NumericLoss, logits: Tensor) -> Promise:
+def promised(call: Call, loss: nm.NumericLoss) -> Promise:
     """Return what the documentation promises for these logits."""
-    flat, labels = logits.detach().double().reshape(-1, logits.shape[-1]).cpu(), case.labels.reshape(-1).cpu()
-    objective = case.path in ("objective", "fused", "traced")
-    index = case.vocab.index_of(labels)
-    kept = set(loss.vocab.token_ids.tolist())  # variants leave tokens out
-    numeric = torch.tensor([label in kept for label in labels.tolist()], dtype=torch.bool) & (index >= 0)
-    signs = torch.isin(labels, loss.columns.cpu()) & (labels >= 0)
-    read = (labels != IGNORED) if objective else numeric | signs
-    rows = flat[read]
-    at_label = rows.gather(1, labels[read][:, None].clamp_min(0))[:, 0]
-    seen = rows if objective or loss.uses_rest else rows[:, loss.columns.cpu()]
-    soft = isinstance(loss, SoftTargetLoss) or case.soft is not None or bool(case.options.get("label_smoothing"))
-    bad = seen.isnan().any() or (seen == math.inf).any()
-    fully_read = flat[labels != IGNORED] if objective else flat[numeric][:, loss.vocab.token_ids.cpu()]
-    hidden = bool(fully_read.isnan().any() or (fully_read == math.inf).any())
-    if case.path == "fused" and bool((seen == -math.inf).any()):  # 0 · -inf is NaN in the product with the head
-        return Promise(False, False)
-    if soft:  # a token far below costs as much as -inf
-        at_label = seen
-    behind = (seen.amax(-1, keepdim=True) - at_label.reshape(len(rows), -1)) if seen.numel() else seen
-    return Promise(not bad and bool((behind < FAR).all()), hidden)
+    flat, labels = call.logits.double().reshape(-1, call.logits.shape[-1]).cpu(), call.labels.reshape(-1).cpu()
+    objective = call.path in ("objective", "fused", "traced")
+    numeric, columns = torch.isin(labels, loss.vocab.token_ids), loss.columns.cpu()
+    read = labels != IGNORED if objective else torch.isin(labels, columns)  # [R]
+    seen = flat if objective or loss.uses_rest else flat[:, columns]
+    soft = isinstance(loss, SoftTargetLoss) or call.soft is not None or bool(call.options.get("label_smoothing"))
+    at_label = seen.amin(-1) if soft else flat.gather(1, labels[:, None].clamp_min(0))[:, 0]  # all tokens have weight, or one
+    near = seen.amax(-1) - at_label < FAR  # not so for NaN and inf
+    bad = (seen.isnan() | (seen == math.inf)).any(-1)
+    hidden = bad & read if objective else ~(flat[:, loss.vocab.token_ids] < math.inf).all(-1) & numeric
+    if call.path == "fused":  # 0 · -inf is NaN in the product with the head
+        near = near & (seen > -math.inf).all(-1)
+    if not objective and (loss.level == "number" or (call.weights is not None) or loss.vocab.size == 1):
+        hidden = torch.zeros_like(hidden)  # a weight of 0, a digit far below the leading one, or a single token change nothing
+    by_case = (TOGETHER, -1)
+    return Promise((near & ~bad | ~read).reshape(by_case).all(-1), hidden.reshape(by_case).any(-1))
 
 
 @contextmanager
@@ -382,134 +406,132 @@ def time_limit(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def value_and_grad(case: Case, loss: nm.NumericLoss, path: str, logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Return value and gradient by one implementation."""
+def value_and_grad(call: Call, loss: nm.NumericLoss, path: str, logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the value, or the values ``[8]``, and the gradient by one implementation, cases first."""
     leaf = logits.detach().clone().requires_grad_()
-    value = PATHS[path](case, loss, leaf)
+    value = PATHS[path](call, loss, leaf)
     if not value.requires_grad:
         raise Fault("the value is not connected to the logits")
-    (grad,) = torch.autograd.grad(value, leaf)
+    (grad,) = torch.autograd.grad(value.sum(), leaf)
     if value.device != leaf.device or grad.device != leaf.device:
         raise Fault(f"value on {value.device}, gradient on {grad.device}")
     wide = torch.float64 if leaf.dtype == torch.float64 else torch.float32
     if value.dtype != wide or grad.dtype != leaf.dtype or grad.shape != leaf.shape:
         raise Fault(f"value of {value.dtype}, gradient of {grad.dtype} {tuple(grad.shape)}")
-    return value.detach(), grad
+    return value.detach(), grad.reshape(TOGETHER, -1)
 
 
-def check(case: Case) -> str:
-    """Run a case and return what came out; raise Fault for what its contract does not allow."""
+def check(call: Call) -> Counter[str]:
+    """Run a call and return how many cases came out how; raise Fault for what the contract does not allow."""
     try:
-        loss = loss_of(case)
-        value, grad = value_and_grad(case, loss, case.path, case.logits)
+        loss = loss_of(call)
+        value, grad = value_and_grad(call, loss, call.path, call.logits)
     except (ValueError, TypeError) as error:
-        if not (case.may_refuse or case.must_refuse):
+        if not (call.may_refuse or call.must_refuse):
             raise Fault(f"refused: {error}") from error
         if "expected" not in str(error):
             raise Fault(f"unclear {type(error).__name__}: {error}") from error
-        return "refused"
-    if case.must_refuse:
+        return Counter(refused=TOGETHER)
+    if call.must_refuse:
         raise Fault(f"not refused: {value}")
-    promise = promised(case, loss, case.logits)
-    finite = bool(value.isfinite())
-    if promise.nan and finite and not fades(case, loss):
-        raise Fault(f"NaN or inf in the logits gives {float(value)}")
-    if promise.finite:
-        check_finite(case, loss, value, grad)
-        check_same(case, loss, value, grad)
-    return "finite" if finite else "nan"
+    promise = promised(call, loss)
+    finite, hidden = promise.finite, promise.nan
+    if not call.each:
+        finite, hidden = finite.all(), hidden.any()
+    if bool((hidden & value.isfinite().cpu()).any()):
+        raise Fault(f"NaN or inf in the logits gives {value.tolist()}")
+    check_finite(call, loss, value, grad, promise.finite, finite)
+    if bool(promise.finite.any()):
+        check_law(call, loss, value, grad, promise.finite, finite)
+    good = int((grad.isfinite().all(-1).cpu() & (value.isfinite().cpu() if call.each else True)).sum())
+    return Counter(finite=good, nan=TOGETHER - good)
 
 
-def fades(case: Case, loss: nm.NumericLoss) -> bool:
-    """Whether a row may have no influence: a weight of 0, a digit far below a number's leading place, a single token."""
-    weighed = loss.vocab.size == 1 or case.weights is not None and bool((case.weights == 0).any())
-    return weighed or (loss.level == "number" and case.labels.shape[-1] > 3)
+def check_finite(call: Call, loss: nm.NumericLoss, value: Tensor, grad: Tensor, cases: Tensor, values: Tensor) -> None:
+    """Raise unless the gradients of ``cases [8]`` and the values are finite, as far as their dtype can hold them.
 
-
-def check_finite(case: Case, loss: nm.NumericLoss, value: Tensor, grad: Tensor) -> None:
-    """Raise unless value and gradient are finite, as far as their dtype can hold them."""
-    if not bool(value.isfinite()):
-        raise Fault(f"value {float(value)}")
-    if not bool(grad.isfinite().all()):
-        if case.dtype == torch.float16:
-            wide = value_and_grad(case, loss, case.path, case.logits.float())[1]
-            sums = case.labels.numel() if case.path == "fused" else 1  # it is multiplied by the rows of a batch until the end
-            if bool(wide.isfinite().all()) and float(wide.abs().max()) * sums > torch.finfo(torch.float16).max / 2:
-                return
-        raise Fault(f"{int((~grad.isfinite()).sum())} of {grad.numel()} gradients are NaN or inf, value {float(value)}")
-
-
-def check_same(case: Case, loss: nm.NumericLoss, value: Tensor, grad: Tensor) -> None:
-    """Raise if one of the laws that all losses obey does not hold; which one is tried depends on the case."""
-    if getattr(loss, "noise", 0) or (case.options.get("scale") == "match_ce" and case.kinds["logits"] != "ordinary"):
-        return  # drawn anew in each call; divided by a cost that may be rounding error alone
-    if float(value) == 0 and case.kinds["logits"] == "ordinary" and case.path == "loss":
-        if loss.vocab.values.unique().shape[0] > 1 and float(loss.count(case.labels, position_weights=case.weights)) > 0:
-            raise Fault("a cost of exactly 0")
-    match case.law:
-        case "implementations":
-            count = float(loss.count(case.labels, position_weights=case.weights))
-            divisor = count if case.options.get("reduction") == "mean" and count > 0 else 1.0
-            other, other_grad = value_and_grad(case, loss, OTHERS[case.path], case.logits)
-            compare(case, loss, value, grad, other / divisor, other_grad.double() / divisor)
-        case "ignored":
-            ignored = (case.labels == IGNORED)[..., None]
-            same, same_grad = value_and_grad(case, loss, case.path, torch.where(ignored, math.nan, case.logits))
-            compare(case, loss, value, grad, same, same_grad)
-            if bool((torch.where(ignored, same_grad, 0) != 0).any()):
-                raise Fault("ignored rows have a gradient")
-        case "shifted" if case.dtype == torch.float64 and loss.shift_invariant:
-            compare(case, loss, value, grad, *value_and_grad(case, loss, case.path, case.logits + 3.0), slack=1e3)
-        case "wider" if case.dtype != torch.float64:
-            compare(case, loss, value, grad, *value_and_grad(case, loss, case.path, case.logits.double()))
-
-
-def compare(
-    case: Case, loss: nm.NumericLoss, value: Tensor, grad: Tensor, other: Tensor, other_grad: Tensor, slack: float = 1.0
-) -> None:
-    """Raise unless two values and gradients agree."""
-    if bool(value.isfinite()) != bool(other.isfinite()):
-        raise Fault(f"{case.law}: value {float(value)} against {float(other)}")
-    close = slack * CLOSE[torch.float64 if case.dtype == torch.float64 else torch.float32]
-    a, b = float(value), float(other)
-    scale = max(abs(a), abs(b), 0.01 * float(loss.worst), 0.01)
-    if abs(a - b) > close * scale:
-        raise Fault(f"{case.law}: value {a!r} against {b!r}")
-    g, h = grad.double(), other_grad.double()
-    if not bool((g.isfinite() & h.isfinite()).all()):
+    A NaN in one case must not reach the gradient of another, unless the objective scales all by their sum.
+    """
+    if bool((values & ~value.isfinite().cpu()).any()):
+        raise Fault(f"value {value.tolist()}")
+    if call.options.get("scale") == "match_ce":
+        cases = cases & cases.all()
+    wrong = cases & ~grad.isfinite().all(-1).cpu()
+    if not bool(wrong.any()):
         return
-    scale = max(scale, float(g.abs().max()), float(h.abs().max()))
-    if float((g - h).abs().max()) > slack * CLOSE[case.dtype] * scale:
-        raise Fault(f"{case.law}: gradients differ by {float((g - h).abs().max()):.3g} of {scale:.3g}")
+    if call.dtype == torch.float16:
+        wide = value_and_grad(call, loss, call.path, call.logits.float())[1][wrong]
+        sums = call.labels.numel() if call.path == "fused" else 1  # it is multiplied by the rows of a batch until the end
+        if bool((wide.isfinite().all(-1) & (wide.abs().amax(-1) * sums > torch.finfo(torch.float16).max / 2)).all()):
+            return
+    raise Fault(f"gradients are NaN or inf in the cases {wrong.nonzero()[:, 0].tolist()}, value {value.tolist()}")
+
+
+def check_law(call: Call, loss: nm.NumericLoss, value: Tensor, grad: Tensor, cases: Tensor, values: Tensor) -> None:
+    """Raise if one of the laws that all losses obey does not hold; which one is tried depends on the call."""
+    if call.each and loss.vocab.values.unique().shape[0] > 1 and (call.weights is None):
+        numeric = torch.isin(call.labels.cpu(), loss.vocab.token_ids).reshape(TOGETHER, -1).any(-1)
+        ordinary = torch.tensor([logits == "ordinary" for _, logits in call.cases])
+        if bool((numeric & ordinary & (value == 0).cpu()).any()):
+            raise Fault("a cost of exactly 0")
+    if getattr(loss, "noise", 0) or call.options.get("scale") == "match_ce":
+        return  # drawn anew in each call; divided by a cost that may be rounding error alone
+    logits, path = call.logits, call.path
+    match call.law:
+        case "implementations":
+            path = OTHERS[path]
+        case "ignored":
+            logits = torch.where((call.labels == IGNORED)[..., None], math.nan, logits)
+        case "shifted" if call.dtype == torch.float64 and loss.shift_invariant:
+            logits = logits + 3.0
+        case "wider" if call.dtype != torch.float64:
+            logits = logits.double()
+        case _:
+            return
+    other, other_grad = value_and_grad(call, loss, path, logits)
+    slack = 1e3 if call.law == "shifted" else 1.0  # rounding of large logits
+    close = slack * CLOSE[torch.float64 if call.dtype == torch.float64 else torch.float32]
+    value, other, g, h = (part.double().cpu() for part in (value, other, grad, other_grad))
+    scale = torch.maximum(value.abs(), other.abs()).clamp_min(max(0.01 * float(loss.worst), 0.01))
+    if bool((values & ~((value - other).abs() <= close * scale)).any()):
+        raise Fault(f"{call.law}: value {value.tolist()} against {other.tolist()}")
+    cases = cases & g.isfinite().all(-1) & h.isfinite().all(-1)  # float16 may overflow
+    largest = torch.maximum(g.abs().amax(-1), h.abs().amax(-1)).clamp_min(
+        float(scale[values].max()) if bool(values.any()) else 0.01
+    )
+    gap = (g - h).abs().amax(-1)
+    if bool((cases & ~(gap <= slack * CLOSE[call.dtype] * largest)).any()):
+        raise Fault(f"{call.law}: gradients differ by {gap[cases].tolist()} of {largest[cases].tolist()}")
 
 
 # Runs
 
 
-def attempt(seed: int, index: int, device: str = "cpu") -> tuple[str, str]:
-    """Run a case: what came out, and for a fault its description."""
-    case: Case | None = None
+def attempt(seed: int, number: int, device: str = "cpu") -> tuple[Counter[str], str]:
+    """Run a call: how many cases came out how, and for a fault its description."""
+    call: Call | None = None
     try:
         with time_limit(HANG_S):
-            case = draw(seed, index, device)
-            return check(case), ""
+            call = draw(seed, number, device)
+            return check(call), ""
     except Hang:
-        return "fault", f"{seed}:{index} hangs: {case}"
+        problem = "hangs"
     except Exception as error:  # of any kind: each one is a fault
         kind = "" if isinstance(error, Fault) else f"{type(error).__name__}: "
-        return "fault", f"{seed}:{index} {kind}{' '.join(str(error).split())} | {case}"
+        problem = kind + " ".join(str(error).split())
+    return Counter(fault=TOGETHER), f"{seed}:{number * TOGETHER} {problem} | {call}"
 
 
 def attempts(job: tuple[int, int, int, str]) -> tuple[Counter[str], list[str]]:
-    """Run cases ``start`` to ``stop`` of a seed on a device: how often each outcome came, and the faults."""
+    """Run the calls ``start`` to ``stop`` of a seed on a device: how often each outcome came, and the faults."""
     seed, start, stop, device = job
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     outcomes: Counter[str] = Counter()
     faults: list[str] = []
     for index in range(start, stop):
-        outcome, text = attempt(seed, index, device)
-        outcomes[outcome] += 1
+        found, text = attempt(seed, index, device)
+        outcomes += found
         faults += [text] if text else []
     return outcomes, faults
 
@@ -525,14 +547,13 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.case:
         seed, index = map(int, options.case.split(":"))
-        case = draw(seed, index, options.device)
-        print(case)
-        print(check(case))
+        call = draw(seed, index // TOGETHER, options.device)
+        print(call)
+        print(dict(check(call)))
         return 0
-    step = max(1, min(1000, options.cases // max(1, options.processes)))
-    jobs = [
-        (options.seed, start, min(start + step, options.cases), options.device) for start in range(0, options.cases, step)
-    ]
+    calls = -(-options.cases // TOGETHER)
+    step = max(1, min(250, calls // options.processes))
+    jobs = [(options.seed, start, min(start + step, calls), options.device) for start in range(0, calls, step)]
     total: Counter[str] = Counter()
     faults: list[str] = []
     began = time.monotonic()
@@ -542,12 +563,12 @@ def main(arguments: list[str] | None = None) -> int:
             faults += found
             for text in found[:20]:
                 print(f"scripts/fuzz.py --case {text}", flush=True)
-            print(f"{sum(total.values()):,} of {options.cases:,}, {len(faults)} faults", file=sys.stderr, flush=True)
+            print(f"{sum(total.values()):,} of {calls * TOGETHER:,} cases, {len(faults)} faults", file=sys.stderr, flush=True)
     print("| cases | seed | processes | device | finite | NaN or inf | refused | faults | seconds |")
     print("|---|---|---|---|---|---|---|---|---|")
     counts = " | ".join(f"{total[name]:,}" for name in ("finite", "nan", "refused", "fault"))
     seconds = time.monotonic() - began
-    print(f"| {options.cases:,} | {options.seed} | {options.processes} | {options.device} | {counts} | {seconds:.0f} |")
+    print(f"| {calls * TOGETHER:,} | {options.seed} | {options.processes} | {options.device} | {counts} | {seconds:.0f} |")
     return 1 if faults else 0
 
 
