@@ -154,7 +154,8 @@ class NumericVocab:
             raise ValueError("values is empty: expected {token_id: value} with at least one entry.")
         texts = texts or {}
         tokens = [
-            NumericToken(_checked_id(i), check_number(f"values[{i}]", v), 1, texts.get(i, f"{float(v):g}")) for i, v in values.items()
+            NumericToken(_checked_id(i), check_number(f"values[{i}]", v), 1, texts.get(i, f"{float(v):g}"))
+            for i, v in values.items()
         ]
         return cls(tokens=_ordered(tokens), vocab_size=int(vocab_size), composes=False)
 

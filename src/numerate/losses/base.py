@@ -128,8 +128,8 @@ class NumericLoss(nn.Module):
         super().__init__()
         if check_vocab(vocab).size > MOST_NUMBERS:
             raise ValueError(
-                f"vocab has {vocab.size:,} numeric tokens: expected at most {MOST_NUMBERS:,}, since losses compare each with each; "
-                "use vocab.restrict(max_value=...)."
+                f"vocab has {vocab.size:,} numeric tokens: expected at most {MOST_NUMBERS:,}, since losses compare each with "
+                "each; use vocab.restrict(max_value=...)."
             )
         check_settings(type(self).__name__, unknown, self.settings())
         outside = self.default_outside if outside is None else outside
