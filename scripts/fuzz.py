@@ -5,8 +5,8 @@
 
 A case is a sequence of labels with its logits; eight cases go into one call of a loss, forward and backward. What must come out
 is in docs/reliability.md: a finite value with finite gradients, a NaN that the logits hold already, or an error that says what
-was expected. Many calls are repeated by a second implementation, or changed in a way that must not matter. Case INDEX of a seed is
-always the same one. Needs torch and numerate alone: ``PYTHONPATH=src`` is enough.
+was expected. Many calls are repeated by a second implementation, or changed in a way that must not matter. Case INDEX of a seed
+is always the same one. Needs torch and numerate alone: ``PYTHONPATH=src`` is enough.
 """
 
 from __future__ import annotations
