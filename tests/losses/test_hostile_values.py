@@ -146,3 +146,17 @@ def test_repaired_smmd_of_a_wide_range_needs_no_matrix_for_each_sigma(monkeypatc
     monkeypatch.setattr(torch, "stack", lambda *_, **__: pytest.fail("stacked"))
     loss = nm.SMMDLoss(vocab_of(0.0, 1.0, 1e300), variant="repaired")
     assert len(loss.sigma) == 300  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("outside", ["ignore", "penalize"])
+@every_loss
+def test_a_nan_stays_in_its_sequence(name: str, outside: str) -> None:
+    """Also where rows are masked instead of selected, as on a GPU."""
+    loss = nm.LOSSES[name](VOCABS["signs"], outside=outside)
+    labels = torch.tensor([encode("12.5", SIGNS), encode("x3x7", SIGNS)])
+    logits = random_logits(labels, VOCABS["signs"], torch.float32)
+    logits[0] = torch.nan
+    targets = loss.targets(labels, compact=False)
+    costs = loss.per_row(*loss.select(logits, targets), targets).reshape(labels.shape)
+    assert bool(costs[0].isnan().any())
+    assert bool(costs[1].isfinite().all())

@@ -43,7 +43,7 @@ def squashed(distance: Tensor, squash: float | None) -> Tensor:
     """
     if squash is None:
         return distance
-    check_number("squash", squash, above=1.0, hint="None turns it off.")
+    check_number("squash", squash, above=1.0, most=1e20, hint="None turns it off.")
     apart = distance > 0
     if not bool(apart.any()):
         return distance

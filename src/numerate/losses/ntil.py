@@ -163,7 +163,9 @@ class NTILLoss(NumberLevelLoss):
         straight = hard + (mean - mean.detach())  # the value of the likeliest token, the gradient of the mean
         whole = self._whole(*self._predicted(straight * scale, targets))  # [slots]
         whole_share = torch.where(spans.is_start, whole_share, 0.0)
-        cost = (emd_share * emd + whole_share * targets.per_row(whole)).to(z.dtype)
+        # Rows of no number read the first one, which may be NaN.
+        whole = torch.where(spans.is_start, whole_share * targets.per_row(whole), 0.0)
+        cost = (emd_share * emd + whole).to(z.dtype)
         if self.outside == "penalize":
             most = math.log(10) * (spans.leading - spans.last).double() + self.values.max().log1p()
             worst = emd_share * self.distance.max() + whole_share * (self.alpha + self.beta * most)
