@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from test_losses import NAMES, every_loss
-from tests.samples import SIGNS, TOLERANCE, VOCABS, encode, grad_of, random_logits, refused
+from tests.samples import SIGNS, TOLERANCE, VOCABS, encode, encode_batch, grad_of, random_logits, refused
 
 import numerate as nm
 
@@ -153,7 +153,7 @@ def test_repaired_smmd_of_a_wide_range_needs_no_matrix_for_each_sigma(monkeypatc
 def test_a_nan_stays_in_its_sequence(name: str, outside: str) -> None:
     """Also where rows are masked instead of selected, as on a GPU."""
     loss = nm.LOSSES[name](VOCABS["signs"], outside=outside)
-    labels = torch.tensor([encode("12.5", SIGNS), encode("x3x7", SIGNS)])
+    labels = encode_batch(["12.5", "x3x7"], SIGNS)
     logits = random_logits(labels, VOCABS["signs"], torch.float32)
     logits[0] = torch.nan
     targets = loss.targets(labels, compact=False)

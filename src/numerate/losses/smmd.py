@@ -152,7 +152,9 @@ class SMMDLoss(NumericLoss):
         self.sigma, self.squash = sigma, squash
         gram = self._gram(kernel, distance, sigma, ablation, seed)
         degree = gram.sum(-1)
-        self.alpha = float(0.5 / degree.mean().clamp_min(1e-12)) if alpha is None else check_number("alpha", alpha, least=0.0, most=MOST_ALPHA)
+        self.alpha = float(0.5 / degree.mean().clamp_min(1e-12))
+        if alpha is not None:
+            self.alpha = check_number("alpha", alpha, least=0.0, most=MOST_ALPHA)
         if variant == "repaired":
             degree = degree.mean().expand_as(degree)
         self.keep("gram", gram)
