@@ -100,8 +100,8 @@ def test_ten_thousand_values_of_400_digits() -> None:
 @pytest.mark.parametrize("like", ["1", "0.5", "1,000", "1e3", "1" * 9000])
 def test_numbers_beyond_4300_digits_are_written(like: str) -> None:
     """Python refuses to write an int of so many digits."""
-    (text,) = AnswerDistribution.of_numbers(NumberDistribution.point("8" * 5000), like=like).texts
-    assert Decimal(text.replace(",", "")) == Decimal("8" * 5000)
+    (text,) = AnswerDistribution.of_numbers(NumberDistribution.point("8" * 5000 + "000"), like=like).texts
+    assert Decimal(text.replace(",", "")) == Decimal("8" * 5000 + "000")
 
 
 @pytest.mark.parametrize("value", [1 << 10**7, -(1 << 10**7), Fraction(1, 1 << 10**7)], ids=["int", "negative", "fraction"])
@@ -177,7 +177,7 @@ def total(found: Any) -> float:
 
 EVEN = dict.fromkeys([*DIGITS, "-", ".", "\n", "x"], 1 / 14)
 ENDLESS = dict.fromkeys(DIGITS, 0.1)
-CHUNKS = dict.fromkeys([*(f"{i:03d}" for i in range(1000)), "\n"], 1 / 1001)
+CHUNKS = dict.fromkeys([*(f"{i:02d}" for i in range(100)), "\n"], 1 / 101)
 
 
 @pytest.mark.parametrize("rest", ["draw", "drop"])

@@ -319,7 +319,8 @@ class NumberDistribution:
         """
         if check_number("temperature", temperature, above=0) == 1:
             return self
-        logs = np.log(self.probabilities / self.probabilities.max()) / temperature
+        with np.errstate(over="ignore"):  # -inf: a probability of 0
+            logs = np.log(self.probabilities / self.probabilities.max()) / temperature
         shares = {name: getattr(self, name) for name in SHARES}
         return NumberDistribution(self.values, np.exp(logs), **shares)
 
