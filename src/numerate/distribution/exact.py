@@ -40,7 +40,7 @@ def as_list(name: str, entries: Iterable[Any]) -> list[Any]:
 def exact_number(name: str, value: Any) -> Decimal:
     """Return the exact value of a number, in one spelling; a fraction such as 1/3 to 28 digits. Raise for anything else."""
     number: Decimal | None = None
-    if isinstance(value, Rational) and max(map(abs, (value.numerator, value.denominator))) > _MOST_WHOLE:
+    if isinstance(value, Rational) and any(abs(int(part)) > _MOST_WHOLE for part in (value.numerator, value.denominator)):
         raise ValueError(  # before it is converted, which would take hours for ten million digits
             f"{name} is a {type(value).__name__} with too many digits: expected at most {MAX_DIGITS:,} digits."
         )

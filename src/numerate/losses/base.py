@@ -92,7 +92,7 @@ class NumericLoss(nn.Module):
 
     Value and gradient are finite for any logits, -inf included, as long as the label's own logit is finite, with one
     exception: a cross-entropy with soft targets is infinite where a token with target weight has a logit of -inf. NaN, +inf,
-    and rows whose numeric tokens are all -inf give NaN: nothing is hidden.
+    and rows whose numeric tokens are all -inf give NaN: nothing is hidden. docs/reliability.md has the whole contract.
     """
 
     name: ClassVar[str]
