@@ -42,7 +42,7 @@ def exact_number(name: str, value: Any) -> Decimal:
     number: Decimal | None = None
     if isinstance(value, Rational) and any(abs(int(part)) > _MOST_WHOLE for part in (value.numerator, value.denominator)):
         raise ValueError(  # before it is converted, which would take hours for ten million digits
-            f"{name} is a {type(value).__name__} with too many digits: expected at most {MAX_DIGITS:,} digits."
+            f"{name}=<{type(value).__name__}> has too many digits: expected at most {MAX_DIGITS:,} digits."
         )
     if isinstance(value, bool):
         pass
