@@ -496,7 +496,8 @@ def check_law(call: Call, loss: nm.NumericLoss, value: Tensor, grad: Tensor, cas
     close = slack * CLOSE[torch.float64 if call.dtype == torch.float64 else torch.float32]
     value, other, g, h = (part.double().cpu() for part in (value, other, grad, other_grad))
     factor = float(call.options.get("weight", 1.0)) * (1.0 if call.weights is None else float(call.weights.max()))
-    least = 0.01 * max(1.0, factor, float(loss.worst))  # differences of large numbers
+    worst = float(loss.worst)
+    least = max(0.01, 0.01 * factor, 0.01 * worst, 1e-3 * factor * worst)  # what is small is a difference of large numbers
     scale = torch.maximum(value.abs(), other.abs()).clamp_min(least)
     if bool((values & ~((value - other).abs() <= close * scale)).any()):
         raise Fault(f"{call.law}: value {value.tolist()} against {other.tolist()}")
