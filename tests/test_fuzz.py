@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -79,12 +80,11 @@ def _key_error(cost: Tensor) -> Tensor:
         (_key_error, "KeyError"),
     ],
 )
-def test_a_planted_fault_is_found(script: ModuleType, monkeypatch: pytest.MonkeyPatch, fault: Any, message: str) -> None:
+def test_a_planted_fault_is_found(script: ModuleType, fault: Any, message: str) -> None:
     """The new loss is tried because it is in the registry."""
-    for name in [*nm.LOSSES]:
-        monkeypatch.delitem(nm.LOSSES, name)
-    monkeypatch.setitem(nm.LOSSES, "broken", type("Broken", (_Broken,), {"fault": staticmethod(fault)}))
-    _, faults = script.attempts((3, 0, 100, "cpu"))
+    broken = type("Broken", (_Broken,), {"fault": staticmethod(fault)})
+    with mock.patch.dict(nm.LOSSES, {"broken": broken}, clear=True):
+        _, faults = script.attempts((3, 0, 100, "cpu"))
     script._kept.cache_clear()
     assert any(message in text for text in faults), faults[:3]
     assert faults[0].startswith("3:")
