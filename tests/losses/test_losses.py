@@ -242,7 +242,7 @@ def test_gradcheck(name: str, settings: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("compact", [True, False])
 @pytest.mark.parametrize("weighted", [True, False])
-@pytest.mark.parametrize("vocab", ["marks", "chunks", "ratings"])
+@pytest.mark.parametrize("vocab", ["marks", "chunks", "signs", "ratings"])
 @pytest.mark.parametrize(("name", "settings"), every_setting())
 def test_a_gradient_written_out_is_that_of_autograd(
     name: str, settings: dict[str, Any], vocab: str, weighted: bool, compact: bool

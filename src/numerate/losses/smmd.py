@@ -42,6 +42,9 @@ Terms = Literal["smmd", "mmd", "smooth"]
 SMMDVariant = Literal["paper", "released", "repaired"]
 
 
+MOST_ALPHA = 1e20  # float32 must hold it, times the number of tokens
+
+
 def smmd_matrix(gram: Tensor, alpha: float, degree: Tensor | None = None, terms: Terms = "smmd") -> Tensor:
     """Return M ``[N, N]`` of the cost ``r' M r``: ``(1 - alpha) K + alpha D``. ``degree [N]``: by default the gram's row sums.
 
@@ -151,14 +154,16 @@ class SMMDLoss(NumericLoss):
         self.sigma, self.squash = sigma, squash
         gram = self._gram(kernel, distance, sigma, ablation, seed)
         degree = gram.sum(-1)
-        self.alpha = float(0.5 / degree.mean().clamp_min(1e-12)) if alpha is None else check_number("alpha", alpha, least=0.0)
+        self.alpha = float(0.5 / degree.mean().clamp_min(1e-12))
+        if alpha is not None:
+            self.alpha = check_number("alpha", alpha, least=0.0, most=MOST_ALPHA)
         if variant == "repaired":
             degree = degree.mean().expand_as(degree)
         self.keep("gram", gram)
         whole = smmd_matrix(gram, self.alpha, degree, terms)
         self.keep_matrix("whole", whole)
         # Cost of a certain i where j is true: r has a 1 and a -1, so r'Mr is M_ii + M_jj - 2 M_ij.
-        self.worst.copy_((whole.diagonal()[:, None] + whole.diagonal()).sub_(whole, alpha=2).max())
+        self.set_worst((whole.diagonal()[:, None] + whole.diagonal()).sub_(whole, alpha=2).max())
 
     @staticmethod
     def _gram(

@@ -1,0 +1,596 @@
+"""Try every loss in every implementation on hostile logits, labels, soft targets, vocabularies and settings.
+
+    python scripts/fuzz.py --cases 1000000 --seed 1 --processes 2      # the long run; the default tests run 10,000 cases
+    python scripts/fuzz.py --case 1:4711                               # one case again, as a failure prints it
+
+A case is a sequence of labels with its logits; eight cases go into one call of a loss, forward and backward. What must come out
+is in docs/reliability.md: a finite value with finite gradients, a NaN that the logits hold already, or an error that says what
+was expected. Many calls are repeated by a second implementation, or changed in a way that must not matter. Case INDEX of a seed
+is always the same one. Needs torch and numerate alone: ``PYTHONPATH=src`` is enough.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import multiprocessing
+import random
+import signal
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+
+import numerate as nm
+from numerate.losses.soft_target import SoftTargetLoss
+
+IGNORED = -100
+TOGETHER = 8  # cases in a call
+HANG_S = 120.0  # of a call; none takes a tenth of it
+LONGEST, LARGEST = 5000, 1e-3  # tokens of the largest vocabulary, and the share of calls that have it
+FAR = 1e6  # a label so far below the likeliest token may cost more than a dtype holds
+DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float64": torch.float64,
+}
+CLOSE = {torch.float64: 1e-8, torch.float32: 1e-4, torch.bfloat16: 2.0**-6, torch.float16: 2.0**-8}  # of two implementations
+TEXTS = (*"0123456789.-, (xe", "10", "12", "05", "00", "99", "123", "007", "000", "(-", " 5", " -")
+HOSTILE = (0.0, 1e-3, 1e3, 1e30, 1e-30, -1.0, math.nan, math.inf)  # numbers for settings that are numbers
+CHOICES: dict[str, tuple[Any, ...]] = {
+    "variant": ("paper", "released", "repaired"),
+    "numbers": ("values", "runs"),
+    "average": ("number", "sequence"),
+    "places": ("uniform", "exponential", "linear", "del"),
+    "thousands": (True, False),
+    "terms": ("smmd", "mmd", "smooth"),
+    "kernel": ("gaussian", "laplacian", "energy"),
+    "spread": ("triangular", "binomial", "poisson", "uniform"),
+    "ablation": ("shuffled", "random", "equal"),
+}
+
+
+TIED = ("big", "equal", "denormal", "limit")  # logits with which several tokens are equally likely
+WRONG = ("outside", "negative", "nan", "sum", "token", "position")  # labels, weights and soft targets that must be refused
+
+
+class Fault(Exception):  # noqa: N818
+    """What a case did that its contract does not allow."""
+
+
+class Hang(BaseException):
+    """A case took longer than HANG_S."""
+
+
+# What a case is made of
+
+
+def pick(rng: random.Random, **weights: float) -> str:
+    """Return one of the names, with probability in proportion to its weight."""
+    return rng.choices(list(weights), list(weights.values()))[0]
+
+
+def drawn_values(rng: random.Random, size: int) -> tuple[str, list[float]]:
+    """Return what the values of a vocabulary are like, and the values."""
+    kind = pick(rng, ranks=4, duplicate=2, negative=2, decimals=2, offset=1, wide=2, small=1, large=1, denormal=0.5, equal=0.5)
+    sign = rng.choice((-1.0, 1.0))
+    values: dict[str, Callable[[int], float]] = {
+        "ranks": float,
+        "duplicate": lambda i: float(i // 3),
+        "negative": lambda i: float(i - size // 2),
+        "decimals": lambda i: rng.uniform(-5, 5),
+        "offset": lambda i: sign * (1.7e9 + i),
+        "wide": lambda i: rng.choice((-1, 1)) * 10.0 ** rng.uniform(-300, 300),
+        "small": lambda i: sign * i * 10.0 ** rng.choice((-300, -45, -20, -8)),
+        "large": lambda i: sign * i * 10.0 ** rng.choice((300, 160, 38, 25, 12)),
+        "denormal": lambda i: i * 5e-324,
+        "equal": lambda i: sign * 7.0,
+    }
+    return kind, [values[kind](i) for i in range(size)]
+
+
+@lru_cache(maxsize=1000)
+def drawn_vocab(key: str, largest: bool) -> tuple[str, nm.NumericVocab]:
+    """Return the kind of a vocabulary and the vocabulary. ``key`` seeds it."""
+    rng = random.Random(key)
+    if not largest and rng.random() < 0.4:
+        texts = [*rng.sample(TEXTS, rng.randint(1, len(TEXTS))), rng.choice("0123456789")]
+        ids = rng.sample(range(len(texts) + 3), len(texts))
+        return "texts", nm.NumericVocab.from_texts(dict(zip(texts, ids, strict=True)), vocab_size=len(texts) + 3)
+    size = LONGEST if largest else rng.choice((1, 1, 2, 3, 5, 10, 10, 10, 11, 20, 60, 300))
+    kind, values = drawn_values(rng, size)
+    spare = rng.choice((0, 1, 5))
+    ids = rng.sample(range(size + spare), size)
+    return kind, nm.NumericVocab.from_values(dict(zip(ids, values, strict=True)), vocab_size=size + spare)
+
+
+def drawn_settings(rng: random.Random, loss: type[nm.NumericLoss]) -> tuple[dict[str, Any], bool]:
+    """Return settings of a loss, and whether it may refuse them."""
+    known, chosen, may_refuse = loss.settings(), {"outside": rng.choice(loss.outsides)}, False
+    for name, default in known.items():
+        if name in CHOICES and rng.random() < 0.3:
+            chosen[name] = rng.choice(CHOICES[name])
+            may_refuse |= name in ("variant", "ablation", "numbers")  # not every loss has every one
+        elif (name == "squash" or isinstance(default, float)) and rng.random() < 0.04:
+            chosen[name] = rng.choice(HOSTILE)
+            may_refuse = True
+    return chosen, may_refuse
+
+
+def drawn_logits(rng: random.Random, labels: Tensor, columns: int, dtype: torch.dtype) -> tuple[str, Tensor]:
+    """Return what the logits of a sequence of labels ``[T]`` are like, and the logits ``[T, V]``."""
+    generator = torch.Generator().manual_seed(rng.getrandbits(40))
+    kind = pick(rng, ordinary=5, big=2, equal=1, denormal=1, limit=1, lowest=1, dead=2, row=0.5, nan=0.5, inf=0.5, mixed=0.5)
+    shape, info = (len(labels), columns), torch.finfo(dtype)
+    x = 3 * torch.randn(shape, generator=generator, dtype=torch.float64)
+    own = torch.nn.functional.one_hot(labels.clamp(0, columns - 1), columns).bool()
+    if kind in ("lowest", "dead", "row", "nan", "inf", "mixed"):
+        some = torch.rand(shape, generator=generator) < rng.choice((0.02, 0.3, 0.9))
+    match kind:
+        case "big":
+            x = 1e4 * x.sign()
+        case "equal":
+            x = torch.full_like(x, rng.choice((0.0, 1e4, -1e4, 65504.0, -0.0)))
+        case "denormal":
+            x = x * info.smallest_normal / 8
+        case "limit":  # one token at the dtype's limit, the label or another
+            other = torch.nn.functional.one_hot(torch.randint(columns, labels.shape, generator=generator), columns).bool()
+            x = torch.zeros_like(x).masked_fill(own if rng.random() < 0.5 else other, info.max)
+        case "lowest":
+            x = torch.where(some & ~own, info.min, x)
+        case "dead":
+            x = x.masked_fill(some & ~own, -math.inf)
+        case "row":
+            x = x.masked_fill(some[:, :1], -math.inf)
+        case "nan" | "inf":
+            x = x.masked_fill(some, float(kind))
+        case "mixed":
+            odd = torch.tensor([1e4, -1e4, math.inf, -math.inf, math.nan, info.max, info.min, info.tiny, 0.0])
+            x = torch.where(some, odd[torch.randint(len(odd), shape, generator=generator)], x)
+    return kind, x.to(dtype)
+
+
+def drawn_labels(rng: random.Random, vocab: nm.NumericVocab, length: int, columns: int) -> tuple[str, Tensor]:
+    """Return what a sequence of labels is like, and the labels ``[T]``."""
+    kind = pick(rng, mixed=6, numbers=6, ignored=1, text=1, outside=0.04, negative=0.04)
+    numeric = vocab.token_ids.tolist()
+    text = sorted(set(range(columns)) - set(numeric)) or [IGNORED]
+    if kind == "numbers":
+        ids = rng.choices(numeric, k=length)
+    elif kind == "text":
+        ids = rng.choices(text, k=length)
+    elif kind == "ignored":
+        ids = [IGNORED] * length
+    else:
+        ids = [rng.choice((IGNORED, rng.choice(text), rng.choice(numeric), rng.choice(numeric))) for _ in range(length)]
+        if kind in WRONG:
+            ids[rng.randrange(length)] = rng.choice((columns, columns + 10**9) if kind == "outside" else (-1, -99, -(10**12)))
+    return kind, torch.tensor(ids)
+
+
+def drawn_soft(rng: random.Random, labels: Tensor, columns: int) -> tuple[str, nm.SoftTargets]:
+    """Return what the soft targets ``[.., E]`` are like, and the targets."""
+    kind = pick(rng, valid=12, twice=2, sum=0.5, negative=0.5, nan=0.5, token=0.5, position=0.5)
+    entries: list[list[tuple[int, int, float]]] = []
+    length = labels.shape[-1]
+    for row in labels.reshape(-1, length).tolist():
+        own: list[tuple[int, int, float]] = []
+        for position in rng.sample(range(length), rng.randint(0, length)):
+            count = rng.randint(1, 4)
+            tokens = rng.choices(range(columns), k=count) if kind == "twice" else rng.sample(range(columns), min(count, columns))
+            if rng.random() < 0.7 and row[position] >= 0:
+                tokens = [*(token for token in tokens if token != row[position]), row[position]]
+            weights = [rng.random() + 1e-3 for _ in tokens]
+            own += [(position, token, weight / sum(weights)) for token, weight in zip(tokens, weights, strict=True)]
+        if kind == "token" and own and row[own[-1][0]] == IGNORED:
+            own = []  # nothing reads the tokens of an ignored position
+        if own and kind not in ("valid", "twice"):
+            position, token, p = own[-1]
+            wrong = {"sum": p + 0.5, "negative": -p, "nan": rng.choice((math.nan, math.inf))}
+            token = rng.choice((columns, -1)) if kind == "token" else token
+            own[-1] = (length + rng.choice((0, 7)) if kind == "position" else position, token, wrong.get(kind, p))
+        entries.append(own)
+    widest = max(1, *map(len, entries))
+    filled = torch.tensor([own + [(-1, 0, 0.0)] * (widest - len(own)) for own in entries], dtype=torch.float64)
+    filled = filled.reshape(*labels.shape[:-1], widest, 3)
+    kind = kind if any(entries) else "valid"
+    return kind, nm.SoftTargets(filled[..., 0].long(), filled[..., 1].long(), filled[..., 2])
+
+
+@dataclass
+class Call:
+    """A call of a loss with several cases, and what is known of it beforehand."""
+
+    name: str
+    settings: dict[str, Any]
+    vocab: nm.NumericVocab
+    kinds: dict[str, str]  # of the vocabulary, weights and soft targets
+    cases: list[tuple[str, str]]  # kinds of the labels and logits of each case
+    path: str
+    dtype: torch.dtype
+    logits: Tensor  # [.., T, V], cases first
+    labels: Tensor  # [.., T]
+    weights: Tensor | None
+    soft: nm.SoftTargets | None
+    options: dict[str, Any]  # of the objective, or of the call of the loss
+    law: str  # that is tried
+    logs: bool  # whether the objective also computes the figures of logs
+    may_refuse: bool
+    must_refuse: bool
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """Arguments of the objective beside logits and labels."""
+        return {"position_weights": self.weights, "soft": self.soft, "with_mass": self.logs, "with_overrun": self.logs}
+
+    @property
+    def each(self) -> bool:
+        """Whether there is a value for each case, not one for all."""
+        return self.options.get("reduction") == "none"
+
+    def __str__(self) -> str:
+        kinds = ", ".join(f"{part} {kind}" for part, kind in self.kinds.items())
+        return (
+            f"{self.name} {self.settings} by {self.path} {self.options}, {str(self.dtype).removeprefix('torch.')}, "
+            f"logits {tuple(self.logits.shape)}, N={self.vocab.size}, {kinds}, "
+            f"labels and logits {' '.join(f'{k}:{labels}/{logits}' for k, (labels, logits) in enumerate(self.cases))}"
+        )
+
+
+def draw(seed: int, number: int, device: str = "cpu") -> Call:
+    """Return call ``number`` of a seed: cases ``8 * number`` and the next seven."""
+    rng = random.Random(f"{seed}:{number}")
+    largest = rng.random() < LARGEST
+    vocab_kind, vocab = drawn_vocab(f"{seed}:vocabulary {rng.randrange(300)}", largest)
+    name = rng.choice(list(nm.LOSSES))
+    settings, may_refuse = drawn_settings(rng, nm.LOSSES[name])
+    path = pick(rng, loss=4, masked=2, objective=4, fused=4, traced=2)
+    dtype = DTYPES[pick(rng, float32=4, bfloat16=2, float16=2, float64=2)]
+    length, columns = rng.choice((1, 1, 2, 3, 4, 8, 30)), vocab.vocab_size + rng.choice((0, 0, 2))
+    label_kinds, rows = zip(*(drawn_labels(rng, vocab, length, columns) for _ in range(TOGETHER)), strict=True)
+    logit_kinds, logits = zip(*(drawn_logits(rng, row, columns, dtype) for row in rows), strict=True)
+    shape = rng.choice(((TOGETHER, length), (TOGETHER, length), (2, TOGETHER // 2, length)))
+    labels = torch.stack(rows).reshape(shape)
+    kinds, weights, soft = {"vocabulary": vocab_kind}, None, None
+    if rng.random() < 0.2:
+        kinds["weights"] = pick(rng, some=6, zero=1, large=1, negative=0.3, nan=0.3)
+        factor = {"zero": 0.0, "large": 1e4, "negative": -1.0, "nan": math.nan}.get(kinds["weights"], 1.0)
+        weights = torch.tensor([rng.random() for _ in range(labels.numel())]).reshape(shape) * factor
+    if path in ("loss", "masked"):
+        options: dict[str, Any] = {"reduction": rng.choice(("mean", "sum", "none", "none")) if path == "loss" else "none"}
+    else:
+        options = {"weight": rng.choice((0.3, 0.3, 0.0, 1e3)), "normalize": rng.choice(("numeric", "tokens"))}
+        options |= {"label_smoothing": rng.choice((0.0, 0.0, 0.1)), "scale": rng.choice(("fixed", "fixed", "fixed", "match_ce"))}
+        if rng.random() < 0.3:
+            kinds["soft"], soft = drawn_soft(rng, labels, columns)
+    wrong = any(kind in WRONG for kind in (*label_kinds, kinds.get("weights"), kinds.get("soft")))
+    if wrong and device != "cpu":  # a device checks without a sync, by an assertion that ends the process
+        return draw(seed, number + 10**9, device)
+    if wrong and path == "traced":  # compiled code does not check its arguments
+        path = "objective"
+    extreme = vocab_kind in ("wide", "small", "large", "denormal") or bool((vocab.values < 0).any())
+    return Call(
+        name=name,
+        settings=settings,
+        vocab=vocab,
+        kinds=kinds,
+        cases=list(zip(label_kinds, logit_kinds, strict=True)),
+        path=path,
+        dtype=dtype,
+        logits=torch.stack(logits).reshape(*shape, columns).to(device),
+        labels=labels.to(device),
+        weights=None if weights is None else weights.to(device),
+        soft=None if soft is None else soft.to(device),
+        options=options,
+        law=pick(rng, implementations=3, ignored=1, shifted=1, wider=1, none=2),
+        logs=rng.random() < 0.15,
+        may_refuse=may_refuse or extreme,
+        must_refuse=wrong,
+    )
+
+
+# The implementations
+
+
+@lru_cache(maxsize=3000)
+def _kept(name: str, settings: tuple[tuple[str, Any], ...], vocab: nm.NumericVocab) -> nm.NumericLoss:
+    return nm.LOSSES[name](vocab, **dict(settings))
+
+
+def loss_of(call: Call) -> nm.NumericLoss:
+    """Return the loss of a call; kept, unless it is large."""
+    if call.vocab.size > 100:
+        return nm.LOSSES[call.name](call.vocab, **call.settings).to(call.logits.device)
+    return _kept(call.name, tuple(sorted(call.settings.items())), call.vocab).to(call.logits.device)
+
+
+def by_loss(call: Call, loss: nm.NumericLoss, logits: Tensor) -> Tensor:
+    """Call the loss: one value, or one for each case where nothing is reduced."""
+    value: Tensor = loss(logits, call.labels, position_weights=call.weights, **call.options)
+    return value.reshape(TOGETHER, -1).sum(-1) if call.each else value
+
+
+def by_masked_rows(call: Call, loss: nm.NumericLoss, logits: Tensor) -> Tensor:
+    """Compute the sum of each case with a mask instead of the rows that count, as on a GPU."""
+    loss(logits.detach(), call.labels, position_weights=call.weights)  # checks the labels
+    targets = loss.targets(call.labels, position_weights=call.weights, compact=False)
+    costs = loss.per_row(*loss.select(logits, targets), targets).reshape(TOGETHER, -1).sum(-1)
+    if call.each:
+        return costs
+    units = float(loss.num_units(targets)) if call.options["reduction"] == "mean" else 0.0
+    return costs.sum() / (units or 1.0)
+
+
+def by_objective(call: Call, loss: nm.NumericLoss, logits: Tensor) -> Tensor:
+    """Call the objective."""
+    value: Tensor = nm.NumericObjective(loss, **call.options)(logits, call.labels, **call.given).loss
+    return value
+
+
+def by_fused(call: Call, loss: nm.NumericLoss, logits: Tensor) -> Tensor:
+    """Call the fused objective with hidden states that are the logits, and a head that is the identity."""
+    head = torch.eye(logits.shape[-1], dtype=logits.dtype, device=logits.device)
+    rows = logits.shape[-1] * logits.dtype.itemsize * 5 / 2**20  # five rows at a time
+    objective = nm.NumericObjective(loss, **call.options)
+    return objective.fused(logits, head, call.labels, **call.given, max_logits_mib=rows).loss
+
+
+def by_trace(call: Call, loss: nm.NumericLoss, logits: Tensor) -> Tensor:
+    """Call the objective with the formulas that ``torch.compile`` traces, without compiling them."""
+    with mock.patch.object(torch.compiler, "is_compiling", return_value=True):
+        return by_objective(call, loss, logits)
+
+
+PATHS: dict[str, Callable[[Call, nm.NumericLoss, Tensor], Tensor]] = {
+    "loss": by_loss,
+    "masked": by_masked_rows,
+    "objective": by_objective,
+    "fused": by_fused,
+    "traced": by_trace,
+}
+OTHERS = {"loss": "masked", "masked": "loss", "objective": "traced", "fused": "objective", "traced": "objective"}
+
+
+# The contract
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What the logits of each case ``[8]`` allow."""
+
+    finite: Tensor  # value and gradient must be finite
+    nan: Tensor  # the value must not be finite: a number would hide the NaN or +inf that it was computed from
+
+
+def promised(call: Call, loss: nm.NumericLoss) -> Promise:
+    """Return what the documentation promises for these logits."""
+    flat, labels = call.logits.double().reshape(-1, call.logits.shape[-1]).cpu(), call.labels.reshape(-1).cpu()
+    objective = call.path in ("objective", "fused", "traced")
+    numeric, columns = torch.isin(labels, loss.vocab.token_ids), loss.columns.cpu()
+    read = labels != IGNORED if objective else torch.isin(labels, columns)  # [R]
+    seen = flat if objective or loss.uses_rest else flat[:, columns]
+    soft = isinstance(loss, SoftTargetLoss) or call.soft is not None or bool(call.options.get("label_smoothing"))
+    at_label = seen.amin(-1) if soft else flat.gather(1, labels[:, None].clamp_min(0))[:, 0]  # all tokens have weight, or one
+    near = seen.amax(-1) - at_label < FAR  # not so for NaN and inf
+    bad = (seen.isnan() | (seen == math.inf)).any(-1)
+    hidden = bad & read if objective else ~(flat[:, loss.vocab.token_ids] < math.inf).all(-1) & numeric
+    if call.path == "fused":  # 0 · -inf is NaN in the product with the head
+        near = near & (seen > -math.inf).all(-1)
+    if not objective and (loss.level == "number" or (call.weights is not None) or loss.vocab.size == 1):
+        hidden = torch.zeros_like(hidden)  # a weight of 0, a digit far below the leading one, or a single token change nothing
+    by_case = (TOGETHER, -1)
+    return Promise((near & ~bad | ~read).reshape(by_case).all(-1), hidden.reshape(by_case).any(-1))
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise Hang in the body after so many seconds."""
+
+    def stop(*_: Any) -> None:
+        raise Hang
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def value_and_grad(call: Call, loss: nm.NumericLoss, path: str, logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the value, or the values ``[8]``, and the gradient by one implementation, cases first."""
+    leaf = logits.detach().clone().requires_grad_()
+    value = PATHS[path](call, loss, leaf)
+    if not value.requires_grad:
+        raise Fault("the value is not connected to the logits")
+    (grad,) = torch.autograd.grad(value.sum(), leaf)
+    if value.device != leaf.device or grad.device != leaf.device:
+        raise Fault(f"value on {value.device}, gradient on {grad.device}")
+    wide = torch.float64 if leaf.dtype == torch.float64 else torch.float32
+    if value.dtype != wide or grad.dtype != leaf.dtype or grad.shape != leaf.shape:
+        raise Fault(f"value of {value.dtype}, gradient of {grad.dtype} {tuple(grad.shape)}")
+    return value.detach(), grad.reshape(TOGETHER, -1)
+
+
+def check(call: Call) -> Counter[str]:
+    """Run a call and return how many cases came out how; raise Fault for what the contract does not allow."""
+    try:
+        loss = loss_of(call)
+        value, grad = value_and_grad(call, loss, call.path, call.logits)
+    except (ValueError, TypeError) as error:
+        if not (call.may_refuse or call.must_refuse):
+            raise Fault(f"refused: {error}") from error
+        if "expected" not in str(error):
+            raise Fault(f"unclear {type(error).__name__}: {error}") from error
+        return Counter(refused=TOGETHER)
+    if call.must_refuse:
+        raise Fault(f"not refused: {value}")
+    promise = promised(call, loss)
+    finite, hidden = promise.finite, promise.nan
+    if not call.each:
+        finite, hidden = finite.all(), hidden.any()
+    if bool((hidden & value.isfinite().cpu()).any()):
+        raise Fault(f"NaN or inf in the logits gives {value.tolist()}")
+    check_finite(call, loss, value, grad, promise.finite, finite)
+    if bool(promise.finite.any()):
+        check_law(call, loss, value, grad, promise.finite, finite)
+    good = int((grad.isfinite().all(-1).cpu() & (value.isfinite().cpu() if call.each else True)).sum())
+    return Counter(finite=good, nan=TOGETHER - good)
+
+
+def check_finite(call: Call, loss: nm.NumericLoss, value: Tensor, grad: Tensor, cases: Tensor, values: Tensor) -> None:
+    """Raise unless the gradients of ``cases [8]`` and the values are finite, as far as their dtype can hold them.
+
+    A NaN in one case must not reach the gradient of another, unless the objective scales all by their sum.
+    """
+    if bool((values & ~value.isfinite().cpu()).any()):
+        raise Fault(f"value {value.tolist()}")
+    if call.options.get("scale") == "match_ce":
+        cases = cases & cases.all()
+    wrong = cases & ~grad.isfinite().all(-1).cpu()
+    if not bool(wrong.any()):
+        return
+    if call.dtype == torch.float16:
+        wide = value_and_grad(call, loss, call.path, call.logits.float())[1][wrong]
+        sums = call.labels.numel() if call.path == "fused" else 1  # it is multiplied by the rows of a batch until the end
+        if bool((wide.isfinite().all(-1) & (wide.abs().amax(-1) * sums > torch.finfo(torch.float16).max / 2)).all()):
+            return
+    raise Fault(f"gradients are NaN or inf in the cases {wrong.nonzero()[:, 0].tolist()}, value {value.tolist()}")
+
+
+def check_law(call: Call, loss: nm.NumericLoss, value: Tensor, grad: Tensor, cases: Tensor, values: Tensor) -> None:
+    """Raise if one of the laws that all losses obey does not hold; which one is tried depends on the call."""
+    if call.each and loss.vocab.values.unique().shape[0] > 1 and (call.weights is None):
+        numeric = torch.isin(call.labels.cpu(), loss.vocab.token_ids).reshape(TOGETHER, -1).any(-1)
+        ordinary = torch.tensor([logits == "ordinary" for _, logits in call.cases])
+        if bool((numeric & ordinary & (value == 0).cpu()).any()):
+            raise Fault("a cost of exactly 0")
+    if getattr(loss, "noise", 0) or call.options.get("scale") == "match_ce":
+        return  # drawn anew in each call; divided by a cost that may be rounding error alone
+    logits, path = call.logits, call.path
+    if path == "fused" and any(kind == "denormal" for _, kind in call.cases):
+        return  # the product with the head may take such numbers as 0, and then another token is the likeliest
+    match call.law:
+        case "implementations":
+            path = OTHERS[path]
+        case "ignored":
+            logits = torch.where((call.labels == IGNORED)[..., None], math.nan, logits)
+        case "shifted" if call.dtype == torch.float64 and loss.shift_invariant:
+            logits = logits + 3.0
+        case "wider" if call.dtype != torch.float64:
+            logits = logits.double()
+        case _:
+            return
+    other, other_grad = value_and_grad(call, loss, path, logits)
+    slack = 1e3 if call.law == "shifted" else 1.0  # rounding of large logits
+    close = slack * CLOSE[torch.float64 if call.dtype == torch.float64 else torch.float32]
+    value, other, g, h = (part.double().cpu() for part in (value, other, grad, other_grad))
+    factor = float(call.options.get("weight", 1.0)) * (1.0 if call.weights is None else float(call.weights.max()))
+    worst = float(loss.worst)
+    least = max(0.01, 0.01 * factor, 0.01 * worst, 1e-3 * factor * worst)  # what is small is a difference of large numbers
+    scale = torch.maximum(value.abs(), other.abs()).clamp_min(least)
+    if bool((values & ~((value - other).abs() <= close * scale)).any()):
+        raise Fault(f"{call.law}: value {value.tolist()} against {other.tolist()}")
+    cases = cases & g.isfinite().all(-1) & h.isfinite().all(-1)  # float16 may overflow
+    if call.law in ("wider", "shifted"):  # a mean of tied tokens may meet the label, where rounding decides the slope of |x|
+        cases = cases & torch.tensor([kind not in TIED for _, kind in call.cases])
+    least = max(least, float(scale[values].max())) if bool(values.any()) else least
+    largest = torch.maximum(g.abs().amax(-1), h.abs().amax(-1)).clamp_min(least)
+    gap = (g - h).abs().amax(-1)
+    if bool((cases & ~(gap <= slack * CLOSE[call.dtype] * largest)).any()):
+        raise Fault(f"{call.law}: gradients differ by {gap[cases].tolist()} of {largest[cases].tolist()}")
+
+
+# Runs
+
+
+def attempt(seed: int, number: int, device: str = "cpu") -> tuple[Counter[str], str]:
+    """Run a call: how many cases came out how, and for a fault its description."""
+    call: Call | None = None
+    try:
+        with time_limit(HANG_S):
+            call = draw(seed, number, device)
+            return check(call), ""
+    except Hang:
+        problem = "hangs"
+    except Exception as error:  # of any kind: each one is a fault
+        kind = "" if isinstance(error, Fault) else f"{type(error).__name__}: "
+        problem = kind + " ".join(str(error).split())
+    return Counter(fault=TOGETHER), f"{seed}:{number * TOGETHER} {problem} | {call}"
+
+
+def attempts(job: tuple[int, int, int, str]) -> tuple[Counter[str], list[str]]:
+    """Run the calls ``start`` to ``stop`` of a seed on a device: how often each outcome came, and the faults."""
+    seed, start, stop, device = job
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    outcomes: Counter[str] = Counter()
+    faults: list[str] = []
+    for index in range(start, stop):
+        found, text = attempt(seed, index, device)
+        outcomes += found
+        faults += [text] if text else []
+    return outcomes, faults
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the cases that the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--case", metavar="SEED:INDEX", help="run this case alone, and raise what it raises")
+    options = parser.parse_args(arguments)
+    if options.case:
+        seed, index = map(int, options.case.split(":"))
+        call = draw(seed, index // TOGETHER, options.device)
+        print(call)
+        print(dict(check(call)))
+        return 0
+    calls = -(-options.cases // TOGETHER)
+    step = max(1, min(250, calls // options.processes))
+    jobs = [(options.seed, start, min(start + step, calls), options.device) for start in range(0, calls, step)]
+    total: Counter[str] = Counter()
+    faults: list[str] = []
+    began = time.monotonic()
+    with multiprocessing.get_context("spawn").Pool(options.processes) if options.processes > 1 else _Here() as pool:
+        for outcomes, found in pool.imap(attempts, jobs):
+            total += outcomes
+            faults += found
+            for text in found[:20]:
+                print(f"scripts/fuzz.py --case {text}", flush=True)
+            print(f"{sum(total.values()):,} of {calls * TOGETHER:,} cases, {len(faults)} faults", file=sys.stderr, flush=True)
+    print("| cases | seed | processes | device | finite | NaN or inf | refused | faults | seconds |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    counts = " | ".join(f"{total[name]:,}" for name in ("finite", "nan", "refused", "fault"))
+    seconds = time.monotonic() - began
+    print(f"| {calls * TOGETHER:,} | {options.seed} | {options.processes} | {options.device} | {counts} | {seconds:.0f} |")
+    return 1 if faults else 0
+
+
+class _Here:
+    """A pool of the process itself."""
+
+    imap = staticmethod(map)
+
+    def __enter__(self) -> _Here:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
