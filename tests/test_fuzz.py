@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -28,18 +29,19 @@ def test_ten_thousand_cases(script: ModuleType, part: int) -> None:
 
 def test_everything_is_tried(script: ModuleType) -> None:
     """Every loss by every implementation, in every dtype, with every kind of logits."""
+    cases = sys.modules[script.draw.__module__]
     calls = [script.draw(0, number) for number in range(1500)]
     paths = {(call.name, call.path) for call in calls}
     assert paths == {(name, path) for name in nm.LOSSES for path in script.PATHS}
-    assert {call.dtype for call in calls} == set(script.DTYPES.values())
+    assert {call.dtype for call in calls} == set(cases.DTYPES.values())
     logits = {(call.name, logits) for call in calls for _, logits in call.cases}
     assert logits == {(name, kind) for name in nm.LOSSES for kind in {kind for _, kind in logits}}
     assert len(logits) == 11 * len(nm.LOSSES)
     assert {call.vocab.size for call in calls} >= {1, 2, 10, 300}
-    large = next(number for number in range(10_000) if random.Random(f"0:{number}").random() < script.LARGEST)
+    large = next(number for number in range(10_000) if random.Random(f"0:{number}").random() < cases.LARGEST)
     assert script.draw(0, large).vocab.size == 5000
     assert {call.settings["outside"] for call in calls if call.name == "raft"} == set(nm.RAFTLoss.outsides)
-    assert {kind for call in calls for kind in (call.kinds.get("soft"), call.kinds.get("weights"))} >= {*script.WRONG} - {
+    assert {kind for call in calls for kind in (call.kinds.get("soft"), call.kinds.get("weights"))} >= {*cases.WRONG} - {
         "outside"
     }
     assert {call.law for call in calls} == {"implementations", "ignored", "shifted", "wider", "none"}
