@@ -113,7 +113,7 @@ def test_long_numbers_have_their_value_and_losses_say_if_they_cannot(digits: int
 @pytest.mark.parametrize("digits", [1000, 10_000, MEGABYTE])
 def test_a_long_token_in_a_search_is_a_number_with_too_many_digits(digits: int) -> None:
     with within_a_second():
-        tree = TokenTree((DIGITS | {"7" * digits: 11, "8" * digits + "\n": 12}).items(), NumberGrammar(digits=(1, 400)))
+        tree = TokenTree((DIGITS | {"7" * digits: 11, "8" * digits + "\n": 12}).items(), NumberGrammar(digits=(1, 200)))
         fork = tree.fork("1")
     assert sorted(fork.exceeding_ids.tolist()) == [11, 12]
     assert 11 not in fork.ids
