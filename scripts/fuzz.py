@@ -258,7 +258,7 @@ def check_law(call: Call, loss: nm.NumericLoss, value: Tensor, grad: Tensor, cas
     factor = float(call.options.get("weight", 1.0)) * (1.0 if call.weights is None else float(call.weights.max()))
     worst = float(loss.worst)
     least = max(0.01, 0.01 * factor, 0.01 * worst, 1e-3 * factor * worst)  # what is small is a difference of large numbers
-    least *= math.sqrt(call.labels.shape[-1])  # of each row
+    least *= call.labels.shape[-1]  # rows of a case, whose rounding adds up
     scale = torch.maximum(value.abs(), other.abs()).clamp_min(least)
     if bool((values & ~((value - other).abs() <= close * scale)).any()):
         raise Fault(f"{call.law}: value {value.tolist()} against {other.tolist()}")

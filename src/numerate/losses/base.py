@@ -49,6 +49,7 @@ Variant = Literal["paper", "released"]
 MOST_PLACE_SIGMA = 100.0  # (1 + sigma)^15 must fit float32
 MOST_NUMBERS = 20_000  # numeric tokens; matrices of all pairs take 5 GB
 LEAST_COST, MOST_COST = 1e-30, 1e30  # of a wrong number: float32 must hold it, its sum over a batch and its square root
+MOST_FACTOR = 1e6  # of a part of a loss, or 1 / of its temperature: gradients must fit float32
 OUTSIDE_MARGIN = 1.01  # text where a number belongs costs this much more than the worst number (ntloss)
 
 

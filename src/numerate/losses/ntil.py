@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from numerate.checks import check_choice, check_number, choices
-from numerate.losses.base import MOST_PLACE_SIGMA, Fit, SharedSettings, Variant, check_vocab
+from numerate.losses.base import MOST_FACTOR, MOST_PLACE_SIGMA, Fit, SharedSettings, Variant, check_vocab
 from numerate.losses.emd import emd_loss
 from numerate.losses.kernels import distances
 from numerate.losses.number_level import NumberLevelLoss, mean_amount, token_amounts, token_scale
@@ -124,12 +124,12 @@ class NTILLoss(NumberLevelLoss):
                 "vocab has values below 0: expected values >= 0, since NTIL compares magnitudes; use the number loss."
             )
         self.variant: Variant = variant
-        self.alpha = check_number("alpha", alpha, least=0.0)
-        self.beta = check_number("beta", beta, least=0.0)
+        self.alpha = check_number("alpha", alpha, least=0.0, most=MOST_FACTOR)
+        self.beta = check_number("beta", beta, least=0.0, most=MOST_FACTOR)
         self.sigma = check_number("sigma", sigma, above=-1.0, most=MOST_PLACE_SIGMA)
-        self.emd_weight = check_number("emd_weight", emd_weight, least=0.0)
-        self.tau = check_number("tau", tau, least=1e-30)
-        self.noise = check_number("noise", 0.01 * released if noise is None else noise, least=0.0)
+        self.emd_weight = check_number("emd_weight", emd_weight, least=0.0, most=MOST_FACTOR)
+        self.tau = check_number("tau", tau, least=1 / MOST_FACTOR)
+        self.noise = check_number("noise", 0.01 * released if noise is None else noise, least=0.0, most=MOST_FACTOR)
         self.numbers: Numbers = numbers if numbers is not None else "runs" if released else "values"
         self.average: Average = average if average is not None else "sequence" if released else "number"
         check_choice("numbers", self.numbers, choices(Numbers))

@@ -39,7 +39,7 @@ import torch
 from torch import Tensor
 
 from numerate.checks import check_number
-from numerate.losses.base import Fit, SharedSettings
+from numerate.losses.base import MOST_FACTOR, Fit, SharedSettings
 from numerate.losses.number_level import NumberLevelLoss
 from numerate.losses.rows import by_mean
 from numerate.losses.targets import NumberTargets
@@ -94,7 +94,7 @@ class NumberLoss(NumberLevelLoss):
         **shared: Unpack[SharedSettings],
     ) -> None:
         super().__init__(vocab, **shared)
-        self.beta = check_number("beta", beta, least=0.0)
+        self.beta = check_number("beta", beta, least=0.0, most=MOST_FACTOR)
         lowest = check_number("lowest", lowest, above=0.0)
         if not isinstance(frequencies, int) or frequencies < 1:
             raise ValueError(f"frequencies={frequencies!r} is out of range: expected a whole number >= 1.")

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from numerate.checks import check_choice, check_number, choices
-from numerate.losses.base import Fit, NumericLoss, TokenSettings, check_vocab
+from numerate.losses.base import MOST_FACTOR, Fit, NumericLoss, TokenSettings, check_vocab
 from numerate.losses.kernels import (
     KERNELS,
     Ablation,
@@ -40,9 +40,6 @@ from numerate.vocab import NumericVocab
 
 Terms = Literal["smmd", "mmd", "smooth"]
 SMMDVariant = Literal["paper", "released", "repaired"]
-
-
-MOST_ALPHA = 1e20  # float32 must hold it, times the number of tokens
 
 
 def smmd_matrix(gram: Tensor, alpha: float, degree: Tensor | None = None, terms: Terms = "smmd") -> Tensor:
@@ -156,7 +153,7 @@ class SMMDLoss(NumericLoss):
         degree = gram.sum(-1)
         self.alpha = float(0.5 / degree.mean().clamp_min(1e-12))
         if alpha is not None:
-            self.alpha = check_number("alpha", alpha, least=0.0, most=MOST_ALPHA)
+            self.alpha = check_number("alpha", alpha, least=0.0, most=MOST_FACTOR)
         if variant == "repaired":
             degree = degree.mean().expand_as(degree)
         self.keep("gram", gram)
