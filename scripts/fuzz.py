@@ -134,6 +134,8 @@ def promised(call: Call, loss: nm.NumericLoss) -> Promise:
     soft = isinstance(loss, SoftTargetLoss) or call.soft is not None or bool(call.options.get("label_smoothing"))
     at_label = seen.amin(-1) if soft else flat.gather(1, labels[:, None].clamp_min(0))[:, 0]  # all tokens have weight, or one
     near = seen.amax(-1) - at_label < FAR  # not so for NaN and inf
+    if not loss.shift_invariant:
+        near = near & (seen.abs().amax(-1) < FAR)  # the cost is one of the logits themselves
     bad = (seen.isnan() | (seen == math.inf)).any(-1)
     hidden = bad & read if objective else ~(flat[:, loss.vocab.token_ids] < math.inf).all(-1) & numeric
     if call.path == "fused":  # 0 · -inf is NaN in the product with the head
@@ -226,7 +228,8 @@ def check_law(call: Call, loss: nm.NumericLoss, value: Tensor, grad: Tensor, cas
     values_read = loss.vocab.values
     # A loss of whole numbers is a relative error, in which float32 does not tell 1,700,000,001 from 1,700,000,002.
     alike = loss.level == "number" and call.dtype != torch.float64 and bool(values_read.std() < 1e-6 * values_read.abs().max())
-    if call.each and values_read.unique().shape[0] > 1 and call.weights is None and not alike and not _is_empty(loss):
+    nothing = float(loss.worst) == 0  # the smoothness of two values that are not alike, or two equal rows of a random gram
+    if call.each and values_read.unique().shape[0] > 1 and call.weights is None and not alike and not nothing:
         numeric = torch.isin(call.labels.cpu(), loss.vocab.token_ids).reshape(TOGETHER, -1).any(-1)
         ordinary = torch.tensor([logits == "ordinary" for _, logits in call.cases])
         if bool((numeric & ordinary & (value == 0).cpu()).any()):
@@ -273,12 +276,6 @@ def check_law(call: Call, loss: nm.NumericLoss, value: Tensor, grad: Tensor, cas
     gap = (g - h).abs().amax(-1)
     if bool((cases & ~(gap <= slack * CLOSE[call.dtype] * largest)).any()):
         raise Fault(f"{call.law}: gradients differ by {gap[cases].tolist()} of {largest[cases].tolist()}")
-
-
-def _is_empty(loss: nm.NumericLoss) -> bool:
-    """Whether no answer costs anything, as in the smoothness of two values that are not alike."""
-    whole = getattr(loss, "whole", None)
-    return isinstance(whole, Tensor) and not bool(whole.any())
 
 
 # Runs
