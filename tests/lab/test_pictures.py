@@ -418,3 +418,12 @@ def test_asking_for_the_same_examples_again_draws_nothing_anew(monkeypatch):
     assert task.examples("train", 5).specs is first.specs
     with pytest.raises(pytest.fail.Exception):
         task.examples("train", 6)
+
+
+def test_tiny_vlm_places_patches():
+    """Positions are about as large as patches of a drawing: with much smaller ones, clocks are not learned."""
+    loaded, examples = load_model("tiny-vlm"), TASKS["clock"]().examples("train", 4)
+    pixels = collate(encode(loaded, examples), pad=loaded.pad)["pixel_values"]
+    embeddings = loaded.model.model.vision_tower.embeddings
+    ratio = embeddings.position_embedding.weight.std() / embeddings.patch_embedding(pixels).std()
+    assert 0.5 < ratio < 3

@@ -153,6 +153,7 @@ def test_extrapolation_has_more_and_smaller_shapes() -> None:
     assert {len(scene.shapes) for scene in near} == set(range(3, 9))
     assert {len(scene.shapes) for scene in far} == set(range(9, 15))
     assert max(areas(far)) < min(areas(near))
+    assert all(len(e.shapes) == 1 for e in Grounding(objects=(1, 1)).examples("train", 30).specs)
     few = Grounding(objects=[3, 4]).examples("extrapolate", 30).specs
     assert min(len(scene.shapes) for scene in few) == 5
 
@@ -201,7 +202,7 @@ def test_a_box_that_is_half_off_is_measured() -> None:
     ("settings", "message"),
     [
         ({"form": "pixels"}, "form='pixels' is not known: expected one of 'numbers', 'locations'"),
-        ({"objects": (2, 5)}, r"objects=\(2, 5\) is out of range"),
+        ({"objects": (0, 5)}, r"objects=\(0, 5\) is out of range"),
         ({"objects": (6, 5)}, r"objects=\(6, 5\) is out of range"),
         ({"objects": (3, 13)}, r"objects=\(3, 13\) is out of range"),
         ({"objects": 5}, "objects=5 is out of range"),

@@ -253,9 +253,13 @@ def _ahead(first: Shape, second: Shape, direction: str) -> bool:
     return min(*gaps, _middle(second, direction) - _middle(first, direction)) > 6 + (first.radius + second.radius) / 4
 
 
+_LEAST_SHAPES = {"plain": 1, "ranked": 3}  # of which an expression can choose one; all others: 2
+
+
 def random_scene(rng: random.Random, size: int, objects: tuple[int, int], *, far: bool) -> Scene:
     """Draw shapes that do not touch, and an expression that fits exactly one of them under every reading."""
-    form = rng.choice(("plain", "beside", "beside", "outermost", "ranked", "sized"))
+    forms = ("plain", "beside", "beside", "outermost", "ranked", "sized")
+    form = rng.choice([form for form in forms if objects[1] >= _LEAST_SHAPES.get(form, 2)])
     while True:
         width, height = (round(size * share) for share in rng.choice(((1, 1), (1, 0.75), (0.75, 1))))
         backdrop = rng.randrange(len(BACKDROPS))
@@ -293,7 +297,7 @@ def _random_shapes(
 def _random_expression(rng: random.Random, form: str, shapes: tuple[Shape, ...]) -> Expression | None:
     """Draw an expression that fits exactly one shape and has no redundant words; None if twenty tries fail."""
     for _ in range(20):
-        target, anchor = rng.sample(shapes, 2)
+        target, anchor = rng.sample(shapes, 2) if len(shapes) > 1 else shapes * 2
         expression = _candidate(rng, form, target, anchor)
         like = sum(expression.target.fits(shape) for shape in shapes)
         needed = like > expression.rank if expression.relation else like == 1

@@ -45,7 +45,7 @@ class Grounding(CoordinateTask):
     Extrapolation has 1 to 6 more shapes than the largest training image, and each is smaller than any in training.
 
     Args:
-        objects: the fewest and the most shapes in a training image, within 3 to 12.
+        objects: the fewest and the most shapes in a training image, within 1 to 12.
         form: ``"numbers"`` answers ``[x1, y1, x2, y2]`` relative to width and height; ``"locations"`` answers
             ``<loc0123><loc0456><loc0234><loc0567>``: y1, x1, y2 and x2 in 1024ths, as PaliGemma writes them.
         size: longer side of the image in pixels, 224 to 2048.
@@ -71,7 +71,7 @@ class Grounding(CoordinateTask):
 
     def __post_init__(self) -> None:
         check_choice("form", self.form, choices(BoxFormat))
-        object.__setattr__(self, "objects", check_pair("objects", self.objects, 3, 12))
+        object.__setattr__(self, "objects", check_pair("objects", self.objects, 1, 12))
         check_whole("size", self.size, 224, 2048)
 
     def draw(self, rng: random.Random, split: Split) -> Scene:
