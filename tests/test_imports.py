@@ -34,6 +34,8 @@ LAB = [
     "durations",
     "budget",
     "records",
+    "csv_lines",
+    "markdown",
     "environment",
     "progress",
     "tasks",

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from numerate.checks import one_line
 from numerate.losses import LOSSES
 from numerate.losses.base import Fit
 from numerate.spans import NumberSpans
@@ -129,7 +130,10 @@ def _readings(tokenizer: Any, vocab: NumericVocab, text: str) -> Iterator[Readin
 
 
 def _encode(tokenizer: Any, text: str) -> torch.Tensor:
-    ids = tokenizer.encode(text, add_special_tokens=False)
+    try:
+        ids = tokenizer.encode(text, add_special_tokens=False)
+    except Exception as error:  # the library raises a bare Exception for a vocabulary without its unknown token
+        raise ValueError(f"text={text!r:.80} cannot be split ({one_line(error)}): expected a tokenizer that can.") from error
     if not ids:
         raise ValueError(f"text={text!r} has no tokens: expected a text with a number in it, such as '12.5'.")
     return torch.tensor(ids)
@@ -144,5 +148,12 @@ def _tokens(tokenizer: Any, vocab: NumericVocab, ids: list[int]) -> tuple[str, .
 
 def loss_advice(vocab: NumericVocab) -> tuple[Advice, ...]:
     """Return the advice of every loss, best fit first."""
-    advice = [Advice(name, loss(vocab).level, *loss.advice(vocab)) for name, loss in LOSSES.items()]
-    return tuple(sorted(advice, key=lambda item: _FITS.index(item.fit)))
+    return tuple(sorted((_advice(name, vocab) for name in LOSSES), key=lambda item: _FITS.index(item.fit)))
+
+
+def _advice(name: str, vocab: NumericVocab) -> Advice:
+    loss = LOSSES[name]
+    try:
+        return Advice(name, loss(vocab).level, *loss.advice(vocab))
+    except ValueError as error:
+        return Advice(name, loss.level, "poor", f"refuses these tokens: {one_line(error)}")

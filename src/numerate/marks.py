@@ -32,6 +32,7 @@ DIGITS = 16384  # one of the numeric tokens
 
 PARTS = POINT | COMMA | MINUS | NEGATES | CURRENCY | LEADS | EXPONENT | SIGN | DIGITS
 
+_LONG = 64  # characters; patterns look at fewer
 _ENDS = frozenset(f"{DASHES}{CURRENCIES}.,+\\")
 _CURRENCY = re.compile(rf" ?\\?[{re.escape(CURRENCIES)}]\.?")
 _LAST_CURRENCY = re.compile(rf"\\?[{re.escape(CURRENCIES)}]\Z")
@@ -53,6 +54,8 @@ def flags_of(text: str) -> int:
     """
     if not text:
         return 0
+    if len(text) > _LONG:  # only its ends matter
+        text = text[0] + text[1 - _LONG :]
     last = text[-1]
     flags = SPACED if text[0] == " " else 0
     flags |= CLOSES if closes(last) else DASHED if _stops_sign(text) else DOTTED if last == "." else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
+from pickle import UnpicklingError
 from typing import Any, get_args
 
 
@@ -14,6 +15,8 @@ def choices(literal: Any) -> tuple[str, ...]:
 
 def one_line(error: BaseException) -> str:
     """Return the message of an error in one line; its class name if it has no message."""
+    if isinstance(error, UnpicklingError):  # torch's own message advises to load the file all the same
+        return "a pickle that is damaged or holds more than tensors, such as code, which is not run"
     return " ".join(str(error).split()) or type(error).__name__
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import gzip
 import json
 import struct
+import zlib
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -42,6 +43,9 @@ PACKAGED = {
         "pip install mistral-common sentencepiece protobuf",
     ),
 }
+
+MOST_BYTES = 64 << 20
+"""The largest ``tokenizer.json``, unpacked; the largest known ones have 35 MiB."""
 
 _JSON = "the tokenizer.json of a Hugging Face tokenizer"
 _SUFFIXES = {".json", ".gz", ".gguf", ".model"}
@@ -134,9 +138,12 @@ def _from_file(path: Path) -> PreTrainedTokenizerBase:
 
 def _from_json(path: Path) -> PreTrainedTokenizerBase:
     try:
-        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (OSError, EOFError) as error:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
         raise ValueError(_unreadable(path, _JSON, error)) from error
+    if len(data) > MOST_BYTES:
+        raise ValueError(_unreadable(path, _JSON, f"it has more than {MOST_BYTES >> 20} MiB"))
     return read_tokenizer(data, path)
 
 
@@ -145,10 +152,15 @@ def read_tokenizer(data: bytes, path: Path) -> PreTrainedTokenizerBase:
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
+    from numerate.vocab import MOST_TOKENS
+
     try:
         backend = Tokenizer.from_buffer(data)
     except ValueError as error:
         raise ValueError(_unreadable(path, _JSON, error)) from error
+    # transformers copies the tokenizer, which takes a step for every number up to the largest id.
+    if (largest := max(backend.get_vocab().values(), default=0)) >= MOST_TOKENS:
+        raise ValueError(_unreadable(path, _JSON, f"it has a token with the id {largest}, of at most {MOST_TOKENS - 1}"))
     return PreTrainedTokenizerFast(tokenizer_object=backend, **_roles(path, backend))
 
 
@@ -159,7 +171,7 @@ def _roles(path: Path, backend: Any) -> dict[str, Any]:
         return {}
     try:
         config: Any = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, OSError):  # the named file needs no config
+    except (ValueError, OSError, RecursionError):  # the named file needs no config
         return {}
     special = {token.content: token for token in backend.get_added_tokens_decoder().values() if token.special}
     roles: dict[str, Any] = {}
@@ -278,16 +290,21 @@ def _merges(scores: dict[str, float]) -> list[tuple[str, str]]:
     return [(left, right) for _, _, left, right in sorted(pairs())]
 
 
-def _from_hub(name: str, trust_remote_code: bool) -> PreTrainedTokenizerBase:
+def hub_problem(name: str) -> Exception | None:
+    """Return why the Hub does not answer for a model, at once, while ``from_pretrained`` would retry for half a minute."""
     from huggingface_hub import HfApi
-    from transformers import AutoTokenizer
 
-    problem: Exception | None = None
     try:
-        # Fails at once, while from_pretrained would retry for a minute.
         HfApi().model_info(name, timeout=10)
     except Exception as error:  # errors of its HTTP client are not all OSError
-        problem = error
+        return error
+    return None
+
+
+def _from_hub(name: str, trust_remote_code: bool) -> PreTrainedTokenizerBase:
+    from transformers import AutoTokenizer
+
+    problem = hub_problem(name)
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
             name, local_files_only=problem is not None, trust_remote_code=trust_remote_code

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import index
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from numerate.checks import check_labels, check_number
+from numerate.checks import check_labels, check_number, one_line
 from numerate.marks import CLOSES, COMMA, DIGITS, EXPONENT, MINUS, NEGATES, PARTS, POINT, SPACED, flags_of
 
 _NUMBER = re.compile(r" ?[0-9]+", re.ASCII)
@@ -21,6 +23,8 @@ _SPACE_MARKS = "\u0120\u2581"  # byte-level BPE writes a leading space as Ġ, Se
 _DIGITS = frozenset("0123456789")
 _BYTE = re.compile(r"<0x[89A-F][0-9A-F]>")  # SentencePiece's spelling of a byte that is part of a longer character
 _FORMAT = 2
+MOST_TOKENS = 1 << 24
+"""The largest vocabulary; tables have an entry for each token."""
 
 
 class NumericToken(NamedTuple):
@@ -58,6 +62,14 @@ class NumericVocab:
     def __post_init__(self) -> None:
         if not self.tokens:
             raise ValueError("tokens is empty: expected at least one numeric token.")
+        if not 0 < self.vocab_size <= MOST_TOKENS:
+            raise ValueError(f"vocab_size={self.vocab_size} is out of range: expected 1 to {MOST_TOKENS:,} tokens.")
+        for token in self.tokens:
+            if not math.isfinite(token.value):
+                raise ValueError(
+                    f"token {token.text!r:.40} with id {token.token_id} has the value {token.value}: expected a finite number, "
+                    "at most 1.8e308; leave the token out with from_texts or from_values."
+                )
         ids = [token.token_id for token in self.tokens]
         if len(set(ids)) != len(ids):
             raise ValueError("tokens holds a token id twice: expected each id once.")
@@ -94,13 +106,13 @@ class NumericVocab:
         for text, token_id in pairs:
             if _NUMBER.fullmatch(text):
                 digits = text.lstrip(" ")
-                tokens.append(NumericToken(int(token_id), float(int(digits)), len(digits), text))
-                closing.append(int(token_id))
+                tokens.append(NumericToken(_checked_id(token_id), float(digits), len(digits), text))
+                closing.append(_checked_id(token_id))
             elif flags := flags_of(text):
                 if flags & ~(CLOSES | SPACED):
-                    marks.append((int(token_id), text))
+                    marks.append((_checked_id(token_id), text))
                 elif flags & CLOSES and token_id < vocab_size:
-                    closing.append(int(token_id))
+                    closing.append(_checked_id(token_id))
         if not tokens:
             raise ValueError(
                 "no numeric token found: expected tokens of ASCII digits such as '7' or ' 42'. "
@@ -142,7 +154,8 @@ class NumericVocab:
             raise ValueError("values is empty: expected {token_id: value} with at least one entry.")
         texts = texts or {}
         tokens = [
-            NumericToken(int(i), check_number(f"values[{i}]", v), 1, texts.get(i, f"{float(v):g}")) for i, v in values.items()
+            NumericToken(_checked_id(i), check_number(f"values[{i}]", v), 1, texts.get(i, f"{float(v):g}"))
+            for i, v in values.items()
         ]
         return cls(tokens=_ordered(tokens), vocab_size=int(vocab_size), composes=False)
 
@@ -157,8 +170,8 @@ class NumericVocab:
         for text, token_id in pairs:
             if match := compiled.fullmatch(text):
                 try:
-                    values[token_id] = float(match[1])
-                except (TypeError, ValueError):
+                    values[token_id] = float(match[1].replace("_", "?"))  # Python would take "1_0" for 10
+                except (AttributeError, ValueError):
                     raise ValueError(
                         f"pattern={pattern!r} takes {match[1]!r} from token {text!r}: expected a number in its first group."
                     ) from None
@@ -291,16 +304,19 @@ class NumericVocab:
     @classmethod
     def from_json(cls, text: str) -> NumericVocab:
         """Read the result of :meth:`to_json`."""
-        data: Any = json.loads(text)
-        if not isinstance(data, dict) or data.pop("format", None) != _FORMAT or set(data) != set(cls.__dataclass_fields__):
+        try:
+            data: Any = json.loads(text)
+            if data.pop("format", None) != _FORMAT or set(data) != set(cls.__dataclass_fields__):
+                raise ValueError("other fields")
+            data = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+            data["tokens"] = tuple(NumericToken(*token) for token in data["tokens"])
+            data["marks"] = tuple((token_id, mark) for token_id, mark in data["marks"])
+            return cls(**data)
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(
-                f"text is not a NumericVocab of format {_FORMAT}: expected a file written by NumericVocab.save; "
-                "build it again with NumericVocab.from_tokenizer."
-            )
-        data = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
-        data["tokens"] = tuple(NumericToken(*token) for token in data["tokens"])
-        data["marks"] = tuple((token_id, mark) for token_id, mark in data["marks"])
-        return cls(**data)
+                f"text is not a NumericVocab of format {_FORMAT} ({one_line(error)}): expected a file written by "
+                "NumericVocab.save; build it again with NumericVocab.from_tokenizer."
+            ) from None
 
     def __repr__(self) -> str:
         low, high = self.values[0].item(), self.values[-1].item()
@@ -331,6 +347,14 @@ def look_up(table: Tensor, labels: Tensor, ignore_index: int = -1) -> Tensor:
     return table.index_select(0, entries.flatten()).view(labels.shape)
 
 
+def _checked_id(token_id: Any) -> int:
+    """Return a token id as an int; raise unless it is a whole number."""
+    try:
+        return index(token_id)
+    except TypeError:
+        raise TypeError(f"token id {token_id!r} is a {type(token_id).__name__}: expected a whole number >= 0.") from None
+
+
 def _ordered(tokens: Iterable[NumericToken]) -> tuple[NumericToken, ...]:
     return tuple(sorted(tokens, key=lambda token: (token.value, token.width, token.text.startswith(" "), token.token_id)))
 
@@ -354,6 +378,7 @@ def read_texts(tokenizer: Any, *, skip_special: bool) -> tuple[list[tuple[str, i
     pairs: list[tuple[str, int]] = []
     for token, token_id in vocab.items():
         if not (skip_special and token_id in special):
+            _checked_id(token_id)
             pairs.append((_spelled(token, bytes_of if token_id not in added else {}), token_id))
     return pairs, max([len(vocab), *(i + 1 for i in vocab.values())])
 

@@ -311,6 +311,24 @@ def test_the_same_call_continues(suffix, model, new, tmp_path):
     assert out.read_bytes() == whole
 
 
+def test_two_calls_that_write_to_one_file(tmp_path):
+    """The one that is ahead stops, rather than to leave a hole; the other one writes all rows."""
+    rows, predictions = [{"area": 1}, {"area": 2}], [Prediction(Decimal(7)), Prediction(Decimal(8))]
+    first, second = (PredictionFile(tmp_path / "out.csv", ["area"]) for _ in range(2))
+    for file in (first, second):
+        file.claim({})
+    first.append(rows, predictions)
+    first.append(rows, predictions)
+    second.append(rows, predictions)
+    with pytest.raises(ValueError, match=r"was cut to \d+ of \d+ bytes .* is another call predicting to the same file\?"):
+        first.append(rows, predictions)
+    with pytest.raises(ValueError, match="is another call predicting to the same file"):
+        first.finish({})
+    second.append(rows, predictions)
+    second.finish({})
+    assert [row["prediction"] for row in read(tmp_path / "out.csv")] == ["7", "8", "7", "8"]
+
+
 def call_numerate(arguments):
     app(arguments)
 

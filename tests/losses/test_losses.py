@@ -242,7 +242,7 @@ def test_gradcheck(name: str, settings: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("compact", [True, False])
 @pytest.mark.parametrize("weighted", [True, False])
-@pytest.mark.parametrize("vocab", ["marks", "chunks", "ratings"])
+@pytest.mark.parametrize("vocab", ["marks", "chunks", "signs", "ratings"])
 @pytest.mark.parametrize(("name", "settings"), every_setting())
 def test_a_gradient_written_out_is_that_of_autograd(
     name: str, settings: dict[str, Any], vocab: str, weighted: bool, compact: bool
@@ -945,7 +945,8 @@ def test_bad_settings(name: str) -> None:
         ("smmd", {"kernel": torch.full((10, 10), torch.nan)}, ValueError, ["kernel", "NaN", "expected"]),
         ("emd", {"ablation": "random"}, ValueError, ["ablation='random'", "'shuffled'", "'equal'"]),
         ("emd", {"sigma": 2.0}, TypeError, ["sigma=2.0", "EMDLoss", "squash"]),
-        ("ntil", {"tau": 0}, ValueError, ["tau=0", "expected", ">= 1e-30"]),
+        ("ntil", {"tau": 0}, ValueError, ["tau=0", "expected", ">= 1e-06"]),
+        ("ntil", {"beta": 1e30}, ValueError, ["beta=1e+30", "<= 1e+06"]),
         ("ntil", {"sigma": -1}, ValueError, ["sigma=-1", "expected", "> -1"]),
         ("ntil", {"noise": -1}, ValueError, ["noise=-1", "expected", ">= 0"]),
         ("ntil", {"numbers": "ints"}, ValueError, ["numbers='ints'", "'values', 'runs'"]),

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 pytest.importorskip("starlette", reason="the extra playground is not installed")
-pytest.importorskip("httpx", reason="httpx, which the test client needs, is not installed")
+pytest.importorskip("httpx2", reason="httpx2, which the test client needs, is not installed")
 
 MISSING = ("transformers", "tokenizers", "accelerate", "datasets", "peft", "trl", "yaml", "scipy", "PIL", "matplotlib", "jinja2")
 SCRIPT = f"""

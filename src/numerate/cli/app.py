@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pickle import UnpicklingError
 from typing import Annotated, Any
 
 import typer
@@ -19,7 +20,7 @@ class PlainErrors(TyperGroup):
             return super().invoke(ctx)
         except (typer.Exit, typer.Abort, BrokenPipeError):  # --help, Ctrl-C at a prompt, `numerate .. | head`
             raise
-        except (ValueError, TypeError, OSError, ImportError, ArithmeticError, RuntimeError) as error:
+        except (ValueError, TypeError, OSError, ImportError, ArithmeticError, RuntimeError, UnpicklingError) as error:
             if ctx.params.get("traceback"):
                 raise
             from rich.console import Console

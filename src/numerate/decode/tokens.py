@@ -38,9 +38,11 @@ class _Node:
 
     def below(self) -> Iterator[int]:
         """Yield the ids of the tokens whose text ends here or later."""
-        yield from self.token_ids
-        for child in self.children.values():
-            yield from child.below()
+        nodes = [self]
+        while nodes:
+            node = nodes.pop()
+            yield from node.token_ids
+            nodes += reversed(node.children.values())
 
 
 @dataclass(frozen=True)
@@ -99,9 +101,10 @@ class TokenTree:
         self._firsts = {*grammar.alphabet}
         ended = {*end_token_ids}
         self.texts = {token_id: text for text, token_id in tokens if token_id not in ended and self._can_belong(text)}
+        longest = most_spaces + grammar.max_length + 1  # a longer token leaves the grammar before its end
         for token_id, text in self.texts.items():
             node = self._trie
-            for character in text:
+            for character in text[:longest]:
                 node = node.children.setdefault(character, _Node())
             node.token_ids.append(token_id)
 

@@ -19,6 +19,8 @@ Number = int | float | Decimal | Fraction | str
 MAX_DIGITS = 10_000
 """A value with more digits, or with a larger power of ten, is refused."""
 
+_MOST_WHOLE = 10**MAX_DIGITS
+
 NUMERAL = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d{1,9})?", re.ASCII)
 # Sums and products of two permitted values are exact in the first context; the second is for results that become floats.
 EXACT = Context(prec=5 * MAX_DIGITS, Emax=MAX_EMAX, Emin=MIN_EMIN, rounding=ROUND_HALF_EVEN)
@@ -38,6 +40,10 @@ def as_list(name: str, entries: Iterable[Any]) -> list[Any]:
 def exact_number(name: str, value: Any) -> Decimal:
     """Return the exact value of a number, in one spelling; a fraction such as 1/3 to 28 digits. Raise for anything else."""
     number: Decimal | None = None
+    if isinstance(value, Rational) and any(abs(int(part)) > _MOST_WHOLE for part in (value.numerator, value.denominator)):
+        raise ValueError(  # before it is converted, which would take hours for ten million digits
+            f"{name}=<{type(value).__name__}> has too many digits: expected at most {MAX_DIGITS:,} digits."
+        )
     if isinstance(value, bool):
         pass
     elif isinstance(value, Decimal):

@@ -319,9 +319,10 @@ class NumberDistribution:
         """
         if check_number("temperature", temperature, above=0) == 1:
             return self
-        logs = np.log(self.probabilities) / temperature
+        with np.errstate(over="ignore"):  # -inf: a probability of 0
+            logs = np.log(self.probabilities / self.probabilities.max()) / temperature
         shares = {name: getattr(self, name) for name in SHARES}
-        return NumberDistribution(self.values, np.exp(logs - logs.max()), **shares)
+        return NumberDistribution(self.values, np.exp(logs), **shares)
 
     def crps(self, truth: Number) -> float:
         """Return the continuous ranked probability score, in the unit of the values; lower is better.

@@ -123,7 +123,7 @@ def find_source(model: str, target: str | None = None, prompt: str | None = None
             trained_config(folder)  # raises: neither a run nor a model
         kept = Questions.read(folder / ASKED) if (folder / ASKED).is_file() else Questions(Regression())
         return Source(model, _changed(kept, model, target, prompt), trust_remote_code=trust_remote_code)
-    config = trained_config(folder)
+    config = trained_config(folder, trust_remote_code=trust_remote_code)
     if TASKS[config.task].extractor not in _ONE_NUMBER:
         raise ValueError(
             f"model={model!r} was trained on task={config.task!r}, whose answers are not one number: expected a model of a table "

@@ -20,6 +20,7 @@ from numerate.lab.config import RunConfig, read_yaml
 from numerate.lab.executors import run_local, run_ray, worker_pool
 from numerate.lab.experiment import (
     Experiment,
+    cell_folder,
     in_plural,
     is_finished,
     read_experiment,
@@ -31,9 +32,10 @@ from numerate.lab.experiment import (
 from numerate.lab.fitted import Fitted, Machine, fit, settle
 from numerate.lab.models import PromptEncoder, load_encoder
 from numerate.lab.own_table import TABLE_TASK, default_model, table_settings
+from numerate.lab.pictures import PICTURES
 from numerate.lab.presets import DEMO, GENERAL, PRESETS, merged
 from numerate.lab.progress import GridProgress
-from numerate.lab.records import check_writable
+from numerate.lab.records import RUNS, check_writable, clear, remove_parts, run_folder
 from numerate.lab.report import write_report
 from numerate.lab.stacked import stackable
 from numerate.lab.tasks import Task
@@ -43,6 +45,7 @@ from numerate.lab.watching import steps_shown
 from numerate.messages import check_choice, one_line
 
 EXECUTORS = ("local", "stacked", "ray")
+TRIALS = "trials"
 _FIXED = {"losses": "--loss", "seeds": "--seeds", "steps": "--set steps", "eval_examples": "--set eval_examples"}
 """Settings that a budget chooses, unless they are given; and how they are given."""
 
@@ -122,7 +125,7 @@ def compare(
     named = {"losses": losses, "tasks": task, "models": model, "seeds": seeds}
     settings = {name: value for name, value in named.items() if value is not None} | settings
     if data is not None:
-        data = data_file(data, Path("runs") if out is None else Path(out))
+        data = data_file(data, RUNS if out is None else Path(out))
     said: list[str] = []
     values = comparison_settings(config, preset, data, target, settings, said.append)
     experiment = read_experiment(values, "" if config is None else str(config))
@@ -131,8 +134,10 @@ def compare(
     check_choice("executor", executor, EXECUTORS)
     if time is not None and executor == "ray":
         raise ValueError("budget is measured on this machine, and executor='ray' runs on others: leave out one of them.")
-    folder = Path("runs") / experiment.name if out is None else Path(out)
+    folder = run_folder(experiment.name) if out is None else Path(out)
     check_writable(folder)
+    for shared in (folder, folder / PICTURES):
+        remove_parts(shared)
     cells = experiment.cells()
     tasks = _check_cells(cells) if executor != "ray" else {}
     alone = torch.cuda.is_available() and not (executor == "stacked" and all(map(stackable, cells)))
@@ -167,7 +172,7 @@ def compare(
             if executor != "ray":
                 run_cells = partial(run_local, processes=processes, stacked=stacked, pool=pool, progress=display)
             if tune:
-                _execute(tried, "trials", folder, display, run_cells)
+                _execute(tried, TRIALS, folder, display, run_cells)
             grid = _Grid(lambda plan: tuned_cells(plan, folder, trials) if tune else plan.cells(), folder, display, run_cells)
             cells = grid.cells_of(experiment)
             write_plan(experiment, cells, folder)
@@ -298,7 +303,7 @@ def _execute_in_time(fitted: Fitted, grid: _Grid) -> list[str]:
 
 
 def _execute(cells: Sequence[RunConfig], name: str, folder: Path, display: GridProgress, run_cells: Callable[..., None]) -> None:
-    """Run the cells that are not finished; raise at the end if one failed."""
+    """Run the cells that are not finished; raise at the end if one failed, with a report of the others."""
     failures: list[tuple[RunConfig, Exception]] = []
 
     def on_done(cell: RunConfig, error: Exception | None) -> None:
@@ -310,6 +315,8 @@ def _execute(cells: Sequence[RunConfig], name: str, folder: Path, display: GridP
         measure, figure, seconds = read_headline(folder, cell)
         display.finish(title, f"{measure} {figure}, {seconds:.0f} s")
 
+    for cell in (cell for cell in cells if is_finished(folder, cell)):
+        clear(cell_folder(folder, cell))
     display.begin(name, len(cells), sum(is_finished(folder, cell) for cell in cells))
     with steps_shown(cells, folder, display):
         run_cells(cells, folder, on_done=on_done)
@@ -317,8 +324,18 @@ def _execute(cells: Sequence[RunConfig], name: str, folder: Path, display: GridP
         cell, error = failures[0]
         raise RuntimeError(
             f"{len(failures)} of {len(cells)} runs failed, the first {cell.name!r} with seed {cell.seed}: "
-            f"{one_line(error).removesuffix('.')}. Finished runs are kept: call again to continue."
+            f"{one_line(error).removesuffix('.')}. Finished runs are kept{_reported(folder, name)}: call again to continue."
         ) from error
+
+
+def _reported(folder: Path, name: str) -> str:
+    """Write a report of the runs that are finished, which lists the others; say where, or nothing if there is none."""
+    if name == TRIALS:
+        return ""
+    try:
+        return f", with a report in {write_report(folder)} that lists the others"
+    except (ValueError, OSError, ImportError):  # no run is finished, a full disk, a package is missing
+        return ""
 
 
 def _result(path: Path, tasks: Sequence[Task], said: Sequence[str] = ()) -> ComparisonResult:

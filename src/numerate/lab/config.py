@@ -283,16 +283,33 @@ def _explained(error: Any) -> str:
     return f"{path}={error['input']!r}: {error['msg'][:1].lower()}{error['msg'][1:]}."
 
 
+_MOST_BYTES, _MOST_VALUES = 1 << 20, 10_000  # of a file of settings
+
+
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Read a YAML file of settings."""
+    """Read a YAML file of settings: plain values, of a limited number, and no permission to run code that comes with a model."""
     import yaml
 
     try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise ValueError(f"{path} has more than {_MOST_BYTES >> 20} MiB: expected a YAML file of settings.")
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ValueError(f"{path}: there is no such file; expected a YAML file of settings.") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict):
         raise ValueError(f"{path} holds a {type(values).__name__}: expected settings, such as `task: arithmetic`.")
+    seen, waiting = 0, [values]
+    while waiting:
+        part = waiting.pop()
+        seen += 1
+        if seen > _MOST_VALUES:  # aliases may repeat a part a billion times, or for ever
+            raise ValueError(f"{path} holds more than {_MOST_VALUES:,} values, those that aliases repeat included.")
+        if isinstance(part, dict) and part.get("trust_remote_code"):
+            raise ValueError(
+                f"{path}: trust_remote_code is not read from a file, which may come from somebody else: "
+                "leave it out, and pass --set trust_remote_code=true."
+            )
+        waiting += part.values() if isinstance(part, dict) else part if isinstance(part, list | tuple | set) else ()
     return values

@@ -12,6 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessP
 from contextlib import contextmanager
 from multiprocessing import get_context, parent_process
 from pathlib import Path
+from traceback import clear_frames
 from typing import Any, Protocol
 
 import torch
@@ -111,6 +112,7 @@ def _run_here(todo: Sequence[Job], folder: Path, clock: Timekeeper | None, on_do
             return
         except Exception as error:  # reported via on_done; other cells continue
             failure = error
+            _free(error)
         if clock is not None:
             clock.end(job)
         _report(job, folder, failure, on_done)
@@ -119,10 +121,22 @@ def _run_here(todo: Sequence[Job], folder: Path, clock: Timekeeper | None, on_do
 
 
 def _run_in(
-    pool: ProcessPoolExecutor, todo: Sequence[Job], folder: Path, processes: int, clock: Timekeeper | None, on_done: OnDone
+    pool: ProcessPoolExecutor,
+    todo: Sequence[Job],
+    folder: Path,
+    processes: int,
+    clock: Timekeeper | None,
+    on_done: OnDone,
+    *,
+    again: bool = True,
 ) -> None:
-    """Run jobs in the processes of a pool; each begins when a process is free."""
+    """Run jobs in the processes of a pool; each begins when a process is free.
+
+    If a process is killed, such as for lack of memory, the pool ends. With ``again``, the jobs that were running then are run
+    once more, each alone, and the others in a new pool.
+    """
     stopped = False
+    suspects, left = list[Job](), list[Job]()
     # Cells that another process holds are retried last, and waited for.
     for patient in (False, True):
         queue, todo = deque(todo), []
@@ -134,13 +148,16 @@ def _run_in(
                     continue
                 try:
                     running[submit(pool, _in_worker, job, folder, processes, patient)] = job
-                except BrokenExecutor as error:  # a process was killed
-                    _report(job, folder, error, on_done)
+                except BrokenExecutor:  # a process was killed
+                    left.append(job)
             done, _ = wait(running, timeout=None if clock is None else _POLL_SECONDS, return_when=FIRST_COMPLETED)
             for future in done:
                 job, raised = running.pop(future), future.exception()
                 held = [] if raised is not None else future.result()
                 todo += [held] if held else []
+                if isinstance(raised, BrokenExecutor) and again:
+                    suspects.append(job)
+                    continue
                 if clock is not None:
                     clock.end(job)
                 _report([cell for cell in job if cell not in held], folder, _failure(future), on_done)
@@ -152,6 +169,12 @@ def _run_in(
                 return
         if stopped:
             return
+    for job in suspects:
+        with worker_pool([job[0]], 1) as alone:
+            _run_in(alone, [job], folder, processes, clock, on_done, again=False)
+    if left:
+        with worker_pool([job[0] for job in left], processes) as fresh:
+            _run_in(fresh, left, folder, processes, clock, on_done)
 
 
 @contextmanager
@@ -206,6 +229,7 @@ def _run_apart(jobs: Sequence[Sequence[RunConfig]], folder: Path, processes: int
             try:
                 train_cells(job, folder, progress=progress)
             except Exception as error:  # reported via on_done; other cells continue
+                _free(error)
                 _report(job, folder, error, on_done)
                 if isinstance(error, OSError):
                     break
@@ -217,8 +241,18 @@ def _run_apart(jobs: Sequence[Sequence[RunConfig]], folder: Path, processes: int
             _report([running[future]], folder, _failure(future), on_done)
 
 
+def _free(error: BaseException | None) -> None:
+    """Free what the frames of an error hold: the model of a run that failed, for instance for lack of memory."""
+    while error is not None:
+        clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
+    torch.cuda.empty_cache()
+
+
 def _failure(future: Future[Any]) -> Exception | None:
     raised = future.exception()
+    if isinstance(raised, BrokenExecutor):
+        return RuntimeError("its process was killed: often because memory ran out. Expected --processes 1, or smaller runs.")
     return raised if isinstance(raised, Exception | None) else RuntimeError(repr(raised))
 
 
@@ -303,6 +337,7 @@ def run_ray(cells: Sequence[RunConfig], folder: Path, *, address: str | None = N
         raise ModuleNotFoundError("executor='ray' needs the package ray: run pip install 'numerate[ray]'.") from None
     began = not ray.is_initialized()
     if began:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # else it reports to its makers
         ray.init(address=address, log_to_driver=False, ignore_reinit_error=True)
     try:
         gpus = 1 if ray.cluster_resources().get("GPU") else 0

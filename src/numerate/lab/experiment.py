@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
@@ -201,8 +202,8 @@ def locked_cells(configs: Sequence[RunConfig], folder: Path, *, wait: bool) -> I
             if not locks.enter_context(_lock(own / ".lock", wait=wait)):
                 held.add(config.hash)
                 continue
-            for part in own.glob(".*.part"):  # left by a process that was killed
-                part.unlink()
+            for part in own.glob(".*.part"):  # left by a process that was killed, on any machine
+                shutil.rmtree(part) if part.is_dir() else part.unlink()
         free = [config for config in configs if config.hash not in held and not is_finished(folder, config)]
         yield free, [config for config in configs if config.hash in held]
 
@@ -218,13 +219,15 @@ def _in_halves(run_all: Callable[..., object], configs: Sequence[RunConfig], fol
         return
     try:
         run_all(configs, folders, pictures=folder / PICTURES, progress=progress)
+        return
     except torch.OutOfMemoryError:
         if len(configs) < 2:
             raise
-        torch.cuda.empty_cache()
-        half = len(configs) // 2
-        _in_halves(run_all, configs[:half], folder, progress)
-        _in_halves(run_all, configs[half:], folder, progress)
+    # Not above, where the error would still hold the tensors of the whole stack.
+    torch.cuda.empty_cache()
+    half = len(configs) // 2
+    _in_halves(run_all, configs[:half], folder, progress)
+    _in_halves(run_all, configs[half:], folder, progress)
 
 
 @contextmanager

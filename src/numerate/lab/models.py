@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, field
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -23,8 +24,8 @@ from torch import Tensor, nn
 
 from numerate.lab.pictures import PictureStore
 from numerate.lab.tasks import Picture
-from numerate.messages import nearest
-from numerate.tokenizers import load_tokenizer, needs_remote_code, packaged_file
+from numerate.messages import nearest, one_line
+from numerate.tokenizers import hub_problem, load_tokenizer, needs_remote_code, packaged_file
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -180,10 +181,11 @@ def load_encoder(name: str, *, trust_remote_code: bool = False) -> PromptEncoder
         return PromptEncoder(name, tiny_tokenizer(3 if name == "tiny-3" else 1), sees=name == "tiny-vlm", pictures=pictures)
     from transformers import AutoConfig, AutoProcessor
 
+    code = {"trust_remote_code": trust_remote_code}  # None would ask at a prompt
     with _explained(name):
-        code = {"trust_remote_code": trust_remote_code}  # None would ask at a prompt
-        sees = hasattr(AutoConfig.from_pretrained(name, **code), "vision_config")
-        processor = AutoProcessor.from_pretrained(name, **code) if sees else None
+        options = {**code, **_from_where(name)}
+        sees = hasattr(AutoConfig.from_pretrained(name, **options), "vision_config")
+        processor = AutoProcessor.from_pretrained(name, **options) if sees else None
     tokenizer = _padding(processor.tokenizer if processor is not None else load_tokenizer(name, **code))
     template = getattr(tokenizer if processor is None else processor, "chat_template", None)
     return PromptEncoder(name, tokenizer, sees, processor, chat=template is not None)
@@ -297,7 +299,7 @@ def _smollm2() -> PreTrainedModel:
     if find_spec("gguf") is None:
         raise ModuleNotFoundError("model='smollm2' needs the package gguf: run pip install gguf.")
     with quietly(), redirect_stderr(io.StringIO()):  # the conversion has a bar that cannot be turned off
-        model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name)
+        model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, trust_remote_code=False)
     if (quantizer := getattr(model, "hf_quantizer", None)) is not None:
         quantizer.remove_quantization_config(model)  # the weights are float32 now, and can be trained
     return model
@@ -306,7 +308,7 @@ def _smollm2() -> PreTrainedModel:
 def _pretrained(encoder: PromptEncoder, dtype: torch.dtype, adapter: Adapter, trust_remote_code: bool) -> PreTrainedModel:
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
-    options: dict[str, Any] = {"dtype": dtype, "trust_remote_code": trust_remote_code}
+    options: dict[str, Any] = {"dtype": dtype, "trust_remote_code": trust_remote_code, **_from_where(encoder.name)}
     if adapter == "qlora":
         from transformers import BitsAndBytesConfig
 
@@ -332,18 +334,38 @@ def quietly() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
+def _from_where(name: str) -> dict[str, bool]:
+    """Return the option that keeps transformers from asking a Hub that does not answer, again and again."""
+    return {"local_files_only": True} if not Path(name).is_dir() and hub_problem(name) is not None else {}
+
+
+@contextmanager
+def plain_weights(name: str | Path) -> Iterator[None]:
+    """Say of a model whose weights are a pickle with more than tensors that it is not loaded; torch advises to trust it."""
+    try:
+        yield
+    except UnpicklingError as error:
+        raise ValueError(f"model={str(name)!r} has weights in {one_line(error)}: expected weights in safetensors.") from error
+
+
 @contextmanager
 def _explained(name: str) -> Iterator[None]:
     try:
-        yield
-    except (OSError, ValueError) as error:
+        with plain_weights(name):
+            yield
+    except (ImportError, torch.OutOfMemoryError):  # they say what is missing
+        raise
+    except Exception as error:  # transformers, safetensors and the Hub have errors of many classes
+        if isinstance(error.__cause__, UnpicklingError):
+            raise
         if needs_remote_code(error):
             raise ValueError(
                 f"model={name!r} comes with Python code: expected trust_remote_code=True to run it "
-                "(--set trust_remote_code=true); read that code first."
+                "(--set trust_remote_code=true; of numerate predict --trust-remote-code); read that code first."
             ) from error
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ValueError(
-            f"model={name!r} cannot be loaded ({str(error).splitlines()[0]}): expected {', '.join(NAMED)}, a folder with a "
+            f"model={name!r} cannot be loaded ({first}): expected {', '.join(NAMED)}, a folder with a "
             f"model, or a reachable Hub id.{nearest(name, NAMED)}"
         ) from error
 

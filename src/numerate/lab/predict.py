@@ -299,9 +299,14 @@ def _held_out_rows(source: Source, level: float) -> KnownRows:
     return KnownRows(rows, truths, TEST_ROWS, content_of(path))
 
 
-def keep_calibration(run: Path, *, progress: Progress = lambda *_: None) -> None:
-    """Calibrate the model of a run on test rows of its table, and keep the fit beside the weights; not if they are too few."""
-    source = find_source(str(run))
+def keep_calibration(run: Path, *, trust_remote_code: bool = False, progress: Progress = lambda *_: None) -> None:
+    """Calibrate the model of a run on test rows of its table, and keep the fit beside the weights; not if they are too few.
+
+    A fit that is there is kept: a run that was killed after its result has none.
+    """
+    source = find_source(str(run), trust_remote_code=trust_remote_code)
+    if (source.folder / CALIBRATION).is_file():
+        return
     try:
         known = _held_out_rows(source, _KEPT_LEVEL)
     except ValueError:  # too few rows: `predict` tells that intervals are the model's own

@@ -19,7 +19,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from numerate.lab.records import check_writable, write_json
+from numerate.lab.csv_lines import csv_line
+from numerate.lab.records import check_writable, remove_parts, write_json
 
 NAMES: tuple[str, ...] = ("prediction", "low", "high", "covered", "no_number", "problem")
 """The columns that are added. If the table has one of these names, all of them end in ``_2``, or in the next free number."""
@@ -83,6 +84,7 @@ class PredictionFile:
     def claim(self, settings: Mapping[str, Any], *, overwrite: bool = False) -> None:
         """Read how far an earlier call came; raise if the file was made with other settings, or by something else."""
         check_writable(self.path.parent)
+        remove_parts(self.path.parent)
         self.settings = settings
         ways = "name another file with --out, or replace it with --overwrite"
         if overwrite:
@@ -111,17 +113,18 @@ class PredictionFile:
         """Write a batch to the disk, then the record of it."""
         if self.path.exists():  # finished with a lower limit
             self.path.replace(self.part)
-        lines = io.StringIO()
+        lines = io.StringIO(newline="")
         if self.path.suffix == ".jsonl":
             for values, prediction in zip(rows, predictions, strict=True):
                 lines.write(_json_line(values, dict(zip(self.names, prediction.texts, strict=True))))
         else:
-            writer = csv.writer(lines, delimiter=self.delimiter, lineterminator="\n")
             if not self.size:
-                writer.writerow([*self.columns, *self.names])
+                lines.write(csv_line([*self.columns, *self.names], self.delimiter))
             for values, prediction in zip(rows, predictions, strict=True):
-                writer.writerow([*(_cell(values.get(name)) for name in self.columns), *prediction.texts])
+                cells = [*(_cell(values.get(name)) for name in self.columns), *prediction.texts]
+                lines.write(csv_line(cells, self.delimiter))
         content = lines.getvalue().encode()
+        self._check_part()
         with self.part.open("r+b" if self.part.exists() else "wb") as file:
             file.truncate(self.size)  # what an interrupted call wrote beyond its record
             file.seek(self.size)
@@ -136,6 +139,7 @@ class PredictionFile:
     def finish(self, figures: Mapping[str, Any]) -> None:
         """Give the file its name, and record the figures."""
         if not self.path.exists():
+            self._check_part()
             with self.part.open("r+b") as file:
                 file.truncate(self.size)
             self.part.replace(self.path)
@@ -154,6 +158,15 @@ class PredictionFile:
             for row in rows:
                 value, low, high = (None if row[name] in ("", None) else Decimal(row[name]) for name in names)
                 yield value, low, high
+
+    def _check_part(self) -> None:
+        """Raise if bytes that this call wrote are missing: those after them would be at the wrong place."""
+        found = self.part.stat().st_size if self.part.exists() else 0
+        if found < self.size:
+            raise ValueError(
+                f"{self.part} was cut to {found:,} of {self.size:,} bytes while this call wrote to it: is another call "
+                "predicting to the same file? Wait for it and call again, or name another file with --out."
+            )
 
     def _save(self, **more: Any) -> None:
         done = {"rows": self.rows, "bytes": self.size, "problems": dict(self.problems)}

@@ -6,12 +6,22 @@ import io
 import json
 import math
 import os
+import platform
 import shutil
-from collections.abc import Iterable, Mapping
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from numerate.messages import one_line
+
 RESULT = "result.json"  # written last: a run without it is not finished
+RUNS = Path("runs")
+"""Where runs are kept unless a folder is named."""
+
+TEMPORARY = ("checkpoints", "pictures", "trained.pt", ".progress")
+"""What a run keeps until it is finished: to resume from, what it has drawn, weights to be evaluated, how far it is."""
 
 
 def write_text(path: Path, text: str) -> None:
@@ -25,7 +35,7 @@ def write_bytes(path: Path, content: bytes | bytearray, *, sync: bool = True) ->
     Without ``sync``, which takes milliseconds, a file may be cut short if the machine (not only the process) fails.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part = path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}.part")
     try:
         with part.open("wb") as file:
             file.write(content)
@@ -38,13 +48,54 @@ def write_bytes(path: Path, content: bytes | bytearray, *, sync: bool = True) ->
         raise
 
 
+def remove_parts(folder: Path) -> None:
+    """Remove the temporary files of :func:`write_bytes` whose process, on this machine, was killed."""
+    for part in folder.glob(".*.part"):
+        name, _, pid = part.name.removesuffix(".part").rpartition(".")
+        if name.endswith(f".{platform.node()}") and pid.isdigit() and not _is_alive(int(pid)):
+            part.unlink(missing_ok=True)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # somebody else's
+        pass
+    return True
+
+
 def write_state(path: Path, state: Any) -> None:
-    """Write tensors and plain values for ``torch.load(path, weights_only=True)``."""
+    """Write tensors and plain values for :func:`read_state`."""
     import torch
 
     content = io.BytesIO()
     torch.save(state, content)
     write_bytes(path, content.getvalue())
+
+
+def read_state(path: Path, device: Any = "cpu") -> Any:
+    """Read what :func:`write_state` wrote; raise a ValueError if the file is damaged."""
+    import torch
+
+    try:
+        return torch.load(path, map_location=device, weights_only=True)
+    except (OSError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # of many kinds
+        raise ValueError(f"{path} is damaged ({one_line(error)}): delete it, and what it holds is computed again.") from error
+
+
+@contextmanager
+def saving() -> Iterator[None]:
+    """Raise an OSError where safetensors cannot write a file, such as on a full disk."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except SafetensorError as error:
+        raise OSError(one_line(error)) from error
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -58,21 +109,34 @@ def write_jsonl(path: Path, rows: Iterable[Any]) -> None:
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """Read a file that :func:`write_jsonl` wrote."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    """Read a file that :func:`write_jsonl` wrote; raise a ValueError if it is damaged."""
+    rows = []
+    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+        try:
+            rows.append(json.loads(line))
+        except ValueError:
+            raise ValueError(f"{path}, line {number}: not JSON. Delete the folder and run it again.") from None
+    return rows
 
 
 def recover_jsonl(path: Path) -> list[dict[str, Any]]:
     """Return the complete lines of a file that was being appended to, and remove the others; no file gives an empty list."""
     rows = []
-    for line in path.read_text(encoding="utf-8").split("\n")[:-1] if path.is_file() else ():
+    for line in path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1] if path.is_file() else ():
         try:
             rows.append(json.loads(line))
         except json.JSONDecodeError:
             continue
     if path.is_file():
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        write_jsonl(path, rows)
     return rows
+
+
+def cut_curve(path: Path, step: int) -> float:
+    """Keep the points of a learning curve up to a step, as later ones are logged again; return the seconds until then."""
+    points = [point for point in recover_jsonl(path) if point["step"] <= step]
+    write_jsonl(path, points)
+    return points[-1]["seconds"] if points else 0.0
 
 
 def plain(value: Any) -> Any:
@@ -87,6 +151,22 @@ def plain(value: Any) -> Any:
 # The folder of a run
 
 
+def run_folder(name: str) -> Path:
+    r"""Return ``runs/NAME``; raise if that is not one folder in ``runs``, because the name may come from somebody else's file.
+
+    Example:
+        >>> run_folder("../../bin")
+        Traceback (most recent call last):
+        ...
+        ValueError: name='../../bin' cannot be a folder in runs: expected a name without / and \; name another folder with --out.
+    """
+    if name in ("", ".", "..") or any(character in "/\\" or not character.isprintable() for character in name):
+        shown = name if len(name) <= 80 else f"{name[:80]}.."
+        expected = "a name without / and \\; name another folder with --out"
+        raise ValueError(f"name={shown!r} cannot be a folder in {RUNS}: expected {expected}.")
+    return RUNS / name
+
+
 def is_first_process() -> bool:
     """Return whether this process writes and prints: the only process, or rank 0 of a launcher."""
     return os.environ.get("RANK", "0") == "0"
@@ -96,9 +176,8 @@ def check_writable(folder: Path) -> None:
     """Create the folder; raise if it cannot be written to."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / f".probe.{os.getpid()}"
-        probe.write_text("", encoding="utf-8")
-        probe.unlink()
+        with tempfile.TemporaryFile(dir=folder):  # without a name where the system can, so that nothing is left
+            pass
     except OSError as error:
         raise OSError(f"{folder} cannot be written to ({error.strerror}): name another folder with --out.") from None
 
@@ -117,6 +196,8 @@ def claim(folder: Path, settings: Mapping[str, Any], *, resume: bool = False, ov
             _delete_run(folder)
         return True
     finished, begun = (folder / RESULT).is_file(), (folder / "checkpoints").is_dir()
+    if is_first_process():
+        remove_parts(folder)
     if not finished and not begun:
         return True
     state = "a finished run" if finished else "an interrupted run"
@@ -128,13 +209,29 @@ def claim(folder: Path, settings: Mapping[str, Any], *, resume: bool = False, ov
     if changed:
         listed = ", ".join(f"{name} is {saved.get(name)!r} there and {value!r} here" for name, value in changed.items())
         raise ValueError(f"{folder} holds {state} with other settings ({listed}): {ways}.")
+    if finished and is_first_process():
+        clear(folder)
     return not finished
 
 
+def clear(folder: Path) -> None:
+    """Remove what a finished run no longer needs; one that was killed after its result has left it."""
+    for path in (folder / name for name in TEMPORARY):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+    remove_parts(folder)
+
+
 def _delete_run(folder: Path) -> None:
-    """Delete the files that a run and its evaluations wrote, the result first, so that the rest does not look finished."""
-    for name in (RESULT, "predictions.jsonl", "curve.jsonl", "environment.json", "config.json"):
-        (folder / name).unlink(missing_ok=True)
-    folders = ("checkpoints", "model", "images", "pictures", "tensorboard")
-    for path in [*(folder / name for name in folders), *folder.glob("eval-*")]:
+    """Delete the files that a run and its evaluations wrote.
+
+    The result goes first, so that the rest does not look finished; the settings last, since checkpoints need them.
+    """
+    (folder / RESULT).unlink(missing_ok=True)
+    clear(folder)
+    for path in [*(folder / name for name in ("model", "images", "tensorboard")), *folder.glob("eval-*")]:
         shutil.rmtree(path, ignore_errors=True)
+    for name in ("predictions.jsonl", "curve.jsonl", "environment.json", "config.json"):
+        (folder / name).unlink(missing_ok=True)

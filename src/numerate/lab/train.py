@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -37,7 +36,7 @@ from numerate.lab.models import LoadedModel, PromptEncoder, load_encoder, load_m
 from numerate.lab.pictures import PICTURES
 from numerate.lab.progress import Progress
 from numerate.lab.questions import asked
-from numerate.lab.records import RESULT, is_first_process, write_json, write_jsonl
+from numerate.lab.records import RESULT, clear, is_first_process, write_json, write_jsonl
 from numerate.lab.splits import held_out, reserved_rows, training_examples, validation_examples
 from numerate.lab.tasks import TASKS, Example, Examples, Picture, Task
 from numerate.lab.tasks.base import Split
@@ -150,8 +149,7 @@ def end_run(
         "cost": cost,
     }
     write_json(folder / RESULT, result)
-    for name in ("checkpoints", PICTURES):
-        shutil.rmtree(folder / name, ignore_errors=True)
+    clear(folder)
     return result
 
 
@@ -251,14 +249,11 @@ def train(
     progress: Progress = lambda *_: None,
 ) -> dict[str, Any]:
     """Train the model in place; return the cost."""
-    from transformers.trainer_utils import get_last_checkpoint
-
-    from numerate.lab.trainer import fit
+    from numerate.lab.trainer import fit, last_checkpoint
 
     data, too_long = run_data(config, task, loaded)
     checkpoints = folder / "checkpoints"
     arguments = training_arguments(config) | {"output_dir": str(checkpoints)}
-    checkpoint = get_last_checkpoint(str(checkpoints)) if resume and checkpoints.is_dir() else None
     cost = fit(
         loaded,
         data,
@@ -266,7 +261,7 @@ def train(
         arguments,
         folder,
         tensorboard=config.tensorboard,
-        checkpoint=checkpoint,
+        checkpoint=last_checkpoint(checkpoints) if resume else None,
         validation=validation([config], task, loaded),
         progress=progress,
     )

@@ -9,10 +9,11 @@ from typing import Any
 from numerate.lab.config import RunConfig, checked
 from numerate.lab.decisions import check_decisions
 from numerate.lab.evaluate import Record
-from numerate.lab.models import NAMED, LoadedModel, load_model, quietly
+from numerate.lab.models import NAMED, LoadedModel, load_model, plain_weights, quietly
 from numerate.lab.progress import Progress
 from numerate.lab.records import RESULT, plain, recover_jsonl, write_json, write_jsonl
 from numerate.lab.train import evaluated, make_task
+from numerate.messages import one_line
 
 EVALUATION = (
     *("task", "task_settings", "data", "skip_bad", "trust_remote_code"),
@@ -48,16 +49,21 @@ def evaluate_again(
     return records
 
 
-def trained_config(folder: Path) -> RunConfig:
-    """Return the settings of a run whose weights were kept."""
+def trained_config(folder: Path, *, trust_remote_code: bool = False) -> RunConfig:
+    """Return the settings of a run whose weights were kept.
+
+    The folder may come from somebody else: that its own settings trust the code in it counts for nothing.
+    """
     file = folder / "config.json"
     if not file.is_file() or not (folder / "model").is_dir():
         raise ValueError(f"{folder} holds no trained model: expected what `numerate train` writes, with config.json and model/.")
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{file} is not valid JSON ({error}): train again, or restore the file.") from None
-    return checked(RunConfig, values, str(file))
+    if not isinstance(values, dict):
+        raise ValueError(f"{file} holds a {type(values).__name__}: expected the settings of a run.")
+    return checked(RunConfig, {**values, "trust_remote_code": trust_remote_code}, str(file))
 
 
 def plan_evaluation(folder: Path, settings: dict[str, Any], out: Path | None = None) -> tuple[RunConfig, Path]:
@@ -81,9 +87,14 @@ def plan_evaluation(folder: Path, settings: dict[str, Any], out: Path | None = N
 
 
 def load_run(folder: Path, config: RunConfig) -> LoadedModel:
-    """Load the weights of a run that were kept."""
+    """Load the weights of a run that were kept; raise a ValueError if their file is damaged."""
+    from safetensors import SafetensorError
+
     with quietly():
-        return _load_trained(config, folder / "model")
+        try:
+            return _load_trained(config, folder / "model")
+        except SafetensorError as error:
+            raise ValueError(f"{folder / 'model'} is damaged ({one_line(error)}): train again, or restore the files.") from error
 
 
 def load_adapter(weights: Path, model: str, seed: int, *, trust_remote_code: bool = False) -> LoadedModel:
@@ -91,7 +102,8 @@ def load_adapter(weights: Path, model: str, seed: int, *, trust_remote_code: boo
     from peft import PeftModel
 
     loaded = load_model(model, seed=seed, trust_remote_code=trust_remote_code)
-    loaded.model = PeftModel.from_pretrained(loaded.model, weights)
+    with plain_weights(weights):
+        loaded.model = PeftModel.from_pretrained(loaded.model, weights)
     return loaded
 
 
@@ -101,5 +113,6 @@ def _load_trained(config: RunConfig, weights: Path) -> LoadedModel:
     if config.model not in NAMED:
         return load_model(weights, trust_remote_code=config.trust_remote_code)
     loaded = load_model(config.model, seed=config.seed, trust_remote_code=config.trust_remote_code)
-    loaded.model = type(loaded.model).from_pretrained(weights)
+    with plain_weights(weights):
+        loaded.model = type(loaded.model).from_pretrained(weights)
     return loaded

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable
 from functools import partial
@@ -19,10 +20,23 @@ from numerate.integrations.transformers import attach
 from numerate.lab.data import collate
 from numerate.lab.models import LoadedModel, quietly
 from numerate.lab.progress import Progress
-from numerate.lab.records import is_first_process, plain
+from numerate.lab.records import cut_curve, is_first_process, plain, saving, write_text
 from numerate.lab.validation import Validation
+from numerate.messages import one_line
 from numerate.objective import NumericObjective
 from numerate.objective.no_loss import NoLoss
+
+_WHOLE = "whole"  # file of a checkpoint that is complete
+_BEST = "best.pt"  # the best weights up to a checkpoint
+
+
+def last_checkpoint(folder: Path) -> Path | None:
+    """Return the last checkpoint that is complete; a process may have been killed while it wrote a later one."""
+    return max((mark.parent for mark in folder.glob(f"checkpoint-*/{_WHOLE}")), key=_step_of, default=None)
+
+
+def _step_of(checkpoint: Path) -> int:
+    return int(checkpoint.name.rpartition("-")[2])
 
 
 def fit(
@@ -33,7 +47,7 @@ def fit(
     folder: Path,
     *,
     tensorboard: bool = False,
-    checkpoint: str | None = None,
+    checkpoint: Path | None = None,
     validation: Validation | None = None,
     progress: Progress = lambda *_: None,
 ) -> dict[str, Any]:
@@ -49,11 +63,18 @@ def fit(
     recorder = _CurveRecorder(folder / "curve.jsonl", progress, numeric=numeric)
     trainer.add_callback(recorder)
     if validation is not None:
-        trainer.add_callback(_Validating(validation, recorder, folder / "checkpoints" / "best.pt"))
+        trainer.add_callback(_Validating(validation, recorder, checkpoint))
+    trainer.add_callback(_Checkpoints(validation))
     detach: Callable[[], object] = attach(trainer, objective).detach if objective is not None else lambda: None
     begin = time.perf_counter()
-    with quietly():  # checkpoints
-        trainer.train(resume_from_checkpoint=checkpoint)
+    with quietly(), saving():  # checkpoints
+        try:
+            trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+        except Exception as error:
+            if checkpoint is None or recorder.steps_begun or isinstance(error, torch.OutOfMemoryError):
+                raise
+            why = f"{checkpoint} cannot be read ({one_line(error)})"
+            raise ValueError(f"{why}: delete {checkpoint.parent} to train from the start.") from error
     detach()
     if validation is not None:
         validation.restore()
@@ -82,7 +103,6 @@ def make_trainer(loaded: LoadedModel, data: Any, arguments: dict[str, Any]) -> T
         # Workers read pictures while the GPU computes. On a CPU they would compete for its cores.
         dataloader_num_workers=min(8, (os.cpu_count() or 1) // 2) if has_pictures and cuda else 0,
         logging_first_step=True,
-        save_total_limit=1,
         disable_tqdm=True,
         include_num_input_tokens_seen="non_padding",
         report_to="none",
@@ -92,12 +112,12 @@ def make_trainer(loaded: LoadedModel, data: Any, arguments: dict[str, Any]) -> T
     return trainer
 
 
-def _board(folder: Path, checkpoint: str | None) -> TrainerCallback:
+def _board(folder: Path, checkpoint: Path | None) -> TrainerCallback:
     from torch.utils.tensorboard import SummaryWriter
     from transformers.integrations import TensorBoardCallback
 
     # purge_step hides what an interrupted run logged after the checkpoint.
-    first_step = 1 + (0 if checkpoint is None else int(checkpoint.rpartition("-")[2]))
+    first_step = 1 + (0 if checkpoint is None else _step_of(checkpoint))
     return TensorBoardCallback(SummaryWriter(str(folder), purge_step=first_step))
 
 
@@ -111,22 +131,20 @@ class _CurveRecorder(TrainerCallback):  # type: ignore[misc]
         self.peak_mib: float | None = None
         self.begin = self.step_begin = time.perf_counter()
         self.figures: dict[str, float] = {}
+        self.steps_begun = False
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Keep the lines of the curve up to the checkpoint: later ones, and an incomplete one, are logged again."""
         if not state.is_world_process_zero:
             return
-        self.curve.parent.mkdir(parents=True, exist_ok=True)
-        resumed = self.curve.is_file() and state.global_step
-        lines = self.curve.read_text(encoding="utf-8").split("\n")[:-1] if resumed else []
-        valid = [line for line in lines if json.loads(line)["step"] <= state.global_step]
-        self.curve.write_text("".join(f"{line}\n" for line in valid), encoding="utf-8")
+        earlier = cut_curve(self.curve, state.global_step)
         if torch.cuda.is_available():
             torch.cuda.reset_peak_memory_stats()
         self.tokens = self.tokens_before = int(state.num_input_tokens_seen or 0)
-        self.begin = time.perf_counter() - (json.loads(valid[-1])["seconds"] if valid else 0.0)
+        self.begin = time.perf_counter() - earlier
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.steps_begun = True
         self.step_begin = time.perf_counter()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -158,19 +176,36 @@ class _CurveRecorder(TrainerCallback):  # type: ignore[misc]
 
 
 class _Validating(TrainerCallback):  # type: ignore[misc]
-    """Callback that validates, on the first process; ``best`` is the file with the best weights of a run with checkpoints."""
+    """Callback that validates, on the first process; ``checkpoint`` is that from which the run is resumed."""
 
-    def __init__(self, validation: Validation, recorder: _CurveRecorder, best: Path) -> None:
-        self.validation, self.recorder, self.best = validation, recorder, best
+    def __init__(self, validation: Validation, recorder: _CurveRecorder, checkpoint: Path | None) -> None:
+        self.validation, self.recorder, self.checkpoint = validation, recorder, checkpoint
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.global_step:
-            self.validation.read(self.best)
+        if self.checkpoint is not None:
+            self.validation.read(self.checkpoint / _BEST)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.is_world_process_zero and self.validation.due(state.global_step, state.max_steps):
             self.recorder.write(state.global_step, self.validation.after(state.global_step)[0])
 
+
+class _Checkpoints(TrainerCallback):  # type: ignore[misc]
+    """Callback that adds the best weights to a checkpoint, marks it as complete, and only then deletes earlier ones."""
+
+    def __init__(self, validation: Validation | None) -> None:
+        self.validation = validation
+
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.is_world_process_zero and self.validation.keep_best:
-            self.validation.save(self.best)
+        if not state.is_world_process_zero:
+            return
+        own = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        if self.validation is not None and self.validation.keep_best:
+            self.validation.save(own / _BEST)
+        for path in filter(Path.is_file, own.rglob("*")):  # before the mark, should the machine fail
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        write_text(own / _WHOLE, "")
+        for other in own.parent.glob("checkpoint-*"):
+            if other != own:
+                shutil.rmtree(other, ignore_errors=True)

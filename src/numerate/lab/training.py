@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from numerate.lab.own_table import TABLE_TASK, from_scratch, soft_labels
 from numerate.lab.predict import keep_calibration
 from numerate.lab.presets import merged
 from numerate.lab.progress import Progress
-from numerate.lab.records import RESULT, claim, read_jsonl
+from numerate.lab.records import RESULT, RUNS, claim, read_jsonl, run_folder
 from numerate.lab.tasks.readers import data_file, default_task
 from numerate.lab.train import run
 
@@ -70,15 +71,16 @@ def train(
         **settings: of :class:`numerate.lab.config.RunConfig`: ``model=``, ``loss=``, ``steps=``, ``task_settings=``, ...
     """
     if data is not None:
-        settings["data"] = data_file(data, Path("runs") if out is None else Path(out))
+        settings["data"] = data_file(data, RUNS if out is None else Path(out))
     values = run_settings(config, target, columns, without, settings)
     chosen = checked(RunConfig, values, "" if config is None else str(config))
-    folder = Path("runs") / f"{chosen.task}-{chosen.name}-{chosen.seed}".replace(" ", "-") if out is None else Path(out)
+    named = re.sub(r"[^\w.+=-]+", "-", f"{chosen.task}-{chosen.name}-{chosen.seed}")  # a label may hold anything
+    folder = run_folder(named) if out is None else Path(out)
     new = claim(folder, {"soft": None} | chosen.deciding, resume=resume, overwrite=overwrite)
     if new and not run(chosen, folder, resume=resume, progress=progress):
         return Trained(folder, {})  # not the first of several processes
-    if new and chosen.keep_model and chosen.task == TABLE_TASK and chosen.data is not None:
-        keep_calibration(folder, progress=progress)
+    if chosen.keep_model and chosen.task == TABLE_TASK and chosen.data is not None and (folder / "model").is_dir():
+        keep_calibration(folder, trust_remote_code=chosen.trust_remote_code, progress=progress)
     notes = json.loads((folder / RESULT).read_text(encoding="utf-8")).get("notes", [])
     return Trained(folder, summarize(read_jsonl(folder / "predictions.jsonl")), notes, new)
 

@@ -19,7 +19,7 @@ from numerate.answers.metrics import METRICS
 from numerate.lab.evaluate import greedy_answers
 from numerate.lab.missing import FALLBACK, with_fallback
 from numerate.lab.models import LoadedModel
-from numerate.lab.records import write_state
+from numerate.lab.records import read_state, write_state
 from numerate.lab.tasks import Examples, Task
 
 MOST = 200  # questions of a validation
@@ -133,4 +133,4 @@ class Validation:
     def read(self, file: Path) -> None:
         """Read the state from a file, if there is one."""
         if file.is_file():
-            self.load(torch.load(file, map_location=self.loaded.model.device, weights_only=True))
+            self.load(read_state(file, self.loaded.model.device))

@@ -16,6 +16,7 @@ from numerate.lab.experiment import cell_folder, is_finished
 from numerate.lab.progress import NOTE, GridProgress
 from numerate.lab.records import RESULT
 
+CURVE = "curve.jsonl"
 _WATCH_SECONDS = 2.0  # between looks at the runs
 _LINE_SECONDS = (15.0, 60.0)  # without a terminal: before the first line, and between lines
 _MEASURED_SECONDS = 4.0  # of steps, before a first estimate
@@ -62,8 +63,12 @@ class Watch:
     folder: Path
     done: int = 0
     left: float | None = None
-    _since: float = field(default_factory=time.time)
+    _before: dict[Path, object] = field(default_factory=dict)  # the files that were there when this watch began
     _first: tuple[float, float] | None = None  # when the first step was seen, and the work that was done then
+
+    def __post_init__(self) -> None:
+        files = [cell_folder(self.folder, cell) / name for cell in self.cells for name in (NOTE, CURVE)]
+        self._before = {file: _version(file) for file in files if file.is_file()}
 
     @property
     def total(self) -> int:
@@ -99,15 +104,18 @@ class Watch:
         if stage == "evaluate":
             return cell.steps, done / total
         try:
-            whole, _, _ = self._fresh(own / "curve.jsonl").rpartition("\n")
+            whole, _, _ = self._fresh(own / CURVE).rpartition("\n")
             logged = int(json.loads(whole.splitlines()[-1])["step"])
         except (OSError, LookupError, ValueError):  # not begun
             logged = 0
         return min(cell.steps, max(logged, done if stage == "train" else 0)), 0.0
 
     def _fresh(self, file: Path) -> str:
-        """Return the content of a file that was written since this watch began; an interrupted run leaves others."""
-        return file.read_text(encoding="utf-8") if file.stat().st_mtime >= self._since - 1 else ""
+        """Return the content of a file that was written since this watch began; an interrupted run leaves others.
+
+        It is not compared with the time, since clocks may be changed, and those of machines that share a disk differ.
+        """
+        return file.read_text(encoding="utf-8") if _version(file) != self._before.get(file) else ""
 
     def _evaluation(self, cell: RunConfig) -> float | None:
         """Return the time of evaluating a run that is finished, as a number of its steps."""
@@ -116,3 +124,9 @@ class Watch:
             return float(cost["eval_seconds"] / cost["train_seconds"] * cell.steps)
         except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError):
             return None
+
+
+def _version(file: Path) -> object:
+    """Return what differs after a file was written again."""
+    state = file.stat()
+    return state.st_ino, state.st_size, state.st_mtime_ns

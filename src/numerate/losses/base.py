@@ -47,6 +47,9 @@ Fit = Literal["good", "fair", "poor"]
 Variant = Literal["paper", "released"]
 
 MOST_PLACE_SIGMA = 100.0  # (1 + sigma)^15 must fit float32
+MOST_NUMBERS = 20_000  # numeric tokens; matrices of all pairs take 5 GB
+LEAST_COST, MOST_COST = 1e-30, 1e30  # of a wrong number: float32 must hold it, its sum over a batch and its square root
+MOST_FACTOR = 1e6  # of a part of a loss, or 1 / of its temperature: gradients must fit float32
 OUTSIDE_MARGIN = 1.01  # text where a number belongs costs this much more than the worst number (ntloss)
 
 
@@ -90,7 +93,7 @@ class NumericLoss(nn.Module):
 
     Value and gradient are finite for any logits, -inf included, as long as the label's own logit is finite, with one
     exception: a cross-entropy with soft targets is infinite where a token with target weight has a logit of -inf. NaN, +inf,
-    and rows whose numeric tokens are all -inf give NaN: nothing is hidden.
+    and rows whose numeric tokens are all -inf give NaN: nothing is hidden. docs/reliability.md has the whole contract.
     """
 
     name: ClassVar[str]
@@ -124,7 +127,11 @@ class NumericLoss(nn.Module):
         **unknown: Any,
     ) -> None:
         super().__init__()
-        check_vocab(vocab)
+        if check_vocab(vocab).size > MOST_NUMBERS:
+            raise ValueError(
+                f"vocab has {vocab.size:,} numeric tokens: expected at most {MOST_NUMBERS:,}, since losses compare each with "
+                "each; use vocab.restrict(max_value=...)."
+            )
         check_settings(type(self).__name__, unknown, self.settings())
         outside = self.default_outside if outside is None else outside
         check_choice("outside", outside, self.outsides)
@@ -385,8 +392,25 @@ class NumericLoss(nn.Module):
 
     def keep_matrix(self, name: str, matrix: Tensor) -> None:
         """Register a float64 matrix and its float32 copy; :meth:`matrix` returns the one for a dtype."""
+        self.check_scale(matrix, least=0.0)
         self.keep(name, matrix.double())
         self.keep(f"{name}_float32", matrix.float())
+
+    def set_worst(self, cost: Tensor) -> None:
+        """Set the cost of the worst number, 0-d."""
+        values = self.vocab.values
+        self.check_scale(values[-1] - values[0] if cost == 0 else cost)  # the square of a small distance may be 0
+        self.worst.copy_(cost)
+
+    def check_scale(self, costs: Tensor, least: float = LEAST_COST) -> None:
+        """Raise if float32 cannot hold the largest of ``costs``, or rounds all of them to zero."""
+        largest = float(costs.abs().max()) if costs.numel() else 0.0
+        if largest != 0 and not least <= largest <= MOST_COST:
+            low, high = float(self.vocab.values[0]), float(self.vocab.values[-1])
+            raise ValueError(
+                f"{type(self).__name__} of values {low:g}..{high:g} computes with numbers of {largest:g}: expected "
+                f"{LEAST_COST:g} to {MOST_COST:g}, which float32 holds. Use values in another unit, or other settings."
+            )
 
     def matrix(self, name: str, dtype: torch.dtype) -> Tensor:
         """Return a matrix of :meth:`keep_matrix` in the dtype of the computation."""

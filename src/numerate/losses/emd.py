@@ -69,7 +69,7 @@ class EMDLoss(NumericLoss):
             size = distance.shape[0]
             distance = (1 - torch.eye(size, dtype=distance.dtype)) * distance.sum() / max(1, size * (size - 1))
         self.keep_matrix("distance", distance)
-        self.worst.copy_(distance.max())
+        self.set_worst(distance.max())
 
     @classmethod
     def advice(cls, vocab: NumericVocab) -> tuple[Fit, str]:

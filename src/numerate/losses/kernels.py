@@ -43,7 +43,7 @@ def squashed(distance: Tensor, squash: float | None) -> Tensor:
     """
     if squash is None:
         return distance
-    check_number("squash", squash, above=1.0, hint="None turns it off.")
+    check_number("squash", squash, above=1.0, most=1e20, hint="None turns it off.")
     apart = distance > 0
     if not bool(apart.any()):
         return distance
@@ -59,8 +59,10 @@ def gram_matrix(distance: Tensor, kernel: Kernel = "gaussian", sigma: float | Se
     sigmas = [check_number("sigma", s, above=0.0) for s in (sigma if isinstance(sigma, list | tuple) else [sigma])]
     if not sigmas:
         raise ValueError("sigma=() is empty: expected a number > 0, or several.")
-    grams = [KERNELS[kernel](distance, s) for s in sigmas]
-    return grams[0] if len(grams) == 1 else torch.stack(grams).mean(0)
+    total = KERNELS[kernel](distance, sigmas[0])
+    for s in sigmas[1:]:  # one at a time: there may be hundreds
+        total += KERNELS[kernel](distance, s)
+    return total / len(sigmas) if len(sigmas) > 1 else total
 
 
 def shuffled_values(values: Tensor, seed: int) -> Tensor:

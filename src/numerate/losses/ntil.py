@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from numerate.checks import check_choice, check_number, choices
-from numerate.losses.base import MOST_PLACE_SIGMA, Fit, SharedSettings, Variant, check_vocab
+from numerate.losses.base import MOST_FACTOR, MOST_PLACE_SIGMA, Fit, SharedSettings, Variant, check_vocab
 from numerate.losses.emd import emd_loss
 from numerate.losses.kernels import distances
 from numerate.losses.number_level import NumberLevelLoss, mean_amount, token_amounts, token_scale
@@ -124,12 +124,12 @@ class NTILLoss(NumberLevelLoss):
                 "vocab has values below 0: expected values >= 0, since NTIL compares magnitudes; use the number loss."
             )
         self.variant: Variant = variant
-        self.alpha = check_number("alpha", alpha, least=0.0)
-        self.beta = check_number("beta", beta, least=0.0)
+        self.alpha = check_number("alpha", alpha, least=0.0, most=MOST_FACTOR)
+        self.beta = check_number("beta", beta, least=0.0, most=MOST_FACTOR)
         self.sigma = check_number("sigma", sigma, above=-1.0, most=MOST_PLACE_SIGMA)
-        self.emd_weight = check_number("emd_weight", emd_weight, least=0.0)
-        self.tau = check_number("tau", tau, least=1e-30)
-        self.noise = check_number("noise", 0.01 * released if noise is None else noise, least=0.0)
+        self.emd_weight = check_number("emd_weight", emd_weight, least=0.0, most=MOST_FACTOR)
+        self.tau = check_number("tau", tau, least=1 / MOST_FACTOR)
+        self.noise = check_number("noise", 0.01 * released if noise is None else noise, least=0.0, most=MOST_FACTOR)
         self.numbers: Numbers = numbers if numbers is not None else "runs" if released else "values"
         self.average: Average = average if average is not None else "sequence" if released else "number"
         check_choice("numbers", self.numbers, choices(Numbers))
@@ -137,6 +137,7 @@ class NTILLoss(NumberLevelLoss):
         # Distances in units of the label token's leading digit, so that three-digit tokens cost what three digits do.
         unit = torch.pow(10.0, vocab.widths.double() - 1)
         self.keep_matrix("distance", distances(vocab.values) / unit[:, None])
+        self.check_scale(self.distance)
         self.keep_matrix("amounts", token_amounts(vocab))
 
     @classmethod
@@ -162,7 +163,9 @@ class NTILLoss(NumberLevelLoss):
         straight = hard + (mean - mean.detach())  # the value of the likeliest token, the gradient of the mean
         whole = self._whole(*self._predicted(straight * scale, targets))  # [slots]
         whole_share = torch.where(spans.is_start, whole_share, 0.0)
-        cost = (emd_share * emd + whole_share * targets.per_row(whole)).to(z.dtype)
+        # Rows of no number read the first one, which may be NaN.
+        whole = torch.where(spans.is_start, whole_share * targets.per_row(whole), 0.0)
+        cost = (emd_share * emd + whole).to(z.dtype)
         if self.outside == "penalize":
             most = math.log(10) * (spans.leading - spans.last).double() + self.values.max().log1p()
             worst = emd_share * self.distance.max() + whole_share * (self.alpha + self.beta * most)
@@ -209,7 +212,8 @@ class NTILLoss(NumberLevelLoss):
         noisy = z
         if self.noise > 0:
             noisy = z + self.noise * -torch.empty_like(z).exponential_().log()
-        soft = (noisy / self.tau).softmax(-1)
+        # Below the largest, or a logit near the dtype's limit would overflow.
+        soft = ((noisy - noisy.detach().amax(-1, keepdim=True)) / self.tau).softmax(-1)
         mean = mean_amount(soft, self.matrix("amounts", z.dtype), targets.spans)
         hard = self.amounts[targets.spans.is_fraction.long(), noisy.detach().argmax(-1)]
         return soft, mean, hard, targets.blank(token_scale(targets.spans, self.widths[targets.index]))

@@ -148,7 +148,7 @@ class NTLLoss(NumericLoss):
         """Compute the buffers of the kind."""
         distance = squashed(distances(self.vocab.values), squash)
         self.keep_matrix("distance", distance)
-        self.worst.copy_(distance.max())
+        self.set_worst(distance.max())
 
     @classmethod
     def released(cls, vocab: NumericVocab, **settings: Any) -> Self:
@@ -169,9 +169,10 @@ class _MeanLoss(NTLLoss):
     """NTL of the predicted mean; subclasses say of which kind."""
 
     def _prepare(self, squash: float | None) -> None:
-        self.keep_matrix("token_values", self.vocab.values)
-        span = distances(self.vocab.values).max()
-        self.worst.copy_(DIFFERENCES[self.kind](span, torch.zeros_like(span)))
+        low, high = self.vocab.values[0], self.vocab.values[-1]
+        self.set_worst(DIFFERENCES[self.kind](high - low, torch.zeros_like(low)))
+        # Only differences matter: float32 rounds the values 1,700,000,001 and 1,700,000,002 to the same number.
+        self.keep_matrix("token_values", self.vocab.values - (low + high) / 2)
 
     @classmethod
     def advice(cls, vocab: NumericVocab) -> tuple[Fit, str]:
@@ -194,7 +195,7 @@ class NTLMSELoss(_MeanLoss):
     def advice(cls, vocab: NumericVocab) -> tuple[Fit, str]:
         """Poor for a wide range of values: squared distances grow even faster."""
         span = float(vocab.values[-1] - vocab.values[0])
-        return ("poor", f"squared distances reach {span**2:,.0f}") if span > 10 else ("good", "")
+        return ("poor", f"squared distances reach {span * span:,.0f}") if span > 10 else ("good", "")
 
 
 class NTLMAELoss(_MeanLoss):
@@ -221,6 +222,7 @@ class NTLNumberLoss(NTLLoss, NumberLevelLoss):
     kind = "number"
 
     def _prepare(self, squash: float | None) -> None:
+        self.check_scale(self.vocab.values)
         self.keep_matrix("amounts", token_amounts(self.vocab))
         self.worst.fill_(1.0)
 

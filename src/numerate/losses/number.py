@@ -39,7 +39,7 @@ import torch
 from torch import Tensor
 
 from numerate.checks import check_number
-from numerate.losses.base import Fit, SharedSettings
+from numerate.losses.base import MOST_FACTOR, Fit, SharedSettings
 from numerate.losses.number_level import NumberLevelLoss
 from numerate.losses.rows import by_mean
 from numerate.losses.targets import NumberTargets
@@ -94,7 +94,7 @@ class NumberLoss(NumberLevelLoss):
         **shared: Unpack[SharedSettings],
     ) -> None:
         super().__init__(vocab, **shared)
-        self.beta = check_number("beta", beta, least=0.0)
+        self.beta = check_number("beta", beta, least=0.0, most=MOST_FACTOR)
         lowest = check_number("lowest", lowest, above=0.0)
         if not isinstance(frequencies, int) or frequencies < 1:
             raise ValueError(f"frequencies={frequencies!r} is out of range: expected a whole number >= 1.")
@@ -122,7 +122,7 @@ class NumberLoss(NumberLevelLoss):
         if vocab.minus_ids and vocab.composes:
             self.scores_signs = True
             self.read_columns(torch.cat([vocab.token_ids, torch.tensor(vocab.minus_ids)]))
-        self.worst.copy_(4 * weight.sum())  # |φ| is at most 1, and so is the label's
+        self.set_worst(4 * weight.sum())  # |φ| is at most 1, and so is the label's
 
     def _phases(self, vocab: NumericVocab, lowest: float) -> Tensor:
         """Return ω·u of every token: as a leading token of each width, then deeper, before and after the point.
@@ -156,7 +156,7 @@ class NumberLoss(NumberLevelLoss):
 
     def number_cost(self, z: Tensor, targets: NumberTargets) -> Tensor:
         """See :func:`number_loss`."""
-        _, _, token_phi = self._token_phi(z, targets)
+        *_, token_phi = self._token_phi(z, targets)
         phi = torch.view_as_real(self._product(token_phi, targets))  # [slots, K, 2]
         sign, says_minus, _ = self._signs(z, targets)  # [slots]
         flip = 1 - 2 * says_minus
@@ -172,7 +172,7 @@ class NumberLoss(NumberLevelLoss):
         """See :meth:`NumberLevelLoss.number_gradient`."""
         spans, waves = targets.spans, self.matrix("waves", z.dtype)
         z = self.blank_unread(z, targets)
-        p, column, token_phi = self._token_phi(z, targets)
+        p, column, counts, token_phi = self._token_phi(z, targets)
         phi = self._product(token_phi, targets)  # [slots, K]
         sign, says_minus, decides = self._signs(z, targets)
         flip = 1 - 2 * says_minus
@@ -190,7 +190,7 @@ class NumberLoss(NumberLevelLoss):
         by_wave = z.new_zeros((z.shape[0], waves.shape[1])).scatter_(-1, column, torch.view_as_real(by_token).flatten(1))
         by_p = by_wave @ waves.T  # [P, N]
         dz = p * (by_p - (p * by_p).sum(-1, keepdim=True))
-        dz = torch.where(spans.is_digit[:, None], dz, 0.0)
+        dz = torch.where(counts[:, None], dz, 0.0)
         if self.scores_signs:
             chances = z.softmax(-1)
             is_minus = torch.arange(z.shape[1], device=z.device) >= p.shape[1]
@@ -205,15 +205,18 @@ class NumberLoss(NumberLevelLoss):
         """Return the product ``[slots, K]`` of the φ ``[P, K]`` of each number's tokens, as a sum of logarithms."""
         return torch.view_as_complex(targets.sum(torch.view_as_real(torch.log(token_phi)))).exp()
 
-    def _token_phi(self, z: Tensor, targets: NumberTargets) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the softmax ``[P, N]``, the columns of ``waves`` that each row reads, and φ ``[P, K]``; 1 where masked."""
+    def _token_phi(self, z: Tensor, targets: NumberTargets) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return the softmax ``[P, N]``, the columns of ``waves`` that each row reads, which rows count, and φ ``[P, K]``.
+
+        φ is 1 in rows that do not count: signs, powers of ten, and digits more than DEPTH places down.
+        """
         spans = targets.spans
         begins, counts = self._columns(targets)
         column = begins[:, None] * 2 + torch.arange(2 * self.frequencies, device=z.device)  # [P, 2 K]
         p = torch.where(spans.is_digit[:, None], z[:, : self.vocab.size], 0.0).softmax(-1)  # at a minus, digits may all be -inf
         phi = (p @ self.matrix("waves", z.dtype)).gather(-1, column).view(-1, self.frequencies, 2)
         phi = torch.where(counts[:, None, None], phi, self.absent.to(phi.dtype))
-        return p, column, torch.view_as_complex(phi) + _TINY
+        return p, column, counts, torch.view_as_complex(phi) + _TINY
 
     def _label_phi(self, sign: Tensor, targets: NumberTargets, dtype: torch.dtype) -> Tensor:
         """Return φ of the label ``[slots, K, 2]``, computed in float64: its phases reach thousands of radians."""

@@ -29,19 +29,18 @@ import torch
 from torch import Tensor
 
 from numerate.losses.base import Fit, NumericLoss, TokenSettings
-from numerate.losses.kernels import distances
 from numerate.vocab import NumericVocab
 
 
 def raft_loss(logits: Tensor, target: Tensor, values: Tensor, log_mass: Tensor | None = None) -> Tensor:
-    """Return RAFT ``[P]`` of logits ``[P, N]``, target index ``[P]`` and values ``[N]``.
+    """Return RAFT ``[P]`` of logits ``[P, N]``, target index ``[P]`` and values ``[N]``, in float64 for any dtype of the logits.
 
     ``log_mass [P]``, the log-probability of the numeric tokens in the whole vocabulary, extends the softmax to it.
     """
     y = values[target]
-    gap = (logits.softmax(-1) * (values - y[:, None])).sum(-1)
+    gap = (logits.softmax(-1) * (values - y[:, None]).to(logits.dtype)).sum(-1)
     if log_mass is not None:
-        gap = log_mass.exp().to(gap.dtype) * gap + torch.expm1(log_mass).to(gap.dtype) * y
+        gap = log_mass.exp().to(gap.dtype) * gap + torch.expm1(log_mass).to(gap.dtype) * y.to(gap.dtype)
     return gap.square()
 
 
@@ -71,18 +70,18 @@ class RAFTLoss(NumericLoss):
 
     def __init__(self, vocab: NumericVocab, **shared: Unpack[TokenSettings]) -> None:
         super().__init__(vocab, **shared)
-        self.keep_matrix("token_values", vocab.values)
-        self.worst.copy_(distances(vocab.values).max().square())
+        self.check_scale(vocab.values.square())
+        self.set_worst((vocab.values[-1] - vocab.values[0]).square())
 
     @classmethod
     def advice(cls, vocab: NumericVocab) -> tuple[Fit, str]:
         """Poor for a wide range of values, and meant for numbers of one token."""
         span = float(vocab.values[-1] - vocab.values[0])
         if span > 10:
-            return "poor", f"squared distances reach {span**2:,.0f}"
+            return "poor", f"squared distances reach {span * span:,.0f}"
         return "fair", "for numbers of one token, such as ratings: each token of a longer number is scored by itself"
 
     def cost(self, z: Tensor, rest: Tensor | None, target: Tensor) -> Tensor:
         """See :func:`raft_loss`."""
         log_mass = self.log_mass(z, rest) if self.outside == "zero" else None
-        return raft_loss(z, target, self.matrix("token_values", z.dtype), log_mass)
+        return raft_loss(z, target, self.values, log_mass)

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from numerate.checks import check_choice, check_number, choices
-from numerate.losses.base import Fit, NumericLoss, TokenSettings, check_vocab
+from numerate.losses.base import MOST_FACTOR, Fit, NumericLoss, TokenSettings, check_vocab
 from numerate.losses.kernels import (
     KERNELS,
     Ablation,
@@ -151,14 +151,16 @@ class SMMDLoss(NumericLoss):
         self.sigma, self.squash = sigma, squash
         gram = self._gram(kernel, distance, sigma, ablation, seed)
         degree = gram.sum(-1)
-        self.alpha = float(0.5 / degree.mean().clamp_min(1e-12)) if alpha is None else check_number("alpha", alpha, least=0.0)
+        self.alpha = float(0.5 / degree.mean().clamp_min(1e-12))
+        if alpha is not None:
+            self.alpha = check_number("alpha", alpha, least=0.0, most=MOST_FACTOR)
         if variant == "repaired":
             degree = degree.mean().expand_as(degree)
         self.keep("gram", gram)
         whole = smmd_matrix(gram, self.alpha, degree, terms)
         self.keep_matrix("whole", whole)
         # Cost of a certain i where j is true: r has a 1 and a -1, so r'Mr is M_ii + M_jj - 2 M_ij.
-        self.worst.copy_((whole.diagonal()[:, None] + whole.diagonal()).sub_(whole, alpha=2).max())
+        self.set_worst((whole.diagonal()[:, None] + whole.diagonal()).sub_(whole, alpha=2).max())
 
     @staticmethod
     def _gram(

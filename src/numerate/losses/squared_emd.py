@@ -62,7 +62,7 @@ class SquaredEMDLoss(NumericLoss):
         super().__init__(vocab, **shared)
         step = self.steps(vocab.values)
         self.keep_matrix("cumulative", cumulative_matrix(step))
-        self.worst.copy_(step.sum())
+        self.set_worst(step.sum())
 
     def steps(self, values: Tensor) -> Tensor:
         """Return ones ``[N - 1]`` between values that differ, zeros between equal ones."""

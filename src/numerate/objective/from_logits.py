@@ -71,11 +71,13 @@ def objective_from_logits(
 def _by_autograd(flat: Tensor, labels: Tensor, inputs: _TermInputs) -> LossParts:
     """Compute the plain formula, which torch.compile fuses by itself."""
     loss, weighting, targets, weights, soft, num_items, num_units, with_mass, ends = inputs
-    x, smoothing = flat.to(wide(flat.dtype)), weighting.label_smoothing
+    # Rows without a label are blanked: a NaN in them must reach neither value nor gradient.
+    x = torch.where((labels != loss.ignore_index)[:, None], flat.to(wide(flat.dtype)), 0.0)
+    smoothing = weighting.label_smoothing
     nll = F.cross_entropy(x, labels, ignore_index=loss.ignore_index, reduction="none", label_smoothing=smoothing)  # [R]
     if soft is not None:
         hard = F.cross_entropy(x, labels, ignore_index=loss.ignore_index, reduction="none")
-        target = soft.cross_entropy(hard, x.logsumexp(-1), x[soft.rows, soft.token_ids])
+        target = soft.cross_entropy(hard, torch.zeros_like(hard), x.log_softmax(-1)[soft.rows, soft.token_ids])
         nll = nll + (1 - smoothing) * (target - hard)
     ce = divide((nll if weights is None else nll * weights.to(nll.dtype)).sum(), num_items)
     z, rest = loss.select(flat, targets)
@@ -97,14 +99,15 @@ class _OneBuffer(torch.autograd.Function):
         loss, weighting, targets, weights, soft, num_items, num_units, with_mass, ends = inputs
         needs_grad, smoothing = ctx.needs_input_grad[0], weighting.label_smoothing
         valid = labels != loss.ignore_index
-        softmax, lse = _softmax(flat, valid, keep=needs_grad)
+        softmax, top, log_total = _softmax(flat, valid, keep=needs_grad)
         label = torch.where(valid, labels, 0)
-        log_p = flat.gather(1, label[:, None])[:, 0].to(lse.dtype) - lse  # [R]
+        # Differences first: the log-sum-exp may be large where log p is not.
+        log_p = flat.gather(1, label[:, None])[:, 0].to(top.dtype) - top - log_total  # [R]
         nll = -log_p
         if soft is not None:
-            nll = soft.cross_entropy(nll, lse, flat[soft.rows, soft.token_ids].to(lse.dtype))
+            nll = soft.cross_entropy(nll, log_total, flat[soft.rows, soft.token_ids].to(top.dtype) - take(top, soft.rows))
         if smoothing:
-            nll = (1 - smoothing) * nll + smoothing * (lse - _row_means(flat))
+            nll = (1 - smoothing) * nll + smoothing * (log_total - _row_means(flat, top))
         if weights is not None:
             nll = nll * weights.to(nll.dtype)
         ce = divide(torch.where(valid, nll, 0.0).sum(), num_items)
@@ -132,6 +135,7 @@ class _OneBuffer(torch.autograd.Function):
             dz = dz * numeric_share
             ctx.save_for_backward(flat, valid, label, share, softmax_share, d_label, targets.rows, loss.columns, dz)
             ctx.softmax, ctx.smoothing, ctx.soft = softmax, smoothing, soft
+        lse = top + log_total
         mass = mean_mass(loss, z, take(lse, targets.rows), targets) if with_mass else None
         overrun = None if ends is None else ends.mean_mass_of_logits(flat, lse)
         ctx.mark_non_differentiable(ce, term, *(figure for figure in (mass, overrun) if figure is not None))
@@ -169,30 +173,34 @@ class _OneBuffer(torch.autograd.Function):
         return grad, None, None
 
 
-def _softmax(flat: Tensor, valid: Tensor, *, keep: bool) -> tuple[Tensor | None, Tensor]:
-    """Return the row softmax ``[R, V]`` in the dtype of the logits (if kept), and the log-sum-exp ``[R]`` in float32 or wider.
+def _softmax(flat: Tensor, valid: Tensor, *, keep: bool) -> tuple[Tensor | None, Tensor, Tensor]:
+    """Return the row softmax ``[R, V]`` in the dtype of the logits (if kept), and the log-sum-exp ``[R]`` as two summands.
 
-    On a CPU, rows without a label are skipped: their softmax is zero.
+    They are the largest logit and the rest, in float32 or wider. On a CPU, rows without a label are skipped: all is zero there.
     """
     skips = flat.device.type == "cpu" and not bool(valid.all())
     softmax = (torch.zeros_like if skips else torch.empty_like)(flat) if keep else None
-    lse = torch.zeros(flat.shape[0], dtype=wide(flat.dtype), device=flat.device)
+    top, log_total = torch.zeros((2, flat.shape[0]), dtype=wide(flat.dtype), device=flat.device)
     order = valid.nonzero()[:, 0] if skips else torch.arange(flat.shape[0], device=flat.device)
     start = 0
     for rows in order.split(rows_at_a_time(flat)):
         selected: Any = rows if skips else slice(start, start + rows.shape[0])
         start += rows.shape[0]
-        chunk = flat[selected].to(lse.dtype)
+        chunk = flat[selected].to(top.dtype)
+        top[selected] = highest = chunk.amax(-1)
         if softmax is None:
-            lse[selected] = chunk.logsumexp(-1)
+            log_total[selected] = (chunk - highest[:, None]).exp_().sum(-1).log()
             continue
         in_place = not skips and softmax.dtype == chunk.dtype
         p = torch.softmax(chunk, -1, out=softmax[selected]) if in_place else torch.softmax(chunk, -1)
-        lse[selected] = chunk.amax(-1) - p.amax(-1).log()  # the largest p is at least 1/V: its logarithm is safe
+        log_total[selected] = -p.amax(-1).log()  # the largest p is at least 1/V: its logarithm is safe
         if not in_place:
             softmax[selected] = p.to(softmax.dtype)
-    return softmax, lse
+    return softmax, top, log_total
 
 
-def _row_means(flat: Tensor) -> Tensor:
-    return torch.cat([chunk.to(wide(flat.dtype)).mean(-1) for chunk in flat.split(rows_at_a_time(flat))])
+def _row_means(flat: Tensor, top: Tensor) -> Tensor:
+    """Return the mean logit of each row ``[R]``, less ``top [R]``."""
+    step = rows_at_a_time(flat)
+    chunks = zip(flat.split(step), top[:, None].split(step), strict=True)
+    return torch.cat([(chunk.to(top.dtype) - highest).mean(-1) for chunk, highest in chunks])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 Normalize = Literal["numeric", "tokens"]
@@ -34,4 +35,5 @@ class Weighting:
         if self.scale == "fixed":
             return self.weight
         assert ce is not None
-        return self.weight * (ce / (numeric + _MATCH_EPS)).detach()
+        # A bound, since a cross-entropy of 1e38 would give inf, and 0 · inf is NaN where there is no number.
+        return self.weight * (ce / (numeric + _MATCH_EPS)).detach().clamp_max(torch.finfo(ce.dtype).max)

@@ -201,10 +201,10 @@ def find_models(runs: Path) -> dict[str, Path]:
     found = {SHIPPED_NAME: SHIPPED} if (SHIPPED / _CONFIG).is_file() else {}
     folders: list[Path] = [runs]
     if runs.is_dir() and not _can_be_asked(runs):
-        children = [path for path in runs.iterdir() if path.is_dir() and not path.is_symlink()]
-        folders += children
-        folders += [cell for path in children for cell in (path / "cells").glob("*") if not cell.is_symlink()]
-    trained = [path for path in folders if _can_be_asked(path)]
+        children = [path for path in runs.iterdir() if path.is_dir()]
+        folders += [*children, *(cell for path in children for cell in (path / "cells").glob("*"))]
+    root = runs.resolve()
+    trained = [path for path in folders if _can_be_asked(path) and _within(root, path)]
     trained.sort(key=lambda path: (path / _CONFIG).stat().st_mtime, reverse=True)
     for path in trained[:_MOST_MODELS]:
         found[path.resolve().name if path == runs else str(path.relative_to(runs))] = path
@@ -228,6 +228,12 @@ def open_model(name: str, runs: Path) -> AskableModel:
     return model
 
 
+def _within(root: Path, folder: Path) -> bool:
+    """Whether all files of a model are in the folder of runs: links that lead out of it are not followed."""
+    files = [*folder.iterdir(), *((folder / "model").iterdir() if (folder / "model").is_dir() else ())]
+    return all(path.resolve().is_relative_to(root) for path in (folder, *files))
+
+
 def _can_be_asked(folder: Path) -> bool:
     """Whether a folder is a run with weights in safetensors that can be loaded without code of its own and without a network.
 
@@ -235,7 +241,7 @@ def _can_be_asked(folder: Path) -> bool:
     """
     weights = folder / "model" if (folder / "model").is_dir() else folder
     told = folder / (_CONFIG if weights != folder else _ASKED)
-    if not told.is_file() or not (folder / _CONFIG).is_file() or weights.is_symlink() or not any(weights.glob("*.safetensors")):
+    if not told.is_file() or not (folder / _CONFIG).is_file() or not any(weights.glob("*.safetensors")):
         return False
     try:
         config = json.loads(told.read_text(encoding="utf-8"))

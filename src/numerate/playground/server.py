@@ -1,7 +1,8 @@
 """The server of the playground: the page, its files, and ``POST /api/NAME`` for every tab.
 
-It trusts nobody: only requests that name this host are answered (a page elsewhere cannot reach it by DNS rebinding), a body is
-limited, the page may load nothing from other hosts, and no other page may read an answer.
+It trusts nobody: only requests that name this host are answered (a page elsewhere cannot reach it by DNS rebinding), pages of
+other origins may send nothing, bodies are limited in size, time and number (:mod:`numerate.playground.body`), the page may load
+nothing from other hosts, and no other page may read an answer.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from numerate.lab.report.palette import css
 from numerate.messages import check_number, one_line
+from numerate.playground.body import BodyError, read_body
 from numerate.playground.request import plain_sentence
 from numerate.playground.tabs import TABS, Tab
 
@@ -43,14 +45,23 @@ HEADERS = {
     "cache-control": "no-cache",
 }
 COMPUTATIONS = 4  # at once; further requests wait
+CONNECTIONS = 512  # at once; further ones are told to come back
 
 
 class Guard:
-    """Refuse requests for another host, and put the security headers on every answer that does not bring its own."""
+    """Refuse requests for another host or of another page, and put the security headers on answers without their own.
 
-    def __init__(self, app: ASGIApp, names: Collection[str]) -> None:
+    Args:
+        app: that answers the others.
+        names: of this host.
+        everywhere: whether the playground listens on other addresses than those of this machine alone, and may be asked for by
+            any address.
+    """
+
+    def __init__(self, app: ASGIApp, names: Collection[str], everywhere: bool = False) -> None:
         self.app = app
         self.names = {"localhost", *names}
+        self.everywhere = everywhere
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -64,22 +75,26 @@ class Guard:
                     headers.setdefault(name, value)
             await send(message)
 
-        known = self.knows(Headers(scope=scope).get("host", ""))
-        app = self.app if known else PlainTextResponse("This address is not that of the playground.", 400)
+        app, headers = self.app, Headers(scope=scope)
+        hosts, origins = headers.getlist("host"), headers.getlist("origin")
+        if len(hosts) != 1 or not self.knows(hosts[0]):
+            app = PlainTextResponse("This address is not that of the playground.", 400)
+        elif scope["method"] not in ("GET", "HEAD") and any(origin != f"{scope['scheme']}://{hosts[0]}" for origin in origins):
+            app = PlainTextResponse("Only the page of the playground may send something here.", 403)
         await app(scope, receive, guarded)
 
     def knows(self, host: str) -> bool:
-        """Whether ``host`` is one of the names, or an IP address, which no foreign name server can redirect."""
+        """Whether ``host`` is one of the names, or an IP address of this machine, which no foreign name server can redirect."""
         name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
         try:
-            ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+            address = ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
         except ValueError:
             return name.lower() in self.names
-        return True
+        return self.everywhere or address.is_loopback or str(address) in self.names
 
 
-def create_app(runs: Path | str = "runs", names: Collection[str] = ()) -> Starlette:
-    """Return the web application; ``runs`` is the folder of runs to show, ``names`` are further names of this host."""
+def create_app(runs: Path | str = "runs", names: Collection[str] = (), *, everywhere: bool = False) -> Starlette:
+    """Return the web application; ``runs`` is the folder of runs to show; see :class:`Guard` for the rest."""
     runs = Path(runs)
     limiter = anyio.CapacityLimiter(COMPUTATIONS)
     routes: list[BaseRoute] = [
@@ -91,7 +106,7 @@ def create_app(runs: Path | str = "runs", names: Collection[str] = ()) -> Starle
     for name, tab in TABS.items():
         routes.append(Route(f"/api/{name}", partial(_answer, tab=tab, runs=runs, limiter=limiter), methods=["POST"]))
         routes.extend(tab.routes(runs))
-    return Starlette(routes=routes, middleware=[Middleware(Guard, names=names)])
+    return Starlette(routes=routes, middleware=[Middleware(Guard, names=names, everywhere=everywhere)])
 
 
 async def _index(request: Request) -> Response:
@@ -115,13 +130,11 @@ async def _answer(request: Request, *, tab: Tab, runs: Path, limiter: anyio.Capa
     """Check a tab's state and compute its answer in a thread, so that other requests are not kept waiting."""
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         return _error("expected JSON: send content-type application/json.", 415)
-    body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > tab.body_limit:
-            return _error(f"too large: at most {tab.body_limit / (1 << 20):g} MiB can be sent here.", 413)
     try:
-        return await anyio.to_thread.run_sync(_compute, tab, bytes(body), runs, limiter=limiter)
+        async with read_body(request, tab.body_limit) as body:
+            return await anyio.to_thread.run_sync(_compute, tab, body, runs, limiter=limiter)
+    except BodyError as error:
+        return _error(str(error), error.status)
     except ValidationError as error:
         return _error(plain_sentence(error), 400)
     except ValueError as error:
@@ -175,7 +188,15 @@ def create_server(host: str, runs: Path | str = "runs") -> uvicorn.Server:
     """Return the server for an address; ``run(sockets=[listener])`` answers until the process is interrupted."""
     torch.set_num_threads(1)  # for each computation
     names = {host.lower(), *(() if is_loopback(host) else (socket.gethostname().lower(), socket.getfqdn().lower()))}
-    app = create_app(runs, names)
-    return uvicorn.Server(
-        uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", ws="none", server_header=False)
+    app = create_app(runs, names, everywhere=not is_loopback(host))
+    config = uvicorn.Config(
+        app,
+        lifespan="off",
+        ws="none",
+        proxy_headers=False,  # nothing depends on who asks
+        limit_concurrency=CONNECTIONS,
+        log_level="error",
+        access_log=False,
+        server_header=False,
     )
+    return uvicorn.Server(config)

@@ -71,9 +71,11 @@ def choices() -> dict[str, Callable[[], Any]]:
 def routes(runs: Path) -> Sequence[BaseRoute]:
     """Return the address of uploads: the bytes of the file as the body, the texts in a header."""
     from anyio import CapacityLimiter, to_thread
-    from starlette.requests import ClientDisconnect, Request
+    from starlette.requests import Request
     from starlette.responses import JSONResponse, Response
     from starlette.routing import Route
+
+    from numerate.playground.body import BodyError, read_body
 
     limiter = CapacityLimiter(4)
 
@@ -83,18 +85,12 @@ def routes(runs: Path) -> Sequence[BaseRoute]:
             return JSONResponse({"error": "expected the bytes of a file: send content-type application/octet-stream."}, 415)
         if request.headers.get("content-encoding", "identity") != "identity":
             return JSONResponse({"error": "compressed files are not read: send the tokenizer.json itself."}, 415)
-        body = bytearray()
-        try:
-            async for part in request.stream():
-                body += part
-                if len(body) > MOST_BYTES:
-                    problem = f"The file is too large: at most {MOST_BYTES >> 20} MiB can be read here."
-                    return JSONResponse({"error": problem}, 413)
-        except ClientDisconnect:  # nobody is there to read an answer
-            return Response(status_code=400)
         try:
             asked = TokenizerRequest(texts=json.loads(request.headers.get(_HEADER) or json.dumps(EXAMPLES)))
-            return JSONResponse(await to_thread.run_sync(inspect_file, bytes(body), asked, limiter=limiter))
+            async with read_body(request, MOST_BYTES) as body:
+                return JSONResponse(await to_thread.run_sync(inspect_file, body, asked, limiter=limiter))
+        except BodyError as error:
+            return JSONResponse({"error": str(error)}, error.status)
         except ValidationError as error:
             return JSONResponse({"error": plain_sentence(error)}, 400)
         except (ValueError, RecursionError) as error:

@@ -67,7 +67,7 @@ class AnswerDistribution:
         if isinstance(pairs, str):
             try:
                 pairs = json.loads(pairs)
-            except ValueError:
+            except (ValueError, RecursionError):
                 raise ValueError(
                     f'pairs={pairs!r:.80} is not JSON: expected pairs such as [["12", 0.25], ["13", 0.75]], or {{"12": 0.25}}.'
                 ) from None

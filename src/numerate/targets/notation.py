@@ -78,7 +78,7 @@ class Notation:
 
     def write_step(self, steps: int) -> str:
         """Write the value ``steps · 10^-decimals`` in this form."""
-        digits = str(abs(steps)).zfill(self.places + 1)
+        digits = str(Decimal(abs(steps))).zfill(self.places + 1)  # Python's own text of an int ends at 4,300 digits
         whole, decimals = digits[: len(digits) - self.places], digits[len(digits) - self.places :]
         whole = whole.zfill(self.digits) if self.digits or whole != "0" else ""
         if self.commas:

@@ -34,6 +34,8 @@ class SoftPath:
     targets: list[dict[int, float]]
 
 
+_MOST_TOKENS = 1 << 28  # a gigabyte
+
 _Branches = tuple[dict[int, float], dict[int, tuple[int, int]]]  # probability of each token; first and stop of its sequences
 
 
@@ -66,10 +68,18 @@ class TokenTrie:
                     f"sequences holds {[*tokens]!r:.80}, with which another one begins, or which is empty: expected the token "
                     "that ends the answer as the last of each; append the end token, or what follows in the text."
                 )
+        longest = max(map(len, ordered))
+        if any(min(tokens) < 0 or max(tokens) >= 1 << 31 for tokens in ordered):
+            raise ValueError("sequences holds a token id outside [0, 2^31): expected ids of the tokenizer.")
+        if len(ordered) * longest > _MOST_TOKENS:
+            raise ValueError(
+                f"sequences has {len(ordered):,} answers of up to {longest:,} tokens: expected at most {_MOST_TOKENS:,} tokens "
+                "together; use a narrower bell, or fewer values."
+            )
         self._known: dict[tuple[int, int, int], _Branches] = {}
         self.probabilities: Floats = np.array([merged[tokens] for tokens in ordered])  # [N]
         self._cumulative = self.probabilities.cumsum()
-        self._tokens = np.full((len(ordered), max(map(len, ordered))), -1, dtype=np.int32)  # [N, longest]; small in a cache
+        self._tokens = np.full((len(ordered), longest), -1, dtype=np.int32)  # [N, longest]; small in a cache
         for row, tokens in zip(self._tokens, ordered, strict=True):
             row[: len(tokens)] = tokens
 

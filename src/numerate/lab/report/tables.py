@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import base64
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from numerate.lab.csv_lines import csv_line
 
 _MAX_CHARACTERS = 2000  # of one field
 
@@ -32,11 +32,8 @@ class DataTable:
 
 def to_csv(table: DataTable) -> str:
     """Return the table as CSV with a header line. None becomes an empty field, infinity ``inf``."""
-    buffer = io.StringIO(newline="")
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow([_field(name) for name in table.columns])
-    writer.writerows([_field(value) for value in row] for row in table.rows)
-    return buffer.getvalue().encode("utf-8", "replace").decode("utf-8")
+    lines = [csv_line(map(_field, row)) for row in (table.columns, *table.rows)]
+    return "".join(lines).encode("utf-8", "replace").decode("utf-8")
 
 
 def csv_address(table: DataTable) -> str:
@@ -50,15 +47,5 @@ def _field(value: Any) -> Any:
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, str):
-        text = value[:_MAX_CHARACTERS].replace("\0", "\u2400")
-        # A spreadsheet would evaluate text that begins like a formula.
-        return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") and not _is_number(text) else text
+        return value[:_MAX_CHARACTERS].replace("\0", "\u2400")
     return value
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

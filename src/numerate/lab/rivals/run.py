@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from numerate.lab.config import RunConfig
+from numerate.lab.csv_lines import csv_line
 from numerate.lab.rivals.fit import HeadRun, asked_examples, train_heads
 from numerate.lab.rivals.heads import HEADS
 from numerate.lab.rivals.numbers import RivalAnswers, errors, gold_numbers, validation_score
@@ -53,10 +53,9 @@ def rival_rows(rival: str, task: Task, runs: Sequence[RunConfig], trials: Sequen
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Write rows as a CSV file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+    names = [*rows[0]]
+    lines = [csv_line(names), *(csv_line(row[name] for name in names) for row in rows)]
+    path.write_bytes("".join(lines).encode())
 
 
 def _of_heads(kind: str, task: Task, runs: Sequence[RunConfig], trials: Sequence[RunConfig]) -> list[dict[str, RivalAnswers]]:

@@ -20,7 +20,7 @@ from torch import Tensor
 from numerate.lab.data import collate
 from numerate.lab.models import PIXELS, LoadedModel, scaled
 from numerate.lab.progress import Progress
-from numerate.lab.records import plain, write_state
+from numerate.lab.records import cut_curve, plain, read_state, write_state
 from numerate.lab.stacked.objective import StackedObjective, StackedParts
 from numerate.lab.validation import Validation
 from numerate.soft import SOFT_FIELDS, SoftTargets
@@ -223,11 +223,7 @@ class _Curves:
     def begin(self, done: int) -> None:
         """Keep the points up to the step ``done``; later ones are written again."""
         for file in self.files:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            lines = file.read_text(encoding="utf-8").split("\n")[:-1] if done and file.is_file() else []
-            kept = [line for line in lines if json.loads(line)["step"] <= done]
-            file.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
-            self.earlier = json.loads(kept[-1])["seconds"] if kept else 0.0
+            self.earlier = cut_curve(file, done)
         self.began = time.perf_counter()
 
     def due(self, step: int) -> bool:
@@ -284,7 +280,7 @@ def _restore(file: Path | None, model: Any, optimizer: Any, schedule: Any, curve
     """Read the state that :func:`_save` wrote, if there is one, and return its step."""
     if file is None or not file.is_file():
         return 0
-    state = torch.load(file, map_location=next(model.parameters()).device, weights_only=True)
+    state = read_state(file, next(model.parameters()).device)
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
     schedule.load_state_dict(state["schedule"])

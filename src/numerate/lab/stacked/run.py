@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from numerate.lab.config import RunConfig
 from numerate.lab.data import SharedData
 from numerate.lab.derailing import label_digits
@@ -21,7 +19,7 @@ from numerate.lab.missing import middle_label
 from numerate.lab.models import BUILT, LoadedModel, load_encoder
 from numerate.lab.pictures import PICTURES
 from numerate.lab.progress import Progress
-from numerate.lab.records import write_state
+from numerate.lab.records import read_state, write_state
 from numerate.lab.stacked.fit import fit, loader_workers
 from numerate.lab.stacked.model import stack, unstack
 from numerate.lab.stacked.objective import StackedObjective
@@ -124,14 +122,12 @@ def train_stack(
 
 def finish_run(config: RunConfig, folder: Path, *, pictures: Path | None = None) -> dict[str, Any]:
     """Evaluate a run that :func:`train_stack` trained; return the content of its ``result.json``."""
-    saved = torch.load(folder / TRAINED, map_location="cpu", weights_only=True)
+    saved = read_state(folder / TRAINED)
     task, encoder = make_task(config), load_encoder(config.model)
     encoder.keep_pictures(folder / PICTURES if pictures is None else pictures)
     loaded = load_run_model(config, encoder)
     loaded.model.load_state_dict(saved["weights"])
-    result = finish(config, task, loaded, saved["cost"], folder)
-    (folder / TRAINED).unlink()
-    return result
+    return finish(config, task, loaded, saved["cost"], folder)
 
 
 @dataclass(frozen=True)

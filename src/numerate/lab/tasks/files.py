@@ -197,8 +197,12 @@ def named_split(values: Mapping[str, Any]) -> Literal["train", "interpolate", "e
 
 def existing(path: Path) -> Path:
     """Return the path of an image that a row names; raise ``BadData`` if there is no such file."""
-    if not path.is_file():
-        raise BadData(f"the image {path} is missing", "Put the image there, or correct its name in the row.")
+    try:
+        there = path.is_file()
+    except OSError:  # a name that is too long
+        there = False
+    if not there:
+        raise BadData(f"the image {path!s:.300} is missing", "Put the image there, or correct its name in the row.")
     return path
 
 

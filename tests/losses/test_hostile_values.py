@@ -1,0 +1,163 @@
+"""Values and logits that float32 cannot hold, or holds badly: refused, or exact. scripts/fuzz.py found these faults."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from test_losses import NAMES, every_loss
+from tests.samples import SIGNS, TOLERANCE, VOCABS, encode, encode_batch, grad_of, random_logits, refused
+
+import numerate as nm
+
+
+def vocab_of(*values: float) -> nm.NumericVocab:
+    return nm.NumericVocab.from_values(dict(enumerate(values)), vocab_size=len(values) + 2)
+
+
+RANGES = {
+    "1e300": (0.0, 1.0, 1e300),
+    "both ends": (-1e300, 1e-300, 1e300),
+    "1e25": (1e25, 2e25, 3e25),
+    "1e-25": (1e-25, 2e-25, 3e-25),
+    "1e-300": (1e-300, 2e-300, 3e-300),
+    "denormal": (0.0, 5e-324, 1e-323),
+}
+
+
+@pytest.mark.parametrize("values", RANGES.values(), ids=RANGES)
+@pytest.mark.parametrize("outside", ["ignore", "penalize"])
+@every_loss
+def test_a_range_is_refused_or_learned_from(name: str, outside: str, values: tuple[float, ...]) -> None:
+    """Never NaN, and never a cost of 0 where values differ."""
+    vocab = vocab_of(*values)
+    try:
+        loss = nm.LOSSES[name](vocab, outside=outside)
+    except ValueError:
+        refused(ValueError, ["expected"], lambda: nm.LOSSES[name](vocab, outside=outside))
+        return
+    for dtype in TOLERANCE:
+        logits = torch.tensor([[0.5, 0.2, -0.4, 0.1, 0.0]], dtype=dtype, requires_grad=True)
+        value = loss(logits, torch.tensor([1]))
+        assert bool(value.isfinite())
+        assert bool(value > 0)
+        if max(values) < torch.finfo(dtype).max:  # float16 has no gradient of 1e25
+            assert bool(grad_of(value, logits).isfinite().all())
+
+
+def test_what_is_refused_is_named() -> None:
+    refused(ValueError, ["EMDLoss", "0..1e+300", "expected 1e-30 to 1e+30", "unit"], lambda: nm.EMDLoss(vocab_of(0.0, 1e300)))
+    refused(ValueError, ["RAFTLoss", "1e-100", "expected"], lambda: nm.RAFTLoss(vocab_of(0.0, 1e-100)))
+    refused(ValueError, ["NTLMSELoss", "expected"], lambda: nm.NTLMSELoss(vocab_of(0.0, 5e-324)))  # its square is 0
+
+
+def test_too_many_tokens_are_refused_before_memory_is_taken() -> None:
+    many = nm.NumericVocab.from_values({i: float(i) for i in range(20_001)}, vocab_size=20_001)
+    for name in NAMES:
+        refused(ValueError, ["20,001", "at most 20,000", "restrict"], lambda name=name: nm.LOSSES[name](many))
+
+
+@every_loss
+def test_a_common_offset_does_not_cost_digits(name: str) -> None:
+    """float32 rounds 1,700,000,001 and 1,700,000,002 to the same number; only their distance matters."""
+    loss = nm.LOSSES[name](vocab_of(*(1.7e9 + i for i in range(8))), outside="ignore")
+    logits = torch.randn(6, 10, generator=torch.Generator().manual_seed(3))
+    labels = torch.tensor([0, 3, 7, 4, 1, 5])
+    value, truth = loss(logits, labels), loss(logits.double(), labels)
+    # What a relative error of 1e-9 costs is rounding error, and nearly nothing.
+    assert float(value.detach()) == pytest.approx(float(truth), rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("at", [1e4, 65504.0, -65504.0])
+def test_cross_entropy_of_large_logits_is_exact(at: float, smoothing: float) -> None:
+    """A common offset changes nothing; rounding the log-sum-exp of 65,504 to float32 costs 0.002."""
+    logits = torch.full((4, 17), at, requires_grad=True)
+    labels = torch.tensor([1, 2, 3, -100])
+    objective = nm.NumericObjective(nm.EMDLoss(VOCABS["digits"]), weight=0.0, label_smoothing=smoothing)
+    value = objective(logits, labels).loss
+    expected = F.cross_entropy(logits, labels, label_smoothing=smoothing)
+    assert float(value.detach()) == pytest.approx(float(expected.detach()), rel=1e-6)
+    assert torch.allclose(grad_of(value, logits), grad_of(expected, logits), rtol=1e-5, atol=1e-8)
+    with torch.no_grad():
+        assert float(objective(logits, labels).loss) == pytest.approx(float(expected.detach()), rel=1e-6)
+
+
+def test_soft_targets_of_large_logits_are_exact() -> None:
+    soft = nm.SoftTargets(torch.tensor([[0, 0]]), torch.tensor([[3, 4]]), torch.tensor([[0.75, 0.25]]))
+    objective = nm.NumericObjective(None)
+    shifted = [objective(torch.full((1, 1, 12), at), torch.tensor([[3]]), soft=soft).loss for at in (0.0, 65504.0)]
+    assert float(shifted[0]) == pytest.approx(float(shifted[1]), rel=1e-6)
+
+
+@pytest.mark.parametrize("gradient", ["compiled", "eager"])
+def test_a_nan_in_an_ignored_row_reaches_no_gradient(gradient: str) -> None:
+    objective: Any = nm.NumericObjective(nm.EMDLoss(VOCABS["digits"]))
+    if gradient == "compiled":
+        torch._dynamo.reset()
+        objective = torch.compile(objective, fullgraph=True, backend="eager")
+    logits = torch.zeros(3, 12)
+    logits[1] = torch.nan
+    logits.requires_grad_()
+    value = objective(logits, torch.tensor([4, -100, 2])).loss
+    assert bool(value.isfinite())
+    grad = grad_of(value, logits)
+    assert bool(grad.isfinite().all())
+    assert not grad[1].any()
+
+
+def test_match_ce_of_a_huge_cross_entropy_without_numbers() -> None:
+    logits = torch.zeros(1, 12)
+    logits[0, 5] = torch.finfo(torch.float32).max
+    logits.requires_grad_()
+    value = nm.NumericObjective(nm.EMDLoss(VOCABS["digits"]), scale="match_ce")(logits, torch.tensor([0])).loss
+    assert float(value.detach()) == pytest.approx(torch.finfo(torch.float32).max)
+    assert bool(grad_of(value, logits).isfinite().all())
+
+
+@pytest.mark.parametrize("numbers", ["values", "runs"])
+def test_ntil_of_logits_at_the_limit(numbers: Any) -> None:
+    """Dividing by tau = 0.1 would overflow."""
+    labels = torch.tensor(encode("12", SIGNS))
+    logits = torch.zeros(len(labels), VOCABS["signs"].vocab_size).scatter(1, labels[:, None], torch.finfo(torch.float32).max)
+    logits.requires_grad_()
+    value = nm.NTILLoss(VOCABS["signs"], numbers=numbers)(logits, labels)
+    assert bool(value == 0)
+    assert bool(grad_of(value, logits).isfinite().all())
+
+
+@pytest.mark.parametrize("text", ["2e12", "-1.5e-7", "123456789012345", "0.123456789012345"])
+def test_digits_that_the_number_loss_does_not_read_have_no_gradient(text: str) -> None:
+    """Powers of ten, and digits far below the leading one: the written-out gradient is that of autograd."""
+    texts = {character: i for i, character in enumerate("0123456789.-e")}
+    vocab = nm.NumericVocab.from_texts(texts, vocab_size=13)
+    loss, labels = nm.NumberLoss(vocab), torch.tensor([texts[character] for character in text])
+    targets = loss.targets(labels)
+    z, _ = loss.select(random_logits(labels, vocab), targets)
+    value, dz, _ = loss.value_and_grad(z, None, targets)
+    true_value, true_dz, _ = nm.NumericLoss.value_and_grad(loss, z, None, targets)
+    torch.testing.assert_close(value, true_value, rtol=1e-10, atol=0)
+    torch.testing.assert_close(dz, true_dz, rtol=1e-9, atol=1e-12)
+
+
+def test_repaired_smmd_of_a_wide_range_needs_no_matrix_for_each_sigma(monkeypatch: pytest.MonkeyPatch) -> None:
+    """300 sigmas: a stack of their matrices would have 300 times the memory."""
+    monkeypatch.setattr(torch, "stack", lambda *_, **__: pytest.fail("stacked"))
+    loss = nm.SMMDLoss(vocab_of(0.0, 1.0, 1e300), variant="repaired")
+    assert len(loss.sigma) == 300  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("outside", ["ignore", "penalize"])
+@every_loss
+def test_a_nan_stays_in_its_sequence(name: str, outside: str) -> None:
+    """Also where rows are masked instead of selected, as on a GPU."""
+    loss = nm.LOSSES[name](VOCABS["signs"], outside=outside)
+    labels = encode_batch(["12.5", "x3x7"], SIGNS)
+    logits = random_logits(labels, VOCABS["signs"], torch.float32)
+    logits[0] = torch.nan
+    targets = loss.targets(labels, compact=False)
+    costs = loss.per_row(*loss.select(logits, targets), targets).reshape(labels.shape)
+    assert bool(costs[0].isnan().any())
+    assert bool(costs[1].isfinite().all())

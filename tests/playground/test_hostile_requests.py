@@ -1,0 +1,276 @@
+"""Requests that no page of the playground sends: other hosts and origins, endless bodies, broken HTTP, paths that lead out."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import urlopen
+
+import pytest
+
+pytest.importorskip("starlette", reason="the extra playground is not installed")
+
+from starlette.testclient import TestClient
+
+from numerate.playground import body, server
+from numerate.playground.models import SHIPPED_NAME, find_models
+from numerate.playground.server import Guard, create_app
+from numerate.playground.tabs import TABS
+from numerate.playground.tokenizer import UPLOAD
+
+JSON, BYTES = {"content-type": "application/json"}, {"content-type": "application/octet-stream"}
+PATHS = [*(f"/api/{name}" for name in TABS), UPLOAD]
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> TestClient:
+    return TestClient(create_app(tmp_path), base_url="http://127.0.0.1:7861", raise_server_exceptions=False)
+
+
+def exchange(address: str, sent: bytes, seconds: float = 10) -> bytes:
+    """Send bytes as they are; return all that comes back until the server hangs up or is silent."""
+    where = urlsplit(address)
+    received = b""
+    with socket.create_connection((where.hostname, where.port), seconds) as connection:
+        connection.settimeout(seconds)
+        try:
+            connection.sendall(sent)
+            while part := connection.recv(65536):
+                received += part
+                connection.settimeout(0.5)
+        except (TimeoutError, ConnectionResetError, BrokenPipeError):
+            pass
+    return received
+
+
+def alive(address: str) -> bool:
+    with urlopen(address, timeout=30) as answer:
+        return answer.status == 200 and b"playground" in answer.read()
+
+
+class TestHosts:
+    @pytest.mark.parametrize("host", ["8.8.8.8", "0.0.0.0", "192.168.1.7:7861", "[2001:db8::1]:80", "evil.example", "localhost.evil.example", "127.0.0.1@evil.example", "127.1"])  # fmt: skip # noqa: E501
+    def test_only_this_machine(self, client, host):
+        for method, path in (("GET", "/"), ("GET", "/report/x"), ("POST", PATHS[0])):
+            assert client.request(method, path, headers={"host": host, **JSON}).status_code == 400
+
+    @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2:7861", "[::1]", "localhost:1"])
+    def test_this_machine(self, client, host):
+        assert client.get("/", headers={"host": host}).status_code == 200
+
+    def test_where_it_listens_for_others_it_may_be_asked_for_by_address(self):
+        guard = Guard(create_app(), ["box"], everywhere=True)
+        assert guard.knows("192.168.1.7:7861")
+        assert not guard.knows("evil.example")
+        app = server.create_server("0.0.0.0").config.app
+        assert TestClient(app, base_url="http://192.168.1.7").get("/").status_code == 200
+        alone = server.create_server("127.0.0.1").config.app
+        assert TestClient(alone, base_url="http://192.168.1.7").get("/").status_code == 400
+
+    def test_two_hosts(self, address):
+        asked = b"GET / HTTP/1.1\r\nhost: localhost\r\nhost: evil.example\r\nconnection: close\r\n\r\n"
+        assert b" 400 " in exchange(address, asked).split(b"\r\n")[0]
+
+
+class TestOrigins:
+    @pytest.mark.parametrize("path", PATHS)
+    @pytest.mark.parametrize(
+        "origin", ["http://evil.example", "null", "http://127.0.0.1:1", "https://127.0.0.1:7861", "http://localhost:7861", ""]
+    )
+    def test_another_page_may_send_nothing(self, client, path, origin):
+        kind = BYTES if path == UPLOAD else JSON
+        answer = client.post(path, content=b"{}", headers={**kind, "origin": origin})
+        assert answer.status_code == 403
+        assert "access-control-allow-origin" not in answer.headers
+
+    @pytest.mark.parametrize("path", PATHS)
+    def test_not_after_a_question(self, client, path):
+        asks = {"origin": "http://evil.example", "access-control-request-method": "POST"}
+        answer = client.options(path, headers={**asks, "access-control-request-headers": "content-type"})
+        assert answer.status_code in (403, 405)
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+
+    def test_its_own_page_may(self, client):
+        answer = client.post("/api/digit", json={}, headers={"origin": "http://127.0.0.1:7861"})
+        assert answer.status_code == 200
+
+    @pytest.mark.parametrize("kind", ["text/plain", "multipart/form-data", "application/x-www-form-urlencoded", ""])
+    @pytest.mark.parametrize("path", PATHS)
+    def test_what_a_form_can_send_is_refused(self, client, path, kind):
+        assert client.post(path, content=b"{}", headers={"content-type": kind}).status_code == 415
+
+
+class TestBodies:
+    @pytest.fixture(autouse=True)
+    def nothing_is_kept(self) -> Iterator[None]:
+        yield
+        until = time.monotonic() + 10
+        while body._held and time.monotonic() < until:
+            time.sleep(0.05)
+        assert body._held == 0
+
+    def test_a_body_without_a_length_is_cut_off(self, address):
+        """The limit is on what comes, not on what the request says."""
+        chunk = b"100000\r\n" + b" " * (1 << 20) + b"\r\n"
+        head = (
+            b"POST /api/digit HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
+        )
+        answer = exchange(address, head + 2 * chunk)
+        assert answer.startswith(b"HTTP/1.1 413 ")
+        assert b"too large: at most 1 MiB" in answer
+
+    def test_a_slow_body_is_given_up(self, address, monkeypatch):
+        monkeypatch.setattr(body, "SECONDS", 0.3)
+        where = urlsplit(address)
+        for path, kind in (("/api/digit", JSON), (UPLOAD, BYTES)):
+            with socket.create_connection((where.hostname, where.port), 20) as connection:
+                length = f"content-type: {kind['content-type']}\r\ncontent-length: 100"
+                connection.sendall(f"POST {path} HTTP/1.1\r\nhost: localhost\r\n{length}\r\n\r\n{{".encode())
+                began = time.monotonic()
+                assert connection.recv(65536).startswith(b"HTTP/1.1 408 ")
+                assert time.monotonic() - began < 10
+
+    def test_bodies_together_are_limited(self, client, monkeypatch):
+        monkeypatch.setattr(body, "MOST_HELD", 1000)
+        answer = client.post(UPLOAD, content=b"{" * 2000, headers=BYTES)
+        assert answer.status_code == 503
+        assert "try again" in answer.json()["error"]
+        assert client.post("/api/digit", json={}).status_code == 200
+
+    def test_a_timeout_of_a_tab_is_no_slow_body(self, monkeypatch):
+        from numerate.playground.tabs import Tab
+
+        def late(request: object) -> dict[str, object]:
+            raise TimeoutError("late")
+
+        monkeypatch.setitem(TABS, "digit", Tab(TABS["digit"].request, late))
+        answer = TestClient(create_app(), base_url="http://127.0.0.1").post("/api/digit", json={})
+        assert answer.status_code == 500
+
+    def test_hanging_up_in_the_middle(self, address):
+        where = urlsplit(address)
+        for length in (0, 1, 70_000):
+            with socket.create_connection((where.hostname, where.port), 20) as connection:
+                head = f"POST {UPLOAD} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {BYTES['content-type']}\r\n"
+                connection.sendall(head.encode() + b"content-length: 9000000\r\n\r\n" + b"{" * length)
+        assert alive(address)
+
+    @pytest.mark.parametrize(
+        "texts", ["[", '["' + "x" * 3000 + '"]', "[" * 3000, '{"a": 1}', "[1]", "[]", '["\\ud800"]', "null", "NaN"]
+    )
+    def test_texts_in_the_header(self, client, texts):
+        answer = client.post(UPLOAD, content=b"{}", headers={**BYTES, "x-texts": texts})
+        assert answer.status_code == 400
+        assert len(answer.json()["error"]) < 400
+
+
+class TestBrokenHTTP:
+    @pytest.mark.parametrize(
+        "sent",
+        [
+            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # TLS
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+            b"GET / HTTP/9.9\r\n\r\n",
+            b"GET /\r\n\r\n",
+            b"GET / HTTP/1.1\r\n\r\n",
+            b"GET / HTTP/1.1\r\nhost: localhost\r\nx: " + b"y" * 200_000 + b"\r\n\r\n",
+            b"GET /" + b"a" * 200_000 + b" HTTP/1.1\r\nhost: localhost\r\n\r\n",
+            b"POST /api/digit HTTP/1.1\r\nhost: localhost\r\ncontent-length: -1\r\n\r\n",
+            b"POST /api/digit HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n{}",
+            b"POST /api/digit HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\nzzz\r\n",
+            b"GET / HTTP/1.1\r\nhost: localhost\r\nx\x00y: 1\r\n\r\n",
+            b"GET http://evil.example/ HTTP/1.1\r\nhost: evil.example\r\n\r\n",
+        ],
+    )
+    def test_it_says_no_and_goes_on(self, address, sent):
+        answer = exchange(address, sent)
+        assert answer == b"" or answer.split(b" ")[1][:1] in (b"4", b"5")
+        assert alive(address)
+
+    def test_a_websocket_is_not_opened(self, address):
+        asked = "GET / HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade, close\r\nupgrade: websocket\r\n"
+        asked += "sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+        assert b" 101 " not in exchange(address, asked.encode()).split(b"\r\n")[0]
+        assert alive(address)
+
+    def test_two_hundred_silent_connections(self, address):
+        where = urlsplit(address)
+        opened = [socket.create_connection((where.hostname, where.port), 20) for _ in range(200)]
+        try:
+            assert alive(address)
+        finally:
+            for connection in opened:
+                connection.close()
+
+    def test_too_many_connections_are_told_to_come_back(self, address, monkeypatch):
+        with ThreadPoolExecutor(4) as pool:
+            assert all(pool.map(lambda _: alive(address), range(8)))
+        assert server.create_server("127.0.0.1").config.limit_concurrency == server.CONNECTIONS
+
+
+OUT = [
+    "%2e%2e",
+    "%2e%2e%2f%2e%2e%2fsecret",
+    "..%5c..%5csecret",
+    "%252e%252e",
+    "one%00",
+    "one%2f..%2f..%2fsecret",
+    "/etc/passwd",
+]
+
+
+class TestPaths:
+    @pytest.fixture
+    def runs(self, tmp_path: Path) -> Path:
+        """A folder of runs with links out of it, beside a secret."""
+        secret = tmp_path / "secret"
+        secret.mkdir()
+        for name in ("report.html", "experiment.json", "config.json"):
+            (secret / name).write_text('{"created": "2026-01-01", "answer": "secret"}')
+        runs = tmp_path / "runs"
+        (runs / "one").mkdir(parents=True)
+        (runs / "one" / "report.html").write_text("open")
+        (runs / "folder").symlink_to(secret)
+        (runs / "file").mkdir()
+        (runs / "file" / "report.html").symlink_to(secret / "report.html")
+        (runs / "circle").symlink_to(runs / "circle")
+        return runs
+
+    def test_only_reports_of_the_folder(self, runs):
+        client = TestClient(create_app(runs), base_url="http://127.0.0.1")
+        assert client.get("/report/one").text == "open"
+        for name in [*OUT, "folder", "file", "circle", "x" * 300, "x" * 5000]:
+            assert client.get(f"/report/{name}").status_code in (404, 405), name
+        listed = client.post("/api/results", json={}).json()
+        assert [run["name"] for run in listed["runs"]] == ["one"]
+        assert "secret" not in json.dumps(listed["runs"])
+
+    @pytest.mark.parametrize("name", ["..", "../secret", "/etc", "folder", "a\0b", "x" * 255, "\ud800"])
+    def test_names_in_a_state(self, runs, name):
+        client = TestClient(create_app(runs), base_url="http://127.0.0.1")
+        for path, field in (("/api/results", "name"), ("/api/answer", "model"), ("/api/tokenizer", "name")):
+            answer = client.post(path, content=json.dumps({field: name}), headers=JSON)
+            assert answer.status_code == 400, path
+            assert len(answer.json()["error"]) < 500
+
+    @pytest.mark.parametrize("linked", ["cells", "cell", "model", "model/model.safetensors", "model/README.md", "config.json"])
+    def test_models_that_lead_out(self, tmp_path, linked):
+        """A folder that was unpacked from an archive may hold links."""
+        away, runs = tmp_path / "away", tmp_path / "runs"
+        for root in (away, runs):
+            folder = root / "mine" / "cells" / "a"
+            (folder / "model").mkdir(parents=True)
+            (folder / "config.json").write_text("{}")
+            (folder / "model" / "model.safetensors").write_bytes(b"")
+            (folder / "model" / "README.md").write_text("card")
+        assert list(find_models(runs)) == [SHIPPED_NAME, "mine/cells/a"]
+        part = {"cells": "mine/cells", "cell": "mine/cells/a"}.get(linked, f"mine/cells/a/{linked}")
+        kept = runs / part
+        kept.rename(tmp_path / "moved")
+        kept.symlink_to(away / part)
+        assert list(find_models(runs)) == [SHIPPED_NAME]
