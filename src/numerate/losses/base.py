@@ -16,6 +16,7 @@ difference of two large numbers, and so is its gradient. From ``rest`` both foll
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, ClassVar, Literal, Self, TypedDict
 
@@ -104,6 +105,7 @@ class NumericLoss(nn.Module):
     strictly_proper: ClassVar[bool] = False  # only the true distribution over distinct values has the lowest expected cost
     shift_invariant: ClassVar[bool] = True  # adding a constant to all logits of a row changes nothing
     zero_when_certain: ClassVar[bool] = True  # a certain right answer costs nothing (not so for smoothed targets)
+    formula: ClassVar[Callable[..., Tensor] | None] = None  # (p [N], target index, values [N], settings) -> cost, in plain steps
     numbers: Numbers = "values"
     scores_signs = False  # whether it also reads the logits where the label is a minus
 
