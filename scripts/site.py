@@ -7,6 +7,7 @@ as well. On the site each of them is a page of its own with the text of the file
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ import griffe
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+
+sys.path.insert(0, str(Path(__file__).parent))
+from api_pages import expanded  # noqa: E402 - MkDocs loads this file by its path
 
 ROOT = Path(__file__).parents[1]
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".sh": "bash"}
@@ -44,14 +48,14 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Let links to such files lead to their pages."""
+    """Let links to such files lead to their pages, and list the losses where a page asks for it."""
     here = Path(page.file.src_uri)
 
     def moved(link: re.Match[str]) -> str:
         path = _outside(here, link[1])
         return link[0] if path is None else f"]({'../' * (len(here.parts) - 1)}{_page_of(path)}{link[2] or ''})"
 
-    return _LINK.sub(moved, markdown)
+    return _ROLE.sub(_as_code, expanded(_LINK.sub(moved, markdown)))
 
 
 def _outside(page: Path, target: str) -> Path | None:

@@ -45,7 +45,7 @@ class NumericVocab:
 
     A token id indexes the whole vocabulary (V); an *index* counts the numeric tokens (N), sorted by value.
 
-    Example:
+    Examples:
         >>> vocab = NumericVocab.from_texts({"0": 5, "1": 6, "12": 7, ".": 3, "-": 4}, vocab_size=10)
         >>> vocab
         NumericVocab(3 numeric tokens of 10: 1-2 digits wide, values 0..12; point '.', minus '-')

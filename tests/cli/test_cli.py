@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import tomllib
-import tomllib
 from functools import cache
 from importlib.metadata import EntryPoint
 from pathlib import Path

@@ -83,7 +83,8 @@ class NumericLoss(nn.Module):
 
     Losses of whole numbers derive from :class:`~numerate.losses.number_level.NumberLevelLoss`.
 
-    Settings that all losses share:
+    Args:
+        vocab: the numeric tokens.
         outside: what to do with probability on tokens that are not numbers. ``"ignore"``: the softmax is over the numeric
             tokens alone. ``"penalize"``: mass outside costs more than the worst number. ``raft`` also has ``"zero"``.
         places: weights of the positions within a number, for token-level losses. ``"exponential"``: ``(1 + place_sigma)^k``
@@ -91,6 +92,7 @@ class NumericLoss(nn.Module):
             ``"del"``: 2, 4, 6, .. for units, tens, hundreds, and ``1.02^-(j + 1)`` for the j-th digit after the point (DEL).
         thousands: read ``1,000`` as one number. Matters to losses of whole numbers, and to ``places``.
         ignore_index: the label of positions to skip.
+        **unknown: refused, with the names of the settings that there are.
 
     Value and gradient are finite for any logits, -inf included, as long as the label's own logit is finite, with one
     exception: a cross-entropy with soft targets is infinite where a token with target weight has a logit of -inf. NaN, +inf,

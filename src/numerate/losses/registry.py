@@ -7,6 +7,7 @@ from typing import TypeVar
 from numerate.losses.base import NumericLoss
 
 LOSSES: dict[str, type[NumericLoss]] = {}
+"""Every loss by its name: what `--loss` of the command line takes."""
 Loss = TypeVar("Loss", bound=type[NumericLoss])
 
 

@@ -40,7 +40,7 @@ class NumericObjective(nn.Module):
 
     All settings but ``loss`` are plain attributes and may be changed between steps, for example to warm up ``weight``.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from numerate import NumericVocab, SMMDLoss
         >>> vocab = NumericVocab.from_texts({str(d): d for d in range(10)}, vocab_size=12)

@@ -46,6 +46,7 @@ REFERENCES: dict[str, Callable[..., ReferenceCost]] = {
     "digit_entropy": digit_entropy_reference,
     "number": number_reference,
 }
+"""The reference of every loss, by its name in `LOSSES`."""
 REFERENCES |= {
     name: from_formula(loss.formula) for name, loss in LOSSES.items() if name not in REFERENCES and loss.formula is not None
 }
