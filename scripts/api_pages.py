@@ -54,8 +54,8 @@ def expanded(markdown: str, package: Path = ROOT / "src" / "numerate") -> str:
     if MARK not in markdown:
         return markdown
     losses, exported = listed_losses(package), exported_names(package)
-    lines = ["| name | class | what it looks at |", "|---|---|---|"]
-    lines += [f"| `{loss.name}` | [`{loss.cls}`][{loss.path(exported)}] | {loss.sees} |" for loss in losses]
+    lines = ["| loss | what it looks at |", "|---|---|"]
+    lines += [f"| [{loss.name}][{loss.path(exported)}] | {loss.sees} |" for loss in losses]
     for _, group in groupby(losses, key=lambda loss: loss.module):
         same_file = [*group]
         lines += ["", f"## {', '.join(loss.name for loss in same_file)}", "", same_file[0].about, ""]

@@ -23,19 +23,28 @@ ROOT = Path(__file__).parents[1]
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".sh": "bash"}
 _LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]*)?\)")
 _ROLE = re.compile(r":[a-z]+:`~?([^`]+)`")
+_LITERAL = re.compile(r"::$", re.MULTILINE)  # before an indented block of code
 
 
 class PlainRoles(griffe.Extension):
-    """Show ``:func:`name``` as code, the last part of a name that begins with a tilde alone."""
+    """Show ``:func:`name``` as code with a link, the last part of a name that begins with a tilde alone."""
 
     def on_instance(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         """Rewrite the docstring of a module, class, function or attribute."""
         if obj.docstring is not None:
-            obj.docstring.value = _ROLE.sub(_as_code, obj.docstring.value)
+            room = obj if obj.is_class or obj.is_module else obj.parent
+            text = _ROLE.sub(lambda role: _as_link(role, room.path if room else ""), obj.docstring.value)
+            obj.docstring.value = _LITERAL.sub(":", text)
 
 
 def _as_code(role: re.Match[str]) -> str:
     return f"`{role[1].rpartition('.')[2] if '`~' in role[0] else role[1]}`"
+
+
+def _as_link(role: re.Match[str], room: str) -> str:
+    """Return a link to a name, which may stand in the class or module ``room``; text without a link if it is on no page."""
+    name = role[1] if role[1].startswith("numerate.") else f"{room}.{role[1]}"
+    return f'<autoref identifier="{name}" optional><code>{_as_code(role)[1:-1]}</code></autoref>'
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
