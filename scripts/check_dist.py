@@ -1,6 +1,6 @@
 """Check what ``make dist`` built: the wheel and the source distribution hold what they need, and nothing else.
 
-    python scripts/check_dist.py FOLDER
+python scripts/check_dist.py FOLDER
 """
 
 from __future__ import annotations
@@ -15,7 +15,16 @@ ROOT = Path(__file__).parents[1]
 MOST_BYTES = 1_000_000
 MAY_BE_LARGE = {"numerate/lab/tasks/tables/diamonds.csv.gz"}  # the table of the demo
 NEEDED = ("numerate/py.typed", "numerate/playground/page/index.html", "numerate/lab/report/page.html")
-BESIDE_THE_CODE = ("LICENSE", "README.md", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "Makefile", "mkdocs.yml", "pyproject.toml")
+BESIDE_THE_CODE = (
+    "LICENSE",
+    "README.md",
+    "CHANGELOG.md",
+    "CITATION.cff",
+    "CONTRIBUTING.md",
+    "Makefile",
+    "mkdocs.yml",
+    "pyproject.toml",
+)
 
 
 def sources() -> set[str]:

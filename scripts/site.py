@@ -1,7 +1,7 @@
 """What ``make docs`` does besides MkDocs: files of the repository become pages, and docstrings Markdown.
 
-A page links to examples, recipes and plans by their path in the repository (``../examples/trl_sft.py``), so that the link works there
-as well. On the site each of them is a page of its own with the text of the file.
+A page links to examples, recipes and plans by their path in the repository (``../examples/trl_sft.py``), so that the link works
+there as well. On the site each of them is a page of its own with the text of the file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 sys.path.insert(0, str(Path(__file__).parent))
-from api_pages import expanded  # noqa: E402 - MkDocs loads this file by its path
+from api_pages import expanded
 
 ROOT = Path(__file__).parents[1]
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".sh": "bash"}

@@ -15,7 +15,17 @@ from numerate.losses.base import Fit
 from numerate.spans import NumberSpans
 from numerate.vocab import NumericVocab
 
-__all__ = ["EXAMPLES", "Advice", "Inspection", "Reading", "inspect_tokenizer", "loss_advice", "number_style", "read_text", "vocab_facts"]
+__all__ = [
+    "EXAMPLES",
+    "Advice",
+    "Inspection",
+    "Reading",
+    "inspect_tokenizer",
+    "loss_advice",
+    "number_style",
+    "read_text",
+    "vocab_facts",
+]
 
 EXAMPLES = ("12345.678", "-7", "1,000")
 """The texts that are read if none are given."""

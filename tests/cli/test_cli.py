@@ -20,6 +20,7 @@ from numerate.cli import app
 from numerate.cli.app import what_brings
 from numerate.tokenizers import load_tokenizer
 
+ROOT = Path(__file__).parents[2]
 load = cache(load_tokenizer)  # most of the time of `numerate inspect`
 
 

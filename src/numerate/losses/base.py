@@ -18,7 +18,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import fields
-from typing import Any, ClassVar, Literal, Self, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypedDict
 
 import torch
 import torch.nn.functional as F
@@ -208,6 +208,9 @@ class NumericLoss(nn.Module):
             return self._scatter(cost, targets)
         total = cost.sum()
         return total if reduction == "sum" else divide(total, self.num_units(targets))
+
+    if TYPE_CHECKING:  # nn.Module's returns Any
+        __call__ = forward
 
     def count(
         self, labels: Tensor, *, position_weights: Tensor | None = None, position_ids: Tensor | None = None, shift: bool = False

@@ -9,6 +9,8 @@ gradient.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from torch import Tensor, nn
 
 from numerate.checks import check_choice, check_number, choices
@@ -145,6 +147,9 @@ class NumericObjective(nn.Module):
         return objective_from_logits(
             self.numeric_loss, self.weighting, logits, batch, with_mass=with_mass, with_overrun=with_overrun
         )
+
+    if TYPE_CHECKING:  # nn.Module's returns Any
+        __call__ = forward
 
     def fused(  # noqa: D417
         self,

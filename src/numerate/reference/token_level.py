@@ -62,7 +62,7 @@ def from_formula(formula: Callable[..., Tensor]) -> Callable[..., ReferenceCost]
     """Return the reference of a token-level loss from the cost of one row.
 
     Args:
-        formula: takes ``p [N]``, the index of the target, the values ``[N]`` and the settings of the loss with their defaults, and
+        formula: takes ``p [N]``, the index of the target, the values ``[N]`` and the settings of the loss with their defaults;
             returns a scalar.
 
     Returns:
@@ -76,7 +76,10 @@ def from_formula(formula: Callable[..., Tensor]) -> Callable[..., ReferenceCost]
             logits, labels, vocab, lambda p, target: formula(p, target, vocab.values.to(p.dtype), **given), **settings
         )
 
-    first, shared = [*inspect.signature(reference).parameters.values()][:3], inspect.Parameter("shared", inspect.Parameter.VAR_KEYWORD)
+    first, shared = (
+        [*inspect.signature(reference).parameters.values()][:3],
+        inspect.Parameter("shared", inspect.Parameter.VAR_KEYWORD),
+    )
     named = [setting.replace(kind=inspect.Parameter.KEYWORD_ONLY) for setting in own]
     reference.__signature__ = inspect.Signature([*first, *named, shared])  # type: ignore[attr-defined]
     return reference
