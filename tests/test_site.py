@@ -1,0 +1,108 @@
+"""The site: every page is in its navigation once, and every entry of the navigation is a page. MkDocs itself is not needed."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from numerate import LOSSES
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+
+
+class Settings(yaml.SafeLoader):
+    """Reads ``mkdocs.yml``, in which tags name Python objects, without loading these."""
+
+
+Settings.add_multi_constructor("tag:yaml.org,2002:python/", lambda loader, suffix, node: suffix)
+
+
+def entries(nav: object) -> Iterator[tuple[str, str]]:
+    """Yield the title and the page of every entry, however deep."""
+    assert isinstance(nav, list), f"{nav!r} is no list of entries"
+    for entry in nav:
+        ((title, inside),) = entry.items()
+        if isinstance(inside, str):
+            yield title, inside
+        else:
+            yield from entries(inside)
+
+
+def navigation() -> list[tuple[str, str]]:
+    return list(entries(yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), Settings)["nav"]))
+
+
+def test_every_page_is_in_the_navigation_once():
+    listed = [page for _, page in navigation() if not page.startswith("files/")]
+    assert sorted(listed) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
+
+
+def test_every_title_is_used_once():
+    titles = [title for title, _ in navigation()]
+    assert sorted(titles) == sorted(set(titles))
+
+
+def test_files_of_the_repository_in_the_navigation_are_there():
+    files = [page.removeprefix("files/") for _, page in navigation() if page.startswith("files/")]
+    assert "CONTRIBUTING.md" in files
+    assert [file for file in files if not (ROOT / file).is_file()] == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Hugging Face Trainer", "TRL", "PEFT", "Lightning", "Axolotl", "ms-swift", "LLaMA-Factory", "Unsloth", "Ray", "FAQ"],
+)
+def test_a_newcomer_finds_it_by_name(name: str):
+    page = DOCS / dict(navigation())[name]
+    assert page.read_text(encoding="utf-8").startswith("# ")
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as MkDocs and GitHub make them."""
+    prose = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", prose, re.MULTILINE)
+    return {re.sub(r"\s+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings}
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))], ids=lambda page: str(page.relative_to(ROOT)))
+def test_anchors_are_headings(page: Path):
+    links = re.findall(r"\]\(([^)#\s:]*)#([^)\s]+)\)", page.read_text(encoding="utf-8"))
+    missing = [f"{file}#{anchor}" for file, anchor in links if anchor not in anchors(page.parent / file if file else page)]
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", sorted((DOCS / "howto").glob("*.md")), ids=lambda page: page.stem)
+def test_how_to_pages_say_how_to_see_that_it_works_and_what_to_watch_for(page: Path):
+    text = page.read_text(encoding="utf-8")
+    assert re.search(r"^(## |\*\*)How to see that it works", text, re.MULTILINE)
+    assert re.search(r"^## (What to watch for|What is refused)$", text, re.MULTILINE)
+
+
+def test_choosing_knows_soft_labels_and_the_losses():
+    """The site adds a row for a loss that is not in the table: scripts/site.py."""
+    table = (DOCS / "choosing.md").read_text(encoding="utf-8").split("## 3. The loss")[1]
+    rows = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+    assert rows[0] == "soft"
+    assert rows[1:] == [name for name in LOSSES if name in rows]
+    assert all(LOSSES[name].sees for name in LOSSES if name not in rows)
+
+
+def test_the_site_adds_other_losses_to_choosing():
+    pytest.importorskip("mkdocs")
+    pytest.importorskip("griffe")
+    spec = importlib.util.spec_from_file_location("site_hooks", ROOT / "scripts" / "site.py")
+    assert spec is not None
+    assert spec.loader is not None
+    hooks = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hooks)
+    assert hooks.losses().keys() == LOSSES.keys()
+    text = (DOCS / "choosing.md").read_text(encoding="utf-8")
+    assert hooks.with_other_losses(text) == text
+    without = re.sub(r"^\| `number` \|.*\n", "", text, flags=re.MULTILINE)
+    assert f"\n| `number` | {LOSSES['number'].sees} | |\n" in hooks.with_other_losses(without)
