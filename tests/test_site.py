@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
-from numerate import LOSSES
+from numerate import LOSSES, NumericVocab
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -106,3 +107,20 @@ def test_the_site_adds_other_losses_to_choosing():
     assert hooks.with_other_losses(text) == text
     without = re.sub(r"^\| `number` \|.*\n", "", text, flags=re.MULTILINE)
     assert f"\n| `number` | {LOSSES['number'].sees} | |\n" in hooks.with_other_losses(without)
+
+
+def test_the_figures_of_the_first_page():
+    """Two models with the same probability of the right digit, and what they pay."""
+    digits = NumericVocab.from_texts({str(digit): digit for digit in range(10)}, vocab_size=10)
+    rows = re.findall(
+        r"^\| `?([\w-]+)`? \| ([\d.]+) \| ([\d.]+) \|$", (DOCS / "index.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    picture = (DOCS / "images" / "blind.svg").read_text(encoding="utf-8")
+    assert [name for name, _, _ in rows] == ["cross-entropy", "smmd", "emd", "ntil"]
+    assert re.findall(r'class="v">([\d.]+)<', picture) == ["0.45", "0.40", "0.15"] * 2
+    near, far = torch.full((2, 10), 1e-9, dtype=torch.float64)
+    near[[4, 5, 6]] = far[[0, 5, 9]] = torch.tensor([0.45, 0.4, 0.15], dtype=torch.float64)
+    for name, *printed in rows:
+        loss = torch.nn.functional.cross_entropy if name == "cross-entropy" else LOSSES[name](digits)
+        paid = [float(loss(p.log()[None], torch.tensor([5]))) for p in (near, far)]
+        assert printed == [f"{value:.2f}" for value in paid]
