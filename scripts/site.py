@@ -6,10 +6,10 @@ there as well. On the site each of them is a page of its own with the text of th
 
 from __future__ import annotations
 
-import ast
 import json
 import os.path
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,34 +19,46 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
 
+sys.path.insert(0, str(Path(__file__).parent))
+from api_pages import expanded, listed_losses
+from choosing_table import with_other_losses
+
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 IN_NAV = (Path("CONTRIBUTING.md"), Path("CHANGELOG.md"))
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".sh": "bash"}
 _LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]*)?\)")
 _ROLE = re.compile(r":[a-z]+:`~?([^`]+)`")
+_LITERAL = re.compile(r"::$", re.MULTILINE)  # before an indented block of code
 _EXAMPLE = re.compile(r"^(\s*)Example:$", re.MULTILINE)
 
 
 class PlainRoles(griffe.Extension):
-    """Show ``:func:`name``` as code, the last part of a name that begins with a tilde alone, and an example as code."""
+    """Show ``:func:`name``` as code with a link, the last part of a name that begins with a tilde alone, and examples as code."""
 
     def on_instance(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         """Rewrite the docstring of a module, class, function or attribute."""
         if obj.docstring is not None:
+            room = obj if obj.is_class or obj.is_module else obj.parent
+            text = _ROLE.sub(lambda role: _as_link(role, room.path if room else ""), obj.docstring.value)
             # Griffe knows the section "Examples" and takes "Example" for prose.
-            obj.docstring.value = _EXAMPLE.sub(r"\1Examples:", _ROLE.sub(_as_code, obj.docstring.value))
+            obj.docstring.value = _EXAMPLE.sub(r"\1Examples:", _LITERAL.sub(":", text))
 
 
 def _as_code(role: re.Match[str]) -> str:
     return f"`{role[1].rpartition('.')[2] if '`~' in role[0] else role[1]}`"
 
 
+def _as_link(role: re.Match[str], room: str) -> str:
+    """Return a link to a name, which may stand in the class or module ``room``; text without a link if it is on no page."""
+    name = role[1] if role[1].startswith("numerate.") else f"{room}.{role[1]}"
+    return f'<autoref identifier="{name}" optional><code>{_as_code(role)[1:-1]}</code></autoref>'
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add a page for every file outside of the documentation that is in the navigation, or that a page links to."""
-    to_read = [page.content_string for page in files.documentation_pages() if not _made(page.src_uri)]
-    sources = [DOCS / page.src_uri for page in files.documentation_pages() if not _made(page.src_uri)]
-    wanted = [*IN_NAV, *(path for text, source in zip(to_read, sources, strict=True) for path in _linked(text, source))]
+    pages = list(files.documentation_pages())
+    wanted = [*IN_NAV, *(path for page in pages for path in _linked(page.content_string, DOCS / page.src_uri))]
     while wanted:
         path = wanted.pop()
         if files.get_file_from_path(_page_of(path)) is None:
@@ -58,13 +70,13 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Let links between files of the repository lead to their pages."""
+    """Let links between files of the repository lead to their pages, and list the losses where a page asks for it."""
     here = page.file.src_uri
     source = ROOT / here.removeprefix("files/") if _made(here) else DOCS / here
     if source.name.startswith("architectures"):
         markdown = markdown.replace("][", r"]\[")  # error messages, which are no references
     if here == "choosing.md":
-        markdown = with_other_losses(markdown)
+        markdown = with_other_losses(markdown, [(loss.name, loss.sees) for loss in listed_losses()])
 
     def moved(link: re.Match[str]) -> str:
         path = _target(source, link[1])
@@ -73,27 +85,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         to = str(path.relative_to("docs")) if path.is_relative_to("docs") else _page_of(path)
         return f"]({os.path.relpath(to, Path(here).parent)}{link[2] or ''})"
 
-    return _LINK.sub(moved, markdown)
-
-
-def with_other_losses(markdown: str) -> str:
-    """Add a row for each loss of the package that the table of losses does not have, with what the loss says it sees."""
-    rows = re.findall(r"^\| `(\w+)` \|.*$", markdown, re.MULTILINE)
-    last = max(found.end() for found in re.finditer(rf"^\| `{rows[-1]}` \|.*$", markdown, re.MULTILINE))
-    others = [f"\n| `{name}` | {sees} | |" for name, sees in losses().items() if name not in rows]
-    return markdown[:last] + "".join(others) + markdown[last:]
-
-
-def losses() -> dict[str, str]:
-    """Return the name of each loss of the package, and what it says it sees, as its source has them."""
-    found = {}
-    for file in sorted((ROOT / "src/numerate/losses").glob("*.py")):
-        classes = [node for node in ast.parse(file.read_text(encoding="utf-8")).body if isinstance(node, ast.ClassDef)]
-        for lines in ([line for line in node.body if isinstance(line, ast.Assign)] for node in classes):
-            facts = {ast.unparse(line.targets[0]): line.value.value for line in lines if isinstance(line.value, ast.Constant)}
-            if "name" in facts:
-                found[str(facts["name"])] = str(facts.get("sees", ""))
-    return found
+    return _ROLE.sub(_as_code, expanded(_LINK.sub(moved, markdown)))
 
 
 def _made(uri: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,11 +43,6 @@ def test_every_page_is_in_the_navigation_once():
     assert sorted(listed) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
 
 
-def test_every_title_is_used_once():
-    titles = [title for title, _ in navigation()]
-    assert sorted(titles) == sorted(set(titles))
-
-
 def test_files_of_the_repository_in_the_navigation_are_there():
     files = [page.removeprefix("files/") for _, page in navigation() if page.startswith("files/")]
     assert "CONTRIBUTING.md" in files
@@ -83,30 +77,6 @@ def test_how_to_pages_say_how_to_see_that_it_works_and_what_to_watch_for(page: P
     text = page.read_text(encoding="utf-8")
     assert re.search(r"^(## |\*\*)How to see that it works", text, re.MULTILINE)
     assert re.search(r"^## (What to watch for|What is refused)$", text, re.MULTILINE)
-
-
-def test_choosing_knows_soft_labels_and_the_losses():
-    """The site adds a row for a loss that is not in the table: scripts/site.py."""
-    table = (DOCS / "choosing.md").read_text(encoding="utf-8").split("## 3. The loss")[1]
-    rows = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
-    assert rows[0] == "soft"
-    assert rows[1:] == [name for name in LOSSES if name in rows]
-    assert all(LOSSES[name].sees for name in LOSSES if name not in rows)
-
-
-def test_the_site_adds_other_losses_to_choosing():
-    pytest.importorskip("mkdocs")
-    pytest.importorskip("griffe")
-    spec = importlib.util.spec_from_file_location("site_hooks", ROOT / "scripts" / "site.py")
-    assert spec is not None
-    assert spec.loader is not None
-    hooks = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(hooks)
-    assert hooks.losses().keys() == LOSSES.keys()
-    text = (DOCS / "choosing.md").read_text(encoding="utf-8")
-    assert hooks.with_other_losses(text) == text
-    without = re.sub(r"^\| `number` \|.*\n", "", text, flags=re.MULTILINE)
-    assert f"\n| `number` | {LOSSES['number'].sees} | |\n" in hooks.with_other_losses(without)
 
 
 def test_the_figures_of_the_first_page():

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from numerate.vocab import NumericVocab
 
     __version__: str
+    """The version of the installed package."""
 
 __all__ = [
     "LOSSES",
