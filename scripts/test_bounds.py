@@ -55,7 +55,7 @@ def main(folder: Path, arguments: list[str]) -> int:
     override.write_text(f"{TORCH}\n", encoding="utf-8")
     lowest = ["--resolution", "lowest-direct", "--override", override]
     subprocess.run(
-        [python, "-m", "uv", "pip", "install", "-q", "--python", python, *lowest, "-e", f"{ROOT}[all,dev]"], check=True
+        [python, "-m", "uv", "pip", "install", "-q", "--python", python, *lowest, "-e", f"{ROOT}[all,dev,docs]"], check=True
     )
     subprocess.run([python, "-c", REPORT, *requirements()], check=True)
     for each in [arguments] if arguments else EVERY_TEST:

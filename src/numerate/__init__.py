@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from numerate.vocab import NumericVocab
 
     __version__: str
+    """The version of the installed package."""
 
 __all__ = [
     "LOSSES",
@@ -88,17 +89,19 @@ _SUBMODULES = {
 _SUBMODULES.update(_HOMES.values())
 
 
-def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        value: Any = _version()
-    elif name in _SUBMODULES:
-        value = import_module(f"numerate.{name}")
-    elif name in __all__:
-        value = getattr(import_module(f"numerate.{_HOMES.get(name, 'losses')}"), name)
-    else:
-        raise AttributeError(f"module 'numerate' has no attribute {name!r}")
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # so that type checkers report names that do not exist
+
+    def __getattr__(name: str) -> Any:
+        if name == "__version__":
+            value: Any = _version()
+        elif name in _SUBMODULES:
+            value = import_module(f"numerate.{name}")
+        elif name in __all__:
+            value = getattr(import_module(f"numerate.{_HOMES.get(name, 'losses')}"), name)
+        else:
+            raise AttributeError(f"module 'numerate' has no attribute {name!r}")
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -15,7 +15,20 @@ from numerate.losses.base import Fit
 from numerate.spans import NumberSpans
 from numerate.vocab import NumericVocab
 
+__all__ = [
+    "EXAMPLES",
+    "Advice",
+    "Inspection",
+    "Reading",
+    "inspect_tokenizer",
+    "loss_advice",
+    "number_style",
+    "read_text",
+    "vocab_facts",
+]
+
 EXAMPLES = ("12345.678", "-7", "1,000")
+"""The texts that are read if none are given."""
 _PROBES = ("7", "42", "365", "1000", "31415", "271828", "1234567", "98765432", "100000000", "2718281828")
 _FITS: tuple[Fit, ...] = ("good", "fair", "poor")
 

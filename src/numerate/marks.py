@@ -48,7 +48,7 @@ def closes(character: str) -> bool:
 def flags_of(text: str) -> int:
     """Return the flags of a token's text; a leading space is written as a space.
 
-    Example:
+    Examples:
         >>> flags_of("x-") == DASHED, flags_of("(-") == NEGATES | SIGN_LAST | DASHED, flags_of("7") == CLOSES
         (True, True, True)
     """

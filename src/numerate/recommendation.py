@@ -96,7 +96,7 @@ def recommended(kind: NumberKind) -> Recommendation:
             people's ratings; ``"sums"``: exact answers; ``"words"``: worked solutions of word problems; ``"clock"``, ``"chart"``
             and ``"box"``: numbers read from pictures.
 
-    Example:
+    Examples:
         >>> best = recommended("table")
         >>> best.loss, best.decision, best.options
         ('soft', 'median', '--loss soft --set decide=median')

@@ -39,9 +39,22 @@ from numerate.answers.metrics import time_gap_circular as circular_gap
 from numerate.answers.numerals import as_fraction, last_number
 from numerate.messages import check_choice, check_number, check_settings, choices
 
+__all__ = [
+    "REWARDS",
+    "RewardFunction",
+    "crps",
+    "exact",
+    "iou",
+    "log_error",
+    "relative_error",
+    "time_gap_circular",
+    "with_settings",
+]
+
 IouForm = Literal["iou", "giou"]
 CrpsForm = Literal["empirical", "fair"]
 RewardFunction = Callable[..., list[float]]
+"""A reward as GRPO calls it: completions and columns of the data in, one number per completion out."""
 T = TypeVar("T")
 
 MOST_CREDIT = Fraction(10**15)  # larger credits could not be squared in float32, as GRPO does for their deviation
@@ -57,7 +70,7 @@ def exact(completions: Sequence[Any], answer: Sequence[Any], **ignored: Any) -> 
         answer: the gold answers, one per completion: numbers, or texts whose last number is used.
         ignored: other arguments of the trainer: prompts, other columns, its state.
 
-    Example:
+    Examples:
         >>> exact(["It is 3.50.", "4", "no idea"], ["7/2", "7/2", "7/2"])
         [1.0, 0.0, 0.0]
     """
@@ -79,7 +92,7 @@ def relative_error(
         floor: lower bound of the divisor ``|y|``. With 0, a gold of 0 gives a reward only to 0; use 1 for whole numbers.
         ignored: see :func:`exact`.
 
-    Example:
+    Examples:
         >>> relative_error(["100", "110", "It is 90.", "200", "no idea"], [100] * 5)
         [1.0, 0.5, 0.5, 0.09090909090909091, 0.0]
         >>> relative_error(["0", "0.1"], [0, 0]), relative_error(["0", "0.1"], [0, 0], floor=1)
@@ -110,7 +123,7 @@ def log_error(
         unit: the size above which ratios count. For numbers such as 0.001, set it to the smallest size that matters.
         ignored: see :func:`exact`.
 
-    Example:
+    Examples:
         >>> [round(reward, 2) for reward in log_error(["1000", "2000", "1e9", "-1000", "no idea"], [1000] * 5)]
         [1.0, 0.5, 0.05, 0.05, 0.0]
     """
@@ -135,7 +148,7 @@ def iou(completions: Sequence[Any], answer: Sequence[Any], *, form: IouForm = "i
             et al. 2019, scaled from [-1, 1] to [0, 1]).
         ignored: see :func:`exact`.
 
-    Example:
+    Examples:
         >>> iou(["[0, 0, 10, 10]", "(0,0),(10,5)", "[10, 0, 20, 10]", "no box"], [[0, 0, 10, 10]] * 4)
         [1.0, 0.5, 0.0, 0.0]
         >>> iou(["[10, 0, 20, 10]", "[30, 0, 40, 10]"], [[0, 0, 10, 10]] * 2, form="giou")
@@ -158,7 +171,7 @@ def time_gap_circular(completions: Sequence[Any], answer: Sequence[Any], *, scal
         scale: the distance in minutes with a reward of about one half.
         ignored: see :func:`exact`.
 
-    Example:
+    Examples:
         >>> rewards = time_gap_circular(["2_55", "2:50", "It shows 3:25.", "8:55", "no idea"], ["2_55"] * 5)
         >>> [round(reward, 2) for reward in rewards]
         [1.0, 0.85, 0.46, 0.0, 0.0]
@@ -214,7 +227,7 @@ def crps(
             gradient of the CRPS of the model's distribution; the empirical one prefers a slightly narrower distribution.
         columns: other arguments of the trainer.
 
-    Example:
+    Examples:
         >>> [round(credit, 2) for credit in crps(["8", "It is 8.", "12", "no idea"], [10] * 4, ["?"] * 4)]
         [-0.11, -0.11, 0.89, -1.11]
     """
@@ -274,6 +287,7 @@ REWARDS: dict[str, RewardFunction] = {
     "time_gap_circular": time_gap_circular,
     "crps": crps,
 }
+"""The rewards, by name."""
 
 
 def with_settings(reward: RewardFunction, *, name: str | None = None, **settings: Any) -> RewardFunction:
@@ -287,7 +301,7 @@ def with_settings(reward: RewardFunction, *, name: str | None = None, **settings
         name: name in the trainer's logs; default: the reward's name and settings.
         settings: see the reward.
 
-    Example:
+    Examples:
         >>> strict = with_settings(relative_error, scale=0.01)
         >>> strict.__name__, strict(["101"], [100])
         ('relative_error_scale_0.01', [0.5])

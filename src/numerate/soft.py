@@ -44,7 +44,7 @@ class SoftTargets:
         token_ids: ``[.., E]``.
         probabilities: ``[.., E]``, >= 0.
 
-    Example:
+    Examples:
         >>> soft = SoftTargets(torch.tensor([[1, 1, -1]]), torch.tensor([[7, 8, 0]]), torch.tensor([[0.75, 0.25, 0.0]]))
         >>> rows = soft.rows(torch.tensor([[5, 7, 2]]))
         >>> rows.gold.tolist(), rows.rows.tolist(), rows.token_ids.tolist(), rows.probabilities.tolist()
@@ -131,7 +131,7 @@ class SoftTargets:
 def soft_fields(entries: Sequence[Sequence[Entry]], dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
     """Return the entries of each sequence of a batch as its ``SOFT_FIELDS``, filled up to the most entries of a sequence.
 
-    Example:
+    Examples:
         >>> {name: value.tolist() for name, value in soft_fields([[(2, 7, 1.0)], []]).items()}
         {'soft_positions': [[2], [-1]], 'soft_token_ids': [[7], [0]], 'soft_probabilities': [[1.0], [0.0]]}
     """

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
+__all__ = ["PACKAGED", "PackagedTokenizer", "load_tokenizer", "packaged_file"]
+
+
 class PackagedTokenizer(NamedTuple):
     """A tokenizer in a Python package: the module, its file, and the command that installs it."""
 
@@ -43,6 +46,7 @@ PACKAGED = {
         "pip install mistral-common sentencepiece protobuf",
     ),
 }
+"""Tokenizers that come with a package, by the name that `load_tokenizer` takes."""
 
 MOST_BYTES = 64 << 20
 """The largest ``tokenizer.json``, unpacked; the largest known ones have 35 MiB."""

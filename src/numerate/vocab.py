@@ -45,7 +45,14 @@ class NumericVocab:
 
     A token id indexes the whole vocabulary (V); an *index* counts the numeric tokens (N), sorted by value.
 
-    Example:
+    Args:
+        tokens: the numeric tokens, sorted by value.
+        vocab_size: V, the number of all tokens.
+        marks: id and text of the tokens that shape numbers: ``"."``, ``" -"``, ``"(-"``, ``"e"``.
+        closing_ids: other tokens that end in a letter, a digit or a closing bracket.
+        composes: whether tokens join into longer numbers; False: each token is a number by itself.
+
+    Examples:
         >>> vocab = NumericVocab.from_texts({"0": 5, "1": 6, "12": 7, ".": 3, "-": 4}, vocab_size=10)
         >>> vocab
         NumericVocab(3 numeric tokens of 10: 1-2 digits wide, values 0..12; point '.', minus '-')
@@ -55,9 +62,9 @@ class NumericVocab:
 
     tokens: tuple[NumericToken, ...]
     vocab_size: int
-    marks: tuple[tuple[int, str], ...] = ()  # id and text of the tokens that shape numbers: ".", " -", "(-", "e"
-    closing_ids: tuple[int, ...] = ()  # other tokens that end in a letter, a digit or a closing bracket
-    composes: bool = True  # whether tokens join into longer numbers; False: each token is a number by itself
+    marks: tuple[tuple[int, str], ...] = ()
+    closing_ids: tuple[int, ...] = ()
+    composes: bool = True
 
     def __post_init__(self) -> None:
         if not self.tokens:
@@ -92,8 +99,14 @@ class NumericVocab:
     ) -> NumericVocab:
         """Find the numbers among token texts, given as ``{text: token_id}`` with spaces written as spaces.
 
-        A numeric token is an optional single leading space and ASCII digits. ``canonical_only`` keeps ``0`` ..
-        ``max_value`` (default 999) without leading zero or space; ``digits_only`` keeps the ten digits.
+        A numeric token is an optional single leading space and ASCII digits.
+
+        Args:
+            texts: the text of each token and its id.
+            vocab_size: V, the number of all tokens.
+            canonical_only: keep ``0`` .. ``max_value`` without leading zero or space.
+            digits_only: keep the ten digits.
+            max_value: drop tokens of a larger value. None: keep all; 999 with ``canonical_only``.
         """
         vocab = cls._from_pairs(texts.items(), vocab_size)
         return vocab.restrict(canonical_only=canonical_only, digits_only=digits_only, max_value=max_value)
@@ -137,8 +150,14 @@ class NumericVocab:
     ) -> NumericVocab:
         """Find the numbers among the tokens of a Hugging Face tokenizer (``transformers`` or ``tokenizers``).
 
-        The tokenizer is not changed. ``vocab_size`` defaults to the tokenizer's; logits may have more columns. The other
-        options are those of :meth:`from_texts`.
+        The tokenizer is not changed.
+
+        Args:
+            tokenizer: of any kind that has ``get_vocab``.
+            vocab_size: V; None: the tokenizer's. Logits may have more columns.
+            canonical_only: as in :meth:`from_texts`.
+            digits_only: as in :meth:`from_texts`.
+            max_value: as in :meth:`from_texts`.
         """
         pairs, size = read_texts(tokenizer, skip_special=True)
         try:
@@ -149,7 +168,13 @@ class NumericVocab:
 
     @classmethod
     def from_values(cls, values: Mapping[int, float], vocab_size: int, *, texts: Mapping[int, str] | None = None) -> NumericVocab:
-        """Use any ordered set of tokens, given as ``{token_id: value}``: ratings, months, bins. Each is a number by itself."""
+        """Use any ordered set of tokens: ratings, months, bins. Each is a number by itself.
+
+        Args:
+            values: the value of each token id.
+            vocab_size: V, the number of all tokens.
+            texts: what each token id looks like; None: like its value.
+        """
         if not values:
             raise ValueError("values is empty: expected {token_id: value} with at least one entry.")
         texts = texts or {}
@@ -161,7 +186,13 @@ class NumericVocab:
 
     @classmethod
     def from_pattern(cls, tokenizer: Any, pattern: str, *, vocab_size: int | None = None) -> NumericVocab:
-        r"""Use the tokens whose whole text matches ``pattern``; its first group is the value: ``r"<loc(\d+)>"``."""
+        r"""Use the tokens whose whole text matches a pattern, such as location tokens. Each is a number by itself.
+
+        Args:
+            tokenizer: as in :meth:`from_tokenizer`.
+            pattern: a regular expression; its first group is the value: ``r"<loc(\d+)>"``.
+            vocab_size: V; None: the tokenizer's.
+        """
         compiled = re.compile(pattern)
         if compiled.groups < 1:
             raise ValueError(f"pattern={pattern!r} has no group: expected one group around the value, as in r'<loc(\\d+)>'.")
@@ -181,7 +212,7 @@ class NumericVocab:
         return cls.from_values(values, size, texts={i: text for text, i in pairs if i in values})
 
     def restrict(self, *, canonical_only: bool = False, digits_only: bool = False, max_value: int | None = None) -> NumericVocab:
-        """Return the vocabulary with fewer numeric tokens; see :meth:`from_texts` for the options."""
+        """Return the vocabulary with fewer numeric tokens; the arguments are those of :meth:`from_texts`."""
         limit = max_value if max_value is not None else 999 if canonical_only else None
         tokens = [
             token

@@ -17,8 +17,10 @@ from typer.testing import CliRunner
 import numerate
 from numerate import LOSSES
 from numerate.cli import app
+from numerate.cli.app import what_brings
 from numerate.tokenizers import load_tokenizer
 
+ROOT = Path(__file__).parents[2]
 load = cache(load_tokenizer)  # most of the time of `numerate inspect`
 
 
@@ -122,8 +124,27 @@ class TestErrors:
         how = {"env": environment, "cwd": tmp_path, "capture_output": True, "text": True, "timeout": 600}
         done = subprocess.run([sys.executable, "-c", script], **how)
         assert done.returncode == 1
-        assert "this needs the package tokenizers: run pip install 'numerate[train,tasks,report]'." in done.stderr
+        assert "this needs the package tokenizers: run pip install 'numerate[train]'." in done.stderr
         assert "Traceback" not in done.stderr
+
+    @pytest.mark.parametrize(
+        ("module", "remedy"),
+        [
+            ("transformers.models", "'numerate[train]'"),
+            ("yaml", "'numerate[train]'"),
+            ("google.protobuf", "'numerate[train]'"),
+            ("shapely", "'numerate[tasks]'"),
+            ("jinja2", "'numerate[report]'"),
+            ("starlette.responses", "'numerate[playground]'"),
+            ("ray", "'numerate[ray]'"),
+            ("tensor", "tensor"),  # tensorboard is another package
+        ],
+    )
+    def test_the_extra_that_has_the_package_is_named(self, module: str, remedy: str, monkeypatch):
+        extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+        lines = [f"{line}; extra == '{extra}'" for extra, asked in extras.items() for line in asked]
+        monkeypatch.setattr("importlib.metadata.requires", lambda name: lines)
+        assert what_brings(module) == remedy
 
     def test_traceback(self, run):
         result = run("--traceback", "inspect", "nowhere.json")

@@ -42,7 +42,7 @@ def iou(first: Corners, second: Corners) -> float:
 
     A shape without area overlaps only with an equal shape.
 
-    Example:
+    Examples:
         >>> iou([0, 0, 10, 10], [5, 0, 15, 10]) == 1 / 3
         True
         >>> iou([0, 0, 10, 10], [10, 10, 0, 0]), iou([0, 0, 10, 10], [20, 0, 30, 10])
@@ -61,7 +61,7 @@ def iou(first: Corners, second: Corners) -> float:
 def giou(first: Corners, second: Corners) -> float:
     """Return the generalized IoU of two boxes (Rezatofighi et al. 2019), scaled from [-1, 1] to [0, 1].
 
-    Example:
+    Examples:
         >>> giou([0, 0, 10, 10], [10, 0, 20, 10]), giou([0, 0, 10, 10], [30, 0, 40, 10])
         (0.5, 0.25)
     """
@@ -79,7 +79,7 @@ def giou(first: Corners, second: Corners) -> float:
 class RegionCounts:
     """Counts of matched regions, of one or more images. Add the counts of images; do not average their ratios.
 
-    Example:
+    Examples:
         >>> counts = RegionCounts(matched=1, gold=2, predicted=1) + RegionCounts(matched=0, gold=0, predicted=1)
         >>> counts.precision, counts.recall, counts.hmean
         (0.5, 0.5, 0.5)
@@ -120,7 +120,7 @@ def count_regions(
         read: whether the texts must agree too (end-to-end), or only the places (detection).
         threshold: the lowest IoU of a match.
 
-    Example:
+    Examples:
         >>> gold = [Region((0, 0, 10, 10), "EXIT"), Region((20, 0, 30, 10), "###")]
         >>> predicted = [Region((0, 0, 10, 9), "exit"), Region((21, 1, 29, 9), "?"), Region((50, 0, 60, 10), "7")]
         >>> count_regions(gold, predicted, read=True)
@@ -140,7 +140,7 @@ def pool_regions(
 ) -> RegionCounts:
     """Return the counts over many images; a missing answer (None) counts as an empty list.
 
-    Example:
+    Examples:
         >>> gold = [Region((0, 0, 10, 10), "EXIT")]
         >>> pool_regions([gold, gold], [gold, None]).recall
         0.5

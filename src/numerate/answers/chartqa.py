@@ -33,7 +33,7 @@ ChartRule = Literal["numerate", "chartqa", "qwen_vl", "lm_eval"]
 def relaxed_accuracy(gold: str, answer: str, rule: ChartRule = "numerate") -> float:
     """Return 1 if the answer is right by ``rule``, else 0; see the module for the rules.
 
-    Example:
+    Examples:
         >>> relaxed_accuracy("100", "$105."), relaxed_accuracy("100", "106"), relaxed_accuracy("Kenya", "kenya")
         (1.0, 0.0, 1.0)
         >>> relaxed_accuracy("1,200", "1200"), relaxed_accuracy("1,200", "1200", rule="chartqa")

@@ -39,7 +39,7 @@ MetricInputs = Literal["probabilities", "logits", "samples"]
 def numeric_probabilities(logits: npt.ArrayLike, token_ids: npt.ArrayLike) -> Floats:
     """Return the softmax over the numeric tokens alone: ``[P, V]``, ``[N]`` -> ``[P, N]``.
 
-    Example:
+    Examples:
         >>> numeric_probabilities([[0.0, 0.0, 5.0]], [0, 1]).tolist()
         [[0.5, 0.5]]
     """
@@ -50,7 +50,7 @@ def numeric_probabilities(logits: npt.ArrayLike, token_ids: npt.ArrayLike) -> Fl
 def numeric_mass(logits: npt.ArrayLike, token_ids: npt.ArrayLike) -> Floats:
     """Return the total probability of the numeric tokens: ``[P, V]``, ``[N]`` -> ``[P]``.
 
-    Example:
+    Examples:
         >>> numeric_mass([[0.0, 0.0, 0.0, 0.0]], [0, 1]).tolist()
         [0.5]
     """
@@ -69,7 +69,7 @@ def crps(probabilities: npt.ArrayLike, values: npt.ArrayLike, targets: npt.Array
         values: values of the tokens, in any order, repeats allowed.
         targets: index of the right token among the N.
 
-    Example:
+    Examples:
         >>> crps([[0.5, 0.0, 0.5], [0.0, 1.0, 0.0]], [0.0, 1.0, 2.0], [0, 0]).tolist()
         [0.5, 1.0]
     """
@@ -84,7 +84,7 @@ def crps(probabilities: npt.ArrayLike, values: npt.ArrayLike, targets: npt.Array
 def nll(probabilities: npt.ArrayLike, values: npt.ArrayLike, targets: npt.ArrayLike) -> Floats:
     """Return the negative log-likelihood of the target among the numeric tokens; arguments as in :func:`crps`.
 
-    Example:
+    Examples:
         >>> nll([[0.5, 0.5, 0.0]], [0, 1, 2], [1]).round(4).tolist()
         [0.6931]
     """
@@ -97,7 +97,7 @@ def nll(probabilities: npt.ArrayLike, values: npt.ArrayLike, targets: npt.ArrayL
 def brier(probabilities: npt.ArrayLike, values: npt.ArrayLike, targets: npt.ArrayLike) -> Floats:
     """Return the Brier score over the numeric tokens; arguments as in :func:`crps`.
 
-    Example:
+    Examples:
         >>> brier([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]], [0, 1, 2], [1, 1]).tolist()
         [0.5, 2.0]
     """
@@ -110,7 +110,7 @@ def brier(probabilities: npt.ArrayLike, values: npt.ArrayLike, targets: npt.Arra
 def entropy(probabilities: npt.ArrayLike, values: npt.ArrayLike, targets: npt.ArrayLike) -> Floats:
     """Return the entropy of the distribution over the numeric tokens; arguments as in :func:`crps`.
 
-    Example:
+    Examples:
         >>> entropy([[0.5, 0.5, 0.0], [0.0, 1.0, 0.0]], [0, 1, 2], [1, 1]).round(4).tolist()
         [0.6931, 0.0]
     """
@@ -138,7 +138,7 @@ def calibration_error(
 
     Two tokens of the same value, such as ``7`` with and without a space, count separately. Ties go to the first token.
 
-    Example:
+    Examples:
         >>> result = calibration_error([[0.8, 0.2]] * 4, [0, 1], [0, 0, 0, 1], bins=5)
         >>> round(result.error, 3), result.counts.tolist()
         (0.05, [0, 0, 0, 4, 0])
@@ -162,7 +162,7 @@ def sample_crps(samples: npt.ArrayLike, golds: npt.ArrayLike) -> Floats:
 
     A sample without an answer is NaN and makes the score of its example infinite.
 
-    Example:
+    Examples:
         >>> sample_crps([[1.0, 3.0], [2.0, 2.0], [2.0, float("nan")]], [2.0, 2.0, 2.0]).tolist()
         [0.5, 0.0, inf]
     """
@@ -183,7 +183,7 @@ def interval_coverage(samples: npt.ArrayLike, golds: npt.ArrayLike, *, level: fl
     samples have the same distribution, the mean is ``level`` (nearly, with interpolation). An example with a missing sample
     (NaN) is not covered.
 
-    Example:
+    Examples:
         >>> samples = [[float(k) for k in range(1, 20)]] * 3
         >>> interval_coverage(samples, [1.0, 10.0, 19.5]).tolist()
         [1.0, 1.0, 0.0]
@@ -209,7 +209,7 @@ def number_distribution(texts: Iterable[str], *, extractor: str | Callable[[str]
         texts: answers of any model or server to the same prompt.
         extractor: a name in ``EXTRACTORS`` whose answers are numbers, or a function from a text to a number or None.
 
-    Example:
+    Examples:
         >>> number_distribution(["It is 12.", "About 12.5", "12", "no idea"])
         NumberDistribution(2 values 12..12.5: median 12, 90 % in 12..12.5, covered 0.75)
     """
@@ -255,6 +255,7 @@ DISTRIBUTION_METRICS: dict[str, DistributionMetric] = {
     function.__name__: DistributionMetric(function.__name__, function, inputs, higher_is_better, unit, description)
     for function, inputs, higher_is_better, unit, description in _TABLE
 }
+"""Measures of probabilities and samples, by name."""
 
 
 def _check_probabilities(probabilities: Any, values: Any, targets: Any) -> tuple[Floats, Floats, npt.NDArray[np.int64]]:

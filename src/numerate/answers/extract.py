@@ -42,6 +42,7 @@ from numerate.answers.numerals import (
 )
 
 Box = tuple[Fraction, Fraction, Fraction, Fraction]
+"""A box: left, top, right and bottom."""
 
 
 class Region(NamedTuple):
@@ -73,7 +74,7 @@ def gsm8k_strict(text: str) -> str | None:
     The first match counts. Commas, dollar signs and one full stop at the end are removed. The metric ``string_match`` compares
     the rest as text, so that ``18.00`` is not ``18``; the metric ``exact`` compares it as a number.
 
-    Example:
+    Examples:
         >>> gsm8k_strict("9 * 200 = 1,800 #### 1,800."), gsm8k_strict("#### $18"), gsm8k_strict("1800")
         ('1800', None, None)
     """
@@ -86,7 +87,7 @@ def gsm8k_flexible(text: str) -> str | None:
 
     The harness also matches stops and commas without digits (``...``), which score 0 there; here they are no answer.
 
-    Example:
+    Examples:
         >>> gsm8k_flexible("so the answer is $1,800."), gsm8k_flexible("It is 5..."), gsm8k_flexible("1/2")
         ('1800', '5..', '2')
         >>> gsm8k_flexible("Well, 5, perhaps ...")
@@ -98,7 +99,7 @@ def gsm8k_flexible(text: str) -> str | None:
 def clock_time(text: str) -> Fraction | None:
     """Return the last time of day of a text, in minutes after twelve on a 12-hour face (0 <= minutes < 720), or None.
 
-    Example:
+    Examples:
         >>> clock_time("The clock shows 2_55."), clock_time("14:55"), clock_time("12:00:30")
         (Fraction(175, 1), Fraction(175, 1), Fraction(1, 2))
         >>> clock_time("2:75"), clock_time("5 to 3")
@@ -118,7 +119,7 @@ def box(text: str) -> Box | None:
 
     A box is a row of exactly four numbers with commas or spaces between them, or two points next to each other.
 
-    Example:
+    Examples:
         >>> [int(side) for side in box('{"bbox_2d": [10, 20, 110, 220], "label": "player 7"}')]
         [10, 20, 110, 220]
         >>> [int(side) for side in box("<box>(10,20),(110,220)</box>")]
@@ -143,7 +144,7 @@ def boxes(text: str) -> tuple[Region, ...] | None:
     entry is a region without corners: it is counted, but matches no gold region. If the list is cut short, its complete
     entries are used.
 
-    Example:
+    Examples:
         >>> (region,) = boxes('[{"box": [1, 2, 30.5, 40], "text": "EXIT"}]')
         >>> [float(side) for side in region.corners], region.text
         ([1.0, 2.0, 30.5, 40.0], 'EXIT')
@@ -164,7 +165,7 @@ def boxes(text: str) -> tuple[Region, ...] | None:
 def region(entry: object) -> Region:
     """Return the region of a list entry: a region, ``{"box": .., "text": ..}`` or ``{"quad": ..}``; see :func:`boxes`.
 
-    Example:
+    Examples:
         >>> region({"box": [1, 2, 3, 4], "text": "A"}) == Region((1, 2, 3, 4), "A")
         True
         >>> region({"box": [1, 2, 3]})
@@ -184,7 +185,7 @@ def region(entry: object) -> Region:
 def final_answer(text: str) -> str | None:
     """Return the first line after the last ``answer:``, by lm-evaluation-harness' rule for charts; None if there is none.
 
-    Example:
+    Examples:
         >>> final_answer("It is the tallest bar. **Final answer:** Kenya"), final_answer("Kenya")
         ('Kenya', None)
     """
@@ -198,7 +199,7 @@ def final_answer(text: str) -> str | None:
 def whole_text(text: str) -> str | None:
     """Return the text without surrounding space; None if it is empty.
 
-    Example:
+    Examples:
         >>> whole_text(" Not too much "), whole_text(" ")
         ('Not too much', None)
     """
@@ -209,7 +210,7 @@ def whole_text(text: str) -> str | None:
 class Extractor:
     """A named, versioned function that reads the answer from a text.
 
-    Example:
+    Examples:
         >>> EXTRACTORS["clock"]("It is 2:55."), EXTRACTORS["clock"]("no idea")
         (Fraction(175, 1), None)
     """
@@ -242,6 +243,7 @@ EXTRACTORS: dict[str, Extractor] = {
         Extractor("text", 1, whole_text, "the whole text"),
     )
 }
+"""How an answer is read, by name: the last number, a clock time, a box, and others."""
 
 
 def _gsm8k(answer: str) -> str | None:

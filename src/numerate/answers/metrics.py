@@ -68,7 +68,7 @@ FACE = 720
 class Metric:
     """A named score of one answer against the gold answer.
 
-    Example:
+    Examples:
         >>> error = METRICS["absolute_error"]
         >>> error(12, 15), error(12, None), error.higher_is_better
         (3.0, inf, False)
@@ -122,7 +122,7 @@ def tolerance_curve(golds: Sequence[Any], guesses: Sequence[Any], tolerances: Se
         guesses: the answers; None or NaN if missing.
         tolerances: relative errors, 0.05 for 5 %, in any order.
 
-    Example:
+    Examples:
         >>> tolerance_curve([100, 100, 100, 100], [100, 103, 120, None], [0, 0.01, 0.05, 0.2]).tolist()
         [0.25, 0.25, 0.5, 0.75]
     """
@@ -144,7 +144,7 @@ def tolerance_curve(golds: Sequence[Any], guesses: Sequence[Any], tolerances: Se
 def signed_log10(x: Fraction) -> float:
     """Return ``sign(x) log10(|x| + 1)`` for a number of any size.
 
-    Example:
+    Examples:
         >>> signed_log10(Fraction(99)), signed_log10(Fraction(-9)), signed_log10(Fraction(10) ** 9999)
         (2.0, -1.0, 9999.0)
     """
@@ -160,7 +160,7 @@ def digit_counts(x: Fraction) -> tuple[int, int]:
 
     A fraction without a finite decimal form has the digits of its numerator and denominator in all.
 
-    Example:
+    Examples:
         >>> [digit_counts(Fraction(text)) for text in ("-1234.50", "0.05", "007", "22/7")]
         [(4, 5), (1, 3), (1, 1), (1, 3)]
     """
@@ -312,6 +312,7 @@ METRICS: dict[str, Metric] = {
         ),
     )
 }
+"""Measures of one answer, by name."""
 
 
 def _read_gold(name: str, kind: AnswerKind, gold: Any) -> Any:

@@ -54,7 +54,7 @@ def last_number(text: str) -> Fraction | None:
     It may have a sign, thousands commas, a point, a power of ten (``1.5e-3``, ``1.5 × 10^-3``) and a denominator
     (``-3/4``, ``\frac{3}{4}``), in any script's digits. Units are ignored: ``50%`` is 50, and ``$5`` is 5.
 
-    Example:
+    Examples:
         >>> last_number("Half of 2,400 is $1,200.")
         Fraction(1200, 1)
         >>> last_number("x = −3/4"), last_number("about 1.5e-3"), last_number("pages 3-5")
@@ -71,7 +71,7 @@ def number(text: str) -> Fraction | None:
 
     Spaces, a currency sign before the number and a full stop after it are allowed.
 
-    Example:
+    Examples:
         >>> number(" $1,200. "), number("-3/4")
         (Fraction(1200, 1), Fraction(-3, 4))
         >>> number("12 apples"), number("14/11/2024"), number("")
@@ -84,7 +84,7 @@ def number(text: str) -> Fraction | None:
 def rational(text: str) -> Fraction | None:
     """Return the last number of a text like :func:`last_number`, reading also mixed numbers and one-character fractions.
 
-    Example:
+    Examples:
         >>> rational("It takes 2 1/2 hours."), rational("-1½"), rational("x = 7/2")
         (Fraction(5, 2), Fraction(-3, 2), Fraction(7, 2))
     """
@@ -95,7 +95,7 @@ def rational(text: str) -> Fraction | None:
 def percent(text: str) -> Fraction | None:
     """Return the last percentage of a text, 1 for ``100%``; None if no number is followed by ``%`` or ``percent``.
 
-    Example:
+    Examples:
         >>> percent("It rose by 45%, that is by 9 people."), percent("-0.5 percent")
         (Fraction(9, 20), Fraction(-1, 200))
         >>> percent("45")
@@ -109,7 +109,7 @@ def percent(text: str) -> Fraction | None:
 def as_fraction(value: object) -> Fraction | None:
     """Convert a number of any type; floats have the value of their repr (0.1 is 1/10). None if not a finite number.
 
-    Example:
+    Examples:
         >>> as_fraction(0.1), as_fraction(7), as_fraction(float("nan")), as_fraction("7")
         (Fraction(1, 10), Fraction(7, 1), None, None)
     """

@@ -19,7 +19,7 @@ from numerate.answers.distributions import Floats
 def rmse(errors: npt.ArrayLike) -> float:
     """Return the root of the mean squared error; infinite if an error is, or if the root is beyond the range of a float.
 
-    Example:
+    Examples:
         >>> rmse([3, -4, 0, 0]), rmse([1e300, 1e300])
         (2.5, 1e+300)
     """
@@ -33,7 +33,7 @@ def rmse(errors: npt.ArrayLike) -> float:
 def r_squared(golds: npt.ArrayLike, errors: npt.ArrayLike) -> float | None:
     """Return R², the share of the variance of the gold numbers that the answers explain; None if all gold numbers are equal.
 
-    Example:
+    Examples:
         >>> r_squared([1, 2, 3, 6], [1, -1, 0, 0]), r_squared([1, 3], [2, 2]), r_squared([5, 5], [0, 1])
         (0.857..., -3.0, None)
     """

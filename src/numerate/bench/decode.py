@@ -325,7 +325,7 @@ def _absolute_error(answers: Sequence[Decimal | None], truths: Sequence[Decimal]
 def covers(found: NumberDistribution, drawn: Sequence[Decimal]) -> float:
     """Return the share of the drawn numbers that lie between the 0.5 % and the 99.5 % quantile.
 
-    Example:
+    Examples:
         >>> covers(NumberDistribution([1, 2, 3], [0.2, 0.3, 0.5]), [Decimal(2), Decimal(3), Decimal(4), Decimal(1)])
         0.75
     """
@@ -344,7 +344,7 @@ def mean_crps(found: NumberDistribution, drawn: Sequence[Decimal]) -> float:
 def half_gini(drawn: Sequence[Decimal]) -> float:
     """Return an unbiased estimate of E|Y - Y'| / 2 from independent draws.
 
-    Example:
+    Examples:
         >>> round(half_gini([Decimal(1), Decimal(3), Decimal(3)]), 6)  # two of three pairs are 2 apart
         0.666667
     """

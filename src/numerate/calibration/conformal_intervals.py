@@ -57,7 +57,7 @@ from numerate.distribution.exact import EXACT, Number, canonical, exact_number, 
 class Conformal:
     """Intervals with a promised coverage; :func:`conformal` fits them.
 
-    Example:
+    Examples:
         >>> answers = [NumberDistribution.bell(1000 + 7 * i, width=20) for i in range(99)]
         >>> truths = [1000 + 7 * i + (37 * i) % 99 - 49 for i in range(99)]  # up to 49 away: the model is too sure
         >>> calibrated = conformal(answers, truths, 0.9)
@@ -110,7 +110,7 @@ class Conformal:
     def to_dict(self) -> dict[str, Any]:
         """Return all of it as JSON has it, without the validation rows; :meth:`from_dict` reads it.
 
-        Example:
+        Examples:
             >>> fit = conformal([NumberDistribution([10, 11, 12], [0.25, 0.5, 0.25])] * 12, range(6, 18), 0.9)
             >>> Conformal.from_dict(fit.to_dict()) == fit
             True
@@ -175,7 +175,7 @@ def conformal(
         highest: the largest number that can be true.
         seed: seed of the random part of the scores.
 
-    Example:
+    Examples:
         >>> answers = [NumberDistribution([10, 11, 12], [0.25, 0.5, 0.25])] * 12
         >>> conformal(answers, [10, 11, 11, 12, 9, 11, 11, 12, 10, 11, 10, 12], 0.9).interval(answers[0])
         (Decimal('9'), Decimal('13'))

@@ -25,7 +25,7 @@ def pit(distributions: Sequence[NumberDistribution], truths: Iterable[Number], *
     at most q. Many near 0 and 1 mean that the model is too sure, many near 1/2 that it is not sure enough, and more below
     1/2 than above that its answers are too high. Also called the (randomised) probability integral transform.
 
-    Example:
+    Examples:
         >>> pit([NumberDistribution([1, 2, 3, 4], [1, 1, 1, 1])] * 3, [0, 2.5, 9]).tolist()
         [0.0, 0.5, 1.0]
     """
@@ -53,7 +53,7 @@ def coverage(
     have been fitted on these rows. Interval ends are values, so that an interval holds more than its level of the probability:
     the shares of a calibrated model with few values are above the levels. :func:`pit` has no such excess.
 
-    Example:
+    Examples:
         >>> coverage([NumberDistribution.bell(50, width=10)] * 4, [40, 55, 60, 90], [0.5, 0.9]).tolist()
         [0.25, 0.75]
     """

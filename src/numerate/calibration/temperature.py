@@ -31,7 +31,7 @@ def fit_temperature(distributions: Sequence[NumberDistribution], truths: Iterabl
     single row can decide it alone. T is searched from 0.05 to 20, first on a grid, then between the neighbours of its best point.
     The result is 1 if the mean gain over T = 1 is not above its own standard error.
 
-    Example:
+    Examples:
         >>> answer = NumberDistribution([1, 2, 3, 4, 5], [0.04, 0.16, 0.6, 0.16, 0.04])
         >>> T = fit_temperature([answer] * 100, [1, 2, 2, 3, 3, 3, 3, 4, 4, 5] * 10)  # 60 % for a value that is right in 40 %
         >>> round(T, 1), answer.tempered(T).probabilities.round(2).tolist()

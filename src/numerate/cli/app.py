@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pickle import UnpicklingError
 from typing import Annotated, Any
 
@@ -9,6 +10,25 @@ import typer
 from typer.core import TyperGroup
 
 from numerate.messages import one_line
+
+_EXTRAS = ("train", "tasks", "report", "playground", "ray")  # the first that has a package is named
+_PACKAGES = {"yaml": "pyyaml", "PIL": "pillow", "google": "protobuf"}  # modules that are not called like their package
+
+
+def what_brings(module: str) -> str:
+    """Return what to install for a missing module: an extra of this package, ``'numerate[train]'``, or the package itself."""
+    from importlib.metadata import PackageNotFoundError, requires
+
+    top = module.partition(".")[0]
+    package = _PACKAGES.get(top, top)
+    try:
+        asked = [line.replace('"', "'") for line in requires("numerate") or []]
+    except PackageNotFoundError:  # run from source
+        return f"'numerate[{','.join(_EXTRAS[:3])}]'"
+    for extra in _EXTRAS:
+        if any(re.match(rf"{package}\b(?!-)", line, re.IGNORECASE) and f"extra == '{extra}'" in line for line in asked):
+            return f"'numerate[{extra}]'"
+    return package
 
 
 class PlainErrors(TyperGroup):
@@ -28,7 +48,7 @@ class PlainErrors(TyperGroup):
 
             message = one_line(error)
             if isinstance(error, ModuleNotFoundError) and error.name:  # raised by Python, without a remedy
-                message = f"this needs the package {error.name}: run pip install 'numerate[train,tasks,report]'."
+                message = f"this needs the package {error.name}: run pip install {what_brings(error.name)}."
             Console(stderr=True).print(Text.assemble(("error: ", "bold red"), message), soft_wrap=True)
             raise typer.Exit(1) from error
 

@@ -34,7 +34,7 @@ _FLAGS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no"
 def parse_settings(texts: Iterable[str], types: Types) -> dict[str, Any]:
     """Return the settings of ``name=value`` texts; a dotted name is an entry of a mapping.
 
-    Example:
+    Examples:
         >>> parse_settings(["steps=20", "columns=a,b"], {"steps": int, "task_settings.columns": tuple[str, ...]})
         {'steps': 20, 'task_settings': {'columns': ('a', 'b')}}
     """
@@ -60,7 +60,7 @@ def parse_settings(texts: Iterable[str], types: Types) -> dict[str, Any]:
 def column_names(text: str | None) -> tuple[str, ...] | None:
     """Return the names in ``area,rooms``, or of a JSON list if one contains a comma; None for None.
 
-    Example:
+    Examples:
         >>> column_names("area, rooms"), column_names('["a, b","c"]')
         (('area', 'rooms'), ('a, b', 'c'))
     """

@@ -46,7 +46,7 @@ class NumberGrammar:
         leading_zeros: whether a whole part of several digits may begin with 0 (``007``).
         negative_zero: whether zero may have a sign (``-0``, ``-0.0``).
 
-    Example:
+    Examples:
         >>> grammar = NumberGrammar(decimals=(0, 1), lowest=-1, highest=24)
         >>> grammar.following(""), grammar.following("2"), grammar.following("24"), grammar.following("-0")
         ('-0123456789', '01234.', '.', '.')
@@ -108,7 +108,7 @@ class NumberGrammar:
     def complete(self, text: str) -> str | None:
         """Return the longest beginning of ``text`` that is a number of the grammar; None if there is none.
 
-        Example:
+        Examples:
             >>> grammar = NumberGrammar(thousands=None)
             >>> grammar.complete("1,200."), grammar.complete("1,20"), grammar.complete("-")
             ('1,200', '1', None)
@@ -207,7 +207,7 @@ class TextGrammar:
         read: a function from the text to its number, or to None; :func:`numerate.answers.clock_time` and the like.
         most: the most characters of an answer.
 
-    Example:
+    Examples:
         >>> from numerate.answers import clock_time
         >>> clock = TextGrammar("0123456789_", clock_time, most=5)
         >>> clock.value("2_55"), clock.value("2_"), clock.state("2h")

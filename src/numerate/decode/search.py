@@ -187,7 +187,7 @@ def search(
 def thin_out(weights: Floats, width: int, random: np.random.Generator) -> tuple[Any, Floats, Any]:
     """Keep ``width`` of more weights without bias: indices in order, new weights, and whether each is unchanged.
 
-    Example:
+    Examples:
         >>> index, weights, exact = thin_out(np.array([0.5, 0.1, 0.1, 0.1, 0.2]), 3, np.random.default_rng(0))
         >>> [round(float(weight), 3) for weight in weights], exact.tolist()
         ([0.5, 0.25, 0.25], [True, False, False])

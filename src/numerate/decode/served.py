@@ -77,7 +77,7 @@ def served_distribution(
         TimeoutError: if it does not answer in time.
         ValueError: if an answer has no log-probabilities, a prompt ends within a number, or no number was found.
 
-    Example:
+    Examples:
         >>> from math import log
         >>> table = {"": {" 1": 0.6, " It": 0.3}, " 1": {"2": 0.5, "\n": 0.4}, " 12": {"\n": 1.0}}
         >>> def complete(texts):

@@ -127,7 +127,7 @@ class TokenTree:
 
         The same as :meth:`fork`, for the text of one token, which need not be in the tree.
 
-        Example:
+        Examples:
             >>> from numerate.decode import NumberGrammar
             >>> tree = TokenTree((), NumberGrammar(digits=2))
             >>> tree.split("1", "2"), tree.split("1", "2.\n"), tree.split("12", "3"), tree.split("", "It")
@@ -156,7 +156,7 @@ class TokenTree:
     def spelled(self, text: str) -> tuple[int, ...]:
         """Return tokens for a text, each time the longest that fits.
 
-        Example:
+        Examples:
             >>> from numerate.decode.grammar import NumberGrammar
             >>> TokenTree([("1", 5), ("2", 6), ("12", 7)], NumberGrammar()).spelled("1212")
             (7, 7)

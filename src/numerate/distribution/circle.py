@@ -55,7 +55,7 @@ class CircularDistribution:
         period: the length of the whole circle: 720 for minutes on a 12-hour face, 360 for degrees.
         lowest: where the scale begins: -180 for angles from -180 to below 180.
 
-    Example:
+    Examples:
         >>> minutes = NumberDistribution([719, 1, 2, 300], [0.4, 0.2, 0.3, 0.1])
         >>> minutes.median, minutes.mean, minutes.interval(0.8), round(minutes.crps(0), 2)
         (Decimal('2'), Decimal('318.4'), (Decimal('1'), Decimal('719')), 143.18)
@@ -125,7 +125,7 @@ class CircularDistribution:
     def unrolled(self) -> NumberDistribution:
         """The distribution on a line: the circle is cut opposite to the median, so that values may leave the scale.
 
-        Example:
+        Examples:
             >>> CircularDistribution(NumberDistribution([719, 0, 3], [1, 1, 1]), 720).unrolled.values
             (Decimal('-1'), Decimal('0'), Decimal('3'))
         """
@@ -134,7 +134,7 @@ class CircularDistribution:
     def unroll(self, x: Number) -> Decimal:
         """Return x on the line of ``unrolled``, at most half a period from the median.
 
-        Example:
+        Examples:
             >>> CircularDistribution(NumberDistribution.point(1), 720).unroll(719)
             Decimal('-1')
         """
@@ -146,7 +146,7 @@ class CircularDistribution:
         It is the interval of ``unrolled``: both ends are values and belong to it, and it holds at least ``level`` of the
         probability. It holds a number y if ``unroll(y)`` lies in ``unrolled.interval(level)``.
 
-        Example:
+        Examples:
             >>> CircularDistribution(NumberDistribution.bell(0, width=2), 360).interval(0.9)
             (Decimal('357'), Decimal('3'))
         """
@@ -158,7 +158,7 @@ class CircularDistribution:
 
         For a point it is the distance from the truth.
 
-        Example:
+        Examples:
             >>> face = CircularDistribution(NumberDistribution([718, 2], [0.5, 0.5]), 720)
             >>> face.crps(0), face.crps(718), CircularDistribution(NumberDistribution.point(719), 720).crps(1)
             (1.0, 1.0, 2.0)
@@ -190,7 +190,7 @@ class CircularDistribution:
             tolerance: for "within": the largest distance that is right.
             candidates: for "within" and functions: the answers to choose from, by default the values.
 
-        Example:
+        Examples:
             >>> face = CircularDistribution(NumberDistribution([715, 718, 3, 180], [0.3, 0.2, 0.2, 0.3]), 720)
             >>> [str(face.decide(metric)) for metric in ("absolute", "squared", "exact")]
             ['718', '52.7', '715']

@@ -48,7 +48,7 @@ class NumberDistribution:
         no_number: the mass of answers that are no number.
         not_searched: the mass that was not looked at; by default what remains of 1.
 
-    Example:
+    Examples:
         >>> answer = NumberDistribution(["0.1", "0.2", "0.7"], [0.3, 0.3, 0.4], covered=0.9, no_number=0.1)
         >>> answer
         NumberDistribution(3 values 0.1..0.7: median 0.2, 90 % in 0.1..0.7, covered 0.9)
@@ -97,7 +97,7 @@ class NumberDistribution:
     def from_pairs(cls, pairs: Iterable[tuple[Number, float]], **shares: float) -> NumberDistribution:
         """Return the distribution of ``(value, probability)`` pairs; ``shares`` are ``covered`` and the other masses.
 
-        Example:
+        Examples:
             >>> NumberDistribution.from_pairs([(12, 0.2), (15, 0.6), ("12.0", 0.1)], covered=0.9, no_number=0.1).mode
             Decimal('15')
         """
@@ -113,7 +113,7 @@ class NumberDistribution:
 
         All that is covered is ``drawn``. For texts with a number in them, use :func:`numerate.answers.number_distribution`.
 
-        Example:
+        Examples:
             >>> raters = NumberDistribution.from_samples([4, 5, 5, None])
             >>> raters.values, raters.probabilities.round(3).tolist(), raters.covered, raters.no_number
             ((Decimal('4'), Decimal('5')), [0.333, 0.667], 0.75, 0.25)
@@ -131,7 +131,7 @@ class NumberDistribution:
     def point(cls, value: Number) -> NumberDistribution:
         """Return the distribution that is certain of one value.
 
-        Example:
+        Examples:
             >>> NumberDistribution.point("0.30")
             NumberDistribution(1 value 0.3)
         """
@@ -147,7 +147,7 @@ class NumberDistribution:
             distributions: at least one.
             weights: a finite number >= 0 for each; by default all are equal.
 
-        Example:
+        Examples:
             >>> models = [NumberDistribution.point(10), NumberDistribution([10, 20], [0.5, 0.5])]
             >>> NumberDistribution.mixed(models, [1, 3]).probabilities.tolist()
             [0.625, 0.375]
@@ -202,7 +202,7 @@ class NumberDistribution:
             highest: the largest value allowed.
             at_most: the largest number of values; an odd one keeps the center among them.
 
-        Example:
+        Examples:
             >>> [str(value) for value in NumberDistribution.bell("84.5", width=0.05).values]
             ['84.2', '84.3', '84.4', '84.5', '84.6', '84.7', '84.8']
             >>> NumberDistribution.bell(3, width=1, shape="uniform", highest=3).probabilities.tolist()
@@ -253,7 +253,7 @@ class NumberDistribution:
     def cdf(self, x: Number) -> float:
         """Return P(X <= x).
 
-        Example:
+        Examples:
             >>> [NumberDistribution([1, 2], [0.25, 0.75]).cdf(x) for x in (0, 1, 1.5, 2)]
             [0.0, 0.25, 0.25, 1.0]
         """
@@ -267,7 +267,7 @@ class NumberDistribution:
 
         A sum of probabilities that misses q by a rounding error (1e-11, relative to q and to 1 - q) has reached it.
 
-        Example:
+        Examples:
             >>> uniform = NumberDistribution(range(1, 11), [0.1] * 10)
             >>> uniform.quantile(0.3), uniform.quantile(0.31)
             (Decimal('3'), Decimal('4'))
@@ -282,7 +282,7 @@ class NumberDistribution:
         and belong to the interval, which holds at least ``level`` of the probability; at most (1 - level) / 2 lies on either
         side. Mass that is not covered is not counted.
 
-        Example:
+        Examples:
             >>> NumberDistribution(range(1, 21), [1] * 20).interval(0.9)
             (Decimal('2'), Decimal('19'))
         """
@@ -295,7 +295,7 @@ class NumberDistribution:
     def sample(self, n: int, seed: int | np.random.Generator) -> list[Decimal]:
         """Draw ``n`` values independently; the same ``seed`` draws the same ones, a generator goes on.
 
-        Example:
+        Examples:
             >>> NumberDistribution([1, 2], [0.25, 0.75]).sample(5, seed=0)
             [Decimal('2'), Decimal('2'), Decimal('1'), Decimal('1'), Decimal('2')]
         """
@@ -313,7 +313,7 @@ class NumberDistribution:
         The values and the shares of the model's mass stay; :func:`numerate.calibration.fit_temperature` finds a temperature.
         Samples that are all different are equally likely, and no temperature changes that.
 
-        Example:
+        Examples:
             >>> NumberDistribution([1, 2], [0.2, 0.8]).tempered(2).probabilities.round(6).tolist()
             [0.333333, 0.666667]
         """
@@ -329,7 +329,7 @@ class NumberDistribution:
 
         For a point it is the absolute error. Beyond the range of a float it is infinite.
 
-        Example:
+        Examples:
             >>> NumberDistribution([0, 2], [0.5, 0.5]).crps(0), NumberDistribution.point(3).crps("0.5")
             (0.5, 2.5)
         """
@@ -362,7 +362,7 @@ class NumberDistribution:
             candidates: for "within" and functions: the answers to choose from, by default the values. A function is
                 called once for each pair of a candidate and a value.
 
-        Example:
+        Examples:
             >>> answer = NumberDistribution([1, 10, 11, 100], [0.4, 0.15, 0.2, 0.25])
             >>> [str(answer.decide(metric)) for metric in ("absolute", "squared", "relative", "log", "exact")]
             ['10', '29.1', '1', '10', '1']
@@ -376,7 +376,7 @@ class NumberDistribution:
 
         Ranges cover the central 98 %; what lies outside has bars of its own, without a lower or an upper bound.
 
-        Example:
+        Examples:
             >>> [(bar.label, round(bar.probability, 2)) for bar in NumberDistribution(range(100), [1] * 100).bars(2)]
             [('0 to 50', 0.5), ('50 to 100', 0.5)]
         """
@@ -389,7 +389,7 @@ class NumberDistribution:
         The longest bar has ``width`` characters. Ranges cover the central 98 %; what lies outside has rows of its own.
         The last line tells where the mass is that the values do not cover, and how much of the covered mass is drawn.
 
-        Example:
+        Examples:
             >>> print(NumberDistribution([12, 15, 150], [0.25, 0.5, 0.25], covered=0.9, no_number=0.1).to_text(width=8))
              12  25.0 %  ████
              15  50.0 %  ████████

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from importlib import import_module
 from types import ModuleType
+from typing import TYPE_CHECKING
 
-_INTEGRATIONS = ("lightning", "loop", "transformers", "trl")
+if TYPE_CHECKING:
+    from numerate.integrations import lightning, loop, transformers, trl
+
+__all__ = ["lightning", "loop", "transformers", "trl"]
 
 
 def __getattr__(name: str) -> ModuleType:
-    if name not in _INTEGRATIONS:
-        raise AttributeError(f"numerate.integrations has no {name!r}: expected one of {', '.join(_INTEGRATIONS)}.")
+    if name not in __all__:
+        raise AttributeError(f"numerate.integrations has no {name!r}: expected one of {', '.join(__all__)}.")
     return import_module(f"{__name__}.{name}")

@@ -193,7 +193,7 @@ class LazyLogits(torch.Tensor):
         """Compute the objective of these logits, fused with the head unless they were computed already."""
         linear = self.head.linear
         if self.is_computed or (self.post is not None and self.post <= 0) or not _is_whole(linear):
-            return objective(self.logits(), labels, **counts)  # type: ignore[no-any-return]
+            return objective(self.logits(), labels, **counts)
         scale = self.pre if self.post is None else self.pre * self.post
         hidden = self.hidden.to(linear.weight.dtype)  # QLoRA leaves the head in float32
         bias: Tensor | None = linear.bias

@@ -56,6 +56,8 @@ from trl import SFTTrainer  # noqa: E402 - after the check of its version
 from trl.trainer.sft_trainer import DataCollatorForLanguageModeling  # noqa: E402
 from trl.trainer.utils import FusedCausalLMOutput  # noqa: E402
 
+__all__ = ["NumericCausalLMOutput", "NumericSFTTrainer"]
+
 
 class NumericSFTTrainer(SFTTrainer):  # type: ignore[misc]
     """TRL's ``SFTTrainer``, whose loss is TRL's plus ``objective.weight`` times a numeric term.

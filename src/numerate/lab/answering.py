@@ -44,7 +44,7 @@ Interval = Callable[[NumberDistribution], tuple[Decimal, Decimal]]
 def parse_rule(text: str) -> tuple[str, dict[str, str]]:
     """Return a rule and its tolerance, as :meth:`numerate.NumberDistribution.decide` takes them.
 
-    Example:
+    Examples:
         >>> parse_rule("median"), parse_rule("within:2.5"), parse_rule("within:5%")
         (('median', {}), ('within', {'tolerance': '2.5'}), ('within', {'relative_tolerance': '0.05'}))
     """

@@ -190,7 +190,7 @@ class GridWork:
 def finished(free: Sequence[float], jobs: Iterable[float]) -> float:
     """Return when the last job ends, if each begins as soon as one of the slots is free; ``free`` is when each slot is.
 
-    Example:
+    Examples:
         >>> finished([0.0, 1.0], [5.0, 2.0, 2.0])
         5.0
     """

@@ -230,7 +230,7 @@ class RunConfig(BaseModel):
 def named_soft(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a run with the loss ``soft``, ``soft_fixed`` or ``soft_jitter`` as ``ce`` and its ``soft.path``.
 
-    Example:
+    Examples:
         >>> named_soft({"loss": "soft_fixed", "soft": {"relative": 0.1}})
         {'loss': 'ce', 'soft': {'relative': 0.1, 'path': 'fixed'}}
     """
@@ -245,7 +245,7 @@ def named_soft(values: Mapping[str, Any]) -> dict[str, Any]:
 def run_name(loss: str, path: LabelPath | None) -> str:
     """Return the name of a loss with soft labels along this path, or with hard ones.
 
-    Example:
+    Examples:
         >>> run_name("ce", None), run_name("ce", "drawn"), run_name("emd", "fixed")
         ('ce', 'soft', 'emd+soft_fixed')
     """
@@ -261,7 +261,7 @@ def checked(kind: type[Config], values: dict[str, Any], source: str = "", *, als
 
     ``also`` are names of settings that are accepted beside the fields.
 
-    Example:
+    Examples:
         >>> checked(RunConfig, {"loss": "smd"})
         Traceback (most recent call last):
         ...

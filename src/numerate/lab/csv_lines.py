@@ -19,7 +19,7 @@ _NUMBER = re.compile(r"[+-]?[\d.,'\u2019_\s$€£¥%]+(?:e[+-]?\d+)?|[+-]?(?:inf
 def without_formula(text: str) -> str:
     """Return the text, with an apostrophe in front if it begins like a formula.
 
-    Example:
+    Examples:
         >>> [without_formula(text) for text in ("=1+1", "@SUM(A1)", "-3.5", "-3,5 %", "+", "a=b")]
         ["'=1+1", "'@SUM(A1)", '-3.5', '-3,5 %', '+', 'a=b']
     """
@@ -31,7 +31,7 @@ def without_formula(text: str) -> str:
 def csv_line(cells: Iterable[Any], delimiter: str = ",") -> str:
     r"""Return the cells as a line of a file, whose texts are no formulas and may hold line breaks of any kind.
 
-    Example:
+    Examples:
         >>> csv_line(["=1+1", "a\rb", -3.5, None])
         '\'=1+1,"a\rb",-3.5,\n'
     """

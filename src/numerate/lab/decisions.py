@@ -154,7 +154,7 @@ def decision_record(
 def recorded_distribution(record: Mapping[str, Any]) -> NumberDistribution | None:
     """Return the distribution in a record; None if it has none. On a circle, its ``period`` is in the record beside it.
 
-    Example:
+    Examples:
         >>> recorded_distribution({"distribution": {"values": ["1", "2"], "probabilities": [0.25, 0.75], "covered": 0.9}}).mode
         Decimal('2')
     """
@@ -218,7 +218,7 @@ def cost(measure: str, score: Any) -> Any:
 def expected_cost(found: _Placed, measure: str, x: Fraction) -> float:
     """Return the expected cost of the answer ``x`` if the truth is drawn from the distribution.
 
-    Example:
+    Examples:
         >>> two = NumberDistribution([10, 20], [0.25, 0.75])
         >>> [expected_cost(two, measure, Fraction(20)) for measure in ("absolute_error", "relative_error", "exact")]
         [2.5, 0.25, 0.25]

@@ -12,7 +12,7 @@ _TIME = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)", re.ASCII)
 def seconds_of(name: str, value: str | float) -> float:
     """Return the seconds of a setting: a number, or a text such as ``300``, ``90s``, ``5m`` or ``1h``.
 
-    Example:
+    Examples:
         >>> seconds_of("budget", "5m"), seconds_of("budget", "1.5 h"), seconds_of("budget", 300)
         (300.0, 5400.0, 300.0)
         >>> seconds_of("budget", "5 apples")
@@ -38,7 +38,7 @@ def seconds_of(name: str, value: str | float) -> float:
 def in_words(seconds: float) -> str:
     """Return a time in one or two units, rounded to what one wants to know.
 
-    Example:
+    Examples:
         >>> [in_words(seconds) for seconds in (0.2, 44, 95, 300, 3600, 8000)]
         ['1 s', '44 s', '1 min 35 s', '5 min', '1 h', '2 h 13 min']
     """
@@ -52,7 +52,7 @@ def in_words(seconds: float) -> str:
 def roughly(seconds: float) -> str:
     """Return an estimate without the digits that it does not have.
 
-    Example:
+    Examples:
         >>> [roughly(seconds) for seconds in (3, 44, 95, 222, 1000, 8000)]
         ['5 s', '45 s', '1 min 40 s', '4 min', '17 min', '2 h 15 min']
     """
@@ -65,7 +65,7 @@ def roughly(seconds: float) -> str:
 def as_option(seconds: float) -> str:
     """Return a time as an option takes it, rounded up.
 
-    Example:
+    Examples:
         >>> as_option(43.2), as_option(421), as_option(5000)
         ('44s', '8m', '84m')
     """

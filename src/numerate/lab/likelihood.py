@@ -34,7 +34,7 @@ def has_text(task: Task) -> bool:
 def likelihoods(nll: Tensor, numeric: Tensor) -> Likelihoods:
     """Return the measures of one answer, from the negative log-likelihood ``[A]`` of its tokens and the mask of numeric ones.
 
-    Example:
+    Examples:
         >>> import torch
         >>> likelihoods(torch.tensor([0.5, 1.0, 2.0, 0.0]), torch.tensor([False, True, True, False]))
         {'number_nll': 1.5, 'text_nll': 0.25}

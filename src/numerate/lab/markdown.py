@@ -8,7 +8,7 @@ import re
 def inline(text: object) -> str:
     r"""Return a text for a line of prose, in one line.
 
-    Example:
+    Examples:
         >>> inline("a <b> [x](javascript:y)\n# z")
         'a \\<b\\> \\[x\\](javascript:y) # z'
     """
@@ -18,7 +18,7 @@ def inline(text: object) -> str:
 def code(text: object) -> str:
     """Return a text as code in a line, in as many backticks as it takes.
 
-    Example:
+    Examples:
         >>> code("price"), code("a`b")
         ('`price`', '``a`b``')
     """

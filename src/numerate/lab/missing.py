@@ -40,7 +40,7 @@ def middle_label(task: Task, examples: Examples) -> str | None:
 def with_fallback(record: Mapping[str, Any], measures: Mapping[str, float | None]) -> dict[str, float | None]:
     """Return the measures of an answer in a record; where they are infinite, those of the fallback if there is one.
 
-    Example:
+    Examples:
         >>> with_fallback({"fallback": {"absolute_error": 3.0}}, {"absolute_error": None, "exact": 0.0})
         {'absolute_error': 3.0, 'exact': 0.0}
     """
@@ -61,7 +61,7 @@ def mostly_zero(golds: Sequence[str]) -> bool:
 def figure_text(name: str, value: float, golds: Sequence[str], form: str = ".3g") -> str:
     """Format a figure of a measure; instead of an infinite one, say why there is none.
 
-    Example:
+    Examples:
         >>> figure_text("relative_error", 0.25, ["7"]), figure_text("relative_error", math.inf, ["7"])
         ('0.25', 'no number')
         >>> figure_text("relative_error", math.inf, ["0", "7"])

@@ -156,7 +156,7 @@ def load_model(
         encoder: the result of :func:`load_encoder` for this name, to save loading it again.
         trust_remote_code: run Python code that comes with the model; never asks at a prompt.
 
-    Example:
+    Examples:
         >>> loaded = load_model("tiny")
         >>> [loaded.tokenizer.decode(ids) for ids in loaded.tokens(["3+4=", "7"])]
         ['3+4=', '7']

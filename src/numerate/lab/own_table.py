@@ -108,7 +108,7 @@ def suitable_width(labels: Floats) -> dict[str, float]:
     than five per cent. The spread is the standard deviation of a normal distribution with their 10 % and 90 % quantiles. If
     these are equal, most labels are, which are then taken to be exact.
 
-    Example:
+    Examples:
         >>> suitable_width(np.array([326.0, 950, 2401, 5324, 18823])), suitable_width(np.array([0.0, 0, 1, 2, 7]))
         ({'relative': 0.05}, {'relative': 0.05})
         >>> suitable_width(np.array([-5.0, 0, 5, 10, 20])), suitable_width(np.array([1990.0, 1995, 2003, 2010]))

@@ -367,7 +367,7 @@ def score(truths: Iterable[Fraction | None], predictions: Iterable[Ends]) -> dic
         coverage                  share of truths within the interval; a row without an interval counts as missed
         rows, missing             rows with a known truth, and those of them without a prediction, which are in coverage alone
 
-    Example:
+    Examples:
         >>> from decimal import Decimal
         >>> first, second = (Decimal(11), Decimal(9), Decimal(12)), (Decimal(20), Decimal(21), Decimal(30))
         >>> figures = score([Fraction(10), Fraction(20)], [first, second])

@@ -176,7 +176,7 @@ class PredictionFile:
 def added_names(columns: Sequence[str]) -> tuple[str, ...]:
     """Return names for the added columns that are not in ``columns``.
 
-    Example:
+    Examples:
         >>> added_names(["area", "low"])[:3]
         ('prediction_2', 'low_2', 'high_2')
     """

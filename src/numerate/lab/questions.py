@@ -42,7 +42,7 @@ class Questions:
         chat: whether the model was trained with its chat template; None: it was not trained here.
         base: ``model`` and ``seed`` of the model that an adapter was trained on; None if all weights were.
 
-    Example:
+    Examples:
         >>> Questions(Regression(target="price", columns=("area",))).ask({"id": 7, "area": 84.0}, Path()).prompt
         'area: 84. price?'
         >>> Questions(Regression(), template="A flat of {area} m2 costs").ask({"area": 84.0}, Path()).prompt
@@ -118,7 +118,7 @@ def asked(config: RunConfig, task: Task, encoder: PromptEncoder) -> dict[str, An
 def filled(template: str, values: Mapping[str, Any]) -> str:
     """Return the template with ``{column}`` replaced by its value; ``{{`` and ``}}`` stand for braces.
 
-    Example:
+    Examples:
         >>> filled("{{{x y}}}", {"x y": 3.0})
         '{3}'
     """

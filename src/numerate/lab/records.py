@@ -154,7 +154,7 @@ def plain(value: Any) -> Any:
 def run_folder(name: str) -> Path:
     r"""Return ``runs/NAME``; raise if that is not one folder in ``runs``, because the name may come from somebody else's file.
 
-    Example:
+    Examples:
         >>> run_folder("../../bin")
         Traceback (most recent call last):
         ...

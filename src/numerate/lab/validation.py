@@ -28,7 +28,7 @@ MOST = 200  # questions of a validation
 def chosen_figure(task_headline: str, choose_by: str | None, scores: Sequence[Mapping[str, float | None]]) -> float:
     """Return the figure by which runs are chosen, negated if lower is better; ``scores`` are the measures of each example.
 
-    Example:
+    Examples:
         >>> chosen_figure("exact", None, [{"exact": 1.0}, {"exact": 0.0}])
         0.5
         >>> chosen_figure("exact", "absolute_error", [{"absolute_error": 2.0}, {"absolute_error": 4.0}])

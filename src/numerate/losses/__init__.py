@@ -1,5 +1,8 @@
 """The losses, one file each, and their registry."""
 
+from importlib import import_module
+from pkgutil import iter_modules
+
 from numerate.losses.base import NumericLoss
 from numerate.losses.crps import CRPSLoss, crps_loss
 from numerate.losses.digit_entropy import DigitEntropyLoss, digit_entropy_loss
@@ -11,28 +14,32 @@ from numerate.losses.ntl import NTLHuberLoss, NTLLoss, NTLMAELoss, NTLMSELoss, N
 from numerate.losses.number import NumberLoss, number_loss
 from numerate.losses.number_level import NumberLevelLoss
 from numerate.losses.raft import RAFTLoss, raft_loss
+from numerate.losses.registry import LOSSES, register
 from numerate.losses.smmd import SMMDLoss, smmd_loss
 from numerate.losses.soft_label import SoftLabelLoss, soft_label_loss
 from numerate.losses.squared_emd import SquaredEMDLoss, squared_emd_loss
 
-LOSSES: dict[str, type[NumericLoss]] = {
-    "smmd": SMMDLoss,
-    "emd": EMDLoss,
-    "squared_emd": SquaredEMDLoss,
-    "crps": CRPSLoss,
-    "ntil": NTILLoss,
-    "ntl_was": NTLLoss,
-    "ntl_mse": NTLMSELoss,
-    "ntl_mae": NTLMAELoss,
-    "ntl_huber": NTLHuberLoss,
-    "ntl_number": NTLNumberLoss,
-    "gaussian_ce": GaussianCELoss,
-    "dist2": DIST2Loss,
-    "soft_label": SoftLabelLoss,
-    "raft": RAFTLoss,
-    "digit_entropy": DigitEntropyLoss,
-    "number": NumberLoss,
-}
+for _loss in (
+    SMMDLoss,
+    EMDLoss,
+    SquaredEMDLoss,
+    CRPSLoss,
+    NTILLoss,
+    NTLLoss,
+    NTLMSELoss,
+    NTLMAELoss,
+    NTLHuberLoss,
+    NTLNumberLoss,
+    GaussianCELoss,
+    DIST2Loss,
+    SoftLabelLoss,
+    RAFTLoss,
+    DigitEntropyLoss,
+    NumberLoss,
+):
+    register(_loss)
+for _module in iter_modules(__path__):  # files that register a loss of their own
+    import_module(f"{__name__}.{_module.name}")
 
 __all__ = [
     "LOSSES",
@@ -64,6 +71,7 @@ __all__ = [
     "ntl_number_loss",
     "number_loss",
     "raft_loss",
+    "register",
     "smmd_loss",
     "soft_label_loss",
     "squared_emd_loss",

@@ -16,8 +16,9 @@ difference of two large numbers, and so is its gradient. From ``rest`` both foll
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from dataclasses import fields
-from typing import Any, ClassVar, Literal, Self, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypedDict
 
 import torch
 import torch.nn.functional as F
@@ -82,7 +83,8 @@ class NumericLoss(nn.Module):
 
     Losses of whole numbers derive from :class:`~numerate.losses.number_level.NumberLevelLoss`.
 
-    Settings that all losses share:
+    Args:
+        vocab: the numeric tokens.
         outside: what to do with probability on tokens that are not numbers. ``"ignore"``: the softmax is over the numeric
             tokens alone. ``"penalize"``: mass outside costs more than the worst number. ``raft`` also has ``"zero"``.
         places: weights of the positions within a number, for token-level losses. ``"exponential"``: ``(1 + place_sigma)^k``
@@ -90,6 +92,7 @@ class NumericLoss(nn.Module):
             ``"del"``: 2, 4, 6, .. for units, tens, hundreds, and ``1.02^-(j + 1)`` for the j-th digit after the point (DEL).
         thousands: read ``1,000`` as one number. Matters to losses of whole numbers, and to ``places``.
         ignore_index: the label of positions to skip.
+        **unknown: refused, with the names of the settings that there are.
 
     Value and gradient are finite for any logits, -inf included, as long as the label's own logit is finite, with one
     exception: a cross-entropy with soft targets is infinite where a token with target weight has a logit of -inf. NaN, +inf,
@@ -104,6 +107,7 @@ class NumericLoss(nn.Module):
     strictly_proper: ClassVar[bool] = False  # only the true distribution over distinct values has the lowest expected cost
     shift_invariant: ClassVar[bool] = True  # adding a constant to all logits of a row changes nothing
     zero_when_certain: ClassVar[bool] = True  # a certain right answer costs nothing (not so for smoothed targets)
+    formula: ClassVar[Callable[..., Tensor] | None] = None  # (p [N], target index, values [N], settings) -> cost, in plain steps
     numbers: Numbers = "values"
     scores_signs = False  # whether it also reads the logits where the label is a minus
 
@@ -204,6 +208,9 @@ class NumericLoss(nn.Module):
             return self._scatter(cost, targets)
         total = cost.sum()
         return total if reduction == "sum" else divide(total, self.num_units(targets))
+
+    if TYPE_CHECKING:  # nn.Module's returns Any
+        __call__ = forward
 
     def count(
         self, labels: Tensor, *, position_weights: Tensor | None = None, position_ids: Tensor | None = None, shift: bool = False

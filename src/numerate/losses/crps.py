@@ -26,7 +26,7 @@ class CRPSLoss(SquaredEMDLoss):
         **shared: ``outside``, ``places``, ``place_sigma``, ``thousands``, ``ignore_index``; see
             :class:`~numerate.losses.base.NumericLoss`.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from numerate.vocab import NumericVocab
         >>> vocab = NumericVocab.from_values({0: 10.0, 1: 20.0, 2: 40.0}, vocab_size=3)

@@ -70,7 +70,7 @@ class DigitEntropyLoss(NumericLoss):
         **shared: ``outside``, ``thousands``, ``ignore_index``; see :class:`~numerate.losses.base.NumericLoss`.
             ``outside="penalize"`` takes all other tokens as one more wrong class, with their log-sum-exp as its logit.
 
-    Example:
+    Examples:
         >>> vocab = NumericVocab.from_texts({str(d): d for d in range(10)}, vocab_size=10)
         >>> DigitEntropyLoss(vocab)(torch.zeros(1, 10), torch.tensor([5]))  # 2 / 10 · log 2
         tensor(0.1386)

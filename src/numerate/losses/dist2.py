@@ -35,7 +35,7 @@ class DIST2Loss(SoftTargetLoss):
         **shared: ``outside``, ``places``, ``place_sigma``, ``thousands``, ``ignore_index``; see
             :class:`~numerate.losses.base.NumericLoss`.
 
-    Example:
+    Examples:
         >>> vocab = NumericVocab.from_texts({str(d): d for d in range(10)}, vocab_size=10)
         >>> target = torch.tensor([5])
         >>> loss = DIST2Loss(vocab, tau=2.0)

@@ -34,7 +34,7 @@ class GaussianCELoss(SoftTargetLoss):
         **shared: ``outside``, ``places``, ``place_sigma``, ``thousands``, ``ignore_index``; see
             :class:`~numerate.losses.base.NumericLoss`.
 
-    Example:
+    Examples:
         >>> import torch
         >>> vocab = NumericVocab.from_texts({str(d): d for d in range(10)}, vocab_size=10)
         >>> GaussianCELoss(vocab)(torch.zeros(1, 10), torch.tensor([5]))  # log 10 for any target

@@ -87,7 +87,7 @@ class NTILLoss(NumberLevelLoss):
             single digits, and the defaults above.
         **shared: ``outside``, ``thousands``, ``ignore_index``; see :class:`~numerate.losses.base.NumericLoss`.
 
-    Example:
+    Examples:
         >>> vocab = NumericVocab.from_texts({str(d): d for d in range(10)}, vocab_size=10)
         >>> logits = torch.full((3, 10), -40.0)
         >>> logits[[0, 1, 2], [1, 9, 9]] = 40.0  # says 199

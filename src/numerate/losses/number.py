@@ -67,7 +67,7 @@ class NumberLoss(NumberLevelLoss):
         frequencies: how many, ten per decade. 44 from 0.02 reach 400: errors below 1/400 of the leading place fade.
         **shared: ``outside``, ``thousands``, ``ignore_index``; see :class:`~numerate.losses.base.NumericLoss`.
 
-    Example:
+    Examples:
         >>> vocab = NumericVocab.from_texts({str(d): d for d in range(10)}, vocab_size=10)
         >>> def certain(number):
         ...     return torch.nn.functional.one_hot(torch.tensor([int(d) for d in number]), 10) * 80.0

@@ -54,7 +54,7 @@ class RAFTLoss(NumericLoss):
             vocabulary. ``"ignore"`` renormalises over the numeric tokens, which is ``ntl_mse``; ``"penalize"`` also charges
             mass outside as more than the worst number.
 
-    Example:
+    Examples:
         >>> vocab = NumericVocab.from_values({rating: float(rating) for rating in range(1, 6)}, vocab_size=7)
         >>> logits = torch.full((1, 7), -40.0)
         >>> logits[0, 2] = logits[0, 4] = logits[0, 6] = 0.0  # a third each on the ratings 2 and 4, and on text

@@ -102,7 +102,7 @@ class SMMDLoss(NumericLoss):
         **shared: ``outside``, ``places``, ``place_sigma``, ``thousands``, ``ignore_index``; see
             :class:`~numerate.losses.base.NumericLoss`.
 
-    Example:
+    Examples:
         >>> vocab = NumericVocab.from_texts({str(d): d for d in range(10)}, vocab_size=10)
         >>> near, far = torch.full((2, 1, 10), -30.0)
         >>> near[0, 4], far[0, 9] = 30.0, 30.0

@@ -59,7 +59,7 @@ class SoftLabelLoss(SoftTargetLoss):
         **shared: ``outside``, ``places``, ``place_sigma``, ``thousands``, ``ignore_index``; see
             :class:`~numerate.losses.base.NumericLoss`.
 
-    Example:
+    Examples:
         >>> vocab = NumericVocab.from_texts({str(d): d for d in range(10)}, vocab_size=10)
         >>> SoftLabelLoss(vocab)(torch.zeros(1, 10), torch.tensor([5]))
         tensor(2.3026)

@@ -45,7 +45,7 @@ class SquaredEMDLoss(NumericLoss):
         **shared: ``outside``, ``places``, ``place_sigma``, ``thousands``, ``ignore_index``; see
             :class:`~numerate.losses.base.NumericLoss`.
 
-    Example:
+    Examples:
         >>> vocab = NumericVocab.from_texts({str(d): d for d in range(10)}, vocab_size=10)
         >>> logits = torch.full((1, 10), -40.0)
         >>> logits[0, 7] = 40.0

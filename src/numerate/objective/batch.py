@@ -62,13 +62,24 @@ class BatchLabels:
 
 @dataclass(frozen=True)
 class ObjectiveOutput:
-    """The loss of a batch and its parts. Only ``loss`` carries a gradient; the parts are for logs."""
+    """The loss of a batch and its parts. Only ``loss`` carries a gradient; the parts are for logs.
+
+    Attributes:
+        loss: what to call ``backward`` on.
+        cross_entropy: the mean over ``num_items``.
+        numeric: the numeric term, before its weight.
+        num_items: label tokens that the cross-entropy is a mean over.
+        num_units: numeric positions, or numbers, that the numeric term is a mean over.
+        mass: mean probability of the numeric tokens where the label is one; with ``with_mass=True`` only.
+        overrun: mean probability of the numeric tokens where a number has ended; with ``with_overrun=True`` only.
+        num_ends: positions that ``overrun`` is a mean over.
+    """
 
     loss: Tensor
     cross_entropy: Tensor
     numeric: Tensor
     num_items: Tensor
     num_units: Tensor
-    mass: Tensor | None = None  # mean probability of the numeric tokens where the label is one; with_mass=True only
-    overrun: Tensor | None = None  # mean probability of the numeric tokens where a number has ended; with_overrun=True only
-    num_ends: Tensor | None = None  # positions that ``overrun`` is a mean over
+    mass: Tensor | None = None
+    overrun: Tensor | None = None
+    num_ends: Tensor | None = None

@@ -9,6 +9,8 @@ gradient.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from torch import Tensor, nn
 
 from numerate.checks import check_choice, check_number, choices
@@ -40,7 +42,7 @@ class NumericObjective(nn.Module):
 
     All settings but ``loss`` are plain attributes and may be changed between steps, for example to warm up ``weight``.
 
-    Example:
+    Examples:
         >>> import torch
         >>> from numerate import NumericVocab, SMMDLoss
         >>> vocab = NumericVocab.from_texts({str(d): d for d in range(10)}, vocab_size=12)
@@ -145,6 +147,9 @@ class NumericObjective(nn.Module):
         return objective_from_logits(
             self.numeric_loss, self.weighting, logits, batch, with_mass=with_mass, with_overrun=with_overrun
         )
+
+    if TYPE_CHECKING:  # nn.Module's returns Any
+        __call__ = forward
 
     def fused(  # noqa: D417
         self,

@@ -82,7 +82,7 @@ def list_runs(runs: Path) -> list[RunSummary]:
 def run_file(runs: Path, name: str, file: str) -> Path | None:
     """Return a file of a run; None if there is none, or if it lies outside of the folder of runs.
 
-    Example:
+    Examples:
         >>> run_file(Path("."), "..", "passwd") is None
         True
     """

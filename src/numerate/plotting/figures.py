@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = (".png", ".svg", ".pdf")
+"""Endings of pictures that can be written."""
 COLOURS = ("#1f6f8b", "#d1495b")
 
 

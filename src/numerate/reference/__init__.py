@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from numerate.losses import LOSSES
 from numerate.reference.batch import ReferenceCost
 from numerate.reference.number_level import (
     ntil_reference,
@@ -19,6 +20,7 @@ from numerate.reference.token_level import (
     digit_entropy_reference,
     dist2_reference,
     emd_reference,
+    from_formula,
     gaussian_ce_reference,
     raft_reference,
     smmd_reference,
@@ -44,6 +46,10 @@ REFERENCES: dict[str, Callable[..., ReferenceCost]] = {
     "digit_entropy": digit_entropy_reference,
     "number": number_reference,
 }
+"""The reference of every loss, by its name in `LOSSES`."""
+REFERENCES |= {
+    name: from_formula(loss.formula) for name, loss in LOSSES.items() if name not in REFERENCES and loss.formula is not None
+}
 
 __all__ = [
     "REFERENCES",
@@ -53,6 +59,7 @@ __all__ = [
     "digit_entropy_reference",
     "dist2_reference",
     "emd_reference",
+    "from_formula",
     "gaussian_ce_reference",
     "ntil_reference",
     "ntl_huber_reference",

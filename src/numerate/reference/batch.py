@@ -11,7 +11,7 @@ the same name with the same defaults, and:
 
 Notation: p softmax over the N numeric tokens, v their values, t index and y value of the label, r = p - e_t.
 
-Example:
+Examples:
     >>> from numerate.reference import emd_reference
     >>> vocab = NumericVocab.from_texts({str(d): d for d in range(10)}, vocab_size=10)
     >>> cost = emd_reference(torch.zeros(2, 10), torch.tensor([0, 5]), vocab)  # uniform: mean distance 4.5 and 2.5

@@ -80,10 +80,15 @@ def _number(
 
 
 ntl_was_reference = partial(ntl_reference, kind="was")
+"""`ntl_reference` with ``kind="was"``."""
 ntl_mse_reference = partial(ntl_reference, kind="mse")
+"""`ntl_reference` with ``kind="mse"``."""
 ntl_mae_reference = partial(ntl_reference, kind="mae")
+"""`ntl_reference` with ``kind="mae"``."""
 ntl_huber_reference = partial(ntl_reference, kind="huber")
+"""`ntl_reference` with ``kind="huber"``."""
 ntl_number_reference = partial(ntl_reference, kind="number")
+"""`ntl_reference` with ``kind="number"``."""
 
 
 def ntil_reference(

@@ -1,6 +1,6 @@
 """Numbers of a label sequence, read from its characters by a plain state machine: the ground truth of NumberSpans.
 
-Example:
+Examples:
     >>> texts = {**{str(d): d for d in range(10)}, ".": 10, "-": 11}
     >>> vocab = NumericVocab.from_texts(texts, vocab_size=12)
     >>> [str(number.value) for number in numbers_reference([11, 1, 2, 10, 5, -100, 7], vocab)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from itertools import groupby
@@ -55,6 +56,33 @@ def by_distribution(
         return charged(inside, batch.mass(row, position), worst) if outside == "penalize" else inside
 
     return each_token(logits, labels, vocab, token_cost, **shared)
+
+
+def from_formula(formula: Callable[..., Tensor]) -> Callable[..., ReferenceCost]:
+    """Return the reference of a token-level loss from the cost of one row.
+
+    Args:
+        formula: takes ``p [N]``, the index of the target, the values ``[N]`` and the settings of the loss with their defaults;
+            returns a scalar.
+
+    Returns:
+        A function like :func:`emd_reference`, with the settings of the formula.
+    """
+    own = [*inspect.signature(formula).parameters.values()][3:]
+
+    def reference(logits: Tensor, labels: Tensor, vocab: NumericVocab, **settings: Any) -> ReferenceCost:
+        given = {setting.name: settings.pop(setting.name, setting.default) for setting in own}
+        return by_distribution(
+            logits, labels, vocab, lambda p, target: formula(p, target, vocab.values.to(p.dtype), **given), **settings
+        )
+
+    first, shared = (
+        [*inspect.signature(reference).parameters.values()][:3],
+        inspect.Parameter("shared", inspect.Parameter.VAR_KEYWORD),
+    )
+    named = [setting.replace(kind=inspect.Parameter.KEYWORD_ONLY) for setting in own]
+    reference.__signature__ = inspect.Signature([*first, *named, shared])  # type: ignore[attr-defined]
+    return reference
 
 
 def by_target(

@@ -45,7 +45,7 @@ class NumberSpans:
         negative: whether the token's number is negative.
         token_values: value of the token, float64, 0 for tokens without digits.
 
-    Example:
+    Examples:
         >>> vocab = NumericVocab.from_texts({str(d): d for d in range(10)} | {".": 10, "-": 11}, vocab_size=12)
         >>> spans = NumberSpans.from_labels(torch.tensor([[11, 1, 2, 10, 5, -100, 7]]), vocab)
         >>> spans.values

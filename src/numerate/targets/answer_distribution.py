@@ -24,7 +24,7 @@ class AnswerDistribution:
         texts: the answers, in any order; equal ones are merged, and those of probability 0 left out.
         probabilities: one finite number >= 0 per text; they are normalised to the sum 1.
 
-    Example:
+    Examples:
         >>> answers = AnswerDistribution(["9", "10", "9"], [1, 2, 1])
         >>> answers.texts, answers.probabilities.tolist()
         (('9', '10'), [0.5, 0.5])
@@ -60,7 +60,7 @@ class AnswerDistribution:
     def from_pairs(cls, pairs: Any) -> AnswerDistribution:
         """Return the distribution of ``(text, probability)`` pairs, of ``{text: probability}``, or of either as JSON text.
 
-        Example:
+        Examples:
             >>> AnswerDistribution.from_pairs('{"12": 0.25, "13": 0.75}').texts
             ('12', '13')
         """
@@ -86,7 +86,7 @@ class AnswerDistribution:
         Decimals, thousands commas, leading zeros and the power of ten are the label's; values are rounded to its decimals. The
         label's own value is written exactly as the label is.
 
-        Example:
+        Examples:
             >>> numbers = NumberDistribution.bell("84.50", width=0.01, shape="uniform")
             >>> AnswerDistribution.of_numbers(numbers, like="84.50").texts
             ('84.49', '84.50', '84.51')
@@ -100,7 +100,7 @@ class AnswerDistribution:
     def mixed(cls, distributions: Sequence[AnswerDistribution], weights: npt.ArrayLike) -> AnswerDistribution:
         """Return the mixture: draw one of the distributions by its weight, then a text from it.
 
-        Example:
+        Examples:
             >>> parts = [AnswerDistribution.point("7"), AnswerDistribution(["7", "8"], [1, 1])]
             >>> AnswerDistribution.mixed(parts, [1, 3]).probabilities
             array([0.625, 0.375])

@@ -31,7 +31,7 @@ class Bell:
         hard: weight of the label itself in a mixture with the bell, 0 to 1.
         at_most: a wider bell is represented by this many values, equally likely.
 
-    Example:
+    Examples:
         >>> target = Bell(width=0.01, shape="uniform", hard=0.25)
         >>> target("84.50").texts, target("84.50").probabilities.tolist()
         (('84.49', '84.50', '84.51'), [0.25, 0.5, 0.25])

@@ -39,7 +39,7 @@ class CircularBell:
         at_most: a wider bell is represented by this many values, equally likely.
         pattern: what such a label looks like in a text; see :class:`SoftNumbers`.
 
-    Example:
+    Examples:
         >>> CircularBell.clock(width=1, shape="uniform")("12_00").texts
         ('11_59', '12_00', '12_01')
         >>> CircularBell.angle(width=1, shape="uniform")("0").texts
@@ -89,7 +89,7 @@ class CircularBell:
             zero: on 12 hours, write 0 instead of 12.
             at_most: as for :class:`Bell`.
 
-        Example:
+        Examples:
             >>> CircularBell.clock(width=2, hours=24, shape="uniform")("23:59").texts
             ('23:57', '23:58', '23:59', '00:00', '00:01')
         """
@@ -118,7 +118,7 @@ class CircularBell:
     ) -> CircularBell:
         """Return a target for angles, written from ``lowest`` up to ``lowest + period``: -180 for angles from -180 to 179.
 
-        Example:
+        Examples:
             >>> CircularBell.angle(360, width=1, lowest=-180, shape="uniform")("179").texts
             ('178', '179', '-180')
         """

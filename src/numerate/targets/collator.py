@@ -25,7 +25,7 @@ class SoftCollator:
         The batch of the collator, with ``soft_positions``, ``soft_token_ids`` and ``soft_probabilities`` ``[B, E]`` if any row
         has them (position -1 is no entry), and ``position_weights`` and ``token_weights`` ``[B, T]`` if any row has those.
 
-    Example:
+    Examples:
         >>> def collate(rows):
         ...     ids = [torch.tensor(row["input_ids"]) for row in rows]
         ...     return {"input_ids": torch.nn.utils.rnn.pad_sequence(ids, batch_first=True, padding_side="left")}

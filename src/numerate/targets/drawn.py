@@ -59,7 +59,7 @@ class DrawnDataset(Dataset[dict[str, Any]]):
         path: ``"drawn"``: a drawn number in each row, with soft targets along its tokens; ``"fixed"``: the label's own number,
             with soft targets; ``"jitter"``: a drawn number as a hard label.
 
-    Example:
+    Examples:
         >>> from numerate.targets import Bell, SoftNumbers
         >>> from numerate.tokenizers import load_tokenizer
         >>> tokenizer = load_tokenizer("smollm2")
@@ -130,7 +130,7 @@ class DrawnTransform:
         path: as for :class:`DrawnDataset`.
         index_column: a column with the index of each row, which is taken out.
 
-    Example:
+    Examples:
         >>> from datasets import Dataset as Table
         >>> from numerate.targets import Bell, SoftNumbers
         >>> from numerate.tokenizers import load_tokenizer

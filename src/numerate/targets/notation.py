@@ -22,7 +22,7 @@ class Notation:
     A value is written with the label's decimals, thousands commas, leading zeros and power of ten. A minus sign is written as the
     label writes it, else as ``-``; a plus is left out.
 
-    Example:
+    Examples:
         >>> Notation.of("1,984.50").write(Decimal("1000000.126"))
         '1,000,000.13'
         >>> Notation.of("-.5").write(Decimal("0.25")), Notation.of("007").write(Decimal(12))

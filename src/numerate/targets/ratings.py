@@ -26,7 +26,7 @@ class Ratings:
         decimals: decimals that every value is written with; by default the most that a rating of the label has. Set it if the
             ratings of some labels have more decimals than those of others.
 
-    Example:
+    Examples:
         >>> Ratings()("[1, 2, 2, 2]").texts, Ratings()([1, 2.5]).texts, Ratings(step=1)([1.5, 2.4, 2.6]).texts
         (('1', '2'), ('1.0', '2.5'), ('2', '3'))
     """

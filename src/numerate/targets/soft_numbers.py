@@ -49,7 +49,7 @@ class SoftNumbers:
             may have been cut, stays as it is.
         strict: raise for a number that would stay as it is, instead of a warning for the first.
 
-    Example:
+    Examples:
         >>> from numerate.targets import Bell
         >>> from numerate.tokenizers import load_tokenizer
         >>> tokenizer = load_tokenizer("smollm2")

@@ -47,7 +47,7 @@ class TokenTrie:
             all of another: without an end token ``1 2`` and ``1 2 3`` do not say how likely the answer is to end after ``1 2``.
         probabilities: one finite number >= 0 per sequence; they are normalised. Sequences of probability 0 are left out.
 
-    Example:
+    Examples:
         >>> trie = TokenTrie([[9, 8, 0], [9, 9, 0], [1, 0, 0, 0]], [0.25, 0.25, 0.5])  # 98, 99 and 100, with the end token 0
         >>> trie.path([9, 9, 0]).targets
         [{1: 0.5, 9: 0.5}, {8: 0.5, 9: 0.5}, {0: 1.0}]

@@ -50,7 +50,7 @@ def estimate_width(
     Returns:
         The width of a Gaussian bell: the standard deviation of the noise.
 
-    Example:
+    Examples:
         >>> estimate_width(["red", "red", "blue", "blue"], [10, 12, 30, 28])
         1.4142135623730951
     """
@@ -97,7 +97,7 @@ def width_of_residuals(
         relative: return a share of the truth, for ``Bell(relative=...)``; truths of 0 are left out.
         shape: of the bell that the width is for.
 
-    Example:
+    Examples:
         >>> width_of_residuals([9, 12], [10, 10], shape="laplace"), width_of_residuals([9, 12], [10, 10], relative=True)
         (1.5, 0.15811388300841897)
     """

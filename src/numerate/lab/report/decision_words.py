@@ -86,7 +86,7 @@ def _p(score: DecisionScore) -> str:
 def source_sentence(sources: ErrorSources, low: float | None = None, high: float | None = None) -> str:
     """Say how much of an error is the decision and how much the model; ``low`` to ``high`` is an interval of the former.
 
-    Example:
+    Examples:
         >>> print(source_sentence(ErrorSources("absolute_error", "median", 90, 0, 357.0, 320.0, 330.0, 295.0)))
         Mean absolute error 357 with greedy answers, 320 with the median: 10 % of it is the decision, 90 % the model. With the \
 median the model expects an error of 295: it is overconfident by 25.0.

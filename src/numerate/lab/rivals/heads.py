@@ -93,7 +93,7 @@ def hl_gauss_targets(numbers: Tensor, edges: Tensor) -> Tensor:
         numbers: ``[..]``.
         edges: of bins of one width, ``[.., bins + 1]``; its other dimensions broadcast with those of the numbers.
 
-    Example:
+    Examples:
         >>> hl_gauss_targets(torch.tensor(0.5), torch.linspace(-1, 2, 4)).round(decimals=3)  # in the middle of three bins
         tensor([0.2410, 0.5190, 0.2410])
     """

@@ -33,7 +33,7 @@ class RivalAnswers:
 class Scale:
     """Standardised numbers, or logarithms of them.
 
-    Example:
+    Examples:
         >>> scale = Scale.of(np.array([10.0, 1000.0]), log=True)
         >>> scale.standardised(np.array([10.0, 100.0])).round(3).tolist(), scale.restored(np.array([1.0])).round(3).tolist()
         ([-1.0, 0.0], [1000.0])

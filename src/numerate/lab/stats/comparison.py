@@ -92,7 +92,7 @@ def compare(
         resamples: Number of bootstrap resamples, with one seed.
         seed: Random seed of the resampling.
 
-    Example:
+    Examples:
         >>> smmd = [[1, 1, 1, 0, 1], [1, 1, 1, 1, 0], [1, 1, 0, 1, 1]]
         >>> ce = [[0, 1, 0, 0, 1], [1, 0, 0, 1, 0], [0, 1, 0, 1, 1]]
         >>> compare(smmd, ce).summary(scale=100, unit="points")
@@ -144,7 +144,7 @@ def effect_size(a: Any, b: Any) -> float:
         a: Finite values, ``[S, E]`` with three seeds or more.
         b: Same shape: the same examples, and the same seeds in the same order.
 
-    Example:
+    Examples:
         >>> round(effect_size([[3], [4], [5]], [[1], [1], [1]]), 3)  # 3 / 1, times the small-sample correction
         1.693
     """

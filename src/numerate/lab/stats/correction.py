@@ -28,7 +28,7 @@ def holm(p_values: Mapping[K, float] | Sequence[float]) -> dict[K, float] | list
     Returns:
         The corrected p-values, with the same keys or in the same order.
 
-    Example:
+    Examples:
         >>> holm({"smmd": 0.01, "emd": 0.04, "ntil": 0.03})
         {'smmd': 0.03, 'emd': 0.06, 'ntil': 0.06}
     """
@@ -47,7 +47,7 @@ def holm(p_values: Mapping[K, float] | Sequence[float]) -> dict[K, float] | list
 def corrected(comparisons: Mapping[K, Comparison]) -> dict[K, Comparison]:
     """Return the comparisons with ``corrected_p`` set by :func:`holm`. Pass all comparisons that are reported together.
 
-    Example:
+    Examples:
         >>> from numerate.lab.stats import compare
         >>> result = compare([1, 1, 1, 1, 1, 1], [0, 0, 0, 0, 0, 0])
         >>> [c.corrected_p for c in corrected({"smmd": result, "emd": result}).values()]

@@ -91,7 +91,7 @@ def mean_interval(
         resamples: Number of bootstrap resamples over examples.
         seed: Random seed of the bootstrap.
 
-    Example:
+    Examples:
         >>> mean_interval([[1, 0, 1, 1], [1, 0, 0, 1], [1, 1, 1, 1]], over="seeds")
         Interval(estimate=0.75, low=0.12896..., high=1.0, level=0.95, over='seeds')
     """
@@ -125,7 +125,7 @@ def median_interval(
 
     The arguments are those of :func:`mean_interval`.
 
-    Example:
+    Examples:
         >>> median_interval([0.5, 0.1, 0.2, float("inf"), 0.4])
         Interval(estimate=0.4, low=0.1, high=inf, level=0.95, over='examples')
     """

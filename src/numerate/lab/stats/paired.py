@@ -68,7 +68,7 @@ def paired_test(
         resamples: See :func:`paired_permutation`.
         seed: See :func:`paired_permutation`.
 
-    Example:
+    Examples:
         >>> paired_test([1, 1, 1, 1, 1, 1], [0, 0, 0, 0, 0, 1])
         PairedTest(name='mcnemar', p_value=0.0625)
     """
@@ -89,7 +89,7 @@ def paired_t(a: Any, b: Any, over: Literal["seeds", "both"] = "both", *, bounds:
         over: What is resampled. ``"seeds"`` is the paired t-test of the seeds' means.
         bounds: Smallest and largest possible value of a and b; see :func:`mean_interval`.
 
-    Example:
+    Examples:
         >>> a, b = [[3, 2], [4, 3], [6, 4]], [[1, 1], [1, 1], [1, 1]]
         >>> round(paired_t(a, b, over="seeds"), 3), round(paired_t(a, b), 3)
         (0.067, 0.257)
@@ -142,7 +142,7 @@ def paired_permutation(
         resamples: Number of random sign patterns where they cannot all be enumerated.
         seed: Random seed of the patterns.
 
-    Example:
+    Examples:
         >>> paired_permutation([1, 2, 4], [0, 0, 0])
         0.25
     """
@@ -174,7 +174,7 @@ def wilcoxon(a: Any, b: Any) -> float:
         a: ``[E]`` or ``[S, E]``.
         b: Same shape.
 
-    Example:
+    Examples:
         >>> wilcoxon([1, 2, 3, 4, 5, float("inf")], [0, 0, 0, 0, 0, 0])
         0.03125
     """
@@ -192,7 +192,7 @@ def mcnemar(a: Any, b: Any) -> float:
         a: ``[E]`` of 0 and 1.
         b: Same shape, 0 and 1.
 
-    Example:
+    Examples:
         >>> mcnemar([1, 1, 1, 1, 1, 1, 0, 0], [0, 0, 0, 0, 0, 1, 0, 1])  # a alone is right 5 times, b alone once
         0.21875
     """

@@ -29,7 +29,7 @@ def seeds_needed(difference: float, spread: float, power: float = 0.8, level: fl
         power: Probability of detecting the difference, with the right sign.
         level: Confidence level of the interval that must exclude 0.
 
-    Example:
+    Examples:
         >>> seeds_needed(difference=0.02, spread=0.01)
         5
     """
@@ -56,7 +56,7 @@ def seeds_needed(difference: float, spread: float, power: float = 0.8, level: fl
 def detectable_difference(spread: float, seeds: int, power: float = 0.8, level: float = 0.95) -> float:
     """Return the smallest true difference that ``seeds`` seeds, at least 2, detect: the inverse of :func:`seeds_needed`.
 
-    Example:
+    Examples:
         >>> [round(detectable_difference(spread=0.01, seeds=seeds), 3) for seeds in (2, 3, 5, 10)]
         [0.115, 0.033, 0.017, 0.01]
     """

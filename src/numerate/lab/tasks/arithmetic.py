@@ -51,7 +51,7 @@ class Arithmetic(Task):
         signed: whether the operands may be negative; answers may be negative in any case.
         wording: ``"varied"`` asks in four ways; ``"bare"`` writes ``3+4=``, which small models learn sooner.
 
-    Example:
+    Examples:
         >>> task = Arithmetic(difficulty=2)
         >>> example = task.examples("train", 1)[0]
         >>> example.prompt, example.answer

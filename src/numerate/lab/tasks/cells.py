@@ -99,7 +99,7 @@ def is_blank(value: Any) -> bool:
 def read_cell(value: Any) -> TableCell:
     """Parse a cell; raise ``BadData`` unless it is one number, optionally with a unit.
 
-    Example:
+    Examples:
         >>> read_cell("70,35 €").numbers[","], read_cell("(76.00)").numbers["."], read_cell("3.5k").numbers["."]
         (Decimal('70.35'), Decimal('-76.00'), Decimal('3.5E+3'))
         >>> read_cell("2024-04-10")
@@ -147,7 +147,7 @@ def plain_answer(value: Any) -> str:
 def read_ratings(value: Any) -> tuple[Decimal, ...]:
     """Return several people's numbers: a list of cells, or a text such as ``[1, 2, 2]``; blank ones are left out.
 
-    Example:
+    Examples:
         >>> [str(rating) for rating in read_ratings("[2, -1.5, 2]")]
         ['2', '-1.5', '2']
     """
@@ -162,7 +162,7 @@ def read_ratings(value: Any) -> tuple[Decimal, ...]:
 def average(numbers: Sequence[Decimal], kind: Literal["mean", "median"], decimals: int) -> Decimal:
     """Return the mean or median of numbers, rounded half to even.
 
-    Example:
+    Examples:
         >>> average([Decimal(1), Decimal(2), Decimal(2)], "mean", 1)
         Decimal('1.7')
     """
@@ -215,7 +215,7 @@ def number_of(cell: TableCell, mark: DecimalMark, unit: str) -> Decimal:
 def answer_text(number: Decimal | None) -> str:
     """Return a number as plain text with its decimals kept; very large or small numbers get a power of ten.
 
-    Example:
+    Examples:
         >>> [answer_text(Decimal(text)) for text in ("70.50", "1E-5", "6.02E23", "1E+30", "-0.0", "3.5E3")]
         ['70.50', '0.00001', '6.02e23', '1e30', '0.0', '3500']
     """

@@ -31,7 +31,7 @@ def is_chat(row: Mapping[str, Any]) -> bool:
 def as_question(row: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a row of TRL's formats with ``prompt`` and, if there is one, ``answer``; other rows unchanged.
 
-    Example:
+    Examples:
         >>> as_question({"messages": [{"role": "user", "content": "6 * 7?"}, {"role": "assistant", "content": "42"}]})
         {'prompt': '6 * 7?', 'answer': '42'}
         >>> as_question({"prompt": "6 * 7?", "completion": " 42"})
@@ -59,7 +59,7 @@ def as_question(row: Mapping[str, Any]) -> Mapping[str, Any]:
 def has_turns(row: Mapping[str, Any]) -> bool:
     """Return whether the question of a row that :func:`as_question` can read has answers of the assistant in it.
 
-    Example:
+    Examples:
         >>> turns = [{"role": role, "content": "7"} for role in ("user", "assistant", "user", "assistant")]
         >>> has_turns({"messages": turns}), has_turns({"messages": turns[:2]}), has_turns({"prompt": turns[:3]})
         (True, False, True)

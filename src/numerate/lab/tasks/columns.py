@@ -28,7 +28,7 @@ def check_columns(names: Iterable[str], known: Iterable[Any]) -> None:
 def uninformative(rows: Sequence[Mapping[str, Any]], names: Iterable[str]) -> dict[str, str]:
     """Return the columns that tell a model nothing, or too much, each with the reason; none of a table of a few rows.
 
-    Example:
+    Examples:
         >>> rows = [{"id": i, "unit": "cm", "size": i % 7} for i in range(20)]
         >>> uninformative(rows, ("id", "unit", "size"))
         {'id': 'another value in every row, by its name an index', 'unit': "'cm' in every row"}
@@ -78,7 +78,7 @@ def left_out(
 def is_date(value: Any) -> bool:
     """Return whether a cell is a date, with or without a time.
 
-    Example:
+    Examples:
         >>> [is_date(text) for text in ("2024-04-10", "10.4.2024", "2024-04-10 12:30:00", "2024", "3-5")]
         [True, True, True, False, False]
     """

@@ -59,7 +59,7 @@ def generator(seed: int) -> np.random.Generator:
 def background(kind: Backdrop, size: tuple[int, int], colour: Colour, other: Colour | None = None, seed: int = 0) -> Image.Image:
     """Return an RGB image of one colour, a gradient to ``other``, speckles, or paper with blotches and fibres.
 
-    Example:
+    Examples:
         >>> background("plain", (4, 2), (250, 240, 230)).getpixel((3, 1))
         (250, 240, 230)
     """

@@ -39,7 +39,7 @@ class BadData(ValueError):  # noqa: N818 - reads well as `raise BadData(...)`
 class RowReader:
     """Read files row by row. With ``skip_bad``, rows that cannot be read are skipped and listed in ``skipped``.
 
-    Example:
+    Examples:
         >>> reader = RowReader(skip_bad=True)
         >>> for line, text in enumerate(["1", "two"], 1):
         ...     with reader.row(Path("numbers.txt"), line):

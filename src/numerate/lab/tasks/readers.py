@@ -106,7 +106,7 @@ READERS: dict[str, Callable[[RowReader, Path], NumberedRows]] = {
 def default_task(data: str | Path) -> str:
     """Return the task that reads a file: ``word_problems`` if every answer ends in ``#### 42``, else ``regression``.
 
-    Example:
+    Examples:
         >>> default_task("diamonds")
         'regression'
     """
@@ -139,7 +139,7 @@ def data_file(data: Any, folder: Path) -> str:
         data: a path; or a pandas frame, whose index is left out; or mappings, one per row, such as a list of dicts or a dataset.
         folder: for a frame.
 
-    Example:
+    Examples:
         >>> from tempfile import TemporaryDirectory
         >>> with TemporaryDirectory() as folder:
         ...     file = Path(data_file([{"area": 84, "rent": 970.5}], Path(folder)))

@@ -105,7 +105,7 @@ class Regression(Task):
         wording: files only: ``"names"`` asks ``area: 84, rooms: 3. price?``; ``"bare"`` shows the values alone, ``84 3``, which
             are fewer tokens to train on.
 
-    Example:
+    Examples:
         >>> task = Regression()
         >>> task.examples("train", 1)[0].prompt
         'area: 51 m2, rooms: 2, floor: 8, year: 1975. rent?'
@@ -343,7 +343,7 @@ class Regression(Task):
     def ask(self, values: Mapping[str, Any], folder: Path) -> Row:
         """Return the question about a row, in which the answer may be missing; images are relative to ``folder``.
 
-        Example:
+        Examples:
             >>> Regression(target="price", columns=("rooms", "area")).ask({"area": 84.0, "rooms": 3, "id": 7}, Path()).prompt
             'rooms: 3, area: 84. price?'
             >>> Regression(target="price", wording="bare").ask({"rooms": 3, "area": 84.0}, Path()).prompt

@@ -44,7 +44,7 @@ class WordProblems(Task):
         steps: the most steps in a training problem, 1 to 6.
         largest: the largest number in a training story, at least 10.
 
-    Example:
+    Examples:
         >>> task = WordProblems(steps=2)
         >>> example = task.examples("train", 1)[0]
         >>> task.score(example, example.answer)["exact"]

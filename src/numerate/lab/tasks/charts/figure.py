@@ -145,7 +145,7 @@ def chart_page(chart: Chart, size: int) -> Page:
 def written(value: float, form: NumberFormat, decimals: int = 0) -> str:
     """Return a number as it is printed in a chart.
 
-    Example:
+    Examples:
         >>> written(1250, "thousands"), written(1250, "dollars"), written(4.5, "percent", 1)
         ('1,250', '$1,250', '4.5%')
     """

@@ -15,7 +15,7 @@ QuestionAnswer = tuple[str, Fraction]
 def ask(rng: random.Random, table: ChartTable, tick: int) -> tuple[str, str]:
     """Draw a question about a table; return it with its answer as plain text. ``tick`` is the step of the value axis.
 
-    Example:
+    Examples:
         >>> from numerate.lab.tasks.charts.topics import TOPICS
         >>> table = ChartTable(TOPICS[2], ("Rome", "Oslo", "Paris"), ("",), ((650, 810, 900),))
         >>> ask(random.Random(1), table, 100)
@@ -31,7 +31,7 @@ def ask(rng: random.Random, table: ChartTable, tick: int) -> tuple[str, str]:
 def plain(number: Fraction) -> str:
     """Return a number as text with at most two decimals.
 
-    Example:
+    Examples:
         >>> plain(Fraction(1200)), plain(Fraction(5, 2)), plain(Fraction(4, 3))
         ('1200', '2.5', '1.33')
     """

@@ -51,7 +51,7 @@ class Charts(Task):
         categories: the most categories in a training chart, 3 to 6.
         largest: the largest value in training, 100 to 100,000.
 
-    Example:
+    Examples:
         >>> example = Charts().examples("train", 1)[0]
         >>> example.prompt, example.answer
         ('What is the average rent in Berlin? Answer with a number.', '900')
@@ -161,7 +161,7 @@ class Charts(Task):
 def chart_question(row: dict[str, Any], folder: Path = Path()) -> ChartQuestion:
     """Read a row of ChartQA: ``query``, ``label``, and an ``image`` or its name in ``imgname``.
 
-    Example:
+    Examples:
         >>> chart_question({"image": None, "query": "How many bars are there?", "label": ["2"]}).label
         '2'
     """

@@ -53,7 +53,7 @@ class Clock(Task):
         second_hand: the share of clocks with a second hand. It does not affect the answer.
         step: minutes between the training times, a divisor of 60.
 
-    Example:
+    Examples:
         >>> example = Clock().examples("train", 1)[0]
         >>> example.prompt, example.answer, example.image.size
         ('What time does the clock show? Answer as hour_minute, such as 2_55.', '9_15', (224, 224))
@@ -169,7 +169,7 @@ class Clock(Task):
 def clock_photo(row: dict[str, Any], folder: Path = Path()) -> ClockPhoto:
     """Read a row of the dataset: ``labels``, and an ``image`` or its path in ``filepaths``.
 
-    Example:
+    Examples:
         >>> clock_photo({"image": None, "labels": "2-55"}).answer
         '2_55'
     """

@@ -187,7 +187,7 @@ _EDGES = {"leftmost": "left", "topmost": "top", "rightmost": "right", "bottommos
 def words(expression: Expression) -> str:
     """Return the expression in English.
 
-    Example:
+    Examples:
         >>> words(Expression(Phrase("circle", "red", "small"), "left", Phrase("square", "blue")))
         'the small red circle to the left of the blue square'
         >>> words(Expression(Phrase("star"), "leftmost")), words(Expression(Phrase("star"), "topmost", rank=2))

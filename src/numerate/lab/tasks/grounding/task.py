@@ -50,7 +50,7 @@ class Grounding(CoordinateTask):
             ``<loc0123><loc0456><loc0234><loc0567>``: y1, x1, y2 and x2 in 1024ths, as PaliGemma writes them.
         size: longer side of the image in pixels, 224 to 2048.
 
-    Example:
+    Examples:
         >>> example = Grounding().examples("train", 1)[0]
         >>> example.prompt.split(". ")[0], example.answer
         ('Find the pink shape', '[0.332, 0.492, 0.576, 0.656]')

@@ -71,7 +71,7 @@ class MathVision(Task):
         largest: the largest length in training, 20 to 1000.
         size: width of the image in pixels, 224 to 2048.
 
-    Example:
+    Examples:
         >>> example = MathVision().examples("train", 1)[0]
         >>> example.prompt, example.answer
         ('PQRS is a rectangle. Find x. Answer with a number.', '21')
@@ -174,7 +174,7 @@ def arranged(problem: Problem, spec: DrawnProblem, size: int) -> Layout:
 def math_question(row: Mapping[str, Any], folder: Path = Path()) -> MathQuestion:
     r"""Read a row of MathVista or MathVision; ``decoded_image``, if present, is the image itself.
 
-    Example:
+    Examples:
         >>> row = {"question": "Find $m\\angle H$", "choices": ["97", "102"], "answer": "102", "decoded_image": "<image>"}
         >>> math_question(row).prompt.splitlines()
         ['Find $m\\angle H$', '(A) 97', '(B) 102', 'Answer with the letter of the choice.']

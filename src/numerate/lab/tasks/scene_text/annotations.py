@@ -65,7 +65,7 @@ def smallest_rectangle(polygon: Sequence[Point]) -> Polygon:
 
     The first half of the polygon's points is the upper edge of the text, in reading direction.
 
-    Example:
+    Examples:
         >>> arch = [(0, 2), (4, 0), (8, 2), (8, 4), (4, 2), (0, 4)]
         >>> smallest_rectangle(arch)
         ((0.0, 0.0), (8.0, 0.0), (8.0, 4.0), (0.0, 4.0))

@@ -167,7 +167,7 @@ def apart(first: Sequence[Point], second: Sequence[Point]) -> bool:
 def reading_order(polygons: Sequence[Sequence[Point]]) -> list[int]:
     """Return indices in reading order: rows from the top, each from the left. A row has polygons of about the same height.
 
-    Example:
+    Examples:
         >>> box = [(0, 0), (9, 0), (9, 4), (0, 4)]
         >>> reading_order([[(x + dx, y + dy) for x, y in box] for dx, dy in ((0, 20), (30, 0), (10, 2))])
         [2, 1, 0]

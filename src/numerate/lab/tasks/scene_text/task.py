@@ -45,7 +45,7 @@ class SceneText(CoordinateTask):
             ``{"quad": [x1, y1, x2, y2, x3, y3, x4, y4], "text": "EXIT"}``.
         size: longer side of the image in pixels, 224 to 2048.
 
-    Example:
+    Examples:
         >>> SceneText(words=(1, 1)).examples("train", 1)[0].answer
         '[{"box": [0.657, 0.456, 0.883, 0.545], "text": "BUS"}]'
     """

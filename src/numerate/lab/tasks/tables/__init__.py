@@ -21,7 +21,7 @@ def table_file(path: Path) -> Path:
     Raises:
         BadData: the path looks like the name of a table (no folder and no suffix), and is neither that nor a file.
 
-    Example:
+    Examples:
         >>> table_file(Path("diamonds")).name, str(table_file(Path("flats.csv")))
         ('diamonds.csv.gz', 'flats.csv')
     """

@@ -1,0 +1,129 @@
+"""What ``make docs`` does besides MkDocs: files of the repository become pages, and docstrings Markdown.
+
+A page links to examples, recipes and plans by their path in the repository (``../examples/trl_sft.py``), so that the link works
+there as well. On the site each of them is a page of its own with the text of the file.
+"""
+
+from __future__ import annotations
+
+import json
+import os.path
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import griffe
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files, InclusionLevel
+from mkdocs.structure.pages import Page
+
+sys.path.insert(0, str(Path(__file__).parent))
+from api_pages import expanded, listed_losses
+from choosing_table import with_other_losses
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+IN_NAV = (Path("CONTRIBUTING.md"), Path("CHANGELOG.md"))
+LANGUAGES = {".py": "python", ".yaml": "yaml", ".sh": "bash"}
+_LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]*)?\)")
+_ROLE = re.compile(r":[a-z]+:`~?([^`]+)`")
+_LITERAL = re.compile(r"::$", re.MULTILINE)  # before an indented block of code
+_EXAMPLE = re.compile(r"^(\s*)Example:$", re.MULTILINE)
+
+
+class PlainRoles(griffe.Extension):
+    """Show ``:func:`name``` as code with a link, the last part of a name that begins with a tilde alone, and examples as code."""
+
+    def on_instance(self, *, obj: griffe.Object, **kwargs: Any) -> None:
+        """Rewrite the docstring of a module, class, function or attribute."""
+        if obj.docstring is not None:
+            room = obj if obj.is_class or obj.is_module else obj.parent
+            text = _ROLE.sub(lambda role: _as_link(role, room.path if room else ""), obj.docstring.value)
+            # Griffe knows the section "Examples" and takes "Example" for prose.
+            obj.docstring.value = _EXAMPLE.sub(r"\1Examples:", _LITERAL.sub(":", text))
+
+
+def _as_code(role: re.Match[str]) -> str:
+    return f"`{role[1].rpartition('.')[2] if '`~' in role[0] else role[1]}`"
+
+
+def _as_link(role: re.Match[str], room: str) -> str:
+    """Return a link to a name, which may stand in the class or module ``room``; text without a link if it is on no page."""
+    name = role[1] if role[1].startswith("numerate.") else f"{room}.{role[1]}"
+    return f'<autoref identifier="{name}" optional><code>{_as_code(role)[1:-1]}</code></autoref>'
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add a page for every file outside of the documentation that is in the navigation, or that a page links to."""
+    pages = list(files.documentation_pages())
+    wanted = [*IN_NAV, *(path for page in pages for path in _linked(page.content_string, DOCS / page.src_uri))]
+    while wanted:
+        path = wanted.pop()
+        if files.get_file_from_path(_page_of(path)) is None:
+            inclusion = InclusionLevel.UNDEFINED if path in IN_NAV else InclusionLevel.NOT_IN_NAV
+            files.append(File.generated(config, _page_of(path), content=_content(path), inclusion=inclusion))
+            if path.suffix == ".md":
+                wanted += _linked((ROOT / path).read_text(encoding="utf-8"), ROOT / path)
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Let links between files of the repository lead to their pages, and list the losses where a page asks for it."""
+    here = page.file.src_uri
+    source = ROOT / here.removeprefix("files/") if _made(here) else DOCS / here
+    if source.name.startswith("architectures"):
+        markdown = markdown.replace("][", r"]\[")  # error messages, which are no references
+    if here == "choosing.md":
+        markdown = with_other_losses(markdown, [(loss.name, loss.sees) for loss in listed_losses()])
+
+    def moved(link: re.Match[str]) -> str:
+        path = _target(source, link[1])
+        if path is None or (not _made(here) and path.is_relative_to("docs")):
+            return link[0]
+        to = str(path.relative_to("docs")) if path.is_relative_to("docs") else _page_of(path)
+        return f"]({os.path.relpath(to, Path(here).parent)}{link[2] or ''})"
+
+    return _ROLE.sub(_as_code, expanded(_LINK.sub(moved, markdown)))
+
+
+def _made(uri: str) -> bool:
+    return uri.startswith("files/")
+
+
+def _linked(text: str, source: Path) -> Iterator[Path]:
+    """Yield the files outside of the documentation that a text links to, by their path in the repository."""
+    for link in _LINK.finditer(text):
+        path = _target(source, link[1])
+        if path is not None and not path.is_relative_to("docs"):
+            yield path
+
+
+def _target(source: Path, link: str) -> Path | None:
+    """Return the path in the repository that a link of a file leads to; None if it is no file of the repository."""
+    path = (source.parent / link).resolve()
+    return path.relative_to(ROOT) if ":" not in link and path.is_file() and path.is_relative_to(ROOT) else None
+
+
+def _page_of(path: Path) -> str:
+    return f"files/{path if path.suffix == '.md' else f'{path}.md'}"
+
+
+def _content(path: Path) -> str:
+    text = (ROOT / path).read_text(encoding="utf-8")
+    if path.suffix == ".md":
+        return text
+    if path.suffix == ".ipynb":
+        return f"`{path}` of the repository.\n\n" + "\n\n".join(_cell(cell) for cell in json.loads(text)["cells"])
+    ticks = "````"
+    return f"# {path.name}\n\n`{path}` of the repository:\n\n{ticks}{LANGUAGES.get(path.suffix, 'text')}\n{text}{ticks}\n"
+
+
+def _cell(cell: dict[str, Any]) -> str:
+    """Return a cell of a notebook as Markdown: its text, or its code and what that printed."""
+    source = "".join(cell["source"])
+    if cell["cell_type"] == "markdown":
+        return source
+    printed = "".join("".join(output.get("text", [])) for output in cell["outputs"])
+    return f"```python\n{source}\n```" + (f"\n\n```text\n{printed.rstrip()}\n```" if printed else "")

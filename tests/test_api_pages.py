@@ -1,0 +1,68 @@
+"""The API reference: its contents are ``numerate.__all__``, and its losses those of the registry."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import numerate
+
+PAGES = Path(__file__).parents[1] / "docs" / "api"
+
+
+def directives(script, page: Path) -> list[str]:
+    """Paths of what a page documents."""
+    return script.DIRECTIVE.findall(script.expanded(page.read_text(encoding="utf-8")))
+
+
+def test_the_pages_document_exactly_what_the_package_exports(script):
+    documented = [path for page in PAGES.glob("*.md") for path in directives(script, page)]
+    assert [path for path, times in Counter(documented).items() if times > 1] == []
+    names = {path.split(".")[1] for path in documented if not path.startswith("numerate.losses.")}
+    assert names == set(numerate.__all__)
+    registered = {f"numerate.losses.{loss.module}.{loss.cls}" for loss in script.listed_losses()}
+    assert {path for path in documented if path.startswith("numerate.losses.")} <= registered
+
+
+def test_a_name_without_a_page_is_noticed(script, monkeypatch):
+    monkeypatch.setattr(numerate, "__all__", [*numerate.__all__, "forgotten"])
+    with pytest.raises(AssertionError):
+        test_the_pages_document_exactly_what_the_package_exports(script)
+
+
+def test_the_integrations_are_all_there(script):
+    wanted = {f"numerate.integrations.{name}" for name in numerate.integrations.__all__}
+    assert wanted < set(directives(script, PAGES / "integrations.md"))
+
+
+def test_the_contents_name_every_page_and_what_is_on_it(script):
+    text = (PAGES / "index.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \[[^]]+\]\((\w+\.md)\) \| (.*) \|$", text, re.MULTILINE)
+    assert {page for page, _ in rows} == {page.name for page in PAGES.glob("*.md")} - {"index.md"}
+    for page, cell in rows:
+        named = re.findall(r"\[`(\w+)`\]\[numerate\.(\w+)\]", cell)
+        assert named
+        assert all(shown == name for shown, name in named)
+        own = {path.split(".")[1] for path in directives(script, PAGES / page)}
+        losses = {loss.cls for loss in script.listed_losses()} if page == "losses.md" else set()
+        assert {name for _, name in named} == own - losses
+
+
+def test_the_losses_are_those_of_the_registry(script):
+    listed = script.listed_losses()
+    assert {loss.name: loss.cls for loss in listed} == {name: cls.__name__ for name, cls in numerate.LOSSES.items()}
+    assert [loss.name for loss in listed] == list(numerate.LOSSES)
+    assert [loss.sees for loss in listed] == [cls.sees for cls in numerate.LOSSES.values()]
+    assert script.exported_names() == numerate.__all__
+    text = script.expanded((PAGES / "losses.md").read_text(encoding="utf-8"))
+    for loss in listed:
+        assert f"| [{loss.name}][numerate.{loss.cls}] | {loss.sees} |" in text
+        assert loss.about in text
+
+
+def test_other_pages_stay_as_they_are(script):
+    text = "# Objective\n\n::: numerate.NumericObjective\n"
+    assert script.expanded(text) == text
