@@ -42,7 +42,7 @@ dist:  ## source distribution and wheel in dist, checked, and the wheel tried al
 	@rm -rf dist
 	@$(PYTHON) -m venv .venv-build
 	@.venv-build/bin/python -m pip --disable-pip-version-check -qq install build
-	@.venv-build/bin/python -m build . > /dev/null
+	@.venv-build/bin/python -m build --quiet . > /dev/null
 	@$(PYTHON) scripts/check_dist.py dist
 	@TORCH='$(TORCH)' $(PYTHON) scripts/try_wheel.py dist/*.whl .venv-dist
 
