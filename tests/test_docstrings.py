@@ -19,7 +19,7 @@ import numerate
 pytest.importorskip("trl", reason="the extra train is not installed")
 pytest.importorskip("lightning", reason="lightning is not installed")
 
-_UNKNOWN = re.compile(r"^(Arguments|Parameters|Params|Return|Raise|Example|Settings[^\n]*|Notes):$", re.MULTILINE)
+_UNKNOWN = re.compile(r"^(Arguments|Parameters|Params|Return|Raise|Example|Settings[^\n]*|Returns [^\n]*|Notes):$", re.MULTILINE)
 
 
 def function_of(member: Any) -> FunctionType | None:

@@ -21,9 +21,8 @@ class SoftCollator:
     Args:
         collator: from a list of rows to a batch with ``input_ids``, and ``labels`` if any: of transformers, of TRL, or your own.
 
-    Returns (when called):
-        The batch of the collator, with ``soft_positions``, ``soft_token_ids`` and ``soft_probabilities`` ``[B, E]`` if any row
-        has them (position -1 is no entry), and ``position_weights`` and ``token_weights`` ``[B, T]`` if any row has those.
+    Called, it returns the collator's batch, with ``soft_positions``, ``soft_token_ids`` and ``soft_probabilities`` ``[B, E]``
+    if any row has them (position -1 is no entry), and ``position_weights`` and ``token_weights`` ``[B, T]`` if any row has those.
 
     Examples:
         >>> def collate(rows):
