@@ -364,9 +364,10 @@ def table(rows: Sequence[Row]) -> Iterator[str]:
             for way in ways
         }
         p = {measure: _p_values(columns, measure) for measure in MEASURES}
-        seeds = len({row["seed"] for row in mine})
+        counts = {start: min(len(columns[start, way]) for way in ways) for start in starts}
+        many = [f"{counts[start]} seeds" + (f" from `{start}`" if len({*counts.values()}) > 1 else "") for start in starts]
         head = " | ".join(f"{text} | p, start | p, {SUPERVISED}" for text in MEASURES.values())
-        yield f"\n`{name}`, model `{mine[0]['model']}`, {seeds} seeds\n"
+        yield f"\n`{name}`, model `{mine[0]['model']}`, {', '.join(dict.fromkeys(many))}\n"
         yield f"| start | then | steps | samples | seconds | {head} |\n|{'---|' * (5 + 3 * len(MEASURES))}"
         for start in starts:
             first = columns[start, ways[0]]

@@ -187,3 +187,9 @@ def test_a_way_that_helps(script, tmp_path):
     assert float(log_error[6]) > 0.05
     assert float(log_error[7]) > 0.05
     assert (float(supervised[6]) > 0.05, supervised[7]) == (True, "")
+
+
+def test_starts_with_fewer_seeds_are_told(script):
+    whole = [row(start, seed, way, 9.0, 8.0 + seed) for start in ("ce", "soft") for seed in range(3) for way in ("crps", "supervised")]
+    assert next(script.table(whole)).strip() == "`births`, model `small`, 3 seeds"
+    assert next(script.table(whole[:-2])).strip() == "`births`, model `small`, 3 seeds from `ce`, 2 seeds from `soft`"
