@@ -190,6 +190,7 @@ def test_a_way_that_helps(script, tmp_path):
 
 
 def test_starts_with_fewer_seeds_are_told(script):
-    whole = [row(start, seed, way, 9.0, 8.0 + seed) for start in ("ce", "soft") for seed in range(3) for way in ("crps", "supervised")]
+    starts, ways = ("ce", "soft"), ("crps", "supervised")
+    whole = [row(start, seed, way, 9.0, 8.0 + seed) for start in starts for seed in range(3) for way in ways]
     assert next(script.table(whole)).strip() == "`births`, model `small`, 3 seeds"
     assert next(script.table(whole[:-2])).strip() == "`births`, model `small`, 3 seeds from `ce`, 2 seeds from `soft`"
