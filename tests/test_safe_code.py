@@ -23,7 +23,7 @@ UNSAFE = {
     "yaml.FullLoader",
 }
 UNSAFE |= {"eval", "exec", "compile", "__import__", "os.system", "os.popen", "builtins.eval", "builtins.exec"}
-UNSAFE |= {"pickle.load", "pickle.loads", "pd.read_pickle", "pandas.read_pickle", "torch.hub.load", "tarfile.open"}
+UNSAFE |= {"pickle.load", "pickle.loads", "pd.read_pickle", "pandas.read_pickle", "torch.hub.load"}
 HARMLESS = "pickle.UnpicklingError"  # what torch raises for a pickle with code
 FLAGS = ("shell", "allow_pickle", "trust_remote_code")
 
@@ -64,6 +64,9 @@ def problems(source: str) -> list[str]:
             called, given = full(node.func), {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
             if called == "torch.load" and given.get("weights_only") != "True":
                 found.append(f"{node.lineno}: torch.load without weights_only=True")
+            unpacks = called.endswith((".extract", ".extractall")) and "tarfile" in names.values()
+            if unpacks and given.get("filter") != "'data'":
+                found.append(f"{node.lineno}: {called} without filter='data' writes anywhere")
             found += [f"{node.lineno}: {name}=True" for name in FLAGS if given.get(name) == "True"]
             loads = re.search(r"\.Auto\w+\.from_(pretrained|config)$", called)
             if loads and "trust_remote_code" not in given and None not in given:  # None: **options
@@ -91,6 +94,7 @@ def test_nothing_unsafe(folder):
         "import yaml\nyaml.load(text, yaml.SafeLoader)",
         "from yaml import unsafe_load as read\nread(text)",
         "import pickle\npickle.loads(data)",
+        "import tarfile\nwith tarfile.open(file) as packed:\n    packed.extractall(folder)",
         "from joblib import load\nload(file)",
         "import torch\ntorch.load(file)",
         "import torch\ntorch.load(file, weights_only=False)",
