@@ -19,7 +19,7 @@ from numerate.losses.smmd import SMMDLoss, smmd_loss
 from numerate.losses.soft_label import SoftLabelLoss, soft_label_loss
 from numerate.losses.squared_emd import SquaredEMDLoss, squared_emd_loss
 
-for _loss in (
+for _loss in (  # in the order in which tables, the command line and the playground list them
     SMMDLoss,
     EMDLoss,
     SquaredEMDLoss,
@@ -38,7 +38,7 @@ for _loss in (
     NumberLoss,
 ):
     register(_loss)
-for _module in iter_modules(__path__):  # files that register a loss of their own
+for _module in iter_modules(__path__):  # a new file registers its loss itself, and comes after these
     import_module(f"{__name__}.{_module.name}")
 
 __all__ = [

@@ -76,10 +76,8 @@ def from_formula(formula: Callable[..., Tensor]) -> Callable[..., ReferenceCost]
             logits, labels, vocab, lambda p, target: formula(p, target, vocab.values.to(p.dtype), **given), **settings
         )
 
-    first, shared = (
-        [*inspect.signature(reference).parameters.values()][:3],
-        inspect.Parameter("shared", inspect.Parameter.VAR_KEYWORD),
-    )
+    first = [*inspect.signature(reference).parameters.values()][:3]
+    shared = inspect.Parameter("shared", inspect.Parameter.VAR_KEYWORD)
     named = [setting.replace(kind=inspect.Parameter.KEYWORD_ONLY) for setting in own]
     reference.__signature__ = inspect.Signature([*first, *named, shared])  # type: ignore[attr-defined]
     return reference
