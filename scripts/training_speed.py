@@ -104,7 +104,7 @@ class Workload:
             model, self.vocab = loaded.model.to(device), NumericVocab.from_tokenizer(loaded.tokenizer)
         self.model, self.device = model.train(), device
         ids = torch.cat([bench_labels(self.vocab, length, seed=row) for row in range(batch)])
-        targets = bench_soft_targets(ids, self.vocab.token_ids[:SOFT_TOKENS])
+        targets = bench_soft_targets(ids, self.vocab, SOFT_TOKENS)
         soft = zip(SOFT_FIELDS, (targets.positions, targets.token_ids, targets.probabilities.float()), strict=True)
         self.batch = {name: value.to(device) for name, value in (("input_ids", ids), ("labels", ids))}
         self.soft = self.batch | {name: value.to(device) for name, value in soft}

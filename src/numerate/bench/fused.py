@@ -123,7 +123,7 @@ class Workload:
 
     def soft_targets(self, labels: Tensor) -> SoftTargets:
         """Return a distribution over ten numeric tokens at each numeric position of ``labels [1, T]``."""
-        return bench_soft_targets(labels, bench_vocab(10, self.vocab_size).token_ids)
+        return bench_soft_targets(labels, bench_vocab(10, self.vocab_size))
 
     def clear(self, *, cache: bool = False) -> None:
         """Delete the gradients and, if asked for, free cached device memory."""

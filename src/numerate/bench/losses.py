@@ -68,13 +68,13 @@ def bench_labels(vocab: NumericVocab, tokens: int, seed: int = 0) -> Tensor:
     return torch.where(in_number, vocab.token_ids[numbers], labels)[None]
 
 
-def bench_soft_targets(labels: Tensor, token_ids: Tensor) -> SoftTargets:
-    """Return a distribution over these tokens at each position of ``labels [B, T]`` that holds one of them.
+def bench_soft_targets(labels: Tensor, vocab: NumericVocab, size: int = 10) -> SoftTargets:
+    """Return a distribution over ``size`` numeric tokens at each numeric position of ``labels [B, T]``.
 
     All rows have the same number of such positions.
     """
-    size = len(token_ids)
-    positions = torch.isin(labels.cpu(), token_ids).nonzero()[:, 1].repeat_interleave(size)
+    token_ids = vocab.token_ids[:size]
+    positions = torch.isin(labels.cpu(), vocab.token_ids).nonzero()[:, 1].repeat_interleave(size)
     p = torch.rand((positions.shape[0] // size, size), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     entries = positions, token_ids.repeat(p.shape[0]), (p / p.sum(1, keepdim=True)).reshape(-1)
     return SoftTargets(*(entry.reshape(len(labels), -1) for entry in entries)).to(labels.device)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from numerate.answers.extract import clock_time
 from numerate.answers.metrics import FACE
@@ -16,7 +16,7 @@ from numerate.lab.tasks.base import Example, Split, Task, check_whole
 from numerate.lab.tasks.clock.face import Face, clock_image, random_face
 from numerate.lab.tasks.files import BadData, RowReader, column, existing, open_image
 from numerate.lab.tasks.pictures import Picture
-from numerate.messages import check_number
+from numerate.messages import check_choice, check_number, choices
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -24,7 +24,12 @@ if TYPE_CHECKING:
     from numerate.decode.grammar import Grammar
     from numerate.targets import AnswerDistribution
 
-PROMPT = "What time does the clock show? Answer as hour_minute, such as 2_55."
+ClockWording = Literal["full", "bare"]
+
+PROMPTS: Mapping[ClockWording, str] = {
+    "full": "What time does the clock show? Answer as hour_minute, such as 2_55.",
+    "bare": "time?",
+}
 
 _SPLITS: Mapping[str, Split] = {"train": "train", "valid": "interpolate", "test": "interpolate"}
 _IMAGES = (".jpg", ".jpeg", ".png")
@@ -52,6 +57,7 @@ class Clock(Task):
         rotation: the largest tilt of the clock in either direction, in degrees, 0 to 180.
         second_hand: the share of clocks with a second hand. It does not affect the answer.
         step: minutes between the training times, a divisor of 60.
+        wording: ``"full"`` asks in a sentence that says how to answer; ``"bare"`` asks ``time?``, which costs small models less.
 
     Examples:
         >>> example = Clock().examples("train", 1)[0]
@@ -63,6 +69,7 @@ class Clock(Task):
     rotation: float = 15.0
     second_hand: float = 0.3
     step: int = 5
+    wording: ClockWording = "full"
 
     name = "clock"
     number_kind = "clock"
@@ -78,6 +85,7 @@ class Clock(Task):
             raise ValueError(f"step={self.step} does not divide the hour: expected a divisor of 60, such as 5 or 15.")
         for name, most in (("rotation", 180), ("second_hand", 1)):
             check_number(name, getattr(self, name), least=0, most=most)
+        check_choice("wording", self.wording, choices(ClockWording))
 
     @property
     def splits(self) -> tuple[Split, ...]:
@@ -96,10 +104,11 @@ class Clock(Task):
 
     def make(self, spec: Face | ClockPhoto) -> Example:
         """Return the time and the clock, which is drawn or a photo of a dataset."""
+        prompt = PROMPTS[self.wording]
         if isinstance(spec, ClockPhoto):
-            return Example(PROMPT, spec.answer, Picture(open_image, (spec.image,)), {"image": str(spec.image)})
+            return Example(prompt, spec.answer, Picture(open_image, (spec.image,)), {"image": str(spec.image)})
         meta = {"hour": spec.hour, "minute": spec.minute, "tilt": spec.tilt, "numerals": spec.numerals}
-        return Example(PROMPT, f"{spec.hour}_{spec.minute:02}", Picture(clock_image, (spec, self.size)), meta)
+        return Example(prompt, f"{spec.hour}_{spec.minute:02}", Picture(clock_image, (spec, self.size)), meta)
 
     def number_form(self, answers: Sequence[str]) -> Grammar:
         """Return the form ``2_55``, which stands for minutes after twelve."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 BoxFormat = Literal["numbers", "locations"]
+BoxWording = Literal["full", "bare"]
 
 _LOCATIONS = re.compile(r"<loc(\d{4})>\s*<loc(\d{4})>\s*<loc(\d{4})>\s*<loc(\d{4})>")
 _COORDINATES = {
@@ -49,6 +50,8 @@ class Grounding(CoordinateTask):
         form: ``"numbers"`` answers ``[x1, y1, x2, y2]`` relative to width and height; ``"locations"`` answers
             ``<loc0123><loc0456><loc0234><loc0567>``: y1, x1, y2 and x2 in 1024ths, as PaliGemma writes them.
         size: longer side of the image in pixels, 224 to 2048.
+        wording: ``"full"`` says how to answer, in a sentence with ``"numbers"`` and as ``detect EXPRESSION`` with ``"locations"``;
+            ``"bare"`` is the expression alone, which costs small models less.
 
     Examples:
         >>> example = Grounding().examples("train", 1)[0]
@@ -61,6 +64,7 @@ class Grounding(CoordinateTask):
     objects: tuple[int, int] = (3, 8)
     form: BoxFormat = "numbers"
     size: int = 448
+    wording: BoxWording = "full"
 
     name = "grounding"
     number_kind = "box"
@@ -71,6 +75,7 @@ class Grounding(CoordinateTask):
 
     def __post_init__(self) -> None:
         check_choice("form", self.form, choices(BoxFormat))
+        check_choice("wording", self.wording, choices(BoxWording))
         object.__setattr__(self, "objects", check_pair("objects", self.objects, 1, 12))
         check_whole("size", self.size, 224, 2048)
 
@@ -139,6 +144,8 @@ class Grounding(CoordinateTask):
         return rows
 
     def _prompt(self, expression: str) -> str:
+        if self.wording == "bare":
+            return expression
         if self.form == "locations":
             return f"detect {expression}"
         return (
