@@ -20,7 +20,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -89,6 +89,15 @@ def by_objective(call: Call, loss: nm.NumericLoss, logits: Tensor) -> Tensor:
     return value
 
 
+def by_masked_objective(call: Call, loss: nm.NumericLoss, logits: Tensor) -> Tensor:
+    """Call the objective without reading labels, as on a GPU."""
+    places = ("losses.base", "objective.overrun", "objective.from_logits")
+    with ExitStack() as patched:
+        for place in places:
+            patched.enter_context(mock.patch(f"numerate.{place}.reads_freely", return_value=False))
+        return by_objective(call, loss, logits)
+
+
 def by_fused(call: Call, loss: nm.NumericLoss, logits: Tensor) -> Tensor:
     """Call the fused objective with hidden states that are the logits, and a head that is the identity."""
     head = torch.eye(logits.shape[-1], dtype=logits.dtype, device=logits.device)
@@ -107,10 +116,12 @@ PATHS: dict[str, Callable[[Call, nm.NumericLoss, Tensor], Tensor]] = {
     "loss": by_loss,
     "masked": by_masked_rows,
     "objective": by_objective,
+    "unread": by_masked_objective,
     "fused": by_fused,
     "traced": by_trace,
 }
-OTHERS = {"loss": "masked", "masked": "loss", "objective": "traced", "fused": "objective", "traced": "objective"}
+OTHERS = {"loss": "masked", "masked": "loss", "objective": "traced", "unread": "objective", "fused": "objective"}
+OTHERS |= {"traced": "objective"}
 
 
 # The contract
@@ -127,7 +138,7 @@ class Promise:
 def promised(call: Call, loss: nm.NumericLoss) -> Promise:
     """Return what the documentation promises for these logits."""
     flat, labels = call.logits.double().reshape(-1, call.logits.shape[-1]).cpu(), call.labels.reshape(-1).cpu()
-    objective = call.path in ("objective", "fused", "traced")
+    objective = call.path not in ("loss", "masked")
     numeric, columns = torch.isin(labels, loss.vocab.token_ids), loss.columns.cpu()
     read = labels != IGNORED if objective else torch.isin(labels, columns)  # [R]
     seen = flat if objective or loss.uses_rest else flat[:, columns]

@@ -218,7 +218,7 @@ def draw(seed: int, number: int, device: str = "cpu") -> Call:
     vocab_kind, vocab = drawn_vocab(f"{seed}:vocabulary {rng.randrange(300)}", largest)
     name = rng.choice(list(nm.LOSSES))
     settings, may_refuse = drawn_settings(rng, nm.LOSSES[name])
-    path = pick(rng, loss=4, masked=2, objective=4, fused=4, traced=2)
+    path = pick(rng, loss=4, masked=2, objective=4, unread=2, fused=4, traced=2)
     dtype = DTYPES[pick(rng, float32=4, bfloat16=2, float16=2, float64=2)]
     if largest and path == "fused":
         dtype = torch.float32  # products in others take minutes on a CPU that has none

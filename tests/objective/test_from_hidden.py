@@ -355,6 +355,14 @@ for number, (size, dtype, with_bias, (scale, cap), smoothing, with_lse) in enume
         module.write_numeric_columns_(logits, rows, columns, *arguments)
     torch.testing.assert_close(ours.float(), theirs.float(), atol=2e-6, rtol=1e-5 if dtype == torch.float32 else 2**-7)
     assert poisoned[:, size:].isnan().all()
+for size, dtype in itertools.product((5, 5000), (torch.float32, torch.bfloat16, torch.float64)):
+    wider = torch.randn(4, size + 3, dtype=dtype)
+    rows, factors = wider[:, :size], torch.tensor([[0.5], [0.0], [-2.0], [0.0]], dtype=torch.promote_types(dtype, torch.float32))
+    rows[1, 0], rows[3, -1], expected = float("nan"), float("inf"), (rows * factors).to(dtype)
+    expected[[1, 3]] = 0
+    beside = wider[:, size:].clone()
+    rows_triton.scale_rows_(rows, factors)
+    assert torch.equal(rows, expected) and torch.equal(wider[:, size:], beside)
 for factor in (1.0, 2.5):
     tensor = torch.ones(70_001)
     rows_triton.rescale_(tensor, torch.tensor(factor))

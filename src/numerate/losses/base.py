@@ -36,7 +36,7 @@ from numerate.checks import (
     choices,
 )
 from numerate.labels import IGNORE_INDEX, shift_all
-from numerate.losses.rows import check_range, divide, log_sum_exp, rest_of_rows, take, wide
+from numerate.losses.rows import check_range, divide, log_sum_exp, reads_freely, rest_of_rows, take, wide
 from numerate.losses.targets import NumberTargets, Places, Targets
 from numerate.spans import Numbers, NumberSpans, check_position_ids, find_numbers, find_numbers_among
 from numerate.vocab import NumericVocab, look_up
@@ -242,7 +242,7 @@ class NumericLoss(nn.Module):
             check_tensor("position_ids", position_ids, "of the shape of labels")
             check_position_ids(position_ids, labels)
         if compact is None:
-            compact = labels.device.type == "cpu" and not torch.compiler.is_compiling()
+            compact = reads_freely(labels)
         rows: Tensor | None = None
         spans: NumberSpans | None = None
         if self.reads_numbers:

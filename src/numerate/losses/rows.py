@@ -35,6 +35,11 @@ def by_mean(p: Tensor, values: Tensor, mean: Tensor, slope: Tensor) -> Tensor:
     return p * (values - mean[:, None]).mul_(slope[:, None])
 
 
+def reads_freely(tensor: Tensor) -> bool:
+    """Return whether a shape may depend on the values of a tensor: on a CPU, where reading them waits for nothing."""
+    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
 def check_range(labels: Tensor, vocab_size: int, ignore_index: int) -> None:
     """Raise for a label that is outside the vocabulary and not ``ignore_index``."""
     if torch.compiler.is_compiling():

@@ -15,10 +15,19 @@ from torch import Tensor
 
 from numerate.checks import check_logits
 from numerate.losses.base import NumericLoss
-from numerate.losses.rows import check_range, divide, log_sum_exp, refuse_second_derivative, rest_of_rows, take, wide
+from numerate.losses.rows import (
+    check_range,
+    divide,
+    log_sum_exp,
+    reads_freely,
+    refuse_second_derivative,
+    rest_of_rows,
+    take,
+    wide,
+)
 from numerate.losses.targets import Targets
 from numerate.objective.batch import BatchLabels, ObjectiveOutput
-from numerate.objective.device import rows_at_a_time
+from numerate.objective.device import rows_at_a_time, scale_rows_
 from numerate.objective.overrun import NumberEnds
 from numerate.objective.term import mean_mass, mean_mass_from_rest, numeric_gradient, rest_as_softmax_share
 from numerate.objective.weighting import Weighting
@@ -150,13 +159,16 @@ class _OneBuffer(torch.autograd.Function):
         grad: Tensor = _softmax(flat, valid, keep=True)[0] if softmax is None else softmax  # type: ignore[assignment]
         numeric: Any = (slice(None), columns) if rows is None else (rows[:, None], columns)  # the entries [P, N]
         # The numeric columns get no share of the softmax beyond cross-entropy's.
-        ce_grad = None if softmax_share is None else grad[numeric] * (upstream * take(share, rows))[:, None]  # [P, N]
+        ce_grad: Tensor | None = None  # [P, N]
+        if softmax_share is not None:
+            own = (upstream * take(share, rows))[:, None]
+            ce_grad = torch.where(own == 0, 0.0, grad[numeric] * own)
         per_row = (upstream * (share if softmax_share is None else share + softmax_share))[:, None]
         uniform = (upstream * share * (ctx.smoothing / grad.shape[1]))[:, None]
         step = rows_at_a_time(grad)
         pieces = (torch.split(tensor, step) for tensor in (grad, per_row, uniform))
         for chunk, factor, even in zip(*pieces, strict=True):
-            chunk.mul_(factor)
+            scale_rows_(chunk, factor)
             if ctx.smoothing:
                 chunk.sub_(even)
         if ce_grad is not None:
@@ -177,8 +189,9 @@ def _softmax(flat: Tensor, valid: Tensor, *, keep: bool) -> tuple[Tensor | None,
     """Return the row softmax ``[R, V]`` in the dtype of the logits (if kept), and the log-sum-exp ``[R]`` as two summands.
 
     They are the largest logit and the rest, in float32 or wider. On a CPU, rows without a label are skipped: all is zero there.
+    On a GPU they are anything, NaN too.
     """
-    skips = flat.device.type == "cpu" and not bool(valid.all())
+    skips = reads_freely(flat) and not bool(valid.all())
     softmax = (torch.zeros_like if skips else torch.empty_like)(flat) if keep else None
     top, log_total = torch.zeros((2, flat.shape[0]), dtype=wide(flat.dtype), device=flat.device)
     order = valid.nonzero()[:, 0] if skips else torch.arange(flat.shape[0], device=flat.device)

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from numerate.losses.base import NumericLoss
-from numerate.losses.rows import divide, log_sum_exp, take
+from numerate.losses.rows import divide, log_sum_exp, reads_freely, take
 from numerate.spans import NumberSpans
 from numerate.vocab import NumericVocab
 
@@ -35,7 +35,7 @@ class NumberEnds(NamedTuple):
         mask = number_ends(labels, vocab, position_ids, thousands=loss.thousands, ignore_index=loss.ignore_index).flatten()
         columns = vocab.token_ids.to(labels.device)
         if compact is None:
-            compact = labels.device.type == "cpu" and not torch.compiler.is_compiling()
+            compact = reads_freely(labels)
         return cls(mask.nonzero()[:, 0], None, columns) if compact else cls(None, mask, columns)
 
     @property

@@ -180,6 +180,21 @@ def _rescale(tensor, factor, size, BLOCK: tl.constexpr):
         tl.store(tensor + offsets, value.to(tensor.dtype.element_ty), mask=inside)
 
 
+@triton.jit
+def _scale_rows(tensor, row_stride, factors, size, BLOCK: tl.constexpr):
+    """Multiply a row by its factor. Where that is zero nothing is read, so that a NaN does not stay."""
+    row = tl.program_id(0).to(tl.int64)
+    by = tl.load(factors + row)
+    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = columns < size
+    place = tensor + row * row_stride + columns
+    if by == 0.0:
+        tl.store(place, tl.zeros((BLOCK,), tensor.dtype.element_ty), mask=inside)
+    else:
+        value = tl.load(place, mask=inside).to(by.dtype) * by
+        tl.store(place, value.to(tensor.dtype.element_ty), mask=inside)
+
+
 def _settings(head: Head, smoothing: float) -> tuple[tuple[float, float, float], dict[str, bool]]:
     """Return smoothing, scale and soft-cap for both kernels, and which of them are set."""
     values = smoothing, 1.0 if head.scale is None else head.scale, 1.0 if head.softcap is None else head.softcap
@@ -270,3 +285,11 @@ def rescale_(tensor: Tensor, factor: Tensor) -> None:
     assert tensor.is_contiguous()
     block = 16384
     _rescale[(triton.cdiv(tensor.numel(), block),)](tensor, factor, tensor.numel(), BLOCK=block)
+
+
+def scale_rows_(rows: Tensor, factors: Tensor) -> None:
+    """See :func:`numerate.objective.device.scale_rows_`; the rows have no gaps between columns."""
+    count, size = rows.shape
+    if count and size:
+        block = min(4096, triton.next_power_of_2(size))
+        _scale_rows[(count, triton.cdiv(size, block))](rows, rows.stride(0), factors.contiguous(), size, BLOCK=block)
