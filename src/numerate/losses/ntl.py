@@ -253,7 +253,8 @@ class NTLNumberLoss(NTLLoss, NumberLevelLoss):
         cost, slope = ntl_number_loss(*numbers, _EPS), ntl_number_slope(*numbers, _EPS)
         if (weights := targets.number_weights) is not None:
             cost, slope = cost * weights, slope * weights
-        slope = (targets.per_row(slope) * scale).to(z.dtype)
+        # Rows of no number take their slope from the first one, which may be NaN.
+        slope = targets.blank(targets.per_row(slope) * scale).to(z.dtype)
         dz = by_mean(p, self.matrix("amounts", z.dtype)[targets.spans.is_fraction.long()], mean, slope)
         return cost.sum().to(z.dtype), dz
 

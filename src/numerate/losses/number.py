@@ -220,8 +220,9 @@ class NumberLoss(NumberLevelLoss):
 
     def _label_phi(self, sign: Tensor, targets: NumberTargets, dtype: torch.dtype) -> Tensor:
         """Return φ of the label ``[slots, K, 2]``, computed in float64: its phases reach thousands of radians."""
-        value = targets.sum(targets.spans.relative_values) * sign / self.unit
-        phase = self.frequency * value[:, None]
+        value = targets.sum(targets.spans.relative_values) * sign
+        # By a tensor: a GPU multiplies by the reciprocal of a number, which is infinite for the smallest ones.
+        phase = self.frequency * (value / torch.full_like(value, self.unit))[:, None]
         return torch.stack([phase.cos(), phase.sin()], -1).to(dtype)
 
     def _columns(self, targets: NumberTargets) -> tuple[Tensor, Tensor]:
