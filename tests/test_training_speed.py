@@ -34,7 +34,7 @@ def test_every_objective_on_both_paths(script, tmp_path, capsys):
 def test_a_model_of_a_configuration_with_tokens_of_three_digits(script, monkeypatch):
     small = {"vocab_size": 1300, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
     monkeypatch.setattr(workloads, "_LLAMA", workloads._LLAMA | small | {"num_attention_heads": 2, "num_key_value_heads": 2})
-    costs = script.measure("llama-1b", 1, 36, "float32", "cpu", ["ntil"], 1)
+    costs = script.measure("llama-1b", 2, 36, "float32", "cpu", ["ntil"], 1)
     assert [(cost.path, cost.objective) for cost in costs] == [
         ("", "own"), *((path, name) for path in ("attach", "logits") for name in ("ce", "soft", "ntil"))
     ]  # fmt: skip

@@ -161,3 +161,56 @@ def test_a_nan_stays_in_its_sequence(name: str, outside: str) -> None:
     costs = loss.per_row(*loss.select(logits, targets), targets).reshape(labels.shape)
     assert bool(costs[0].isnan().any())
     assert bool(costs[1].isfinite().all())
+
+
+@pytest.fixture(params=["unread", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A GPU, or a CPU that does what a GPU does: masks, because reading labels would mean waiting."""
+    if request.param == "cuda":
+        return "cuda"
+    for place in ("losses.base", "objective.overrun", "objective.from_logits"):
+        monkeypatch.setattr(f"numerate.{place}.reads_freely", lambda tensor: False)
+    return "cpu"
+
+
+@pytest.mark.parametrize("outside", ["ignore", "penalize"])
+@every_loss
+def test_rows_without_a_label_hold_anything_on_a_gpu(name: str, outside: str, device: str) -> None:
+    objective = nm.NumericObjective(nm.LOSSES[name](VOCABS["signs"], outside=outside), label_smoothing=0.1).to(device)
+    labels = encode_batch(["12.5", "x3x7"], SIGNS)
+    labels[0, 0] = labels[1, 2:] = -100
+    logits = random_logits(labels, VOCABS["signs"], torch.float32)
+    parts = []
+    for anything in (0.0, torch.nan, torch.inf):
+        given = torch.where((labels == -100)[..., None], anything, logits).to(device).requires_grad_()
+        value = objective(given, labels.to(device)).loss
+        parts.append((value.detach(), grad_of(value, given)))
+    (value, grad), *others = parts
+    assert bool(grad[labels != -100].any())
+    assert not grad[labels == -100].any()
+    for other, its_grad in others:
+        assert torch.equal(other, value)
+        assert torch.equal(its_grad, grad)
+
+
+@pytest.mark.parametrize("outside", ["ignore", "penalize"])
+@every_loss
+def test_the_gradient_of_a_nan_stays_in_its_sequence_on_a_gpu(name: str, outside: str, device: str) -> None:
+    """Rows of no number are computed from those of the first one, which is NaN here, and blanked."""
+    objective = nm.NumericObjective(nm.LOSSES[name](VOCABS["signs"], outside=outside)).to(device)
+    labels = encode_batch(["12.5", "x3x7"], SIGNS).to(device)
+    logits = random_logits(labels.cpu(), VOCABS["signs"], torch.float32).to(device)
+    logits[0] = torch.nan
+    grad = grad_of(objective(logits.requires_grad_(), labels).loss, logits)
+    assert bool(grad[0].isnan().any())
+    assert bool(grad[1].isfinite().all())
+    assert bool(grad[1].any())
+
+
+@pytest.mark.gpu
+def test_the_smallest_values_on_a_gpu() -> None:
+    """A GPU multiplies by 1 / 1e-323, which is infinite, where it may."""
+    loss, logits = nm.NumberLoss(vocab_of(*RANGES["denormal"])), torch.tensor([[0.5, 0.2, -0.4, 0.1, 0.0]])
+    for label in range(3):
+        on_gpu, on_cpu = (loss.to(where)(logits.to(where), torch.tensor([label], device=where)) for where in ("cuda", "cpu"))
+        assert float(on_gpu) == pytest.approx(float(on_cpu), rel=1e-5)

@@ -328,3 +328,11 @@ def test_missing_packages_are_named(monkeypatch):
     monkeypatch.delitem(sys.modules, "numerate.lab.tasks.drawing")
     with pytest.raises(ModuleNotFoundError, match=re.escape("pip install 'numerate[tasks]'")):
         importlib.import_module("numerate.lab.tasks.drawing")
+
+
+def test_a_bare_question():
+    assert {example.prompt for example in Clock(wording="bare").examples("train", 2)} == {"time?"}
+    plain, bare = (Clock(wording=wording).examples("train", 3) for wording in ("full", "bare"))
+    assert [example.answer for example in plain] == [example.answer for example in bare]
+    with pytest.raises(ValueError, match="wording='short'"):
+        Clock(wording="short")

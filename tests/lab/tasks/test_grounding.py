@@ -314,3 +314,14 @@ def test_a_row_may_bring_its_picture() -> None:
     picture = Image.new("RGB", (100, 100))
     (spec,) = referred({"image": picture, "answer": ["a"], "bbox": [10, 20, 30, 40]}, Path())
     assert Grounding().make(spec).answer == "[0.100, 0.200, 0.400, 0.600]"
+
+
+@pytest.mark.parametrize("form", ["numbers", "locations"])
+def test_a_bare_question(form: Any) -> None:
+    full, bare = (Grounding(form=form, wording=wording).examples("train", 5) for wording in ("full", "bare"))
+    for plain, short in zip(full, bare, strict=True):
+        assert short.prompt == plain.meta["expression"]
+        assert short.prompt in plain.prompt
+        assert short.answer == plain.answer
+    with pytest.raises(ValueError, match="wording='short'"):
+        Grounding(wording="short")  # type: ignore[arg-type]

@@ -50,7 +50,7 @@ class Grounding(CoordinateTask):
         form: ``"numbers"`` answers ``[x1, y1, x2, y2]`` relative to width and height; ``"locations"`` answers
             ``<loc0123><loc0456><loc0234><loc0567>``: y1, x1, y2 and x2 in 1024ths, as PaliGemma writes them.
         size: longer side of the image in pixels, 224 to 2048.
-        wording: ``"full"`` says how to answer, in a sentence with ``"numbers"`` and as ``detect EXPRESSION`` with ``"locations"``;
+        wording: ``"full"`` says how to answer: a sentence with ``"numbers"``, ``detect EXPRESSION`` with ``"locations"``;
             ``"bare"`` is the expression alone, which costs small models less.
 
     Examples:
