@@ -40,8 +40,7 @@ def digit_entropy_loss(logits: Tensor, target: Tensor, rest: Tensor | None = Non
     ``rest [P]``, the log-sum-exp of all other tokens, is the logit of one more wrong class.
     """
     dtype, at_target = logits.dtype, target[:, None]
-    if rest is not None:
-        logits = logits.double()  # the gradient by ``rest`` is a small difference of two costs
+    logits = logits.double()  # gradients are small differences of costs, which are as large as the logits
     agreeing = logits.neg().scatter(-1, at_target, logits.gather(-1, at_target))
     cost = -(logits.softmax(-1) * F.logsigmoid(agreeing)).sum(-1)
     if rest is not None:
