@@ -214,3 +214,15 @@ def test_the_smallest_values_on_a_gpu() -> None:
     for label in range(3):
         on_gpu, on_cpu = (loss.to(where)(logits.to(where), torch.tensor([label], device=where)) for where in ("cuda", "cpu"))
         assert float(on_gpu) == pytest.approx(float(on_cpu), rel=1e-5)
+
+
+def test_digit_entropy_of_tied_large_logits() -> None:
+    """Its gradient is a difference of costs of 10,000, which float32 holds to 0.001."""
+    loss = nm.LOSSES["digit_entropy"](vocab_of(*range(15)), outside="ignore")
+    logits = torch.full((1, 17), -1e4)
+    logits[0, [0, 4, 6, 8, 9, 10]] = 1e4
+    grads = []
+    for dtype in (torch.float32, torch.float64):
+        given = logits.to(dtype).requires_grad_()
+        grads.append(grad_of(1000 * loss(given, torch.tensor([3])), given).double())
+    torch.testing.assert_close(*grads, rtol=1e-6, atol=1e-6)
