@@ -143,7 +143,7 @@ class _OneBuffer(torch.autograd.Function):
             d_label = torch.where(valid, share * above_target - share * smoothing / flat.shape[-1], 0.0)
             dz = dz * numeric_share
             ctx.save_for_backward(flat, valid, label, share, softmax_share, d_label, targets.rows, loss.columns, dz)
-            ctx.softmax, ctx.smoothing, ctx.soft = softmax, smoothing, soft
+            ctx.softmax, ctx.smoothing, ctx.soft, ctx.skips = softmax, smoothing, soft, reads_freely(flat)
         lse = top + log_total
         mass = mean_mass(loss, z, take(lse, targets.rows), targets) if with_mass else None
         overrun = None if ends is None else ends.mean_mass_of_logits(flat, lse)
@@ -168,7 +168,10 @@ class _OneBuffer(torch.autograd.Function):
         step = rows_at_a_time(grad)
         pieces = (torch.split(tensor, step) for tensor in (grad, per_row, uniform))
         for chunk, factor, even in zip(*pieces, strict=True):
-            scale_rows_(chunk, factor)
+            if ctx.skips:  # rows without a label are zero
+                chunk.mul_(factor)
+            else:
+                scale_rows_(chunk, factor)
             if ctx.smoothing:
                 chunk.sub_(even)
         if ce_grad is not None:
