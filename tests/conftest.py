@@ -23,7 +23,7 @@ def pytest_configure() -> None:
     """Compute on one thread: tests run on every core at once, small models are faster on one thread, and results are the same."""
     os.environ["OMP_NUM_THREADS"] = "1"  # for processes that tests start
     torch.set_num_threads(1)
-    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # so a shell starts what it runs in the background; processes inherit it
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # by a shell that runs tests in the background; inherited
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
