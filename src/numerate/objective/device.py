@@ -1,11 +1,10 @@
-"""What depends on the device: chunk sizes, scaled rows, a side stream, one CPU thread, products wider than their factors."""
+"""What depends on the device: chunk sizes, a side stream, one CPU thread, products wider than their factors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -17,16 +16,6 @@ from numerate.losses.rows import chunk_rows, wide
 def rows_at_a_time(logits: Tensor) -> int:
     """Return how many rows of ``logits [R, V]`` fit a CPU's cache, or keep a GPU busy."""
     return chunk_rows(logits, 1 << 20 if logits.device.type == "cpu" else 1 << 26)
-
-
-def scale_rows_(rows: Tensor, factors: Tensor) -> None:
-    """Multiply ``rows [R, V]`` by ``factors [R, 1]`` in place; a factor of 0 makes a row 0, whatever it holds."""
-    if rows.device.type == "cuda" and rows.stride(1) == 1 and find_spec("triton"):
-        from numerate.objective import rows_triton
-
-        rows_triton.scale_rows_(rows, factors)
-    else:
-        rows.mul_(factors).masked_fill_(factors == 0, 0.0)
 
 
 @contextmanager

@@ -288,7 +288,7 @@ def rescale_(tensor: Tensor, factor: Tensor) -> None:
 
 
 def scale_rows_(rows: Tensor, factors: Tensor) -> None:
-    """See :func:`numerate.objective.device.scale_rows_`; the rows have no gaps between columns."""
+    """See :func:`numerate.objective.rows_torch.scale_rows_`; the rows have no gaps between columns."""
     count, size = rows.shape
     if count and size:
         block = min(4096, triton.next_power_of_2(size))
