@@ -215,19 +215,19 @@ def table(costs: Sequence[StepCost]) -> Iterator[str]:
     """Yield the costs of one model as Markdown, a line for each objective."""
     own = next(cost for cost in costs if cost.objective == OWN)
     where = f"{own.device}, {own.dtype}"
-    yield f"\n`{own.model}`, {own.batch} x {own.length:,} tokens, {where}; ratios are to the model's own loss.\n"
-    heads = [text for path in PATHS for text in (f"`{path}`, ms", "ratio", "tokens/s", "peak MiB", "ratio")]
+    yield f"\n`{own.model}`, {own.batch} x {own.length:,} tokens, {where}; in brackets the ratio to the model's own loss.\n"
+    heads = [text for path in PATHS for text in (f"`{path}`, ms", "tokens/s", "peak MiB")]
     yield f"| | {' | '.join(heads)} |\n|{'---|' * (1 + len(heads))}"
     # The model's own loss is computed from its logits.
-    yield f"| the model's own loss | {' | ' * 5}{_columns(own)} |"
+    yield f"| the model's own loss | {' | ' * 3}{_columns(own)} |"
     for name in dict.fromkeys(cost.objective for cost in costs if cost is not own):
         found = {cost.path: cost for cost in costs if cost.objective == name}
         yield f"| `{name}` | {' | '.join(_columns(found[path]) for path in PATHS)} |"
 
 
 def _columns(cost: StepCost) -> str:
-    time = f"{cost.ms:.1f} | {cost.ratio:.2f} | {cost.tokens_per_second:,.0f}"
-    return f"{time} | {cost.peak_mib:,.0f} | {cost.peak_ratio:.2f}"
+    time = f"{cost.ms:.1f} ({cost.ratio:.2f}) | {cost.tokens_per_second:,.0f}"
+    return f"{time} | {cost.peak_mib:,.0f} ({cost.peak_ratio:.2f})"
 
 
 def main(arguments: list[str] | None = None) -> None:
