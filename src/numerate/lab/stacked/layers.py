@@ -134,9 +134,10 @@ class StackedConv2d(StackedLinear):
         """Apply each model's kernels to its pictures."""
         high, wide = self.weight.shape[-2:]
         across = x.shape[-2] // high, x.shape[-1] // wide
-        patches = F.unfold(x, (high, wide), stride=(high, wide))  # [R, in * h * w, patches]
+        whole = x[..., : across[0] * high, : across[1] * wide].unflatten(-1, (across[1], wide)).unflatten(-3, (across[0], high))
+        patches = whole.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)  # [R, patches, in * h * w]; F.unfold goes row by row
         weight = self.weight.flatten(2)
-        grouped = self.members.grouped(patches.transpose(1, 2))  # [E, M, patches, in * h * w]
+        grouped = self.members.grouped(patches)  # [E, M, patches, in * h * w]
         flat = grouped.flatten(1, 2)
         y = torch.bmm(flat, weight.transpose(1, 2))
         y = y if self.bias is None else y + self.bias[:, None]
