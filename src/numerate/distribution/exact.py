@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_EVEN, Context, Decimal
 from fractions import Fraction
-from numbers import Integral, Rational, Real
+from numbers import Rational, Real
 from typing import Any
 
 import numpy as np
@@ -40,22 +40,21 @@ def as_list(name: str, entries: Iterable[Any]) -> list[Any]:
 def exact_number(name: str, value: Any) -> Decimal:
     """Return the exact value of a number, in one spelling; a fraction such as 1/3 to 28 digits. Raise for anything else."""
     number: Decimal | None = None
-    if isinstance(value, Rational) and any(abs(int(part)) > _MOST_WHOLE for part in (value.numerator, value.denominator)):
-        raise ValueError(  # before it is converted, which would take hours for ten million digits
-            f"{name}=<{type(value).__name__}> has too many digits: expected at most {MAX_DIGITS:,} digits."
-        )
-    if isinstance(value, bool):
-        pass
-    elif isinstance(value, Decimal):
+    if isinstance(value, Decimal):  # before the abstract types, which take longer to check
         number = value if value.is_finite() else None
     elif isinstance(value, str):
         number = Decimal(value.strip()) if NUMERAL.fullmatch(value.strip()) else None
-    elif isinstance(value, Integral):
-        number = Decimal(int(value))
-    elif isinstance(value, Rational):
-        top, bottom = Decimal(int(value.numerator)), int(value.denominator)
+    elif isinstance(value, bool):
+        pass
+    elif isinstance(value, Rational):  # every Integral too
+        top, bottom = int(value.numerator), int(value.denominator)
+        if max(abs(top), bottom) > _MOST_WHOLE:
+            raise ValueError(  # before it is converted, which would take hours for ten million digits
+                f"{name}=<{type(value).__name__}> has too many digits: expected at most {MAX_DIGITS:,} digits."
+            )
         ends = pow(10, bottom.bit_length(), bottom) == 0
-        number = (EXACT if ends else Context(prec=28, Emax=MAX_EMAX, Emin=MIN_EMIN)).divide(top, Decimal(bottom))
+        context = EXACT if ends else Context(prec=28, Emax=MAX_EMAX, Emin=MIN_EMIN)
+        number = Decimal(top) if bottom == 1 else context.divide(Decimal(top), Decimal(bottom))
     elif isinstance(value, Real):
         number = Decimal(str(value)) if math.isfinite(value) else None
     if number is None:
