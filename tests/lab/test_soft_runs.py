@@ -16,7 +16,7 @@ from numerate.lab.experiment import read_experiment, tuning_trials
 from numerate.lab.models import load_encoder, load_model
 from numerate.lab.records import read_jsonl
 from numerate.lab.tasks import TASKS, Example, Regression
-from numerate.lab.train import check_fit, make_task, run
+from numerate.lab.train import check_fit, make_task, run, soft_target
 from numerate.soft import SOFT_FIELDS, SoftTargets
 from numerate.targets import AnswerDistribution, Bell
 
@@ -88,6 +88,7 @@ def test_a_width_of_zero_is_the_very_same_run(width):
         ({"soft": {"hard": 1.0}}, "soft.hard=1.0: input should be less than 1"),
         ({"soft": {"path": "drwan"}}, "soft.path='drwan': input should be 'drawn', 'fixed' or 'jitter'"),
         ({"soft": {"shape": "round"}}, "soft.shape='round'"),
+        ({"soft": {"step": 0}}, "soft.step=0: input should be greater than 0"),
         ({"soft": 0.05}, "soft=0.05 is not a mapping: expected its settings"),
         ({"loss": "soft", "soft": {"path": "fixed"}}, "loss='soft' has the path 'drawn', and soft.path='fixed'"),
         ({"loss": "sofd"}, "loss='sofd' is not known: .*'soft_jitter'.*Did you mean 'soft'"),
@@ -110,6 +111,7 @@ def test_wrong_settings(settings, message):
         ({"task": "word_problems"}, "soft.relative=0.05.* is a worked solution. Expected a task whose answers are numbers"),
         ({"task": "clock", "model": "tiny-vlm", "soft": {"relative": 0.1}}, "is a time, for which relative has no meaning"),
         ({"task": "clock", "model": "tiny-vlm", "soft": {"width": 1, "lowest": 0}}, "for which lowest has no meaning"),
+        ({"task": "clock", "model": "tiny-vlm", "soft": {"width": 1, "step": 7}}, "step=7.0 does not divide period=720"),
     ],
 )
 def test_tasks_without_such_labels_are_refused_before_training(settings, message):
@@ -305,6 +307,37 @@ def test_times_go_round_the_dial():
 
 
 # Comparisons
+
+
+@pytest.mark.parametrize(("step", "texts"), [(None, {"11_59", "12_00", "12_01"}), (5, {"11_55", "12_00", "12_05"})])
+def test_times_in_steps(step, texts):
+    settings = {"width": 1 if step is None else 5, "shape": "uniform", "step": step}
+    config = quick(task="clock", model="tiny-vlm", loss="soft", soft=settings)
+    target = soft_target(config, make_task(config))
+    assert set(target(Example("", "12_00")).texts) == texts
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_task_takes_a_step_or_says_why_not(name):
+    task = TASKS[name]()
+    settings = {"shape": "gaussian", "hard": 0.0, "lowest": None, "highest": None, "width": 0.5, "relative": None}
+    if name == "clock":
+        settings["width"] = 5.0
+    try:
+        task.soft_target(**settings)
+    except ValueError:
+        with pytest.raises(ValueError, match=f"task '{name}'"):
+            task.soft_target(**settings, step=5.0)
+        return
+    assert callable(task.soft_target(**settings, step=5.0))
+
+
+def test_a_step_that_is_not_set_does_not_rename_runs():
+    """Runs of an earlier release, whose settings had no step, are found again."""
+    plain, stepped = quick(loss="soft"), quick(loss="soft", soft={"step": 5})
+    assert "step" not in plain.deciding["soft"]
+    assert stepped.deciding["soft"]["step"] == 5
+    assert plain.hash != stepped.hash
 
 
 def test_settings_of_soft_labels_are_for_losses_that_have_them():

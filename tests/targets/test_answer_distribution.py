@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from decimal import Decimal
 
 import numpy as np
@@ -132,6 +133,37 @@ class TestBell:
 
     def test_a_power_of_ten_gives_the_step(self):
         assert Bell(width=100, **UNIFORM)("1.5e3").texts == ("1.4e3", "1.5e3", "1.6e3")
+
+    def test_whole_steps_from_the_label(self):
+        assert Bell(width=10, step=5, **UNIFORM)("12").texts == ("2", "7", "12", "17", "22")
+        assert Bell(width=10, step=5, lowest=3, highest=20, **UNIFORM)("12").texts == ("7", "12", "17")
+        assert Bell(relative="0.1", step="0.25", **UNIFORM)("-5.00").texts == ("-5.50", "-5.25", "-5.00", "-4.75", "-4.50")
+        assert Bell(width=200, step=200, **UNIFORM)("1.5e3").texts == ("1.3e3", "1.5e3", "1.7e3")
+        assert Bell(width=4, step=5, **UNIFORM)("12").texts == ("12",)  # no neighbour is near enough
+
+    @given(st.integers(1, 400), st.sampled_from(["gaussian", "laplace", "uniform"]))
+    def test_steps_of_the_last_decimal_are_the_default(self, width: int, shape):
+        plain, stepped = (Bell(width=width / 100, lowest=0, shape=shape, step=step)("1.00") for step in (None, 0.01))
+        assert plain.texts == stepped.texts
+        assert stepped.probabilities == pytest.approx(plain.probabilities, abs=1e-12)
+
+    @given(st.integers(1, 60), st.integers(2, 20))
+    def test_steps_are_a_scale(self, width: int, step: int):
+        """A bell in steps of 5 with a width of 10 has the probabilities of one in steps of 1 with a width of 2."""
+        fine, coarse = Bell(width=width)("0"), Bell(width=width * step, step=step)("0")
+        assert [int(text) * step for text in fine.texts] == [int(text) for text in coarse.texts]
+        assert coarse.probabilities == pytest.approx(fine.probabilities, abs=1e-12)
+
+    @pytest.mark.parametrize("step", [0, -1, math.inf, math.nan, "five", True])
+    def test_a_step_is_a_number_above_0(self, step):
+        with pytest.raises((ValueError, TypeError), match="step="):
+            Bell(width=1, step=step)
+
+    def test_steps_that_cannot_be_written(self):
+        with pytest.raises(ValueError, match="step=0.5 is no multiple of 1, the last decimal of label='12'"):
+            Bell(width=1, step=0.5)("12")
+        with pytest.raises(ValueError, match="leave no value of the bell around label='12'"):
+            Bell(width=1, step=1, lowest=50)("12")
 
     @pytest.mark.parametrize(
         ("settings", "message"),

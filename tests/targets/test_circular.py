@@ -99,3 +99,21 @@ def test_settings_are_checked():
         CircularBell(0, 1)
     with pytest.raises(TypeError, match="read='x' cannot be called"):
         CircularBell(7, 1, read="x")
+
+
+def test_whole_steps_from_the_label():
+    assert CircularBell.clock(width=5, step=5, shape="uniform")("12_00").texts == ("11_55", "12_00", "12_05")
+    assert CircularBell.clock(width=5, step=5, shape="uniform")("12_02").texts == ("11_57", "12_02", "12_07")
+    assert CircularBell.clock(width=1, step=0.5, hours=24, shape="uniform")("23:59:30").texts == (
+        "23:58:30", "23:59:00", "23:59:30", "00:00:00", "00:00:30"
+    )  # fmt: skip
+    assert CircularBell.angle(width=45, step=45, shape="uniform")("0").texts == ("315", "0", "45")
+
+
+def test_steps_that_do_not_fit():
+    with pytest.raises(ValueError, match="step=7 does not divide period=720: expected a part of it"):
+        CircularBell.clock(width=5, step=7)
+    with pytest.raises(ValueError, match=r"step=0.5 is no multiple of 1, the last decimal of label='2_55'"):
+        CircularBell.clock(width=5, step=0.5)("2_55")
+    with pytest.raises(ValueError, match="step=0 is out of range"):
+        CircularBell.angle(width=5, step=0)

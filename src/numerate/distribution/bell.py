@@ -20,6 +20,10 @@ _SMALL = 2.0**40  # steps that a float counts with room for fractions
 _NORMAL = NormalDist()
 
 
+class EmptyBellError(ValueError):
+    """Raised if the bounds leave no value of a bell."""
+
+
 def bell_steps(
     center: Number,
     width: Number | None,
@@ -54,7 +58,7 @@ def bell_steps(
         last = int(high.scaleb(places).to_integral_value(ROUND_FLOOR))
         nearest = int(middle.scaleb(places).to_integral_value(ROUND_HALF_EVEN))
         if low > high or (first > last and not least <= Decimal(nearest).scaleb(-places) <= most):
-            raise ValueError(
+            raise EmptyBellError(
                 f"lowest={lowest!r:.40} and highest={highest!r:.40} leave no value of the bell around center={center!r:.40}: "
                 "expected bounds with a value of the bell between them. Widen the bell or the bounds."
             )

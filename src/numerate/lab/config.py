@@ -57,6 +57,9 @@ class SoftLabels(BaseModel):
     hard: float = Field(0.0, ge=0, lt=1, description="Weight of the label itself in a mixture with the bell.")
     lowest: float | None = Field(None, allow_inf_nan=False, description="Lower bound of an answer.")
     highest: float | None = Field(None, allow_inf_nan=False, description="Upper bound of an answer.")
+    step: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="Distance between the answers of the bell. None: the label's last decimal."
+    )
 
     @property
     def spread(self) -> dict[str, float]:
@@ -97,7 +100,8 @@ class RunConfig(BaseModel):
         "first group are read.",
     )
     soft: SoftLabels | None = Field(
-        None, description="Soft labels: path, width or relative, shape, hard, lowest, highest. None or a width of 0: hard labels."
+        None,
+        description="Soft labels: path, width or relative, shape, hard, lowest, highest, step. None or a width of 0: hard ones.",
     )
     label: str = Field("", description="Name of the run in tables. Default: the loss.")
 
@@ -219,7 +223,9 @@ class RunConfig(BaseModel):
         unused |= set() if self.soft else {"soft"}
         unused |= {"term_numbers"} if self.term_numbers == "all" else set()
         unused |= set() if self.validate_every else {"validate_every", "keep_best"}
-        return self.model_dump(mode="json", exclude=unused | (set() if self.choose_by else {"choose_by"}))
+        unused |= set() if self.choose_by else {"choose_by"}
+        excluded: dict[str, Any] = {"soft": {"step"}} if self.soft and self.soft.step is None else {}
+        return self.model_dump(mode="json", exclude=excluded | dict.fromkeys(unused, True))
 
     @property
     def hash(self) -> str:

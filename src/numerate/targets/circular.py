@@ -14,6 +14,7 @@ from numerate.distribution.bell import Shape
 from numerate.distribution.exact import Number, exact_number, size
 from numerate.messages import check_number
 from numerate.targets.answer_distribution import AnswerDistribution
+from numerate.targets.bell import check_step, whole_step
 from numerate.targets.notation import Notation
 from numerate.targets.numerals import CLOCK, NUMBER
 
@@ -38,10 +39,13 @@ class CircularBell:
         hard: weight of the label itself in a mixture with the bell, 0 to 1.
         at_most: a wider bell is represented by this many values, equally likely.
         pattern: what such a label looks like in a text; see :class:`SoftNumbers`.
+        step: distance between the values, which are whole steps from the label; a part of the period. Default: that of ``read``.
 
     Examples:
         >>> CircularBell.clock(width=1, shape="uniform")("12_00").texts
         ('11_59', '12_00', '12_01')
+        >>> CircularBell.clock(width=5, step=5, shape="uniform")("12_00").texts
+        ('11_55', '12_00', '12_05')
         >>> CircularBell.angle(width=1, shape="uniform")("0").texts
         ('359', '0', '1')
     """
@@ -54,11 +58,17 @@ class CircularBell:
     hard: float = 0.0
     at_most: int = 501
     pattern: re.Pattern[str] = field(default=NUMBER, repr=False)
+    step: Number | None = None
 
     def __post_init__(self) -> None:
         if size("period", self.period) == 0:
             raise ValueError(f"period={self.period!r} is out of range: expected a number > 0, such as 360 for degrees.")
         size("width", self.width)
+        check_step(self.step)
+        if self.step is not None and Fraction(exact_number("period", self.period)) % Fraction(exact_number("step", self.step)):
+            raise ValueError(
+                f"step={self.step!r} does not divide period={self.period!r}: expected a part of it, such as 5 of 720."
+            )
         check_choice("shape", self.shape, choices(Shape))
         check_number("hard", self.hard, least=0.0, most=1.0)
         for name, function in (("read", self.read), ("write", self.write)):
@@ -76,6 +86,7 @@ class CircularBell:
         padded: bool | None = None,
         zero: bool = False,
         at_most: int = 501,
+        step: Number | None = None,
     ) -> CircularBell:
         """Return a target for clock times such as ``2_55``, ``14:55``, ``14:55:30`` and ``2:55 PM``.
 
@@ -88,6 +99,7 @@ class CircularBell:
                 padded on 24 hours and not on 12, or with AM and PM.
             zero: on 12 hours, write 0 instead of 12.
             at_most: as for :class:`Bell`.
+            step: minutes between the times. Default: a minute, or a second where the label has seconds.
 
         Examples:
             >>> CircularBell.clock(width=2, hours=24, shape="uniform")("23:59").texts
@@ -103,6 +115,7 @@ class CircularBell:
             hard,
             at_most,
             CLOCK,
+            step,
         )
 
     @classmethod
@@ -115,6 +128,7 @@ class CircularBell:
         shape: Shape = "gaussian",
         hard: float = 0.0,
         at_most: int = 501,
+        step: Number | None = None,
     ) -> CircularBell:
         """Return a target for angles, written from ``lowest`` up to ``lowest + period``: -180 for angles from -180 to 179.
 
@@ -123,11 +137,13 @@ class CircularBell:
             ('178', '179', '-180')
         """
         start = Fraction(exact_number("lowest", lowest))
-        return cls(period, width, shape, None, partial(_write_number, period=Fraction(period), start=start), hard, at_most)
+        write = partial(_write_number, period=Fraction(period), start=start)
+        return cls(period, width, shape, None, write, hard, at_most, step=step)
 
     def __call__(self, label: str) -> AnswerDistribution:
         """Return the distribution of the answers for a label."""
-        value, step = (self.read or _read_number)(label)
+        value, last = (self.read or _read_number)(label)
+        step = whole_step(self.step, last, label)
         if size("width", self.width) == 0 or self.hard == 1:
             return AnswerDistribution.point(label)
         # Positions are whole numbers of steps from the label, so that any step is exact.

@@ -248,7 +248,8 @@ class Task:
         With a :attr:`soft_pattern`, it gets an example for each match, whose answer is the match alone.
 
         Args:
-            **settings: of :class:`numerate.targets.Bell`: ``width``, ``relative``, ``shape``, ``hard``, ``lowest``, ``highest``.
+            **settings: of :class:`numerate.targets.Bell`: ``width``, ``relative``, ``shape``, ``hard``, ``lowest``,
+                ``highest``, ``step``.
 
         Raises:
             ValueError: an answer is not one number, or the settings do not fit.

@@ -198,8 +198,8 @@ class Regression(Task):
             return super().soft_target(**settings)
         from numerate.targets import Ratings
 
-        for name in ("lowest", "highest"):
-            if settings[name] is not None:
+        for name in ("lowest", "highest", "step"):
+            if settings.get(name) is not None:
                 raise ValueError(f"targets are several people's ratings, for which {name} has no meaning unless a width is set")
 
         def target(example: Example) -> AnswerDistribution:
