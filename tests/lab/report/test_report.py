@@ -342,6 +342,29 @@ class TestAnswer:
             "No loss is significantly better out of range.",
         )
 
+    def test_what_is_gained_out_of_range_alone_does_not_lead(self, tmp_path: Path):
+        def out_of_range_alone(seed: int, split: str, index: int) -> int | None:
+            return ce(seed, split, index) if split == "interpolate" else smmd(seed, split, index)
+
+        found = answer_of(make_run(tmp_path, {"ce": ce, "smmd": out_of_range_alone}))
+        assert (found.verdict, found.winners) == ("better", ("smmd",))
+        assert found.lead == "No loss differs significantly from ce on arithmetic, in range, with 3 seeds and 40 test examples."
+        (gained,) = found.more
+        assert gained.startswith("smmd is significantly better than ce out of range: exact answers 75.0 % vs 50.0 %, ")
+
+    def test_what_is_gained_out_of_range_and_lost_in_range(self, tmp_path: Path):
+        def other_way(seed: int, split: str, index: int) -> int | None:
+            return None if split == "interpolate" else smmd(seed, split, index)
+
+        found = answer_of(make_run(tmp_path, {"ce": ce, "smmd": other_way}))
+        assert (found.verdict, found.winners) == ("worse", ("smmd",))
+        assert found.lead == (
+            "No loss is significantly better than ce on arithmetic, in range, with 3 seeds and 40 test examples."
+        )
+        gained, lost = found.more
+        assert gained.startswith("smmd is significantly better than ce out of range: ")
+        assert lost == "Significantly worse than ce: smmd (−50.0 points in range)."
+
     def test_worse(self, tmp_path: Path):
         found = answer_of(make_run(tmp_path, {"ce": smmd, "smmd": ce}))
         assert found.verdict == "worse"

@@ -137,9 +137,21 @@ class TestVerdicts:
         )
 
     def test_out_of_range(self):
+        """What is gained out of range alone is told, and does not contradict."""
         found = found_in(setup_of({**GOOD, ("ce", "median"): (5.0, 1.0)}))
-        assert found.agreement == "contradicts"
-        assert "here ce decided by median is significantly better, out of range: " in found.sentence
+        agrees, _, gained = found.sentence.partition(". Out of range, ")
+        assert found.agreement == "agrees"
+        assert agrees.startswith("This agrees with what numerate recommends for tables of noisy numbers: ")
+        assert gained.startswith(
+            "ce decided by median is significantly better than soft decided by median, which numerate recommends for tables of "
+            "noisy numbers: "
+        )
+        assert "Trust" not in gained
+
+    def test_out_of_range_where_nothing_differs_in_range(self):
+        found = found_in(setup_of(dict.fromkeys(GOOD, 3.0) | {("ce", "median"): (3.0, 1.0)}))
+        assert found.agreement == "open"
+        assert found.sentence.startswith("Out of range, ce decided by median is significantly better than soft decided by median")
 
     def test_agreement_is_in_range(self):
         found = found_in(setup_of({**GOOD, ("ce", GREEDY): (8.0, 2.0)}))

@@ -36,31 +36,40 @@ def answer(setup: Setup, scores: Sequence[Score], costs: Sequence[RunCost], wher
     if lead := _untested(setup, seeds[-1] if seeds else 0, where):
         return Answer("untested", lead, (_scores(setup, scores),), ())
     better, worse = ([score for score in compared if score.better is way] for way in (True, False))
+    near = next(score.split for score in compared)  # in range; gains elsewhere alone do not lead
+    led = not any(score.split == near for score in better)
     sentences: list[str] = []
+    if led:
+        there = [score for score in compared if score.split == near] if better else compared
+        differs = "is significantly better than" if any(score in worse for score in there) else "differs significantly from"
+        place = f"{where}{in_split(setup, near, ', ') if better else ''}"
+        with_seeds = counted(seeds[0], "seed") if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
+        examples = listed(sorted({f"{score.examples:,}" for score in there}))
+        sentences.append(f"No loss {differs} {setup.baseline} on {place}, with {with_seeds} and {examples} test examples.")
     by_place: dict[str, list[Score]] = {}
     for score in scores:
         by_place.setdefault(_where(setup, score), []).append(score)
+    without = []
     for name, mine in by_place.items():
         won = sorted((score for score in better if score in mine), key=lambda score: score.size, reverse=True)
         if won:
             place = f" {name}" if name and sentences else "" if sentences else f" on {where}{f', {name}' if name else ''}"
             gain = _by_how_much(won[0], mine, setup, costs)
             sentences.append(f"{won[0].label} is significantly better than {setup.baseline}{place}: {gain}.")
+        elif better and not (led and mine[0].split == near):
+            without.append(name)
         if won[1:]:
             sentences.append(f"Also significantly better{f' {name}' if name else ''}: {_each(won[1:])}.")
-    if not better:
-        with_seeds = counted(seeds[0], "seed") if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
-        examples = listed(sorted({f"{score.examples:,}" for score in compared}))
-        differs = "is significantly better than" if worse else "differs significantly from"
-        sentences = [f"No loss {differs} {setup.baseline} on {where}, with {with_seeds} and {examples} test examples."]
-    elif without := [name for name, mine in by_place.items() if not any(score in mine for score in better)]:
+    if without:
         sentences.append(f"No loss is significantly better {listed(without)}.")
     if worse:
         sentences.append(f"Significantly worse than {setup.baseline}: {_each(worse, setup)}.")
     if not better:
         sentences.append(_floor_or_ceiling(setup, scores) or _largest_gain(setup, compared))
     winners = tuple(dict.fromkeys(score.label for score in better))
-    return Answer("better" if better else "worse" if worse else "noise", sentences[0], tuple(sentences[1:]), winners)
+    harmed = led and any(score.split == near for score in worse)
+    verdict: Verdict = "worse" if harmed else "better" if better else "worse" if worse else "noise"
+    return Answer(verdict, sentences[0], tuple(sentences[1:]), winners)
 
 
 def nothing_learned(result: Answer, where: str) -> Answer:

@@ -15,7 +15,7 @@ from numerate.lab.decisions import GREEDY
 from numerate.lab.report.analysis import LEAST_SEEDS, Score, Setup, against
 from numerate.lab.report.answer import in_split, tested_gain
 from numerate.lab.report.decisions import same_rule
-from numerate.lab.report.wording import counted, listed, p_equation
+from numerate.lab.report.wording import counted, listed, p_equation, sentence
 from numerate.lab.tasks import TASKS
 from numerate.recommendation import NumberKind, Recommendation, recommended
 
@@ -31,8 +31,8 @@ class RecommendationCheck:
     Attributes:
         recommendation: for the kind of the setup's numbers.
         agreement: ``"agrees"``: the recommended pair is significantly better than cross-entropy with greedy answers;
-            ``"contradicts"``: another pair is significantly better than it; ``"open"``: neither; ``"untested"``: too few seeds;
-            ``"not run"``: the recommended pair is not part of the comparison.
+            ``"contradicts"``: another pair is significantly better than it, in range; ``"open"``: neither; ``"untested"``: too
+            few seeds; ``"not run"``: the recommended pair is not part of the comparison.
         sentence: the same in words; empty if there is nothing to say.
         scores: those of all other pairs, compared with the recommended one.
     """
@@ -86,24 +86,31 @@ def _agreement(setup: Setup, best: Recommendation, base: Score, found: Sequence[
     if not tested:
         return "untested", ""
     plain = [score for score in tested if (_loss(setup, score.label), score.decision) == (PLAIN, GREEDY)]
-    if won := sorted((score for score in tested if score.better), key=lambda s: (setup.splits.index(s.split), -s.size)):
+    near, said = setup.splits[0], best.loss if base.label == best.loss else f"{best.loss} ({base.label})"
+    won = sorted((score for score in tested if score.better), key=lambda s: (setup.splits.index(s.split), -s.size))
+    if won and won[0].split == near:
         first, *others = won
-        said = best.loss if base.label == best.loss else f"{best.loss} ({base.label})"
         told = f"numerate recommends {_pair(said, best.decision)} for {best.title}; here {_pair(first.label, first.decision)} is "
-        told += f"significantly better{in_split(setup, first.split, ', ')}: {tested_gain(first)}."
+        told += f"significantly better{in_split(setup, near, ', ')}: {tested_gain(first)}."
         others.sort(key=lambda score: score not in plain)
         named = dict.fromkeys(_pair(score.label, score.decision) for score in others)
         named.pop(_pair(first.label, first.decision), None)
         also = f" Also significantly better: {listed([*named], _MOST_PAIRS)}." if named else ""
         return "contradicts", f"{told}{also} Trust this result for your data."
-    near = [score for score in plain if score.split == setup.splits[0]]
-    if not near or any(score.better is not False for score in near):
-        return "open", ""
-    (loser, *_), where = near, in_split(setup, setup.splits[0], ", ")
+    elsewhere = ""
+    if won:
+        place = sentence(in_split(setup, won[0].split))
+        elsewhere = f"{place}, {_pair(won[0].label, won[0].decision)} is significantly better than {_pair(said, best.decision)}, "
+        elsewhere += f"which numerate recommends for {best.title}: {tested_gain(won[0])}."
+    beaten = [score for score in plain if score.split == near]
+    if not beaten or any(score.better is not False for score in beaten):
+        return "open", elsewhere
+    loser, where = beaten[0], in_split(setup, near, ", ")
     assert loser.comparison is not None and loser.comparison.corrected_p is not None
     tested_by = f"{p_equation(loser.comparison.corrected_p)}, {counted(loser.comparison.seeds, 'seed')}"
     pairs = f"{_pair(base.label, best.decision)} is significantly better than {_pair(loser.label, loser.decision)}"
-    return "agrees", f"This agrees with what numerate recommends for {best.title}: {pairs}{where} ({tested_by})."
+    told = f"This agrees with what numerate recommends for {best.title}: {pairs}{where} ({tested_by})."
+    return "agrees", f"{told} {elsewhere}".rstrip()
 
 
 def _number_kind(setup: Setup) -> NumberKind | None:
