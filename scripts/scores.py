@@ -4,14 +4,15 @@
     python scripts/scores.py keep runs/clocks docs/results          # docs/results/clocks_scores.csv.xz
     python scripts/scores.py losses docs/results/clocks_scores.csv.xz --measures clock_accuracy,time_gap_circular
     python scripts/scores.py against docs/results/clocks_scores.csv.xz --way soft,mode --measures clock_accuracy
+    python scripts/scores.py decisions docs/results/clocks_scores.csv.xz --measures clock_accuracy
     python scripts/scores.py settings docs/results/clocks_scores.csv.xz
     python scripts/scores.py losses docs/results/svamp_scores.csv.xz --measures exact,number_nll,text_nll --no-worse text_nll
 
 ``losses`` compares each loss with the baseline, decision by decision. ``against`` compares one loss and decision with every
-decision of the baseline, and with every other loss with its best decision, chosen on the test examples themselves. Differences
-are paired over seeds and examples; they have 95 % intervals, and p-values with Holm's correction over the lines of a table, as
-in the report. Errors that can be infinite are summarised by medians, and compared by the share of examples on which an answer
-is closer minus the share where it is farther.
+decision of the baseline, and with every other loss with its best decision, chosen on the test examples themselves. ``decisions``
+compares each decision with the greedy answers of the same models. Differences are paired over seeds and examples; they have
+95 % intervals, and p-values with Holm's correction over the lines of a table, as in the report. Errors that can be infinite are
+summarised by medians, and compared by the share of examples on which an answer is closer minus the share where it is farther.
 
 A kept file has one line for each model, loss, seed and test example, with the measures of the greedy answer and, under names such
 as ``median absolute_error``, those of each decision. An empty field is an answer without a number.
@@ -258,6 +259,21 @@ def against_table(kept: Kept, given: argparse.Namespace) -> Iterator[str]:
                 yield row([f"`{way[0]}`, {way[1]}", theirs, about.number(summary(about, mine)), difference(about, result)])
 
 
+def decisions_table(kept: Kept, given: argparse.Namespace) -> Iterator[str]:
+    """Yield a table for each split: every decision of a loss against its greedy answers."""
+    check(kept, set(given.losses), given.measures)
+    for name in given.measures:
+        about = measure(name)
+        for split in given.splits or kept.splits(name):
+            rules = [rule for rule in kept.decisions(split, name) if rule != GREEDY]
+            ways = [(label, rule) for label in given.losses or kept.labels for rule in rules]
+            pairs = {way: (kept.scores[*way, split, name], kept.scores[way[0], GREEDY, split, name]) for way in ways}
+            yield from head(kept, split, name, ["loss", "decision", about.heading, GREEDY, unit(about)])
+            for (label, rule), result in tested(about, pairs).items():
+                means = [about.number(summary(about, values)) for values in pairs[label, rule]]
+                yield row([f"`{label}`", rule, *means, difference(about, result)])
+
+
 def settings_table(every: Sequence[Kept]) -> Iterator[str]:
     """Yield a table of the settings that the losses of all files had."""
     yield row(["comparison", "model", "loss", *(name.replace("_", " ") for name in SETTINGS)])
@@ -290,7 +306,11 @@ def row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-_TABLES: dict[str, Callable[[Kept, argparse.Namespace], Iterator[str]]] = {"losses": losses_table, "against": against_table}
+_TABLES: dict[str, Callable[[Kept, argparse.Namespace], Iterator[str]]] = {
+    "losses": losses_table,
+    "against": against_table,
+    "decisions": decisions_table,
+}
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -309,6 +329,8 @@ def main(arguments: list[str] | None = None) -> None:
         command.add_argument("--measures", type=_names, required=True, help="names, separated by commas")
         command.add_argument("--splits", type=_names, default=[], help="default: all that have the measure")
         command.add_argument("--losses", type=_names, default=[], help="default: all")
+        if name == "decisions":
+            continue
         command.add_argument("--baseline", default="ce", help="default: ce")
         if name == "losses":
             command.add_argument("--decisions", type=_names, default=[], help="default: all")

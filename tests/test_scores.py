@@ -140,6 +140,19 @@ def test_one_way_against_the_others_at_their_best(script, times, capsys):
     assert "closer - farther, points" in capsys.readouterr().out
 
 
+def test_decisions_against_greedy_answers(script, times, capsys):
+    script.main(["decisions", str(times), "--measures", "exact", "--splits", "between"])
+    printed = capsys.readouterr().out
+    assert "| loss | decision | exact answers, % | greedy | difference, points |" in printed
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in printed.splitlines()[5:]]
+    ways = [(label, rule) for label in ("`ce`", "`emd`", "`soft`") for rule in ("mode", "sampled median")]
+    assert [tuple(line[:2]) for line in cells] == ways
+    assert [line[2:4] for line in cells[::2]] == [["46.7", "40.0"], ["40.0", "40.0"], ["80.0", "40.0"]]
+    assert cells[0][4].startswith("+6.7 (")
+    assert cells[2][4].endswith("p = 1.00")  # nothing differs
+    assert cells[4][4].startswith("+40.0 (")
+
+
 def test_settings(script, times, capsys):
     script.main(["settings", str(times)])
     rows = capsys.readouterr().out.splitlines()
