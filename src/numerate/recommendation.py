@@ -79,7 +79,15 @@ _RECOMMENDATIONS = (
         "differ: of SVAMP 24.9 % with cross-entropy and 23.4 to 25.0 % with five others; of GSM8K 4.0 %, and 2.9 to 3.1 %.",
         "docs/results.md#worked-solutions",
     ),
-    Recommendation("clock", "clock times", "ce", "greedy", _UNMEASURED, "docs/results.md#limits"),
+    Recommendation(
+        "clock",
+        "clock times",
+        "ce",
+        "mode",
+        "The most probable time is right more often than the greedy one with each of five losses, in 56.1 instead of 55.0 % of "
+        "the pictures with cross-entropy (p < 0.001), and no loss beats cross-entropy.",
+        "docs/results.md#clocks",
+    ),
     Recommendation("chart", "charts", "ce", "greedy", _UNMEASURED, "docs/results.md#limits"),
     Recommendation("box", "boxes", "ce", "greedy", _UNMEASURED, "docs/results.md#limits"),
 )
@@ -100,8 +108,8 @@ def recommended(kind: NumberKind) -> Recommendation:
         >>> best = recommended("table")
         >>> best.loss, best.decision, best.options
         ('soft', 'median', '--loss soft --set decide=median')
-        >>> print(recommended("clock"))
-        For clock times, train with ce and give greedy answers. Nothing has been measured to be better than plain cross-entropy \
+        >>> print(recommended("box"))
+        For boxes, train with ce and give greedy answers. Nothing has been measured to be better than plain cross-entropy \
 with greedy answers. See docs/results.md#limits.
     """
     check_choice("kind", kind, choices(NumberKind))
