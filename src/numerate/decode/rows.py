@@ -4,8 +4,9 @@ It stands on what ``generate`` itself does between two tokens (``prepare_inputs_
 and masks), so that it works for decoders, encoder-decoders and vision-language models alike.
 
 A selection of rows needs their part of the cache. Layers of attention, of convolutions and recurrent layers keep one tensor or
-several, ``[R, ..]`` each, wherever they like. So every tensor in the cache with R rows is selected; ``reorder_cache`` of
-transformers knows fewer of them. A model without such a cache computes every sequence from its beginning.
+several, ``[R, ..]`` each, wherever they like. So every tensor in the cache with R rows is selected, of positions
+``[P, R, T]`` along the second dimension; ``reorder_cache`` of transformers knows fewer tensors. A model without such a cache
+computes every sequence from its beginning, and so does one that keeps part of its state in its layers, like RecurrentGemma.
 """
 
 from __future__ import annotations
@@ -79,9 +80,11 @@ class Rows:
         self._check()
         self.cached = bool(self.kwargs.get("use_cache", True))
         if self.cached:
+            before = _inner_states(model, len(self))
             self._forward(first=True)
+            inside = any(before.get(place) is not state for place, state in _inner_states(model, len(self)).items())
             caches = [self.kwargs[name] for name in ALL_CACHE_NAMES if self.kwargs.get(name) is not None]
-            if self._cache_bytes() and all(isinstance(cache, Cache) for cache in caches):
+            if self._cache_bytes() and all(isinstance(cache, Cache) for cache in caches) and not inside:
                 for name in _MEDIA & self.kwargs.keys():  # they are in the cache now
                     del self.kwargs[name]
                 return
@@ -173,8 +176,8 @@ class Rows:
         """Return the memory of the tensors in the caches that have a part for each row."""
         found: dict[int, int] = {}
 
-        def count(tensor: Tensor) -> Tensor:
-            if _has_rows(tensor, len(self)):
+        def count(name: str, tensor: Tensor) -> Tensor:
+            if _has_rows(name, tensor, len(self)):
                 found[id(tensor)] = tensor.numel() * tensor.element_size()
             return tensor
 
@@ -216,7 +219,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 def _selected(name: str, value: Any, index: Tensor, rows: int) -> Any:
     """Return an argument of the model for the rows of ``index``; what does not belong to rows is returned as it is."""
     if isinstance(value, Tensor):
-        dim = value.dim() - 2 if name.endswith("position_ids") and value.dim() > 2 else 0  # [3, R, T] in multimodal models
+        dim = _row_dim(name, value)
         return value.index_select(dim, index.to(value.device)) if value.dim() and value.shape[dim] == rows else value
     if isinstance(value, Mapping):  # outputs of the encoder
         return type(value)(**{key: _selected(key, part, index, rows) for key, part in value.items()})
@@ -228,26 +231,42 @@ def _selected(name: str, value: Any, index: Tensor, rows: int) -> Any:
 def _of_rows(cache: Any, index: Tensor, rows: int) -> Any:
     """Return a cache of the rows of ``index``, which shares no tensor with the original: models write into their caches."""
 
-    def select(tensor: Tensor) -> Tensor:
-        return tensor.index_select(0, index.to(tensor.device)) if _has_rows(tensor, rows) else tensor.clone()
+    def select(name: str, tensor: Tensor) -> Tensor:
+        if not _has_rows(name, tensor, rows):
+            return tensor.clone()
+        return tensor.index_select(_row_dim(name, tensor), index.to(tensor.device))
 
     return _mapped(cache, select)
 
 
-def _has_rows(tensor: Tensor, rows: int) -> bool:
-    return tensor.dim() > 1 and tensor.shape[0] == rows
+def _row_dim(name: str, tensor: Tensor) -> int:
+    return tensor.dim() - 2 if name.endswith("position_ids") and tensor.dim() > 2 else 0  # [3, R, T] in multimodal models
 
 
-def _mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """Return a copy of a cache with every tensor in it changed."""
+def _has_rows(name: str, tensor: Tensor, rows: int) -> bool:
+    return tensor.dim() > 1 and tensor.shape[_row_dim(name, tensor)] == rows
+
+
+def _inner_states(model: nn.Module, rows: int) -> dict[tuple[nn.Module, str], Tensor]:
+    """Return the tensors with a part for each row that layers hold as plain attributes; positions, which are whole, are no state."""
+    return {
+        (module, name): value
+        for module in model.modules()
+        for name, value in vars(module).items()
+        if isinstance(value, Tensor) and value.is_floating_point() and _has_rows(name, value, rows)
+    }
+
+
+def _mapped(value: Any, change: Callable[[str, Tensor], Tensor], name: str = "") -> Any:
+    """Return a copy of a cache with every tensor in it changed; ``name`` is the attribute that holds it."""
     if isinstance(value, Tensor):
-        return change(value)
+        return change(name, value)
     if isinstance(value, dict):
         twin = copy.copy(value)
-        twin.update({key: _mapped(part, change) for key, part in value.items()})
+        twin.update({key: _mapped(part, change, str(key)) for key, part in value.items()})
         return twin
     if isinstance(value, list | tuple):
-        return type(value)(_mapped(part, change) for part in value)
+        return type(value)(_mapped(part, change, name) for part in value)
     if (
         not hasattr(value, "__dict__")
         or isinstance(value, type | nn.Module | PreTrainedConfig)
@@ -255,6 +274,6 @@ def _mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     ):
         return value
     twin = copy.copy(value)
-    for name, part in vars(value).items():
-        object.__setattr__(twin, name, _mapped(part, change))
+    for attribute, part in vars(value).items():
+        object.__setattr__(twin, attribute, _mapped(part, change, attribute))
     return twin

@@ -132,6 +132,7 @@ SPECIAL_SETTINGS: dict[str, dict[str, Any]] = {
     "muse_spark": {"audio_config": {"num_hidden_layers": 4}},
     "nemo_speechlm": {"audio_config": {"chunk_right_context": 2}},
     "nemotron_h_omni": {"vision_config": {"video_temporal_patch_size": 2}},
+    "recurrent_gemma": {"block_types": ["recurrent", "attention"]},
     "reformer": {"axial_pos_embds": False, "attn_layers": ["local", "lsh"], "num_buckets": 2},
     "xlstm": {"hidden_size": 64, "num_heads": 2, "qk_dim_factor": 1.0, "v_dim_factor": 1.0},
     "xmod": {"default_language": "en_XX"},
@@ -163,6 +164,11 @@ OPEN = {
     "n_routed_experts": EXPERTS,
     "num_experts_per_tok": 2,
     "n_shared_experts": 1,
+    "indexer_n_heads": HEADS,
+    "indexer_kv_heads": 1,
+    "indexer_head_dim": DIM // HEADS,
+    "indexer_budget": 8,
+    "indexer_compress_ratio": 2,
 }
 
 
@@ -182,10 +188,9 @@ def small_config(cls: type[PreTrainedConfig], attempt: Attempt = ATTEMPTS[0], **
             values[field.name] = small_value(field.name, field.default)
         elif attempt.fill and field.name in OPEN:
             values[field.name] = OPEN[field.name]
-        elif (
-            field.name == "layer_types" and part and {*part[:LAYERS]} == {"linear_attention"} and "indexed_attention" not in part
-        ):
-            values[field.name] = ["linear_attention", "full_attention"]  # generate needs a layer of attention
+        elif field.name == "layer_types" and part and {*part[:LAYERS]} == {"linear_attention"}:
+            other = next((kind for kind in part if kind != "linear_attention"), "full_attention")
+            values[field.name] = ["linear_attention", other]  # generate needs a layer of attention
     values |= {name: value for name, value in ALWAYS.items() if name in names}
     if attempt.sections and {"vocab_size", "rope_parameters"} <= names:
         rope = {"rope_type": "default", "rope_theta": 1e4} | (vars(default).get("rope_parameters") or {})
