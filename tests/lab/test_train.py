@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 
 import pytest
 import torch
@@ -399,9 +400,11 @@ def test_weights_follow_the_seed():
     assert not all(torch.equal(a[name], c[name]) for name in a)
 
 
-def test_an_adapter_is_all_that_is_trained():
+def test_an_adapter_is_all_that_is_trained(recwarn):
     pytest.importorskip("peft")
+    warnings.simplefilter("always")
     model = load_model("tiny", adapter="lora", rank=2).model
+    assert not [warning for warning in recwarn if warning.category is FutureWarning]  # users could do nothing about them
     trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     assert trained
     assert all("lora_" in name for name in trained)

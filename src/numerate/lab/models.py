@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 import string
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass, field
@@ -329,13 +330,15 @@ def _pretrained(encoder: PromptEncoder, dtype: torch.dtype, adapter: Adapter, tr
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Turn off the progress bars of transformers, which would garble ours."""
+    """Turn off the progress bars of transformers, which would garble ours, and a warning that is meant for peft."""
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*gradient_checkpointing.* is deprecated", FutureWarning)
+            yield
     finally:
         if shown:
             logging.enable_progress_bar()
@@ -383,4 +386,5 @@ def _adapted(model: nn.Module, rank: int) -> Any:
     if getattr(model, "is_loaded_in_4bit", False):
         model = prepare_model_for_kbit_training(model)  # type: ignore[no-untyped-call]
     config = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
-    return get_peft_model(model, config)
+    with quietly():
+        return get_peft_model(model, config)

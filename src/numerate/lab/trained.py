@@ -102,7 +102,7 @@ def load_adapter(weights: Path, model: str, seed: int, *, trust_remote_code: boo
     from peft import PeftModel
 
     loaded = load_model(model, seed=seed, trust_remote_code=trust_remote_code)
-    with plain_weights(weights):
+    with plain_weights(weights), quietly():
         loaded.model = PeftModel.from_pretrained(loaded.model, weights)
     return loaded
 
