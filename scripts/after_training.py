@@ -352,7 +352,7 @@ def read(file: Path) -> list[Row]:
 
 
 def table(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield a table for each comparison: means over seeds, and p-values against the start and against the control."""
+    """Yield a table for each comparison: means over seeds, and in brackets the p-values against the start and the control."""
     for name in dict.fromkeys(row["comparison"] for row in rows):
         mine = [row for row in rows if row["comparison"] == name and not row["validation"]]
         if not mine:
@@ -366,17 +366,16 @@ def table(rows: Sequence[Row]) -> Iterator[str]:
         p = {measure: _p_values(columns, measure) for measure in MEASURES}
         counts = {start: min(len(columns[start, way]) for way in ways) for start in starts}
         many = [f"{counts[start]} seeds" + (f" from `{start}`" if len({*counts.values()}) > 1 else "") for start in starts]
-        head = " | ".join(f"{text} | p, start | p, {SUPERVISED}" for text in MEASURES.values())
         yield f"\n`{name}`, model `{mine[0]['model']}`, {', '.join(dict.fromkeys(many))}\n"
-        yield f"| start | then | steps | samples | seconds | {head} |\n|{'---|' * (5 + 3 * len(MEASURES))}"
+        yield f"| start | then | steps | samples | seconds | {' | '.join(MEASURES.values())} |\n|{'---|' * (5 + len(MEASURES))}"
         for start in starts:
             first = columns[start, ways[0]]
-            cells = [f"{_mean(first, f'before_{measure}')} | | " for measure in MEASURES]
+            cells = [_mean(first, f"before_{measure}") for measure in MEASURES]
             yield f"| `{start}` | | | | | {' | '.join(cells)} |"
             for way in ways:
                 own = columns[start, way]
                 cost = [_mean(own, "steps", ",.0f"), _mean(own, "samples", ",.0f"), _mean(own, "seconds", ",.1f")]
-                cells = [" | ".join([_mean(own, f"after_{measure}"), *p[measure][start, way]]) for measure in MEASURES]
+                cells = [f"{_mean(own, f'after_{measure}')} {p[measure][start, way]}".strip() for measure in MEASURES]
                 yield f"| | `{way}` | {' | '.join([*cost, *cells])} |"
 
 
@@ -384,8 +383,8 @@ def _mean(rows: Sequence[Row], name: str, form: str = ".4g") -> str:
     return f"{np.mean([row[name] for row in rows]):{form}}"
 
 
-def _p_values(columns: dict[tuple[str, str], list[Row]], measure: str) -> dict[tuple[str, str], tuple[str, str]]:
-    """Return p-values of each way against its start and against the control, paired over seeds, corrected by Holm's method."""
+def _p_values(columns: dict[tuple[str, str], list[Row]], measure: str) -> dict[tuple[str, str], str]:
+    """Return p-values of each way against its start and the control, paired over seeds, corrected by Holm's method, as text."""
     against: tuple[dict[Any, float], dict[Any, float]] = {}, {}
     for (start, way), rows in columns.items():
         after = _column(rows, f"after_{measure}")
@@ -395,15 +394,12 @@ def _p_values(columns: dict[tuple[str, str], list[Row]], measure: str) -> dict[t
         if len(rows) > 1 and way != SUPERVISED and [row["seed"] for row in rows] == [row["seed"] for row in control]:
             against[1][start, way] = paired_t(after, _column(control, f"after_{measure}"), over="seeds")
     corrected = [holm(found) if found else {} for found in against]
-    return {key: (_shown(corrected[0].get(key)), _shown(corrected[1].get(key))) for key in columns}
+    found = {key: [p_text(p[key]) for p in corrected if key in p] for key in columns}
+    return {key: f"({'; '.join(shown)})" if shown else "" for key, shown in found.items()}
 
 
 def _column(rows: Sequence[Row], name: str) -> Any:
     return np.array([[row[name]] for row in rows])
-
-
-def _shown(p: float | None) -> str:
-    return "" if p is None else p_text(p)
 
 
 def main(arguments: list[str] | None = None) -> None:
