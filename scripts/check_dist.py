@@ -22,6 +22,7 @@ BESIDE_THE_CODE = (
     "CITATION.cff",
     "CONTRIBUTING.md",
     "Makefile",
+    "constraints.txt",
     "mkdocs.yml",
     "pyproject.toml",
 )

@@ -98,3 +98,18 @@ def test_help_lists_every_target():
     described = set(re.findall(r"^([a-z]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     assert described >= {"test", "docs", "dist"}
     assert TARGETS - described == {"lint"}
+
+
+def test_the_versions_of_the_tests_are_those_that_the_package_allows():
+    requirements = pytest.importorskip("packaging.requirements")
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").split()
+    pinned = {name.lower().replace("_", "-"): version for name, version in (line.split("==") for line in lines)}
+    extras = {name: wanted for name, wanted in PROJECT["optional-dependencies"].items() if name not in ("ray", "docs", "all")}
+    asked = [*PROJECT["dependencies"], *(one for wanted in extras.values() for one in wanted)]
+    left = set()
+    for requirement in (requirements.Requirement(one) for one in asked if not one.startswith("numerate[")):
+        if requirement.name not in pinned:
+            left.add(requirement.name)
+            continue
+        assert requirement.specifier.contains(pinned[requirement.name]), requirement
+    assert left == {"torch", "triton"}
