@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+import transformers
+from packaging.version import Version
 from torch import Tensor, nn
 from transformers import PreTrainedConfig
 from transformers.cache_utils import Cache
@@ -35,7 +37,6 @@ IGNORE_PADDING = frozenset(
         "kosmos-2.5",
         "marian",
         "mbart",
-        "minimax_m3_vl",
         "mvp",
         "pegasus",
         "plbart",
@@ -46,6 +47,7 @@ IGNORE_PADDING = frozenset(
         "whisper",
         "xlm",
         "xlnet",
+        *(["minimax_m3_vl"] if Version(transformers.__version__) < Version("5.23") else []),
     }
 )
 """Types of decoders for which padding before a prompt makes it another prompt, as ``scripts/sweep_architectures.py`` found."""

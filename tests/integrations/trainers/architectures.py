@@ -188,9 +188,9 @@ def small_config(cls: type[PreTrainedConfig], attempt: Attempt = ATTEMPTS[0], **
             values[field.name] = small_value(field.name, field.default)
         elif attempt.fill and field.name in OPEN:
             values[field.name] = OPEN[field.name]
-        elif field.name == "layer_types" and part and {*part[:LAYERS]} == {"linear_attention"}:
-            other = next((kind for kind in part if kind != "linear_attention"), "full_attention")
-            values[field.name] = ["linear_attention", other]  # generate needs a layer of attention
+        elif field.name == "layer_types" and part and {*part[:LAYERS]} <= {"linear_attention", "conv"}:
+            other = next((kind for kind in part if kind not in ("linear_attention", "conv")), "full_attention")
+            values[field.name] = [part[0], other]  # generate needs a layer of attention
     values |= {name: value for name, value in ALWAYS.items() if name in names}
     if attempt.sections and {"vocab_size", "rope_parameters"} <= names:
         rope = {"rope_type": "default", "rope_theta": 1e4} | (vars(default).get("rope_parameters") or {})
