@@ -8,7 +8,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Generator, Iterator
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
@@ -32,6 +32,10 @@ def pytest_configure() -> None:
     torch.set_num_threads(1)
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # by a shell that runs tests in the background; inherited
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if find_spec("transformers") is not None:
+        from transformers.utils import logging
+
+        logging.get_logger()  # it keeps the standard error of its first call, which a test may have replaced, and close
 
 
 def pytest_unconfigure() -> None:

@@ -426,7 +426,7 @@ def test_train_does_not_overwrite_a_run(finished, run, tmp_path, monkeypatch):
     begun: list[Any] = []
 
     def stop(config, folder, **how):
-        begun.append((config, how, sorted(path.name for path in folder.iterdir())))
+        begun.append((config, how, sorted(path.name for path in folder.iterdir() if path.name != ".lock")))
         raise ValueError("stop here")
 
     monkeypatch.setattr("numerate.lab.training.run", stop)

@@ -38,7 +38,7 @@ from numerate.lab.experiment import cell_folder, is_finished, read_experiment, r
 from numerate.lab.pictures import PICTURES
 from numerate.lab.predict import predict
 from numerate.lab.progress import NOTE
-from numerate.lab.records import TEMPORARY, read_jsonl, read_state, remove_parts, write_json, write_state
+from numerate.lab.records import TEMPORARY, clear, locked, read_jsonl, read_state, write_json, write_state
 from numerate.lab.stacked import TRAINED, run_stack
 from numerate.lab.train import run
 from numerate.lab.training import train
@@ -168,10 +168,13 @@ def test_temporary_files_of_processes_that_are_gone(tmp_path):
     process.wait()
     gone, other = (f".result.json.{host}.{process.pid}.part" for host in (platform.node(), "elsewhere"))
     mine, foreign = f".result.json.{platform.node()}.{os.getpid()}.part", ".notes.part"
-    for name in (gone, other, mine, foreign):
-        (tmp_path / name).touch()
-    remove_parts(tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {other, mine, foreign}
+    for folder in (tmp_path / "model", tmp_path):  # a calibration is written beside the weights
+        folder.mkdir(exist_ok=True)
+        for name in (gone, other, mine, foreign):
+            (folder / name).touch()
+    clear(tmp_path)
+    for folder in (tmp_path / "model", tmp_path):
+        assert {path.name for path in folder.iterdir() if path.is_file()} == {other, mine, foreign}
 
 
 def test_what_a_finished_cell_left_is_removed(tmp_path, monkeypatch):
@@ -375,6 +378,19 @@ def test_two_comparisons_in_one_folder_at_once(tmp_path):
     assert {score["label"] for score in data["scores"]} == {"ce", "smmd"}
     assert data["unfinished"] == []
     assert not list(grid.rglob("*.part"))
+
+
+def test_two_trainings_in_one_folder_at_once(tmp_path):
+    """The second is refused, and harms nothing, not even with overwrite; later it may begin."""
+    quick = {"steps": 2, "train_examples": 8, "eval_examples": 2, "out": tmp_path}
+    with locked(tmp_path, wait=False) as mine:
+        assert mine
+        (tmp_path / "config.json").write_text("of the first")
+        for options in ({}, {"overwrite": True}, {"resume": True}):
+            with pytest.raises(ValueError, match=r"is in use by another process that trains there: .* --out"):
+                train(**quick, **options)
+        assert (tmp_path / "config.json").read_text() == "of the first"
+    assert train(**quick).new
 
 
 # Clocks

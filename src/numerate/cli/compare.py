@@ -212,5 +212,7 @@ def report(
 
     from numerate.lab.report import write_report
 
-    path = write_report(folder, out)
-    Console(highlight=False).print(Text.assemble("report in ", (str(path), "bold")), soft_wrap=True)
+    console = Console(highlight=False)
+    with console.status("writing the report"):
+        path = write_report(folder, out)
+    console.print(Text.assemble("report in ", (str(path), "bold")), soft_wrap=True)

@@ -143,8 +143,9 @@ def compare(
     alone = torch.cuda.is_available() and not (executor == "stacked" and all(map(stackable, cells)))
     processes = processes or (1 if alone else os.cpu_count() or 1)
     stacked, notes = executor == "stacked", list[str]()
+    console = Console(highlight=False, quiet=not progress)
     try:
-        with GridProgress(Console(highlight=False, quiet=not progress)) as display, ExitStack() as ended:
+        with GridProgress(console) as display, ExitStack() as ended:
             pool, fitted = None, None
             if executor != "ray" and processes > 1 and not (stacked and torch.cuda.is_available()):
                 pool = ended.enter_context(worker_pool(cells, processes))
@@ -180,7 +181,8 @@ def compare(
                 _execute(cells, "runs", folder, display, run_cells)
             else:
                 notes = _execute_in_time(fitted, grid)
-        path = write_report(folder)
+        with console.status("writing the report"):  # a minute, where tens of thousands of distributions were kept
+            path = write_report(folder)
     except KeyboardInterrupt:
         raise InterruptedComparison(folder, sum(is_finished(folder, cell) for cell in cells), len(cells)) from None
     return _result(path, list(tasks.values()), notes)

@@ -11,7 +11,6 @@ that it runs, so that several processes can share one folder. The system release
 
 from __future__ import annotations
 
-import fcntl
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,7 +32,7 @@ from numerate.lab.models import load_encoder
 from numerate.lab.pictures import PICTURES
 from numerate.lab.presets import DEFAULT_LOSSES
 from numerate.lab.progress import Progress
-from numerate.lab.records import RESULT, read_jsonl, write_json
+from numerate.lab.records import RESULT, locked, read_jsonl, write_json
 from numerate.lab.stacked import OWN, TRAINED, finish_run, run_stack, train_stack
 from numerate.lab.train import draw_ahead, make_task, run
 from numerate.lab.validation import chosen_figure
@@ -199,7 +198,7 @@ def locked_cells(configs: Sequence[RunConfig], folder: Path, *, wait: bool) -> I
         for config in sorted(configs, key=lambda config: config.hash):  # in one order: no two processes wait for each other
             own = cell_folder(folder, config)
             own.mkdir(parents=True, exist_ok=True)
-            if not locks.enter_context(_lock(own / ".lock", wait=wait)):
+            if not locks.enter_context(locked(own, wait=wait)):
                 held.add(config.hash)
                 continue
             for part in own.glob(".*.part"):  # left by a process that was killed, on any machine
@@ -228,18 +227,6 @@ def _in_halves(run_all: Callable[..., object], configs: Sequence[RunConfig], fol
     half = len(configs) // 2
     _in_halves(run_all, configs[:half], folder, progress)
     _in_halves(run_all, configs[half:], folder, progress)
-
-
-@contextmanager
-def _lock(path: Path, *, wait: bool) -> Iterator[bool]:
-    """Lock a file; yield False if another process holds the lock and ``wait=False``."""
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            yield False
-            return
-        yield True
 
 
 def draw_pictures(configs: Sequence[RunConfig], folder: Path, progress: Progress) -> None:

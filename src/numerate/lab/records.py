@@ -182,15 +182,42 @@ def check_writable(folder: Path) -> None:
         raise OSError(f"{folder} cannot be written to ({error.strerror}): name another folder with --out.") from None
 
 
+@contextmanager
+def locked(folder: Path, *, wait: bool) -> Iterator[bool]:
+    """Lock a folder; yield False if another process holds the lock and ``wait=False``. The end of a process releases it."""
+    try:
+        import fcntl
+    except ImportError:  # Windows; nothing is locked there
+        yield True
+        return
+    with (folder / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Create a folder and hold its lock; raise if another process trains there. Those of one launcher train together."""
+    check_writable(folder)
+    if not is_first_process():
+        yield
+        return
+    with locked(folder, wait=False) as free:
+        if not free:
+            raise ValueError(f"{folder} is in use by another process that trains there: wait for it, or name another with --out.")
+        yield
+
+
 def claim(folder: Path, settings: Mapping[str, Any], *, resume: bool = False, overwrite: bool = False) -> bool:
     """Check that a run may write to ``folder``; return False if the same run is already finished there.
 
     ``settings`` are those that decide the result. ``overwrite`` deletes the files of a run that is there. Results of a run with
     other settings are never overwritten.
     """
-    if overwrite and resume:
-        raise ValueError("overwrite=True starts over and resume=True continues: expected only one of them.")
-    check_writable(folder)
     if overwrite:
         if is_first_process():
             _delete_run(folder)
@@ -221,7 +248,8 @@ def clear(folder: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
-    remove_parts(folder)
+    for place in (folder, folder / "model"):
+        remove_parts(place)
 
 
 def _delete_run(folder: Path) -> None:

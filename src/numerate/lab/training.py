@@ -15,7 +15,7 @@ from numerate.lab.own_table import TABLE_TASK, from_scratch, soft_labels
 from numerate.lab.predict import keep_calibration
 from numerate.lab.presets import merged
 from numerate.lab.progress import Progress
-from numerate.lab.records import RESULT, RUNS, claim, read_jsonl, run_folder
+from numerate.lab.records import RESULT, RUNS, alone, claim, read_jsonl, run_folder
 from numerate.lab.tasks.readers import data_file, default_task
 from numerate.lab.train import run
 
@@ -70,17 +70,20 @@ def train(
         progress: called with a stage, the number of steps done, of all, and figures.
         **settings: of :class:`numerate.lab.config.RunConfig`: ``model=``, ``loss=``, ``steps=``, ``task_settings=``, ...
     """
+    if overwrite and resume:
+        raise ValueError("overwrite=True starts over and resume=True continues: expected only one of them.")
     if data is not None:
         settings["data"] = data_file(data, RUNS if out is None else Path(out))
     values = run_settings(config, target, columns, without, settings)
     chosen = checked(RunConfig, values, "" if config is None else str(config))
     named = re.sub(r"[^\w.+=-]+", "-", f"{chosen.task}-{chosen.name}-{chosen.seed}")  # a label may hold anything
     folder = run_folder(named) if out is None else Path(out)
-    new = claim(folder, {"soft": None} | chosen.deciding, resume=resume, overwrite=overwrite)
-    if new and not run(chosen, folder, resume=resume, progress=progress):
-        return Trained(folder, {})  # not the first of several processes
-    if chosen.keep_model and chosen.task == TABLE_TASK and chosen.data is not None and (folder / "model").is_dir():
-        keep_calibration(folder, trust_remote_code=chosen.trust_remote_code, progress=progress)
+    with alone(folder):
+        new = claim(folder, {"soft": None} | chosen.deciding, resume=resume, overwrite=overwrite)
+        if new and not run(chosen, folder, resume=resume, progress=progress):
+            return Trained(folder, {})  # not the first of several processes
+        if chosen.keep_model and chosen.task == TABLE_TASK and chosen.data is not None and (folder / "model").is_dir():
+            keep_calibration(folder, trust_remote_code=chosen.trust_remote_code, progress=progress)
     notes = json.loads((folder / RESULT).read_text(encoding="utf-8")).get("notes", [])
     return Trained(folder, summarize(read_jsonl(folder / "predictions.jsonl")), notes, new)
 
