@@ -6,21 +6,14 @@ import gc
 import os
 import signal
 import sys
-from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
-from coverage import Coverage
 from hypothesis import settings
-
-CASE = pytest.StashKey[int]()
-"""Which case of its test an item is, from 1."""
-
-MEASURED = 16
 
 settings.register_profile("numerate", derandomize=True, deadline=None, database=None)
 settings.load_profile("numerate")
@@ -68,24 +61,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    cases = Counter[str]()
-    for item in items:
-        name = item.nodeid.partition("[")[0]
-        cases[name] += 1
-        item.stash[CASE] = cases[name]
     if config.getoption("--first-case"):
-        config.hook.pytest_deselected(items=[item for item in items if item.stash[CASE] > 1])
-        items[:] = [item for item in items if item.stash[CASE] == 1]
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Measure coverage in the first cases of a test: as many as there are losses. It makes Python slower by half."""
-    coverage = Coverage.current() if item.stash[CASE] > MEASURED else None
-    if coverage is None:
-        return (yield)
-    coverage.stop()
-    try:
-        return (yield)
-    finally:
-        coverage.start()
+        first = {item.nodeid.partition("[")[0]: item for item in reversed(items)}
+        config.hook.pytest_deselected(items=[item for item in items if first[item.nodeid.partition("[")[0]] is not item])
+        items[:] = [item for item in items if first[item.nodeid.partition("[")[0]] is item]
