@@ -367,16 +367,16 @@ def table(rows: Sequence[Row]) -> Iterator[str]:
         counts = {start: min(len(columns[start, way]) for way in ways) for start in starts}
         many = [f"{counts[start]} seeds" + (f" from `{start}`" if len({*counts.values()}) > 1 else "") for start in starts]
         yield f"\n`{name}`, model `{mine[0]['model']}`, {', '.join(dict.fromkeys(many))}\n"
-        yield f"| start | then | steps | samples | seconds | {' | '.join(MEASURES.values())} |\n|{'---|' * (5 + len(MEASURES))}"
+        yield f"| training | steps | samples | seconds | {' | '.join(MEASURES.values())} |\n|{'---|' * (4 + len(MEASURES))}"
         for start in starts:
             first = columns[start, ways[0]]
             cells = [_mean(first, f"before_{measure}") for measure in MEASURES]
-            yield f"| `{start}` | | | | | {' | '.join(cells)} |"
+            yield f"| `{start}` | | | | {' | '.join(cells)} |"
             for way in ways:
                 own = columns[start, way]
                 cost = [_mean(own, "steps", ",.0f"), _mean(own, "samples", ",.0f"), _mean(own, "seconds", ",.1f")]
                 cells = [f"{_mean(own, f'after_{measure}')} {p[measure][start, way]}".strip() for measure in MEASURES]
-                yield f"| | `{way}` | {' | '.join([*cost, *cells])} |"
+                yield f"| + `{way}` | {' | '.join([*cost, *cells])} |"
 
 
 def _mean(rows: Sequence[Row], name: str, form: str = ".4g") -> str:
