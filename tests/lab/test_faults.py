@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import json
 import os
@@ -18,7 +19,7 @@ import sys
 import time
 import weakref
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -391,6 +392,16 @@ def test_two_trainings_in_one_folder_at_once(tmp_path):
                 train(**quick, **options)
         assert (tmp_path / "config.json").read_text() == "of the first"
     assert train(**quick).new
+
+
+@pytest.mark.parametrize(("number", "works"), [(errno.ENOLCK, True), (errno.EOPNOTSUPP, True), (errno.EIO, False)])
+def test_a_disk_without_locks(number, works, tmp_path, monkeypatch):
+    def refuse(file, how):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with nullcontext() if works else pytest.raises(OSError, match="Input/output error"), locked(tmp_path, wait=False) as free:
+        assert free
 
 
 # Clocks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import math
@@ -184,10 +185,13 @@ def check_writable(folder: Path) -> None:
 
 @contextmanager
 def locked(folder: Path, *, wait: bool) -> Iterator[bool]:
-    """Lock a folder; yield False if another process holds the lock and ``wait=False``. The end of a process releases it."""
+    """Lock a folder; yield False if another process holds the lock and ``wait=False``. The end of a process releases it.
+
+    On Windows, and on disks that know no locks, such as some that machines share, nothing is locked.
+    """
     try:
         import fcntl
-    except ImportError:  # Windows; nothing is locked there
+    except ImportError:
         yield True
         return
     with (folder / ".lock").open("w") as file:
@@ -196,6 +200,9 @@ def locked(folder: Path, *, wait: bool) -> Iterator[bool]:
         except BlockingIOError:
             yield False
             return
+        except OSError as error:
+            if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+                raise
         yield True
 
 
