@@ -209,13 +209,14 @@ def test_the_gradient_of_a_nan_stays_in_its_sequence_on_a_gpu(name: str, outside
     assert bool(grad[1].any())
 
 
-@pytest.mark.gpu
-def test_the_smallest_values_on_a_gpu() -> None:
-    """A GPU multiplies by 1 / 1e-323, which is infinite, where it may."""
-    loss, logits = nm.NumberLoss(vocab_of(*RANGES["denormal"])), torch.tensor([[0.5, 0.2, -0.4, 0.1, 0.0]])
+@pytest.mark.parametrize(("smallest", "same"), [(1e-310, 1.0), (5e-324, 0.5)])
+def test_the_unit_of_values_does_not_matter(smallest: float, same: float, device: str) -> None:
+    """Not where 1 / unit, by which a GPU may multiply, is infinite, nor where 10 ** -324, the leading place of 1e-323, is 0."""
+    logits = torch.tensor([[0.5, 0.2, -0.4, 0.1, 0.0]])
+    small, usual = (nm.NumberLoss(vocab_of(0.0, unit, 2 * unit)).to(device) for unit in (smallest, same))
     for label in range(3):
-        on_gpu, on_cpu = (loss.to(where)(logits.to(where), torch.tensor([label], device=where)) for where in ("cuda", "cpu"))
-        assert float(on_gpu) == pytest.approx(float(on_cpu), rel=1e-5)
+        given = logits.to(device), torch.tensor([label], device=device)
+        assert float(small(*given)) == pytest.approx(float(usual(*given)), rel=1e-4)
 
 
 def test_digit_entropy_of_tied_large_logits() -> None:

@@ -116,7 +116,8 @@ class NumberLoss(NumberLevelLoss):
         self.keep("absent", torch.tensor([1.0, 0.0], dtype=torch.float64))  # φ of a token that is not there
         # A vocabulary of whole numbers has one scale for all: the leading place of its largest.
         top = float(vocab.values.abs().max())
-        self.unit = 1.0 if vocab.composes or top == 0 else 10.0 ** math.floor(math.log10(top))
+        # 10 ** -324 is 0 in float64, which holds numbers of 5e-324.
+        self.unit = 1.0 if vocab.composes or top == 0 else 10.0 ** math.floor(math.log10(top)) or top
         phases = self._phases(vocab, lowest).T  # [N, columns]
         self.keep_matrix("waves", torch.stack([phases.cos(), phases.sin()], -1).flatten(1))
         if vocab.minus_ids and vocab.composes:
