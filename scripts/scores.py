@@ -108,7 +108,7 @@ class Kept:
 
     name: str
     model: str
-    settings: Mapping[str, Mapping[str, str]]  # by loss
+    settings: Mapping[str, dict[str, str]]  # by loss
     seeds: int
     scores: Mapping[tuple[str, str, str, str], Floats]  # [S, E] by loss, decision, split and measure
 
@@ -280,7 +280,8 @@ def settings_table(every: Sequence[Kept]) -> Iterator[str]:
     yield row(["---"] * (3 + len(SETTINGS)))
     for kept in every:
         for label, settings in kept.settings.items():
-            yield row([kept.name, f"`{kept.model}`", f"`{label}`", *(settings[key] for key in SETTINGS)])
+            shown = settings | {key: f"{float(settings[key]):g}" for key in ("learning_rate", "weight")}  # 0.3 x 3 is 0.9
+            yield row([kept.name, f"`{kept.model}`", f"`{label}`", *(shown[key] for key in SETTINGS)])
 
 
 def check(kept: Kept, labels: set[str], measures: Sequence[str]) -> None:

@@ -89,7 +89,15 @@ _RECOMMENDATIONS = (
         "docs/results.md#clocks",
     ),
     Recommendation("chart", "charts", "ce", "greedy", _UNMEASURED, "docs/results.md#limits"),
-    Recommendation("box", "boxes", "ce", "greedy", _UNMEASURED, "docs/results.md#limits"),
+    Recommendation(
+        "box",
+        "boxes",
+        "soft",
+        "greedy",
+        "With 1,000 training pictures of single shapes 56.6 % of the boxes have an IoU of at least 0.5, and 11.0 % with "
+        "cross-entropy (p < 0.001); with 10,000 pictures 82.9 %, and 68.4 % (p = 0.006).",
+        "docs/results.md#boxes",
+    ),
 )
 _BY_KIND = {recommendation.kind: recommendation for recommendation in _RECOMMENDATIONS}
 
@@ -108,8 +116,8 @@ def recommended(kind: NumberKind) -> Recommendation:
         >>> best = recommended("table")
         >>> best.loss, best.decision, best.options
         ('soft', 'median', '--loss soft --set decide=median')
-        >>> print(recommended("box"))
-        For boxes, train with ce and give greedy answers. Nothing has been measured to be better than plain cross-entropy \
+        >>> print(recommended("chart"))
+        For charts, train with ce and give greedy answers. Nothing has been measured to be better than plain cross-entropy \
 with greedy answers. See docs/results.md#limits.
     """
     check_choice("kind", kind, choices(NumberKind))

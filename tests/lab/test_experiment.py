@@ -563,6 +563,7 @@ def test_tuning_gives_every_loss_the_same_budget(tmp_path):
         assert len({trial.hash for trial in found}) == 4
     for most in tuning_trials(experiment, 9).values():
         assert len({(trial.learning_rate, trial.weight) for trial in most}) == 9
+        assert {trial.weight for trial in most} <= {0.09, 0.3, 0.9}  # 0.3 * 3 is 0.8999999999999999
     plain = next(found for found in trials.values() if found[0].loss == "ce")
     assert len({trial.learning_rate for trial in plain}) == 4
     for found in trials.values():

@@ -68,7 +68,12 @@ class SoftLabels(BaseModel):
 
     def times(self, factor: float) -> Self:
         """Return the same settings with another width."""
-        return self.model_copy(update={name: value * factor for name, value in self.spread.items()})
+        return self.model_copy(update={name: scaled(value, factor) for name, value in self.spread.items()})
+
+
+def scaled(value: float, factor: float) -> float:
+    """Return a setting times a factor as one would write it: 0.3 times 3 is 0.9, and not 0.8999999999999999."""
+    return float(f"{value * factor:.12g}")
 
 
 class RunConfig(BaseModel):

@@ -24,7 +24,7 @@ from typing import Any, Self
 import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from numerate.lab.config import PLAIN, SOFT, RunConfig, checked, named_soft, run_name
+from numerate.lab.config import PLAIN, SOFT, RunConfig, checked, named_soft, run_name, scaled
 from numerate.lab.environment import environment
 from numerate.lab.evaluate import summarize
 from numerate.lab.missing import figure_text, gold_answers, with_fallback
@@ -290,7 +290,7 @@ def tuning_trials(experiment: Experiment, budget: int) -> dict[str, list[RunConf
         assert cell.learning_rate is not None  # RunConfig sets it
         mine = trials[_key(cell)] = []
         for rate, weight, width in _factors(cell)[:budget]:
-            tried = {"learning_rate": cell.learning_rate * rate, "weight": cell.weight * weight}
+            tried = {"learning_rate": scaled(cell.learning_rate, rate), "weight": scaled(cell.weight, weight)}
             soft = None if cell.soft is None else cell.soft.times(width)
             every = cell.validate_every if cell.keep_best else None  # a curve alone chooses nothing
             fixed = {"seed": seed, "validation": True, "decide": (), "validate_every": every}
