@@ -30,6 +30,7 @@ from numerate.lab.report.answer import Answer, answer, error_sizes, overall
 from numerate.lab.report.drawing import styles
 from numerate.lab.report.examples import differing
 from numerate.lab.report.records import read_run
+from numerate.lab.report.svg import loss_key
 from numerate.lab.report.wording import listed, measure, p_text, rounded, safe_text
 
 MEASURES = ("exact", "parsed", "absolute_error", "relative_error")
@@ -826,6 +827,48 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
         Image.new("RGB", (3000, 1000), "red").save(cell / "images" / "a.png")
         (cell / "broken.png").write_text("no picture")
     return write_report(run)
+
+
+class TestPlacesInPictures:
+    """Boxes that answers name are drawn into the pictures of the examples."""
+
+    @pytest.fixture
+    def page(self, tmp_path: Path) -> Path:
+        from PIL import Image
+
+        def change(row: dict[str, Any]) -> None:
+            said = row["measures"]["exact"] == 1
+            row["gold"], row["image"] = "[0.100, 0.200, 0.300, 0.400]", "a.png"
+            row["output"] = row["gold"] if said else "I cannot tell." if row["index"] % 2 else f"[-7, 0.5, 0.8, 1{'0' * 400}]"
+
+        config = {"task": "grounding", "task_settings": {"objects": [1, 1]}}
+        make_run(tmp_path, {"ce": lambda *_: None, "smmd": smmd}, config=config, change=change, splits=["interpolate"])
+        Image.new("RGB", (40, 20), "red").save(tmp_path / "a.png")
+        return write_report(tmp_path)
+
+    def test_of_every_loss_and_of_the_gold_answer_on_top(self, page: Path):
+        setup = setup_of(page.parent)
+        shown = differing(setup, list(headline_of(setup).values())).examples
+        gold, far = "0.1,0.2 0.3,0.2 0.3,0.4 0.1,0.4", "-1,0.5 0.8,0.5 0.8,2 -1,2"
+        for example in shown:
+            said = [(answer.label, far if answer.mark == "wrong" else gold) for answer in example.answers]
+            named = [each for each in said if each[1] == gold or example.index % 2 == 0]
+            assert example.outlines == (*named, (None, gold))
+        assert {label for example in shown for label, _ in example.outlines} == {"ce", "smmd", None}
+
+    def test_in_the_page(self, page: Path):
+        text = page.read_text(encoding="utf-8")
+        drawn = re.findall(r'<polygon data-loss="(\w+)" style="stroke: var\(--\w+\)" points="[-\d., ]+"/>', text)
+        assert set(drawn) == {loss_key("ce"), loss_key("smmd")}
+        assert "In the pictures: the gold answer, dashed" in text
+
+    def test_not_of_a_task_that_is_not_known(self, page: Path):
+        for file in page.parent.glob("cells/*/config.json"):
+            file.write_text(file.read_text().replace('"objects"', '"shapes"'))
+        text = write_report(page.parent).read_text(encoding="utf-8")
+        assert "<img" in text
+        assert "<polygon" not in text
+        assert "In the pictures" not in text
 
 
 class TestHostileText:

@@ -361,7 +361,36 @@ class TestSubject:
         assert subject(setup) == text
 
 
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
+needs_chromium = pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
+
+
+def in_browser(page: Path, script: str) -> dict[str, Any]:
+    """Open a page in a dark frame of 400 px, and return what a script finds in the document ``page`` of the ``frame``."""
+    test = """<script>
+      const frame = document.querySelector("iframe");
+      const shown = each => each.getClientRects().length > 0;
+      frame.addEventListener("load", () => {
+        const page = frame.contentDocument, found = {};
+        SCRIPT
+        document.querySelector("p").textContent = JSON.stringify(found);
+      });
+      frame.srcdoc = PAGE;
+    </script>"""
+    text = json.dumps(page.read_text(encoding="utf-8")).replace("</", "<\\/")
+    around = page.with_name("frame.html")
+    around.write_text(
+        '<!doctype html><meta charset="utf-8"><meta name="color-scheme" content="light dark"><p></p>'
+        '<iframe width="400" height="800" style="border: 0"></iframe>' + test.replace("SCRIPT", script).replace("PAGE", text),
+        encoding="utf-8",
+    )
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={page.with_name('profile')}"]
+    flags += ["--virtual-time-budget=3000", "--blink-settings=preferredColorScheme=0", "--dump-dom"]
+    done = subprocess.run(["chromium", *flags, around.as_uri()], capture_output=True, text=True, timeout=60, check=True)
+    found: dict[str, Any] = json.loads(re.search(r"<p>(.*?)</p>", done.stdout)[1])
+    return found
+
+
+@needs_chromium
 def test_in_a_browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """At 400 px the page does not scroll sideways; sorting and hiding work; dark is dark."""
     from numerate.lab.report import chapters
@@ -370,42 +399,20 @@ def test_in_a_browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(
         chapters, "_draw", lambda plans, anchor: draw([plan for plan in plans if plan.name == "predictions"], anchor)
     )
-    page = write_report(one(tmp_path, seeds=1).first.folder.parent.parent)
-    test = """<script>
-      const frame = document.querySelector("iframe");
-      frame.addEventListener("load", () => {
-        const page = frame.contentDocument, root = page.documentElement, head = page.querySelectorAll("thead th")[1];
+    script = """
+        const root = page.documentElement, head = page.querySelectorAll("thead th")[1];
         const rows = () => [...page.querySelector("table").tBodies[0].rows].slice(1);
         const column = () => rows().map(row => parseFloat(row.cells[1].textContent));
-        const found = {width: root.scrollWidth, paper: frame.contentWindow.getComputedStyle(page.body).backgroundColor};
+        found.width = root.scrollWidth; found.paper = frame.contentWindow.getComputedStyle(page.body).backgroundColor;
         found.closed = !page.querySelector("#contents").open;
         head.querySelector("button").click(); found.up = column();
         head.querySelector("button").click(); found.down = column();
         const box = page.querySelectorAll("#losses input")[1]; box.click();
-        const shown = each => each.getClientRects().length > 0;
         found.hidden = [...page.querySelectorAll(`[data-loss="${box.value}"]`)].filter(shown).length;
         found.others = [...page.querySelectorAll(`svg [data-loss]`)].filter(shown).length;
         found.tips = page.querySelectorAll("svg [data-tip]").length;
-        document.querySelector("p").textContent = JSON.stringify(found);
-      });
-      frame.srcdoc = PAGE;
-    </script>"""
-    text = json.dumps(page.read_text(encoding="utf-8")).replace("</", "<\\/")
-    (tmp_path / "frame.html").write_text(
-        '<!doctype html><meta charset="utf-8"><meta name="color-scheme" content="light dark"><p></p>'
-        '<iframe width="400" height="800" style="border: 0"></iframe>' + test.replace("PAGE", text),
-        encoding="utf-8",
-    )
-    flags = [
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        f"--user-data-dir={tmp_path / 'profile'}",
-        "--virtual-time-budget=3000",
-    ]
-    command = ["chromium", *flags, "--blink-settings=preferredColorScheme=0", "--dump-dom", (tmp_path / "frame.html").as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    found = json.loads(re.search(r"<p>(.*?)</p>", done.stdout)[1])
+    """
+    found = in_browser(write_report(one(tmp_path, seeds=1).first.folder.parent.parent), script)
     assert found["width"] <= 400
     assert found["closed"]
     assert found["paper"] == "rgb(22, 24, 28)"
@@ -413,3 +420,28 @@ def test_in_a_browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert found["down"] == found["up"][::-1]
     assert not any(map(math.isnan, found["up"]))
     assert (found["hidden"], found["others"] > 0, found["tips"]) == (0, True, 3 * EXAMPLES)
+
+
+@needs_chromium
+def test_a_hidden_loss_leaves_the_pictures_of_the_others(tmp_path: Path):
+    """Its box goes, and its column; the examples stay, with the boxes of the others."""
+    make_run(tmp_path, "grounding", TASKS["grounding"].measures, CASES["every second example, another one by rule"], seeds=1)
+    add_pictures(tmp_path)
+    for file in tmp_path.glob("cells/*/predictions.jsonl"):
+        rows = [json.loads(line) | {"output": "[0.1, 0.2, 0.3, 0.4]"} for line in file.read_text().splitlines()]
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    script = """
+        const every = tag => [...page.querySelectorAll(`.examples ${tag}`)];
+        const count = () => ["img", "polygon", "th"].map(tag => every(tag).filter(shown).length);
+        found.before = count();
+        page.querySelectorAll("#losses input")[1].click();
+        found.after = count();
+        const [picture, drawing] = ["img", "svg"].map(tag => page.querySelector(`.pictured ${tag}`).getBoundingClientRect());
+        found.same = ["x", "y", "width", "height"].every(side => Math.abs(picture[side] - drawing[side]) < 1);
+    """
+    found = in_browser(write_report(tmp_path), script)
+    (pictures, boxes, heads), (left, fewer, columns) = found["before"], found["after"]
+    assert (left, fewer, columns) == (pictures, boxes - pictures, heads - 1)
+    assert pictures > 0
+    assert boxes >= 2 * pictures
+    assert found["same"]

@@ -172,6 +172,7 @@ def test_garbage_never_raises(text: str) -> None:
         assert all(0 <= score <= 1 for score in scores.values())
         if not any(map(str.isdigit, text)):
             assert set(scores.values()) == {0.0}
+            assert task.outlines(text) == []
 
 
 GARBAGE = [(task, task.examples("train", 1)[0]) for task in (Grounding(), Grounding(form="locations"))]
@@ -184,6 +185,7 @@ def test_location_tokens_are_those_of_paligemma() -> None:
     box = task.read("cat <loc0001><loc0002><loc0003><loc0004> ; <loc0512><loc0256><loc1023><loc0768> circle")
     assert box is not None
     assert [float(side) for side in box] == [0.25, 0.5, 0.75, 1023 / 1024]
+    assert task.outlines("<loc0512><loc0256><loc1023><loc0768>") == [box]
     assert task.read("<loc0512><loc0256><loc1023>") is None
     assert task.read("[0.1, 0.2, 0.3, 0.4]") is None
     assert Grounding().read("<loc0512><loc0256><loc1023><loc0768>") is None

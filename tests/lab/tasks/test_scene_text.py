@@ -122,8 +122,10 @@ def test_garbage_never_raises(text: str) -> None:
         assert set(scores) == set(task.measures)
         assert all(0 <= score <= 1 for score in scores.values())
         assert scores["hmean"] == 0.0
+        assert all(len(corners) in (4, 8) for corners in task.outlines(text))
         if EXTRACTORS["boxes"](text) is None:
             assert set(scores.values()) == {0.0}
+            assert task.outlines(text) == []
 
 
 GARBAGE = [(task, task.examples("train", 1)[0]) for task in (SceneText(), SceneText(form="quads"))]

@@ -43,6 +43,16 @@ def test_the_gold_answer_scores_perfectly(name, chosen, split):
             assert value == best, (measure, example.prompt, example.answer)
 
 
+@EACH
+def test_an_answer_names_places_in_its_picture_alone(name, chosen):
+    task = TASKS[name](**chosen)
+    example = task.examples("train", 1, seed=3)[0]
+    shapes = task.outlines(example.answer)
+    assert bool(shapes) == (name in ("grounding", "scene_text"))
+    assert all(len(corners) in (4, 8) and all(0 <= side <= 1 for side in corners) for corners in shapes)
+    assert task.outlines("I cannot tell.") == []
+
+
 @pytest.mark.parametrize("name", TASKS)
 def test_no_answer_scores_the_worst(name):
     task = TASKS[name]()

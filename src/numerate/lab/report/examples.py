@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from hashlib import blake2b
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +18,14 @@ from numpy.typing import NDArray
 from numerate.lab.report.analysis import Score, Setup
 from numerate.lab.report.records import Floats
 from numerate.lab.report.series import error_scale
+from numerate.lab.report.subject import task_of
 from numerate.lab.report.tables import DataTable
 
 MAX_EXAMPLES = 12  # per setup
 COLUMNS = 6  # losses, including the baseline
 PIXELS = 132  # longer side of a picture
 _MAX_PIXELS = 64_000_000  # larger images are not opened
+_MAX_OUTLINES = 20  # of an answer
 
 Mark = Literal["right", "wrong", "closer", "farther", "same"]
 
@@ -38,6 +41,13 @@ class ExampleAnswer:
     score: str  # the value in words
 
 
+class Outline(NamedTuple):
+    """A place in the picture that an answer names."""
+
+    label: str | None  # of the loss; None: the gold answer
+    points: str  # of a polygon in a picture of 1 x 1
+
+
 @dataclass(frozen=True)
 class ExampleRow:
     """Question, image, and the answers of the losses."""
@@ -48,6 +58,7 @@ class ExampleRow:
     gold: str
     image: str | None  # as a data: URL
     answers: tuple[ExampleAnswer, ...]
+    outlines: tuple[Outline, ...]  # in the picture
 
 
 @dataclass(frozen=True)
@@ -59,6 +70,11 @@ class DifferingExamples:
     examples: tuple[ExampleRow, ...]
     counts: tuple[tuple[str, int, int, int, int], ...]  # split, examples, differing, a loss better, a loss worse
     binary: bool
+
+    @property
+    def outlined(self) -> bool:
+        """Whether answers are shown in the pictures."""
+        return any(example.outlines for example in self.examples)
 
 
 def differing(setup: Setup, scores: Sequence[Score], limit: int = MAX_EXAMPLES) -> DifferingExamples | None:
@@ -142,8 +158,28 @@ def _example(
     for cell in (setup.cells[label][seed] for label in labels):
         if image is None and (path := cell.splits[split].images[position]) is not None:
             image = _thumbnail(cell.folder, path)
-    texts = (questions.prompts[position], questions.golds[position])
-    return ExampleRow(split, questions.index[position], *texts, image, tuple(answers))
+    gold = questions.golds[position]
+    shown = () if image is None else _outlines(setup, {answer.label: answer.output for answer in answers} | {None: gold})
+    return ExampleRow(split, questions.index[position], questions.prompts[position], gold, image, tuple(answers), shown)
+
+
+def _outlines(setup: Setup, texts: Mapping[str | None, str]) -> tuple[Outline, ...]:
+    """Return the places that outputs and gold answer name, in the order in which they are drawn; of each a few at most."""
+    task = task_of(setup)
+    if task is None:
+        return ()
+    return tuple(
+        Outline(label, _polygon(corners)) for label, text in texts.items() for corners in task.outlines(text)[:_MAX_OUTLINES]
+    )
+
+
+def _polygon(corners: Sequence[Fraction]) -> str:
+    """Return the points of a box or a quadrilateral; those far outside of the picture as near as makes no difference."""
+    if len(corners) == 4:
+        x1, y1, x2, y2 = corners
+        corners = (x1, y1, x2, y1, x2, y2, x1, y2)
+    sides = [f"{float(min(max(side, Fraction(-1)), Fraction(2))):.4g}" for side in corners]
+    return " ".join(f"{x},{y}" for x, y in zip(sides[::2], sides[1::2], strict=True))
 
 
 def _thumbnail(folder: Path, path: str) -> str | None:

@@ -45,7 +45,7 @@
   // A loss is a row or a column of a table, and a part of a figure.
   const parts = key => {
     const found = all(`svg [data-loss="${key}"]`);
-    for (const name of all(`table [data-loss="${key}"]`)) {
+    for (const name of all(`table .loss[data-loss="${key}"]`)) {
       const head = name.closest("th"), row = name.closest("tr");
       if (!row.closest("thead")) { found.push(row); continue; }
       for (const other of row.closest("table").rows) {

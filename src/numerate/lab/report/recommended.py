@@ -15,9 +15,9 @@ from numerate.lab.decisions import GREEDY
 from numerate.lab.report.analysis import LEAST_SEEDS, Score, Setup, against
 from numerate.lab.report.answer import in_split, tested_gain
 from numerate.lab.report.decisions import same_rule
+from numerate.lab.report.subject import task_of
 from numerate.lab.report.wording import counted, listed, p_equation, sentence
-from numerate.lab.tasks import TASKS
-from numerate.recommendation import NumberKind, Recommendation, recommended
+from numerate.recommendation import Recommendation, recommended
 
 Agreement = Literal["agrees", "contradicts", "open", "untested", "not run"]
 
@@ -49,10 +49,10 @@ def check_recommendation(setup: Setup, headline: Sequence[Score]) -> Recommendat
     None for a task that is not known. If the recommended loss was run with several settings, the best of them counts, and
     p-values are corrected over all.
     """
-    kind = _number_kind(setup)
-    if kind is None:
+    task = task_of(setup)
+    if task is None:
         return None
-    best = recommended(kind)
+    best = recommended(task.number_kind)
     rule = same_rule(setup.decisions(), best.decision)
     ours = [score for score in headline if (_loss(setup, score.label), score.decision) == (best.loss, rule)]
     if not ours:
@@ -111,16 +111,6 @@ def _agreement(setup: Setup, best: Recommendation, base: Score, found: Sequence[
     pairs = f"{_pair(base.label, best.decision)} is significantly better than {_pair(loser.label, loser.decision)}"
     told = f"This agrees with what numerate recommends for {best.title}: {pairs}{where} ({tested_by})."
     return "agrees", f"{told} {elsewhere}".rstrip()
-
-
-def _number_kind(setup: Setup) -> NumberKind | None:
-    task = TASKS.get(setup.task)
-    if task is None:
-        return None
-    try:
-        return task(**(setup.first.config.get("task_settings") or {})).number_kind
-    except (TypeError, ValueError):  # records of another release, with settings that are no longer known
-        return None
 
 
 def _loss(setup: Setup, label: str) -> str:

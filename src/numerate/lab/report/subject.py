@@ -1,4 +1,4 @@
-"""Name what was compared: the column and file of a table, or the task, and the model."""
+"""What was compared: the column and file of a table, or the task, and the model."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import PurePath
 
 from numerate.lab.models import BUILT
 from numerate.lab.report.analysis import Setup
+from numerate.lab.tasks import TASKS, Task
 
 
 def subject(setup: Setup) -> str:
@@ -22,3 +23,14 @@ def subject(setup: Setup) -> str:
     if config.get("model"):
         named.append("not pre-trained" if setup.model in BUILT else "pre-trained")
     return f"{what} ({', '.join(named)})"
+
+
+def task_of(setup: Setup) -> Task | None:
+    """Return the task with its settings; None if it is not known, or has settings that are not, as in another release."""
+    task = TASKS.get(setup.task)
+    if task is None:
+        return None
+    try:
+        return task(**(setup.first.config.get("task_settings") or {}))
+    except (TypeError, ValueError):
+        return None

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from decimal import Decimal
+from fractions import Fraction
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, overload
@@ -190,6 +191,13 @@ class Task:
     def read(self, text: str) -> Any:
         """Return the answer in a text, or None."""
         return EXTRACTORS[self.extractor](text)
+
+    def outlines(self, text: str) -> list[Sequence[Fraction]]:
+        """Return the places in the picture that an answer names, for showing them there.
+
+        Each is a box x1, y1, x2, y2 or a quadrilateral x1, y1, .., x4, y4, in shares of width and height.
+        """
+        return []
 
     # Decisions
 

@@ -119,6 +119,11 @@ class Grounding(CoordinateTask):
         y1, x1, y2, x2 = (Fraction(int(token), 1024) for token in boxes[-1])
         return x1, y1, x2, y2
 
+    def outlines(self, text: str) -> list[Sequence[Fraction]]:
+        """Return the box."""
+        box = self.read(text)
+        return [] if box is None else [box]
+
     def read_row(self, row: dict[str, Any]) -> list[Referred]:
         """Read a row with :func:`referred`."""
         return referred(row, Path())

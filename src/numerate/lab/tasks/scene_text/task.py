@@ -105,6 +105,10 @@ class SceneText(CoordinateTask):
         gold, guess = [*(self.read(example.answer) or ()), *ignored], self.read(output)
         return {name: METRICS[name](gold, guess) for name in self.measures}
 
+    def outlines(self, text: str) -> list[Sequence[Fraction]]:
+        """Return the regions that could be read."""
+        return [region.corners for region in self.read(text) or () if region.corners]
+
     def read_files(self, path: Path, reader: RowReader) -> Mapping[Split, Sequence[TextPhoto]]:
         """Read the unpacked folder of ICDAR 2015, Total-Text or CTW1500, with images and annotations anywhere below it.
 
