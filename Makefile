@@ -17,12 +17,14 @@ help:  ## show the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 test: lint  ## ruff, mypy, and all tests with coverage
-	@echo "pytest: tests, docstring examples, documentation"
-	@$(BIN)/pytest -n auto --dist worksteal --quiet --cov --cov-report=term
+	@echo "pytest: tests, docstring examples and documentation, each with its first parameters, with coverage"
+	@$(BIN)/pytest -n auto --dist worksteal --quiet --cases quick --cov --cov-report=term
+	@echo "pytest: all other parameters, and what starts processes or compiles"
+	@$(BIN)/pytest -n auto --dist worksteal --quiet --cases other
 
 check: lint  ## ruff, mypy, and the fast tests of the library
 	@echo "pytest: tests of the library, each with its first parameters"
-	@$(BIN)/pytest -n auto --dist worksteal --quiet --first-case $(LIBRARY_TESTS) -m 'not gpu and not slow and not launch and not compile'
+	@$(BIN)/pytest -n auto --dist worksteal --quiet --cases quick $(LIBRARY_TESTS)
 
 lint: $(READY)
 	@echo "ruff: rules and format"
