@@ -16,7 +16,7 @@ LIBRARY_TESTS := tests/losses tests/objective tests/answers $(wildcard tests/tes
 help:  ## show the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-test: lint  ## ruff, mypy, and all tests with coverage
+test: lint  ## ruff, mypy, and all tests, each with its first parameters under coverage
 	@echo "pytest: tests, docstring examples and documentation, each with its first parameters, with coverage"
 	@$(BIN)/pytest -n auto --dist worksteal --quiet --cases quick --cov --cov-report=term
 	@echo "pytest: all other parameters, and what starts processes or compiles"
