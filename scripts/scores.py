@@ -45,13 +45,14 @@ MARGIN = 0.01  # of the baseline's value: a difference below it is no worse
 
 Floats = npt.NDArray[np.float64]
 Way = tuple[str, str]  # a loss and a decision
+Scoring = Callable[[Mapping[str, Any]], Mapping[str, str]]  # the scores of a record, as they are kept
 
 
 # Keep
 
 
-def keep(folder: Path, out: Path, measures: Sequence[str] = ()) -> None:
-    """Write the scores of the runs of a comparison, of some measures or of all."""
+def keep(folder: Path, out: Path, measures: Sequence[str] = (), score: Scoring | None = None) -> None:
+    """Write the scores of the runs of a comparison: of some measures, of all, or those that ``score`` gives a record."""
     cells = [cell for cell in map(_cell, _finished(folder)) if not cell[0].get("validation")]
     cells.sort(key=lambda cell: (cell[0]["model"], cell[0]["label"], cell[0]["seed"]))
     seeds: dict[Way, set[int]] = {}
@@ -60,7 +61,8 @@ def keep(folder: Path, out: Path, measures: Sequence[str] = ()) -> None:
     if len({frozenset(found) for found in seeds.values()}) > 1:
         counts = ", ".join(f"{label} {len(found)}" for (_, label), found in seeds.items())
         raise ValueError(f"{folder} is not finished: expected the same seeds of every loss, but has {counts}.")
-    rows = [_row(config, record, measures) for config, records in cells for record in records]
+    score = score or (lambda record: recorded_scores(record, measures))
+    rows = [_about(config, record) | score(record) for config, records in cells for record in records]
     text = io.StringIO()
     lines = csv.DictWriter(text, dict.fromkeys(name for row in rows for name in row), lineterminator="\n")
     lines.writeheader()
@@ -81,21 +83,26 @@ def _cell(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return json.loads((folder / "config.json").read_text(encoding="utf-8")), [json.loads(line) for line in lines]
 
 
-def _row(config: Mapping[str, Any], record: Mapping[str, Any], measures: Sequence[str]) -> dict[str, Any]:
+def _about(config: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
     about = config["model"], config["label"], config["seed"], record["split"], record["index"]
     soft = {key: value for key, value in (config.get("soft") or {}).items() if key in ("relative", "width") and value}
     settings = {name: config.get(name) for name in SETTINGS[:-1]} | {"width": " ".join(f"{k} {v:g}" for k, v in soft.items())}
+    return dict(zip(ABOUT, about, strict=True)) | settings
+
+
+def recorded_scores(record: Mapping[str, Any], measures: Sequence[str] = ()) -> dict[str, str]:
+    """Return the measures in a record, those of the greedy answer and of each decision."""
     scores = {GREEDY: record["measures"]} | {rule: found["measures"] for rule, found in (record.get("decisions") or {}).items()}
-    chosen = {
-        name if rule == GREEDY else f"{rule} {name}": _digits(value)
+    return {
+        name if rule == GREEDY else f"{rule} {name}": digits(value)
         for rule, found in scores.items()
         for name, value in found.items()
         if not measures or name in measures
     }
-    return dict(zip(ABOUT, about, strict=True)) | settings | chosen
 
 
-def _digits(value: float | None) -> str:
+def digits(value: float | None) -> str:
+    """Return a score as it is kept; nothing if there is no answer."""
     return "" if value is None or math.isinf(value) else f"{value:.5g}"
 
 

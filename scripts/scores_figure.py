@@ -63,12 +63,12 @@ def figure(every: Sequence[Kept], file: Path, name: str, decision: str, title: s
 
     plt.rcParams.update({"font.size": 12, "font.family": "sans-serif"})
     panels = [runs_of(kept, name, decision) for kept in every]
-    size = 5.2 * len(panels), 0.42 * max(map(len, panels)) + 1.5
+    size = max(8.4, 5.2 * len(panels)), 0.42 * max(map(len, panels)) + 1.5
     drawn, axes = plt.subplots(1, len(panels), figsize=size, layout="constrained", sharex=True, squeeze=False)
     for axis, kept, runs in zip(axes[0], every, panels, strict=True):
         draw(axis, runs)
         axis.set_title(title_of(kept), fontsize=12, loc="left")
-    axes[0][0].set_xlim(left=0)
+    axes[0][0].set_xlim(0, 1.04 * max(values.max() for runs in panels for values in runs.values()))
     drawn.suptitle(title, fontsize=14)
     file.parent.mkdir(parents=True, exist_ok=True)
     drawn.savefig(file, dpi=150)

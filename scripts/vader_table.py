@@ -3,10 +3,12 @@
     pip install vaderSentiment                            # its lexicon: 7,519 words, ten people's ratings from -4 to 4 each
     python scripts/vader_table.py vader.csv
     numerate compare experiments/vader.yaml
-    python scripts/vader_table.py vader.csv --score runs/vader
+    python scripts/vader_table.py vader.csv --score runs/vader --out docs/results
+    python scripts/scores.py losses docs/results/vader_scores.csv.xz --measures CRPS_of_the_ratings --baseline soft
 
-The report of the comparison measures answers against the mean of the ratings. ``--score`` also gives the CRPS of each model's
-distribution against the ratings themselves: the mean over the ten of them.
+The report of the comparison measures answers against the mean of the ratings. ``--score`` measures each model's distribution
+against the ratings themselves, and keeps the scores in the form of ``scripts/scores.py``: the mean CRPS of the ten, the share of
+them in the distribution's 90 % interval, and the error of each decision against their mean.
 """
 
 from __future__ import annotations
@@ -14,11 +16,23 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-from collections import defaultdict
+import sys
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
+from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+from scores import digits, keep, recorded_scores
+
+from numerate import NumberDistribution
+from numerate.lab.decisions import recorded_distribution
+from numerate.lab.tasks import Regression
+
+ERROR = "absolute_error"
+LEVEL = 0.9
 LEXICON = "vader_lexicon.txt"  # word, mean, standard deviation, [ratings]; separated by tabs
 
 
@@ -50,28 +64,45 @@ def write_table(ratings: dict[str, list[int]], path: Path) -> None:
         writer.writerows((word, json.dumps(listed)) for word, listed in ratings.items())
 
 
-def score(table: Path, folder: Path) -> None:
-    """Print, by loss, CRPS against all ratings and against their mean: the mean over seeds, and its standard error."""
-    from numerate.lab.decisions import recorded_distribution
-    from numerate.lab.records import read_jsonl
-    from numerate.lab.tasks import Regression
-
+def score(table: Path, folder: Path, out: Path) -> None:
+    """Keep the scores of a comparison's distributions against all ratings, and those of its answers against their mean."""
     task = Regression.from_files(table, target="rating", average="mean")
-    ratings = {row.prompt: row.ratings for rows in (task.rows or {}).values() for row in rows}
-    scores: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for name in json.loads((folder / "experiment.json").read_text(encoding="utf-8"))["cells"]:
-        cell = folder / "cells" / name
-        label = json.loads((cell / "config.json").read_text(encoding="utf-8"))["label"]
-        records = read_jsonl(cell / "predictions.jsonl")
-        found = [(record, recorded_distribution(record)) for record in records]
-        known = [(record, distribution) for record, distribution in found if distribution is not None]
-        against = [mean(distribution.crps(rating) for rating in ratings[record["prompt"]]) for record, distribution in known]
-        scores[label, "CRPS against the ratings"].append(mean(against))
-        scores[label, "CRPS against their mean"].append(mean(d.crps(record["gold"]) for record, d in known))
-        scores[label, "share with a distribution"].append(len(known) / len(records))
-    for (label, measure), values in scores.items():
-        error = stdev(values) / len(values) ** 0.5 if len(values) > 1 else float("nan")
-        print(f"{label:24} {measure:28} {mean(values):.4f} +- {error:.4f} ({len(values)} seeds)")
+    ratings = {row.prompt: [float(rating) for rating in row.ratings] for rows in (task.rows or {}).values() for row in rows}
+    asked = {}
+
+    def scores_of(record: Mapping[str, Any]) -> dict[str, str]:
+        asked[record["prompt"]] = given = ratings[record["prompt"]]
+        return against_ratings(record, given)
+
+    keep(folder, out, score=scores_of)
+    for name, value in without_a_model([*asked.values()]).items():
+        print(f"CRPS of the ratings, {name}: {value:.3f}")
+
+
+def without_a_model(words: Sequence[Sequence[float]]) -> dict[str, float]:
+    """Return the CRPS of forecasts that know what people said."""
+    own = [NumberDistribution.from_samples(ratings) for ratings in words]
+    return {
+        "of a forecast that is the word's own ratings": mean(
+            found.crps(rating) for found, ratings in zip(own, words, strict=True) for rating in ratings
+        ),
+        "of one that is certain of their mean": mean(abs(rating - mean(ratings)) for ratings in words for rating in ratings),
+    }
+
+
+def against_ratings(record: Mapping[str, Any], ratings: Sequence[float]) -> dict[str, str]:
+    """Return the scores of a record, by measure; an answer that holds no number has none."""
+    errors = {name.replace("absolute", "mean"): value for name, value in recorded_scores(record, [ERROR]).items()}
+    found = recorded_distribution(record)
+    if found is None:
+        return errors
+    low, high = found.interval(LEVEL)
+    scores = {
+        "CRPS_of_the_ratings": mean(found.crps(rating) for rating in ratings),
+        "CRPS_of_their_mean": found.crps(record["gold"]),
+        "ratings_in_the_90_%_interval": mean(low <= rating <= high for rating in ratings),
+    }
+    return {name: digits(value) for name, value in scores.items()} | errors
 
 
 def main() -> None:
@@ -80,9 +111,10 @@ def main() -> None:
     parser.add_argument("table", type=Path, help="CSV file to write; with --score, to read")
     parser.add_argument("--lexicon", type=Path, help=f"{LEXICON}; default: that of the installed package")
     parser.add_argument("--score", type=Path, metavar="FOLDER", help="folder of a finished comparison")
+    parser.add_argument("--out", type=Path, default=Path(), help="folder of the scores; default: this one")
     arguments = parser.parse_args()
     if arguments.score is not None:
-        score(arguments.table, arguments.score)
+        score(arguments.table, arguments.score, arguments.out)
         return
     ratings = words(arguments.lexicon or lexicon())
     write_table(ratings, arguments.table)

@@ -24,6 +24,19 @@ def test_the_figure_is_drawn(script, tmp_path):
     assert (tmp_path / "figures" / "boxes.png").read_bytes()[:4] == b"\x89PNG"
 
 
+def test_a_title_fits_a_single_panel_and_all_points_lie_within(script, tmp_path, monkeypatch):
+    figures = []
+    monkeypatch.setattr(plt, "close", figures.append)
+    one = kept(script, {"ce": [[0.9, 1.0]], "soft": [[0.9, 0.9]]}, "CRPS")
+    title = "Ten people's ratings of 1,000 words: CRPS of the model's distribution"
+    script.figure([one], tmp_path / "one.png", "CRPS", "greedy", title)
+    (drawn,) = figures
+    drawn.canvas.draw()
+    box = drawn._suptitle.get_window_extent()
+    assert 0 <= box.x0 < box.x1 <= drawn.bbox.width
+    assert drawn.axes[0].get_xlim() == pytest.approx((0, 1.04 * 0.95))
+
+
 def test_a_point_for_each_seed_and_the_best_loss_first(script):
     runs = script.runs_of(
         kept(script, {"emd": [[0, 0], [0, 1]], "ce": [[0, 1], [1, 1]], "soft": [[1, 1], [1, 0]]}), "acc_50", "greedy"
