@@ -399,10 +399,11 @@ def test_options_reach_the_comparison(run, monkeypatch):
         (given, {"losses": ["smmd", "emd"], "baseline": "emd", "seeds": 2, "models": ("tiny-3",), "skip_bad": True}),
         (["--task", "clock", "--set", "size=64"], {"tasks": ["clock"], "task_settings": {"size": 64}}),
         (["--preset", "ranges", "--tune", "2"], {"preset": "ranges", "tune": 2}),
+        (["--tune", "2", "--tune-seeds", "3"], {"tune": 2, "tune_seeds": 3}),
         (["--data", "x.csv", "--target", "price"], {"data": "x.csv", "target": "price"}),
     ]:
         assert "stop here" in run("compare", *arguments).stderr
-        assert calls.pop() == {"tune": 0, **expected}
+        assert calls.pop() == {"tune": 0, "tune_seeds": 1, **expected}
 
 
 # Folders

@@ -580,8 +580,34 @@ def test_tuning_gives_every_loss_the_same_budget(tmp_path):
         assert not is_finished(tmp_path, cell)
 
 
+def test_of_trials_with_several_seeds_the_best_mean_is_chosen(tmp_path):
+    """The best single run is one of the third trial; the second has the best mean."""
+    experiment = read_experiment(QUICK | {"seeds": [TUNING_SEED + 1, 0]})
+    trials = tuning_trials(experiment, 3, seeds=2)
+    scores = [0.5, 0.5, 0.6, 0.7, 0.0, 0.9]
+    for found in trials.values():
+        assert [trial.seed for trial in found] == [TUNING_SEED, TUNING_SEED + 2] * 3
+        assert len({trial.hash for trial in found}) == 6
+        for trial, score in zip(found, scores, strict=True):
+            write_json(cell_folder(tmp_path, trial) / "result.json", {"headline": "exact"})
+            write_jsonl(
+                cell_folder(tmp_path, trial) / "predictions.jsonl", [{"split": "interpolate", "measures": {"exact": score}}]
+            )
+    for cell in tuned_cells(experiment, tmp_path, trials):
+        best = next(found for found in trials.values() if found[0].loss == cell.loss)[2]
+        assert (cell.learning_rate, cell.weight) == (best.learning_rate, best.weight)
+        assert cell.seed in experiment.seeds
+
+
+@pytest.mark.parametrize(("tune", "tune_seeds"), [(0, 2), (2, 0)])
+def test_seeds_of_trials_need_trials(tune, tune_seeds, tmp_path):
+    with pytest.raises(ValueError, match=rf"tune={tune}, tune_seeds={tune_seeds}: expected one or more seeds of each trial"):
+        compare_quick(tmp_path, tune=tune, tune_seeds=tune_seeds)
+
+
+@pytest.mark.parametrize("tune_seeds", [1, 2])
 @pytest.mark.parametrize("seeds", [3, [TUNING_SEED], [TUNING_SEED + 1, TUNING_SEED, 0]])
-def test_the_seeds_that_count_take_no_part_in_tuning(seeds, tmp_path, monkeypatch):
+def test_the_seeds_that_count_take_no_part_in_tuning(seeds, tune_seeds, tmp_path, monkeypatch):
     grids = []
 
     def record(cells, folder, **_):
@@ -596,11 +622,11 @@ def test_the_seeds_that_count_take_no_part_in_tuning(seeds, tmp_path, monkeypatc
     monkeypatch.setattr("numerate.lab.comparison.run_local", record)
     monkeypatch.setattr("numerate.lab.comparison.write_report", stop)
     with pytest.raises(KeyboardInterrupt):
-        compare_quick(tmp_path, seeds=seeds, tune=2)
+        compare_quick(tmp_path, seeds=seeds, tune=2, tune_seeds=tune_seeds)
     trials, counting = grids
     assert {cell.seed for cell in counting} == set(range(seeds) if isinstance(seeds, int) else seeds)
     assert not {trial.seed for trial in trials} & {cell.seed for cell in counting}
-    assert len({trial.seed for trial in trials}) == 1
+    assert len({trial.seed for trial in trials}) == tune_seeds
     assert all(trial.validation for trial in trials)
     assert not any(cell.validation for cell in counting)
     # The report is of what experiment.json names.

@@ -63,6 +63,9 @@ def compare(
     tune: Annotated[
         int, typer.Option(min=0, max=9, help="Tuning trials per loss, on a validation split: learning rate, weight, soft width.")
     ] = 0,
+    tune_seeds: Annotated[
+        int, typer.Option(min=1, help="Seeds of each tuning trial; the best has the best mean. More where runs differ much.")
+    ] = 1,
     budget: Annotated[
         str | None,
         typer.Option(
@@ -83,7 +86,7 @@ def compare(
         named_columns = {"columns": column_names(columns), "without": column_names(without)}
         if chosen := {name: names for name, names in named_columns.items() if names is not None}:
             settings = merged(settings, {"task_settings": chosen})
-        settings |= {"processes": processes, "executor": executor, "address": address, "tune": tune}
+        settings |= {"processes": processes, "executor": executor, "address": address, "tune": tune, "tune_seeds": tune_seeds}
         result = compare(config, preset=preset, data=data, target=target, out=out, budget=time, **settings)
     from rich.console import Console
     from rich.text import Text

@@ -86,6 +86,7 @@ def compare(
     executor: str | None = None,
     address: str | None = None,
     tune: int = 0,
+    tune_seeds: int = 1,
     budget: str | float | Budget | None = None,
     progress: bool = True,
     **settings: Any,
@@ -111,6 +112,7 @@ def compare(
             Default: stacked on a GPU and for the demo, else local, which measures the time per step.
         address: of the Ray cluster.
         tune: trials per loss on a validation split before the comparison.
+        tune_seeds: seeds of each trial; the best has the best mean. More than one where runs differ much from seed to seed.
         budget: time for all of it, such as ``"5m"`` or seconds: losses, seeds, steps and test rows are chosen to fit, except for
             those that are arguments of this call. The same call goes on with the same choice.
         progress: say what will be done, and show bars on a terminal, or a line per finished run elsewhere.
@@ -121,6 +123,8 @@ def compare(
     """
     from rich.console import Console
 
+    if tune_seeds < 1 or (tune_seeds > 1 and not tune):
+        raise ValueError(f"tune={tune}, tune_seeds={tune_seeds}: expected one or more seeds of each trial, and tune=1 or more.")
     time = None if budget is None else Budget.of(budget)
     named = {"losses": losses, "tasks": task, "models": model, "seeds": seeds}
     settings = {name: value for name, value in named.items() if value is not None} | settings
@@ -150,7 +154,7 @@ def compare(
             if executor != "ray" and processes > 1 and not (stacked and torch.cuda.is_available()):
                 pool = ended.enter_context(worker_pool(cells, processes))
             if time is not None:
-                machine = Machine(folder, processes, stacked and all(map(stackable, cells)), pool, tune)
+                machine = Machine(folder, processes, stacked and all(map(stackable, cells)), pool, tune * tune_seeds)
                 given = {name: option for name, option in _FIXED.items() if name in {**settings, **settings.get("settings", {})}}
                 most = MOST_SEEDS if config is None and preset is None else 0
                 fitted = fit(
@@ -164,7 +168,7 @@ def compare(
                     say=display.write,
                 )
                 experiment, cells = fitted.experiment, fitted.experiment.cells()
-            trials = tuning_trials(experiment, tune) if tune else {}
+            trials = tuning_trials(experiment, tune, tune_seeds) if tune else {}
             tried = [trial for mine in trials.values() for trial in mine]
             setting = Setting(folder, executor, processes, len(tried), fitted.text if fitted else "")
             for line in [*said, *announcement(experiment, cells, list(tasks.values()), setting)] if progress else ():

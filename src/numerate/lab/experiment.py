@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import reduce
-from itertools import count, product
+from itertools import count, islice, product
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Self
 
 import torch
@@ -39,7 +40,7 @@ from numerate.lab.validation import chosen_figure
 from numerate.losses import LOSSES
 from numerate.messages import check_choice
 
-TUNING_SEED = 1000  # of all trials, or the next that is not a seed of the comparison
+TUNING_SEED = 1000  # the first of all trials, or the next that is not a seed of the comparison
 _SINGULAR = {"losses": "loss", "tasks": "task", "models": "model", "seeds": "seed"}
 
 
@@ -277,12 +278,13 @@ def read_headline(folder: Path, config: RunConfig) -> tuple[str, str, float]:
 # Tuning
 
 
-def tuning_trials(experiment: Experiment, budget: int) -> dict[str, list[RunConfig]]:
-    """Return ``budget`` trials per loss: of learning rates, of the weight of a numeric loss, and of the width of soft labels.
+def tuning_trials(experiment: Experiment, budget: int, seeds: int = 1) -> dict[str, list[RunConfig]]:
+    """Return the runs of ``budget`` trials per loss: of learning rates, weights of numeric losses, and widths of soft labels.
 
-    Each trial changes the settings by factors. All losses get the same number of trials, whatever there is to tune.
+    Each trial changes the settings by factors, and is run with as many seeds as said. All losses get the same number of trials,
+    whatever there is to tune.
     """
-    seed = next(seed for seed in count(TUNING_SEED) if seed not in experiment.seeds)
+    others = list(islice((seed for seed in count(TUNING_SEED) if seed not in experiment.seeds), seeds))
     trials: dict[str, list[RunConfig]] = {}
     for cell in experiment.cells():
         if cell.seed != experiment.seeds[0]:
@@ -293,8 +295,8 @@ def tuning_trials(experiment: Experiment, budget: int) -> dict[str, list[RunConf
             tried = {"learning_rate": scaled(cell.learning_rate, rate), "weight": scaled(cell.weight, weight)}
             soft = None if cell.soft is None else cell.soft.times(width)
             every = cell.validate_every if cell.keep_best else None  # a curve alone chooses nothing
-            fixed = {"seed": seed, "validation": True, "decide": (), "validate_every": every}
-            mine.append(cell.model_copy(update={**tried, "soft": soft, **fixed}))
+            fixed = {"validation": True, "decide": (), "validate_every": every}
+            mine += [cell.model_copy(update={**tried, "soft": soft, **fixed, "seed": seed}) for seed in others]
     return trials
 
 
@@ -315,10 +317,20 @@ def _factors(cell: RunConfig) -> list[tuple[float, float, float]]:
 
 
 def tuned_cells(experiment: Experiment, folder: Path, trials: Mapping[str, Sequence[RunConfig]]) -> list[RunConfig]:
-    """Return the experiment's cells with the learning rate, weight and width of the best validation trial of their loss."""
-    best = {key: max(mine, key=lambda trial: validation_score(folder, trial)) for key, mine in trials.items()}
-    chosen = {key: {name: getattr(trial, name) for name in ("learning_rate", "weight", "soft")} for key, trial in best.items()}
+    """Return the experiment's cells with the learning rate, weight and width of their loss that are best on validation examples.
+
+    The score of a trial is the mean over its seeds.
+    """
+    chosen = {key: _best_settings(folder, mine) for key, mine in trials.items()}
     return [cell.model_copy(update=chosen[_key(cell)]) for cell in experiment.cells()]
+
+
+def _best_settings(folder: Path, trials: Sequence[RunConfig]) -> dict[str, Any]:
+    found: dict[str, tuple[dict[str, Any], list[float]]] = {}
+    for trial in trials:
+        settings = {name: getattr(trial, name) for name in ("learning_rate", "weight", "soft")}
+        found.setdefault(repr(settings), (settings, []))[1].append(validation_score(folder, trial))
+    return max(found.values(), key=lambda scored: fmean(scored[1]))[0]
 
 
 def _key(cell: RunConfig) -> str:
