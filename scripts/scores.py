@@ -28,7 +28,7 @@ import lzma
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +51,24 @@ Scoring = Callable[[Mapping[str, Any]], Mapping[str, str]]  # the scores of a re
 # Keep
 
 
-def keep(folder: Path, out: Path, measures: Sequence[str] = (), score: Scoring | None = None) -> None:
-    """Write the scores of the runs of a comparison: of some measures, of all, or those that ``score`` gives a record."""
+def recorded_scores(record: Mapping[str, Any], measures: Sequence[str] = ()) -> dict[str, str]:
+    """Return the measures in a record, those of the greedy answer and of each decision."""
+    scores = {GREEDY: record["measures"]} | {rule: found["measures"] for rule, found in (record.get("decisions") or {}).items()}
+    return {
+        name if rule == GREEDY else f"{rule} {name}": digits(value)
+        for rule, found in scores.items()
+        for name, value in found.items()
+        if not measures or name in measures
+    }
+
+
+def digits(value: float | None) -> str:
+    """Return a score as it is kept; nothing if there is no answer."""
+    return "" if value is None or math.isinf(value) else f"{value:.5g}"
+
+
+def keep(folder: Path, out: Path, score: Scoring = recorded_scores) -> None:
+    """Write the scores of the runs of a comparison, those that ``score`` gives a record."""
     cells = [cell for cell in map(_cell, _finished(folder)) if not cell[0].get("validation")]
     cells.sort(key=lambda cell: (cell[0]["model"], cell[0]["label"], cell[0]["seed"]))
     seeds: dict[Way, set[int]] = {}
@@ -61,7 +77,6 @@ def keep(folder: Path, out: Path, measures: Sequence[str] = (), score: Scoring |
     if len({frozenset(found) for found in seeds.values()}) > 1:
         counts = ", ".join(f"{label} {len(found)}" for (_, label), found in seeds.items())
         raise ValueError(f"{folder} is not finished: expected the same seeds of every loss, but has {counts}.")
-    score = score or (lambda record: recorded_scores(record, measures))
     rows = [_about(config, record) | score(record) for config, records in cells for record in records]
     text = io.StringIO()
     lines = csv.DictWriter(text, dict.fromkeys(name for row in rows for name in row), lineterminator="\n")
@@ -88,22 +103,6 @@ def _about(config: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, An
     soft = {key: value for key, value in (config.get("soft") or {}).items() if key in ("relative", "width") and value}
     settings = {name: config.get(name) for name in SETTINGS[:-1]} | {"width": " ".join(f"{k} {v:g}" for k, v in soft.items())}
     return dict(zip(ABOUT, about, strict=True)) | settings
-
-
-def recorded_scores(record: Mapping[str, Any], measures: Sequence[str] = ()) -> dict[str, str]:
-    """Return the measures in a record, those of the greedy answer and of each decision."""
-    scores = {GREEDY: record["measures"]} | {rule: found["measures"] for rule, found in (record.get("decisions") or {}).items()}
-    return {
-        name if rule == GREEDY else f"{rule} {name}": digits(value)
-        for rule, found in scores.items()
-        for name, value in found.items()
-        if not measures or name in measures
-    }
-
-
-def digits(value: float | None) -> str:
-    """Return a score as it is kept; nothing if there is no answer."""
-    return "" if value is None or math.isinf(value) else f"{value:.5g}"
 
 
 # Read
@@ -349,7 +348,7 @@ def main(arguments: list[str] | None = None) -> None:
     if given.command == "keep":
         if missing := [name for name in ("cells", "experiment.json") if not (given.folder / name).exists()]:
             parser.exit(2, f"{given.folder} has no {missing[0]}: expected a folder written by `numerate compare`.\n")
-        return keep(given.folder, given.out, given.measures)
+        return keep(given.folder, given.out, partial(recorded_scores, measures=given.measures))
     every = [kept for file in given.files for kept in read(file)]
     if given.command == "settings":
         lines = settings_table(every)

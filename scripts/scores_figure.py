@@ -68,7 +68,8 @@ def figure(every: Sequence[Kept], file: Path, name: str, decision: str, title: s
     for axis, kept, runs in zip(axes[0], every, panels, strict=True):
         draw(axis, runs)
         axis.set_title(title_of(kept), fontsize=12, loc="left")
-    axes[0][0].set_xlim(0, 1.04 * max(values.max() for runs in panels for values in runs.values()))
+    points = np.concatenate([values for runs in panels for values in runs.values()])
+    axes[0][0].set_xlim(0, 1.04 * points[np.isfinite(points)].max(initial=0) or None)  # room for half of the largest point
     drawn.suptitle(title, fontsize=14)
     file.parent.mkdir(parents=True, exist_ok=True)
     drawn.savefig(file, dpi=150)

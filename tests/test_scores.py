@@ -161,7 +161,7 @@ def test_settings(script, times, capsys):
 
 
 def test_some_measures_alone(script, tmp_path, words):
-    script.keep(tmp_path / "words", tmp_path / "few", ["exact"])
+    script.main(["keep", str(tmp_path / "words"), str(tmp_path / "few"), "--measures", "exact"])
     with lzma.open(tmp_path / "few" / "words_scores.csv.xz", "rt") as file:
         first = file.readline()
     assert first.strip() == "model,label,seed,split,row,train_examples,steps,learning_rate,weight,width,exact"

@@ -37,6 +37,12 @@ def test_a_title_fits_a_single_panel_and_all_points_lie_within(script, tmp_path,
     assert drawn.axes[0].get_xlim() == pytest.approx((0, 1.04 * 0.95))
 
 
+def test_a_run_without_numbers_is_left_out_of_the_figure(script, tmp_path):
+    found = kept(script, {"ce": [[1.0, 1.0], [np.inf, 2.0]], "soft": [[0.9, 0.9], [0.9, 0.9]]}, "CRPS")
+    script.figure([found], tmp_path / "some.png", "CRPS", "greedy", "CRPS")
+    assert (tmp_path / "some.png").read_bytes()[:4] == b"\x89PNG"
+
+
 def test_a_point_for_each_seed_and_the_best_loss_first(script):
     runs = script.runs_of(
         kept(script, {"emd": [[0, 0], [0, 1]], "ce": [[0, 1], [1, 1]], "soft": [[1, 1], [1, 0]]}), "acc_50", "greedy"

@@ -1,4 +1,4 @@
-"""scripts/vader_table.py on a lexicon of a few words, and on records whose scores are known."""
+"""scripts/vader_table.py on a lexicon of a few words, the runs of its experiment, and records whose scores are known."""
 
 from __future__ import annotations
 
@@ -6,9 +6,16 @@ import csv
 import json
 import lzma
 import sys
+from pathlib import Path
 
 import pytest
 
+from numerate.lab.comparison import comparison_settings
+from numerate.lab.experiment import read_experiment
+from numerate.lab.models import load_encoder
+from numerate.lab.train import check_fit, make_task
+
+EXPERIMENT = Path(__file__).parents[1] / "experiments" / "vader.yaml"
 LEXICON = "good\t2.0\t0.6\t[1, 2, 3]\nbad\t-2.0\t0.0\t[-2, -2, -2]\ngood\t2.0\t0.6\t[3, 3, 3]\n"
 SURE = {"values": ["2"], "probabilities": [1.0]}
 TORN = {"values": ["1", "3"], "probabilities": [0.5, 0.5]}
@@ -34,6 +41,23 @@ def test_words_and_their_ratings(script, tmp_path):
     assert script.words(tmp_path / "lexicon.txt") == {"good": [1, 2, 3], "bad": [-2, -2, -2]}  # a word keeps its first ones
     script.write_table({"good": [1, 2, 3]}, tmp_path / "vader.csv")
     assert (tmp_path / "vader.csv").read_text().splitlines() == ["word,rating", 'good,"[1, 2, 3]"']
+
+
+def test_the_experiment_trains_on_ratings_and_on_their_mean(script, tmp_path):
+    (tmp_path / "lexicon.txt").write_text("".join(f"w{i}\t0.5\t0.5\t[{i % 3}, -1, 2]\n" for i in range(30)))
+    script.write_table(script.words(tmp_path / "lexicon.txt"), tmp_path / "vader.csv")
+    values = comparison_settings(EXPERIMENT, None) | {"data": str(tmp_path / "vader.csv"), "models": ["tiny"]}
+    cells = {cell.name: cell for cell in read_experiment(values).cells()}
+    spreads = {name: cell.soft and cell.soft.spread for name, cell in cells.items()}
+    assert {name: spread for name, spread in spreads.items() if spread is not None} == {
+        "soft": {},
+        "bell around the mean": {"width": 0.9},
+    }
+    for cell in cells.values():
+        task = make_task(cell)
+        assert task.measures[0] == "absolute_error"
+        check_fit(cell, task, load_encoder("tiny"))
+        assert sorted({example.answer for example in task.examples("train")}) == ["0.3", "0.7", "1.0"]
 
 
 def test_a_distribution_against_every_rating(script):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import runpy
 from collections import Counter
 from pathlib import Path
 
@@ -399,23 +398,6 @@ def test_the_experiment_on_diamonds(tmp_path):
     assert sorted({row["loss"] for row in result.table}) == ["ce", "soft"]
     assert {row["decision"] for row in result.data["decisions"]} == {"greedy", "median", "mean"}
     assert len(list((tmp_path / "cells").iterdir())) == 4  # one trial and one run each
-
-
-def test_the_experiment_on_ratings(tmp_path):
-    """The table of scripts/vader_table.py, and the runs of experiments/vader.yaml on it."""
-    script = runpy.run_path(str(EXPERIMENTS.parent / "scripts" / "vader_table.py"))
-    (tmp_path / "lexicon.txt").write_text("".join(f"w{i}\t0.5\t0.5\t[{i % 3}, -1, 2]\n" for i in range(30)))
-    ratings = script["words"](tmp_path / "lexicon.txt")
-    assert ratings["w1"] == [1, -1, 2]
-    script["write_table"](ratings, tmp_path / "vader.csv")
-    values = comparison_settings(EXPERIMENTS / "vader.yaml", None) | {"data": str(tmp_path / "vader.csv"), "models": ["tiny"]}
-    cells = read_experiment(values).cells()[:3]
-    assert [cell.soft and cell.soft.spread for cell in cells] == [None, {}, {"width": 0.9}]
-    for cell in cells:
-        task = make_task(cell)
-        assert task.measures[0] == "absolute_error"
-        check_fit(cell, task, load_encoder("tiny"))
-    assert sorted({example.answer for example in task.examples("train")}) == ["0.3", "0.7", "1.0"]
 
 
 # Ratings

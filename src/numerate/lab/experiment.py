@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import reduce
-from itertools import count, islice, product
+from itertools import count, groupby, islice, product
+from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Self
@@ -326,11 +327,13 @@ def tuned_cells(experiment: Experiment, folder: Path, trials: Mapping[str, Seque
 
 
 def _best_settings(folder: Path, trials: Sequence[RunConfig]) -> dict[str, Any]:
-    found: dict[str, tuple[dict[str, Any], list[float]]] = {}
-    for trial in trials:
-        settings = {name: getattr(trial, name) for name in ("learning_rate", "weight", "soft")}
-        found.setdefault(repr(settings), (settings, []))[1].append(validation_score(folder, trial))
-    return max(found.values(), key=lambda scored: fmean(scored[1]))[0]
+    groups = groupby(trials, _tuned_settings)  # the seeds of a trial follow each other
+    tried = [(fmean(validation_score(folder, run) for run in runs), settings) for settings, runs in groups]
+    return max(tried, key=itemgetter(0))[1]
+
+
+def _tuned_settings(trial: RunConfig) -> dict[str, Any]:
+    return {name: getattr(trial, name) for name in ("learning_rate", "weight", "soft")}
 
 
 def _key(cell: RunConfig) -> str:
