@@ -41,6 +41,7 @@ from numerate.lab.experiment import (
 )
 from numerate.lab.presets import PRESETS
 from numerate.lab.records import RESULT, read_jsonl, write_json, write_jsonl
+from numerate.lab.tasks import TASKS
 from numerate.lab.train import run
 
 QUICK = {
@@ -552,6 +553,21 @@ def test_presets_are_valid(name):
 
             vocab = NumericVocab.from_texts({str(d): d for d in range(10)} | {"-": 10, ".": 11}, vocab_size=12)
             LOSSES[cell.loss](vocab, **cell.loss_settings)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_settings_of_a_presets_task_do_not_reach_the_task_of_a_file(name, tmp_path):
+    """`experiments/gsm8k_ablations.yaml --preset smmd-terms` asked worked solutions for a difficulty."""
+    for task in TASKS:
+        (tmp_path / "own.yaml").write_text(f"task: {task}\nsteps: 7\n")
+        values = comparison_settings(tmp_path / "own.yaml", name)
+        assert "task_settings" not in values
+        cells = read_experiment(values).cells()
+        assert {(cell.task, cell.steps, tuple(cell.task_settings)) for cell in cells} == {(task, 7, ())}
+        if name != "demo":
+            assert {cell.name for cell in cells} == {cell.name for cell in read_experiment(PRESETS[name]).cells()}
+    (tmp_path / "own.yaml").write_text("task: clock\ntask_settings: {step: 5}\n")
+    assert comparison_settings(tmp_path / "own.yaml", name)["task_settings"] == {"step": 5}
 
 
 def test_tuning_gives_every_loss_the_same_budget(tmp_path):

@@ -233,11 +233,11 @@ def comparison_settings(
             values, general = dict(GENERAL), True
         elif "losses" in given:  # the width goes with the loss
             values.pop("soft")
-    values |= written
     names = task_names(settings.get("tasks", ()))
+    if names or data or target or written.keys() & {"tasks", "data"}:  # those of the preset are for its task
+        values.pop("task_settings", None)
+    values |= written
     if names or data or target:
-        if config is None:  # those of the preset are for its task
-            values.pop("task_settings", None)
         values["name"] = "-".join([*names, *([Path(data).stem] if data else [])]) or "my-data"
         if "tasks" not in written:  # a file's task reads the data that is given
             settings.setdefault("tasks", ["regression" if target or not data else default_task(data)])
