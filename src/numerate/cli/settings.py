@@ -4,6 +4,7 @@ steps=200                            a number, a string, true or false, null
 columns=area,rooms                   several strings; columns='["a, b","c"]' if one contains a comma
 loss_settings.variant=repaired       an entry of a mapping
 loss_settings='{"sigma":2}'          a mapping
+task_settings='{step: 5}'            lists and mappings as in a YAML file
 soft.relative=0.05                   soft labels, with a width of 5 %
 columns=area                         in train and compare: short for task_settings.columns
 """
@@ -15,6 +16,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
+from importlib.util import find_spec
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -111,10 +113,7 @@ def _value(text: str, kind: Any) -> Any:
             except _WrongTypeError as error:
                 reasons.append(str(error))
         raise _WrongTypeError(" or ".join(dict.fromkeys(reasons)))
-    try:
-        read = json.loads(text)
-    except json.JSONDecodeError:
-        read = text
+    read = _read(text)
     if kind is Any:
         return read
     if kind is NoneType:
@@ -147,6 +146,28 @@ def _value(text: str, kind: Any) -> Any:
             raise _WrongTypeError('a mapping, such as {"sigma": 2}, or one of its entries, such as loss_settings.sigma=2')
         return read
     return read
+
+
+def _read(text: str) -> Any:
+    """Return what a text is in JSON, or in YAML where it is a list or a mapping; else the text."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        if not text.lstrip().startswith(("[", "{")) or find_spec("yaml") is None:
+            return text
+    import yaml
+
+    try:
+        return _in_json(yaml.load(text, yaml.BaseLoader))  # strings alone
+    except (yaml.YAMLError, RecursionError):  # [&a [*a]] contains itself
+        return text
+
+
+def _in_json(read: Any) -> Any:
+    """Return what the strings in lists and mappings are in JSON: ``no`` stays a word, unlike in YAML."""
+    if isinstance(read, dict):
+        return {name: _in_json(entry) for name, entry in read.items()}
+    return [_in_json(entry) for entry in read] if isinstance(read, list) else _read(read)
 
 
 def _number(read: Any, kind: type) -> int | float:
