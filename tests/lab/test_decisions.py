@@ -37,7 +37,7 @@ from numerate.lab.experiment import read_experiment, tuning_trials
 from numerate.lab.models import load_model
 from numerate.lab.records import plain, read_jsonl
 from numerate.lab.report.decision_words import evaluation_sentences, source_sentence, summary_rows
-from numerate.lab.tasks import TASKS, Arithmetic, Clock, Regression
+from numerate.lab.tasks import TASKS, Arithmetic, Clock, Regression, WordProblems
 from numerate.lab.tasks.base import Example
 from numerate.lab.train import run
 from numerate.lab.trained import evaluate_again
@@ -74,10 +74,16 @@ def near_the_truth(loaded, finder, examples, *, indices, **_):
 def test_every_task_says_what_its_answers_are(name):
     task = TASKS[name]()
     assert (task.answer_is == "one number") == (name in ONE_NUMBER)
+    check_decisions((), task)
+    if task.ends_in_number:
+        check_decisions(("median",), task, samples=2)
+        for example in task.examples("train", 9):
+            number = NumberDistribution.point(task.read(example.answer)).median
+            assert task.score(example, task.written(number)) == task.score(example, example.answer)
+        return
     if name not in ONE_NUMBER:
         with pytest.raises(ValueError, match=rf"decide=median does not fit: .*{name}.* is {task.answer_is}.*Leave decide out"):
-            check_decisions(("median",), task)
-        check_decisions((), task)
+            check_decisions(("median",), task, samples=16)
         return
     check_decisions(("median",), task)
     grammar = task.answer_grammar()
@@ -150,6 +156,7 @@ def test_fractions_in_files(tmp_path):
 def test_rules_are_checked_before_anything_is_loaded():
     assert checked(RunConfig, {"decide": "median, mean,median"}).decide == ("median", "mean")
     assert checked(RunConfig, {"decide": ["within_5"]}).decide == ("within_5",)
+    assert checked(RunConfig, {"eval_splits": "interpolate"}).eval_splits == ("interpolate",)
     assert {*RULES} == {*RULE_NAMES} - {"within"}
     for rule in RULES:
         NumberDistribution.point(1).decide(rule)
@@ -157,8 +164,10 @@ def test_rules_are_checked_before_anything_is_loaded():
         checked(RunConfig, {"decide": ("mean", "medain")})
     with pytest.raises(ValueError, match="decide='within' is not known: .*'within_5'"):
         checked(RunConfig, {"decide": "within"})
-    with pytest.raises(ValueError, match="decide"):
-        checked(RunConfig, {"decide": 3})
+    for name in ("decide", "eval_splits"):
+        for wrong in (3, [3], [["mode"]], {"mode": 1}):
+            with pytest.raises(ValueError, match=name):
+                checked(RunConfig, {name: wrong})
 
 
 def test_only_used_settings_decide_the_hash():
@@ -172,8 +181,11 @@ def test_only_used_settings_decide_the_hash():
 
 def test_a_task_without_one_number_is_refused_before_training(tmp_path, monkeypatch):
     monkeypatch.setattr("numerate.lab.train.load_model", lambda *_, **__: pytest.fail("a model was loaded"))
+    config = checked(RunConfig, {"task": "grounding", "model": "tiny-vlm", "decide": "median", "samples": 4})
+    with pytest.raises(ValueError, match="an answer of the task 'grounding' is a box of four numbers"):
+        run(config, tmp_path)
     config = checked(RunConfig, {"task": "word_problems", "decide": "median"})
-    with pytest.raises(ValueError, match="an answer of the task 'word_problems' is a worked solution"):
+    with pytest.raises(ValueError, match=r"'word_problems' is a worked solution.* but samples=0\. Add --set samples=16"):
         run(config, tmp_path)
 
 
@@ -226,6 +238,43 @@ def test_samples_and_rules_in_one_evaluation(trained, tmp_path):
     part = read_decisions(records)
     assert part.rules == (SAMPLED, "median")
     assert part.seconds["samples"].min() > 0
+
+
+def test_worked_solutions_are_decided_from_samples(tmp_path, monkeypatch):
+    drawn = ["2 + 3 = 5\n#### 5", "2 + 30 = 32\n#### 32", "2 * 3 = 6\n#### 6", "3 + 2 = 5\n#### 5", "no idea"]
+
+    def stand_in(loaded, batch, members, limits, *, bf16, do_sample, num_return_sequences=1, **_):
+        assert num_return_sequences == (len(drawn) if do_sample else 1)
+        return [text for _ in batch for text in (drawn if do_sample else ["9 - 1 = 8\n#### 8"])]
+
+    monkeypatch.setattr("numerate.lab.evaluate._generate", stand_in)
+    monkeypatch.setattr("numerate.lab.evaluate.number_finder", lambda *_: pytest.fail("a solution was searched"))
+    settings = {
+        "task": "word_problems",
+        "task_settings": {},
+        "decide": "mode,median",
+        "samples": len(drawn),
+        "eval_splits": "interpolate",
+    }
+    run(checked(RunConfig, QUICK | settings), tmp_path)
+    records = [*read_jsonl(tmp_path / "predictions.jsonl")]
+    assert len(records) == QUICK["eval_examples"]
+    for record in records:
+        gold = Example(record["prompt"], record["gold"])
+        scores = {answer: plain(WordProblems().score(gold, answer)) for answer in ("#### 5", "#### 8")}
+        assert record["answer"] == "8"
+        assert {rule: decided["answer"] for rule, decided in record["decisions"].items()} == {
+            "mode": "#### 5",
+            "median": "#### 5",
+        }
+        assert record["decisions"]["mode"]["measures"].items() >= scores["#### 5"].items()
+        assert record["measures"].items() >= scores["#### 8"].items()
+        assert recorded_distribution(record) == NumberDistribution([5, 6, 32], [2, 1, 1], covered=0.8, drawn=0.8, no_number=0.2)
+        assert record["expected"]["exact"]["decided"] == 0.5
+        assert record["samples"] == drawn
+    part = read_decisions(records)
+    assert part.rules == ("mode", "median")
+    assert part.seconds.keys() == {"greedy", "search"}
 
 
 @given(st.lists(st.floats(1e-9, 1), min_size=4, max_size=4), st.lists(st.floats(1e-9, 1), min_size=1, max_size=5))

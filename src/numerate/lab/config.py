@@ -179,11 +179,12 @@ class RunConfig(BaseModel):
             soft = {**soft, **TASKS[task](**settings).soft_width}
         return {**values, "soft": soft}
 
-    @field_validator("decide", mode="before")
+    @field_validator("decide", "eval_splits", mode="before")
     @classmethod
-    def _split_rules(cls, value: Any) -> Any:
-        rules = [rule.strip() for rule in value.split(",")] if isinstance(value, str) else value
-        return tuple(dict.fromkeys(rules)) if isinstance(rules, list | tuple) else rules
+    def _split_names(cls, value: Any) -> Any:
+        names = [name.strip() for name in value.split(",")] if isinstance(value, str) else value
+        listed = isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
+        return tuple(dict.fromkeys(names)) if listed else names
 
     @field_validator("term_numbers")
     @classmethod

@@ -1,7 +1,8 @@
 """Decide answers from the model's distribution over numbers, and record what each decision scores.
 
 One search per batch, that of :func:`numerate.decode.distribution`, finds the distribution of each answer. Every rule decides from
-it. Answers of a task with a ``period``, such as clock times, are decided on a circle (:class:`numerate.CircularDistribution`).
+it. Worked solutions cannot be searched: theirs is the distribution of the numbers in which sampled ones end. Answers of a task
+with a ``period``, such as clock times, are decided on a circle (:class:`numerate.CircularDistribution`).
 :mod:`numerate.lab.decided` reads the records, and tells how much of an error is the decision.
 """
 
@@ -19,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from numerate.answers.metrics import FACE, METRICS
+from numerate.answers.numerals import number
 from numerate.distribution import CircularDistribution, NumberDistribution
 from numerate.distribution.decisions import CIRCLE_RULE_NAMES
 from numerate.distribution.exact import exact_number
@@ -51,9 +53,16 @@ FITTING = {
 _SHARES = ("covered", "drawn", "more_digits", "no_number", "not_searched")
 
 
-def check_decisions(rules: Sequence[str], task: Task) -> None:
+def check_decisions(rules: Sequence[str], task: Task, samples: int = 0) -> None:
     """Raise if the rules cannot decide: an answer of the task is not one number, or is on a circle, where not all rules apply."""
     if not rules:
+        return
+    if task.ends_in_number:
+        if samples < 2:
+            raise ValueError(
+                f"decide={','.join(rules)} needs samples: an answer of the task {task.name!r} is {task.answer_is}, decided "
+                f"from the numbers in which sampled ones end, but samples={samples}. Add --set samples=16."
+            )
         return
     try:
         task.answer_grammar()
@@ -101,6 +110,12 @@ def find_distributions(
     with torch.autocast(loaded.model.device.type, torch.bfloat16, enabled=bf16):
         generate(loaded.model, batch, lambda rows: answers.extend(finder.find_seeded(rows, indices, seeds)), options)
     return [answer.distribution(finder.grammar.value) for answer in answers]
+
+
+def sampled_distribution(task: Task, samples: Sequence[str]) -> NumberDistribution | None:
+    """Return the distribution of the numbers in sampled answers; None if they have none."""
+    numbers = [_number(task.read(sample)) for sample in samples]
+    return None if all(found is None for found in numbers) else NumberDistribution.from_samples(numbers)
 
 
 def prompts(loaded: LoadedModel, examples: Sequence[Example], members: Sequence[int] | None = None) -> dict[str, Any]:
@@ -183,10 +198,9 @@ def _covers(placed: _Placed, level: float, truth: Decimal) -> bool:
 
 
 def _sampled(task: Task, example: Example, samples: Sequence[str]) -> dict[str, Any] | None:
-    numbers = [number for number in (_number(task.read(sample)) for sample in samples) if number is not None]
-    if not numbers:
+    if (found := sampled_distribution(task, samples)) is None:
         return None
-    text = task.written(on_period(NumberDistribution.from_samples(numbers), task.period).median)
+    text = task.written(on_period(found, task.period).median)
     return {"answer": text, "measures": task.score(example, text)}
 
 
@@ -244,4 +258,7 @@ def expected_cost(found: _Placed, measure: str, x: Fraction) -> float:
 
 
 def _number(value: object) -> Fraction | None:
+    """Return a number that a task read, by GSM8K's rules as text; None for anything else."""
+    if isinstance(value, str):
+        return number(value)
     return value if isinstance(value, Fraction) else None

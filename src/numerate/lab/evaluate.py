@@ -3,7 +3,7 @@
 Decoding is greedy, in batches of similar length. A second pass over the gold answer gives its likelihood, that of its numbers and
 of the rest of its text (:mod:`numerate.lab.likelihood`), and the probability of each of its numeric tokens. ``samples`` more
 answers are drawn for measures of the distribution. ``decide`` names rules that decide further answers from the model's
-distribution over numbers (:mod:`numerate.lab.decisions`).
+distribution over numbers (:mod:`numerate.lab.decisions`), which for worked solutions is that of the samples.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from numerate.answers.distributions import sample_crps
 from numerate.answers.metrics import METRICS
 from numerate.distribution import CircularDistribution, NumberDistribution
 from numerate.lab.data import collate, encode
-from numerate.lab.decisions import decision_record, find_distributions, number_finder, prompts
+from numerate.lab.decisions import decision_record, find_distributions, number_finder, prompts, sampled_distribution
 from numerate.lab.derailing import LabelDigits, mark_derailed
 from numerate.lab.likelihood import Likelihoods, has_text, likelihoods
 from numerate.lab.missing import FALLBACK
@@ -133,7 +133,8 @@ def evaluate_all(
         max_new_tokens: most tokens of an answer. None: half as many again as the longest gold answer of the batch, plus 4.
         samples: answers to draw for each example.
         decide: rules; with them, a record also has what :func:`numerate.lab.decisions.decision_record` returns, and the
-            ``seconds`` per example that greedy answers, samples and the search took.
+            ``seconds`` per example that greedy answers, samples and the search took. Where an answer is a worked solution,
+            samples take the place of the search.
         interval: level of the interval whose coverage is recorded.
         decide_width: width of the search.
         bf16: compute in bfloat16.
@@ -141,7 +142,7 @@ def evaluate_all(
     """
     loaded.model.eval()
     vocab = NumericVocab.from_tokenizer(loaded.tokenizer)
-    finder = number_finder(loaded, task, decide_width) if decide else None
+    finder = number_finder(loaded, task, decide_width) if decide and not task.ends_in_number else None
     for evaluation in evaluations:
         for earlier in evaluation.records.values():
             if evaluation.label_digits is not None:  # an earlier release may have made it
@@ -170,6 +171,9 @@ def evaluate_all(
             indices, seeds = [index for _, _, index, _ in rows], [evaluations[member].seed for member, *_ in rows]
             found = find_distributions(loaded, finder, batch, indices=indices, seed=seeds, bf16=bf16, members=members)
         seconds["search"] = (time.perf_counter() - begin) / len(batch)
+        if decide and finder is None:
+            found = [sampled_distribution(task, texts or []) for texts in drawn]
+            seconds["search"] = seconds.pop("samples")
         for (member, split, index, example), output, (reading, likely), sampled, distribution in zip(
             rows, outputs, readings, drawn, found, strict=True
         ):
@@ -180,7 +184,8 @@ def evaluate_all(
                 record["samples"] = sampled
                 record["measures"] |= _spread(task, example, sampled)
             if decide:
-                record |= decision_record(task, example, output, distribution, decide, interval, sampled)
+                more = None if finder is None else sampled  # whose median is a decision beside those of the search
+                record |= decision_record(task, example, output, distribution, decide, interval, more)
                 record["seconds"] = seconds
             _enter(record, example, task, evaluations[member], loaded.pictures)
         progress("evaluate", sum(len(evaluation.records) for evaluation in evaluations), total, {})

@@ -164,7 +164,7 @@ def make_task(config: RunConfig) -> Task:
 def check_fit(config: RunConfig, task: Task, encoder: PromptEncoder) -> NumericObjective | None:
     """Check that data, model, task and loss fit together; return the objective, or None for plain cross-entropy."""
     _check_rows(config, task)
-    check_decisions(config.decide, task)
+    check_decisions(config.decide, task, config.samples)
     if task.examples("train", 1)[0].picture is not None and not encoder.sees:
         raise ValueError(
             f"model={config.model!r} does not accept pictures, which task={config.task!r} has: expected a vision-language "

@@ -29,7 +29,7 @@ def evaluate_again(
     """Evaluate the model in ``folder`` with changed settings; continue an interrupted evaluation with the same settings."""
     config, out = plan_evaluation(folder, settings, out)
     task = make_task(config)
-    check_decisions(config.decide, task)
+    check_decisions(config.decide, task, config.samples)
     part = out / f".predictions.{config.hash}.part"
     done = recover_jsonl(part)
     loaded = load_run(folder, config)

@@ -84,7 +84,8 @@ class Task:
         measures: keys in ``METRICS`` that :meth:`score` returns; the first is the headline.
         number_kind: of the answers, for which :func:`numerate.recommended` names loss and decision.
         visual: whether examples have images.
-        answer_is: what an answer is, in words; a decision needs ``"one number"``.
+        answer_is: what an answer is, in words; a search of answers needs ``"one number"``.
+        ends_in_number: whether an answer is a text with one number at its end, which is decided from samples.
         period: of answers on a circle, such as 720 minutes on a clock face; decisions then go around it.
         rows: the rows of each split that were read from files; None for a generated task.
         skipped: rows of the files that were skipped, as errors that give the reason.
@@ -97,6 +98,7 @@ class Task:
     number_kind: ClassVar[NumberKind]
     visual: ClassVar[bool] = False
     answer_is: ClassVar[str] = "one number"
+    ends_in_number: ClassVar[bool] = False
     period: ClassVar[int | None] = None
     rows: Mapping[Split, Sequence[Any]] | None = None
     skipped: Sequence[Exception] = ()

@@ -13,6 +13,7 @@ import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,7 @@ class WordProblems(Task):
     extractor = "gsm8k_flexible"
     measures = ("exact", "parsed", "absolute_error", "relative_error", "log10_error", "within_1", "within_5", "within_10")
     answer_is = "a worked solution"
+    ends_in_number = True
 
     def __post_init__(self) -> None:
         check_whole("steps", self.steps, 1, 6)
@@ -90,6 +92,10 @@ class WordProblems(Task):
         strict, guess = (EXTRACTORS[name](output) for name in ("gsm8k_strict", "gsm8k_flexible"))
         scores = {name: METRICS[name](gold, guess) for name in self.measures}
         return scores | {"exact_strict": METRICS["string_match"](gold, strict)}
+
+    def written(self, value: Decimal) -> str:
+        """Return a decided number as the last line of a worked answer."""
+        return f"#### {value:f}"
 
     def read_row(self, row: dict[str, Any]) -> list[WordProblem]:
         """Read the columns of GSM8K or SVAMP, or a question with a worked answer in one of TRL's formats."""
