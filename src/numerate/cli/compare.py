@@ -148,7 +148,7 @@ def _show_decisions(console: Console, rows: list[dict[str, Any]]) -> None:
     from rich.text import Text
 
     from numerate.lab.report.analysis import LEAST_SEEDS, SPLIT_NAMES
-    from numerate.lab.report.decision_words import percent, title
+    from numerate.lab.report.decision_words import change_text, title
     from numerate.lab.report.decisions import mean_measure
     from numerate.lab.report.wording import measure, p_text
 
@@ -164,7 +164,7 @@ def _show_decisions(console: Console, rows: list[dict[str, Any]]) -> None:
         for loss in dict.fromkeys(loss for loss, _ in cells):
             texts: list[str] = []
             for row in (cells.get((loss, name)) for name in names):
-                change = "" if row is None or row["change"] is None else percent(row["change"])
+                change = "" if row is None else change_text(shown, row["change"], row["difference"])
                 p = "" if row is None or row["p_holm"] is None or not tested else f", {p_text(row['p_holm'])}"
                 texts.append("" if row is None else _summary(shown, row) + (f" ({change}{p})" if change else ""))
             own = [cells[loss, name] for name in names if (loss, name) in cells]

@@ -32,11 +32,12 @@ from numerate.losses import LOSSES
 MEASURES = ("relative_error", "exact", "absolute_error")
 EXAMPLES = 24
 
-# Greedy answers are 10 to 12 off, the median 4 to 6, and the mean 20: of the gold number 100 + i, by example and seed.
+# How far answers are off the gold number 100 + i, by example and seed.
 OFF = {
     "greedy": lambda seed, i: 10 + (i + seed) % 3,
     "median": lambda seed, i: 4 + (i + seed) % 3,
     "mean": lambda seed, i: 20,
+    "mode": lambda seed, i: (i + seed) % 3,
 }
 
 
@@ -68,6 +69,7 @@ def make_run(
     rules: Mapping[str, Sequence[str]] | None = None,
     missing: Sequence[int] = (),
     splits: Sequence[str] = ("interpolate", "extrapolate"),
+    headline: str = "relative_error",
 ) -> Path:
     """Write a run directory with decisions; ``missing`` are examples without a greedy answer."""
     write(folder / "experiment.json", {"name": "test", "baseline": "ce", "config": {}, "environment": {"device": "cpu"}})
@@ -78,7 +80,7 @@ def make_run(
             mine = (rules or {}).get(label, ("median", "mean"))
             rows = [record(split, seed, i, missing, mine) for split in splits for i in range(EXAMPLES)]
             (cell / "predictions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-            write(cell / "result.json", {"splits": {}, "headline": "relative_error", "cost": {"ms_per_step": 20.0}})
+            write(cell / "result.json", {"splits": {}, "headline": headline, "cost": {"ms_per_step": 20.0}})
     return folder
 
 
@@ -293,6 +295,20 @@ class TestWords:
         assert text.startswith("Answers decided by median instead of greedily change the mean absolute error, in range: ")
         assert "ce from 11.0 to 5.00 (−54.5 %, p " in text
         assert text in json.loads(page.with_suffix(".json").read_text())["answers"][0]["sentences"]
+
+    def test_an_accuracy_comes_first_where_it_is_the_headline(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+        folder = make_run(tmp_path, rules=dict.fromkeys(("ce", "smmd"), ("mode",)), splits=("interpolate",), headline="exact")
+        _, found = found_in(folder)
+        assert [m.name for m in found.measures[:3]] == ["exact", "absolute_error", "relative_error"]
+        assert found.parted is not None
+        assert found.parted.name == "absolute_error"  # the records have no sources of the other
+        told = "Answers decided by mode instead of greedily change the exact answers: ce from 0.0 % to 33.3 % (+33.3 points, p "
+        assert decision_sentence(found).startswith(told)
+        page = write_report(folder)
+        assert decision_sentence(found) in json.loads(page.with_suffix(".json").read_text())["answers"][0]["sentences"]
+        assert "comes from</strong> (mean absolute error)" in page.read_text()
+        _show_decisions(Console(highlight=False, width=160), json.loads(page.with_suffix(".json").read_text())["decisions"])
+        assert "33.3 % (+33.3 points, " in capsys.readouterr().out
 
     @pytest.mark.parametrize(
         ("rules", "name", "rule"),

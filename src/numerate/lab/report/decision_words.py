@@ -36,6 +36,13 @@ def gain_text(summary: Measure, comparison: Comparison, change: float | None) ->
     return f"{percent(change)}, closer − farther {closer}" if change is not None else f"closer − farther {closer}"
 
 
+def change_text(summary: Measure, change: float | None, difference: float | None) -> str:
+    """Return a change from greedy answers: ``−54.5 %``, of an accuracy ``+1.2 points``; empty if there is none."""
+    if summary.higher_is_better and difference is not None:
+        return summary.difference(difference)
+    return "" if change is None else percent(change)
+
+
 def range_text(summary: Measure, comparison: Comparison) -> str:
     """Return the interval of a difference."""
     low, high = comparison.difference.low, comparison.difference.high
@@ -66,10 +73,11 @@ def decision_sentence(found: Decisions) -> str:
         greedy = found.cell(label, split, summary, GREEDY)
         if score is None or greedy is None or score.examples < 2:
             continue
-        change = "" if score.change is None else f" ({percent(score.change)}{_p(score)})"
+        difference = None if score.comparison is None else score.comparison.difference.estimate
+        change = change_text(summary, score.change, difference)
         before, after = (summary.value(each.interval.estimate) for each in (greedy, score))
         if {before, after} != {summary.infinite}:
-            pairs.append(f"{label} from {before} to {after}{change}")
+            pairs.append(f"{label} from {before} to {after}" + (f" ({change}{_p(score)})" if change else ""))
     if not pairs:
         return ""
     place = f", {SPLIT_NAMES.get(split, split)}" if len(found.splits()) > 1 else ""

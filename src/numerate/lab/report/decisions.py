@@ -124,6 +124,11 @@ class Decisions:
         return next(found for found in self.costs if (found.label, found.split) == (label, split))
 
     @property
+    def parted(self) -> Measure | None:
+        """The measure whose error is taken apart into its sources; None if there is none."""
+        return next((m for m in self.measures if not m.median and any(m.name in cost.sources for cost in self.costs)), None)
+
+    @property
     def tested(self) -> bool:
         """Whether there are enough seeds for a test."""
         return any(score.comparison is not None and score.comparison.seeds >= LEAST_SEEDS for score in self.scores)
@@ -140,7 +145,9 @@ def decisions(setup: Setup) -> Decisions | None:
     if not found:
         return None
     names = list(dict.fromkeys(name for parts in found.values() for name in parts[0].measures[GREEDY]))
-    chosen = [name for name in dict.fromkeys((*_MEASURES, setup.headline.name)) if name in names]
+    exact = setup.headline.higher_is_better  # then nearly right is not what is asked for first
+    order = (setup.headline.name, *_MEASURES) if exact else (*_MEASURES, setup.headline.name)
+    chosen = [name for name in dict.fromkeys(order) if name in names]
     every = [scores for parts in found.values() for part in parts for scores in part.measures.values()]
     if any(DERAILED in scores and scores[DERAILED].any() for scores in every):
         chosen.append(DERAILED)
