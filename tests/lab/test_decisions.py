@@ -463,8 +463,8 @@ def test_the_sources_of_an_error_add_up():
         "Mean absolute error 357 with greedy answers, 320 with the median: 10 % of it is the decision (95 %"
     )
     assert "it is overconfident by 25.0. (1 of 3 examples without a finite error left out.)" in told[0]
-    assert "holds the gold number in 66.7 % of the examples; the search found 90.0 %" in told[1]
-    assert told[1].endswith("per example it takes 4.00 ms, 4 × the time of a greedy answer.")
+    assert "holds the gold number in 66.7 % of the examples; the distributions cover 90.0 %" in told[1]
+    assert told[1].endswith("per example they take 4.00 ms, 4 × the time of a greedy answer.")
     nothing = read_decisions(records_of([(None, None, None, 1.0, None)]))
     assert error_sources("absolute_error", [nothing]) is None
     assert not any("absolute" in text for text in evaluation_sentences(nothing))

@@ -157,7 +157,7 @@ def _show_decisions(console: Console, rows: list[dict[str, Any]]) -> None:
         shown = (measure if mine[0]["summary"] == "median" else mean_measure)(mine[0]["measure"])
         cells = {(row["label"], row["decision"]): row for row in mine if row["measure"] == shown.name}
         names = list(dict.fromkeys(decision for _, decision in cells))
-        columns = [*names, f"in {100 * mine[0]['level']:g} % interval", "greedy, search"]
+        columns = [*names, f"in {100 * mine[0]['level']:g} % interval", "greedy, decided"]
         tested = mine[0]["seeds"] >= LEAST_SEEDS
         heading = f"{setup}, {SPLIT_NAMES.get(split, split)}: {title(shown)} by decision, change from greedy{' and p' * tested}"
         table = Table("loss", *columns, title=heading, title_justify="left")

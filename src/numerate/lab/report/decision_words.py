@@ -155,13 +155,13 @@ def evaluation_sentences(part: Decided) -> Iterator[str]:
         left = f" ({sources.left_out:,} of {sources.examples + sources.left_out:,} examples without a finite error left out.)"
         yield source_sentence(sources, low, high) + (left if sources.left_out else "")
     found = decision_cost("", "", [part], ())
-    told = [f"the search found {100 * found.searched:.1f} % of the model's mass"]
+    told = [f"the distributions cover {100 * found.searched:.1f} % of the model's mass"]
     if found.coverage is not None:
         share = f"{100 * found.coverage:.1f} % of the examples"
         told.insert(0, f"the {100 * found.level:g} % interval holds the gold number in {share}")
     if found.calibrated is not None:
         told.insert(1, f"conformal intervals, fitted on the other half of the examples, in {100 * found.calibrated:.1f} %")
-    told.append(f"per example it takes {rounded(found.search_ms)} ms, {found.ratio:.3g} × the time of a greedy answer")
+    told.append(f"per example they take {rounded(found.search_ms)} ms, {found.ratio:.3g} × the time of a greedy answer")
     if found.samples_ms is not None:
         told.append(f"samples take {rounded(found.samples_ms)} ms")
     yield sentence("; ".join(told)) + "."
