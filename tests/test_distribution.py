@@ -211,6 +211,9 @@ def test_from_sampled_texts() -> None:
     assert strings(*d.values) == ["0." + 28 * "3", "1200"]
     assert (d.median, d.covered, d.no_number) == (1200, 0.75, 0.25)
     assert number_distribution(["10 of 30"], extractor=lambda text: int(text[:2])) == ND([10], [1.0], drawn=1)
+    worked = ["2 + 3 = 5\n#### 5", "It is 6...", "perhaps 5", "no idea"]  # GSM8K's rule reads "6..", which is no number
+    assert number_distribution(worked, extractor="gsm8k_flexible") == ND([5], [1.0], covered=0.5, drawn=0.5, no_number=0.5)
+    assert number_distribution(worked, extractor="gsm8k_strict") == ND([5], [1.0], covered=0.25, drawn=0.25, no_number=0.75)
     assert number_distribution(["5% of 30"], extractor="percent") == ND(["0.05"], [1.0], drawn=1)
     refused(ValueError, ["extractor='lst_number'", "'last_number'"], lambda: number_distribution(["1"], extractor="lst_number"))
     refused(TypeError, ["texts='12' is one text"], lambda: number_distribution("12"))

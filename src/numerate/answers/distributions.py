@@ -29,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from numerate.answers.extract import EXTRACTORS
+from numerate.answers.numerals import number
 from numerate.distribution import NumberDistribution
 from numerate.messages import check_choice
 
@@ -207,18 +208,27 @@ def number_distribution(texts: Iterable[str], *, extractor: str | Callable[[str]
 
     Args:
         texts: answers of any model or server to the same prompt.
-        extractor: a name in ``EXTRACTORS`` whose answers are numbers, or a function from a text to a number or None.
+        extractor: a name in ``EXTRACTORS`` whose answers are numbers, or a function from a text to a number or None. With
+            ``"gsm8k_flexible"`` and ``"gsm8k_strict"`` the texts are worked solutions, of which the last number counts.
 
     Examples:
         >>> number_distribution(["It is 12.", "About 12.5", "12", "no idea"])
         NumberDistribution(2 values 12..12.5: median 12, 90 % in 12..12.5, covered 0.75)
+        >>> number_distribution(["2 + 3 = 5 #### 5", "2 * 3 = 6 #### 6", "so it is 5."], extractor="gsm8k_flexible").mode
+        Decimal('5')
     """
     if isinstance(texts, str):
         raise TypeError(f"texts={texts!r:.80} is one text: expected a list of sampled answers; use [text].")
     if not callable(extractor):
         check_choice("extractor", extractor, [*EXTRACTORS])
-        extractor = EXTRACTORS[extractor]
+        named = EXTRACTORS[extractor]
+        return NumberDistribution.from_samples([_as_number(named(text)) for text in texts])
     return NumberDistribution.from_samples([extractor(text) for text in texts])
+
+
+def _as_number(answer: Any) -> Any:
+    """Return the number of an answer that is text, as by GSM8K's rules, or None; any other answer as it is."""
+    return number(answer) if isinstance(answer, str) else answer
 
 
 @dataclass(frozen=True)
