@@ -158,7 +158,7 @@ def _read(text: str) -> Any:
     import yaml
 
     try:
-        return _in_json(yaml.load(text, yaml.BaseLoader))  # strings alone
+        return _in_json(yaml.BaseLoader(text).get_single_data())  # of strings alone
     except (yaml.YAMLError, RecursionError):  # [&a [*a]] contains itself
         return text
 
