@@ -221,14 +221,11 @@ def number_distribution(texts: Iterable[str], *, extractor: str | Callable[[str]
         raise TypeError(f"texts={texts!r:.80} is one text: expected a list of sampled answers; use [text].")
     if not callable(extractor):
         check_choice("extractor", extractor, [*EXTRACTORS])
-        named = EXTRACTORS[extractor]
-        return NumberDistribution.from_samples([_as_number(named(text)) for text in texts])
+        found = [EXTRACTORS[extractor](text) for text in texts]
+        return NumberDistribution.from_samples(
+            [number(one) if isinstance(one, str) else one for one in found]
+        )  # GSM8K's are text
     return NumberDistribution.from_samples([extractor(text) for text in texts])
-
-
-def _as_number(answer: Any) -> Any:
-    """Return the number of an answer that is text, as by GSM8K's rules, or None; any other answer as it is."""
-    return number(answer) if isinstance(answer, str) else answer
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ from numerate.answers.boxes import count_regions, iou
 from numerate.answers.chartqa import ChartRule, relaxed_accuracy
 from numerate.answers.distributions import Floats
 from numerate.answers.extract import Box, Region, box, boxes, clock_time, region
-from numerate.answers.numerals import as_fraction, number
+from numerate.answers.numerals import as_fraction, number_of
 
 AnswerKind = Literal["number", "text", "time", "box", "boxes", "anything"]
 Summary = Literal["mean", "median"]
@@ -135,7 +135,7 @@ def tolerance_curve(golds: Sequence[Any], guesses: Sequence[Any], tolerances: Se
     steps = sorted(levels)
     first_within = np.zeros(len(steps) + 1)
     for gold, guess in zip(golds, guesses, strict=True):
-        y, x = _read_gold("tolerance_curve", "number", gold), _number(guess)
+        y, x = _read_gold("tolerance_curve", "number", gold), number_of(guess)
         first_within[-1 if x is None else bisect_left(steps, _relative(y, x))] += 1
     shares: Floats = first_within.cumsum() / len(golds)
     return shares[[bisect_left(steps, level) for level in levels]]
@@ -331,10 +331,6 @@ def _tolerance(level: float) -> Fraction:
     return value
 
 
-def _number(value: object) -> Fraction | None:
-    return number(value) if isinstance(value, str) else as_fraction(value)
-
-
 def _text(value: object) -> str | None:
     if isinstance(value, str):
         return value
@@ -373,7 +369,7 @@ def _anything(value: object) -> object:
 
 
 _READ: dict[AnswerKind, Callable[[Any], Any]] = {
-    "number": _number,
+    "number": number_of,
     "text": _text,
     "time": _time,
     "box": _box,

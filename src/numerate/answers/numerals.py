@@ -122,6 +122,16 @@ def as_fraction(value: object) -> Fraction | None:
     return last_number(str(value)) if isinstance(value, Real | Decimal) else None
 
 
+def number_of(answer: object) -> Fraction | None:
+    """Return the number that an answer is, as text or as a number of any type; None for anything else.
+
+    Examples:
+        >>> number_of("42"), number_of(0.1), number_of("5.."), number_of((1, 2))
+        (Fraction(42, 1), Fraction(1, 10), None, None)
+    """
+    return number(answer) if isinstance(answer, str) else as_fraction(answer)
+
+
 def last_match(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
     """Return the last match of ``pattern`` in ``text``."""
     matches = deque(pattern.finditer(text), maxlen=1)

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from numerate.answers.metrics import FACE, METRICS
-from numerate.answers.numerals import number
+from numerate.answers.numerals import number_of
 from numerate.distribution import CircularDistribution, NumberDistribution
 from numerate.distribution.decisions import CIRCLE_RULE_NAMES
 from numerate.distribution.exact import exact_number
@@ -114,7 +114,7 @@ def find_distributions(
 
 def sampled_distribution(task: Task, samples: Sequence[str]) -> NumberDistribution | None:
     """Return the distribution of the numbers in sampled answers; None if they have none."""
-    numbers = [_number(task.read(sample)) for sample in samples]
+    numbers = [number_of(task.read(sample)) for sample in samples]
     return None if all(found is None for found in numbers) else NumberDistribution.from_samples(numbers)
 
 
@@ -146,7 +146,7 @@ def decision_record(
     if found is None:
         parts = dict.fromkeys(("distribution", "truth", "median", "interval", "covers", "crps"))
         return {"decisions": sampled | dict.fromkeys(rules, missing), **parts, "level": level, "expected": {}}
-    gold, said = (_number(task.read(text)) for text in (example.answer, output))
+    gold, said = (number_of(task.read(text)) for text in (example.answer, output))
     placed = on_period(found, task.period)
     decided = {rule: task.written(placed.decide(rule)) for rule in rules}
     low, high = placed.interval(level)
@@ -255,10 +255,3 @@ def expected_cost(found: _Placed, measure: str, x: Fraction) -> float:
             return 0.0 if x == 0 else math.inf
         p = p / p.sum()
     return float(away @ p)
-
-
-def _number(value: object) -> Fraction | None:
-    """Return a number that a task read, by GSM8K's rules as text; None for anything else."""
-    if isinstance(value, str):
-        return number(value)
-    return value if isinstance(value, Fraction) else None

@@ -171,7 +171,7 @@ def evaluate_all(
             indices, seeds = [index for _, _, index, _ in rows], [evaluations[member].seed for member, *_ in rows]
             found = find_distributions(loaded, finder, batch, indices=indices, seed=seeds, bf16=bf16, members=members)
         seconds["search"] = (time.perf_counter() - begin) / len(batch)
-        if decide and finder is None:
+        if decide and finder is None:  # drawing the samples is what a decision costs
             found = [sampled_distribution(task, texts or []) for texts in drawn]
             seconds["search"] = seconds.pop("samples")
         for (member, split, index, example), output, (reading, likely), sampled, distribution in zip(
