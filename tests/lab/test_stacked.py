@@ -2,11 +2,14 @@
 
 import json
 import math
+from collections import Counter
 
 import pytest
 import torch
 from PIL import Image
 
+from numerate.answers.extract import gsm8k_flexible
+from numerate.answers.numerals import number_of
 from numerate.lab.comparison import compare
 from numerate.lab.config import RunConfig
 from numerate.lab.executors import _run_apart, run_local
@@ -161,6 +164,21 @@ def test_every_setting(settings, both):
                 means = [float(record["decisions"]["mean"]["answer"]) for record in (a, b)]
                 assert means[0] == pytest.approx(means[1], rel=1e-4)
                 assert a["crps"] == pytest.approx(b["crps"], rel=1e-3)
+
+
+def test_worked_solutions_are_decided_from_the_samples_of_their_own_model(tmp_path):
+    settings = {"task": "word_problems", "task_settings": {}, "decide": ("mode",), "samples": 6}
+    folders = [tmp_path / str(seed) for seed in range(2)]
+    run_stack([config("emd", seed, **settings) for seed in range(2)], folders)
+    mine, theirs = (list(read_jsonl(folder / "predictions.jsonl")) for folder in folders)
+    assert [record["samples"] for record in mine] != [record["samples"] for record in theirs]
+    for record in [*mine, *theirs]:
+        said = Counter(map(number_of, map(gsm8k_flexible, record["samples"])))
+        del said[None]
+        decided = record["decisions"]["mode"]["answer"]
+        assert len(record["samples"]) == 6
+        assert (decided is None) == (not said)
+        assert decided is None or said[number_of(decided.removeprefix("#### "))] == max(said.values())
 
 
 def test_each_run_has_its_learning_rate(both):

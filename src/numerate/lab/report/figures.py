@@ -111,7 +111,7 @@ def decisions(found: Decisions, data: DataTable) -> Figure:
                 draw_infinite(axes, y, drawn)
                 continue
             spans.append(Span(axes, y, low, high, drawn | {"linewidth": 1.4}))
-            axes.plot([value], [y], style.marker, markersize=6.5, **drawn)
+            axes.plot([value], [y], style.marker, markersize=6.5, clip_on=False, **drawn)  # whole on the axis, as at 0 %
         for border in range(1, len(labels)):
             axes.axhline(border - 0.5, color=PALE, linewidth=0.8)
         label_rows(axes, labels)
