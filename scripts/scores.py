@@ -220,7 +220,7 @@ def losses_table(kept: Kept, given: argparse.Namespace) -> Iterator[str]:
         yield from head(kept, split, names[0], heads)
         for rule in rules:
             decided = [name for name in names if rule in kept.decisions(split, name)]  # likelihoods are of no decision
-            results = {name: _against_baseline(kept, chosen, (rule, split, name), given.baseline) for name in decided}
+            results = {name: against_baseline(kept, chosen, (rule, split, name), given.baseline) for name in decided}
             for label in chosen:
                 cells = [f"`{label}`", *([rule] if rules[1:] else [])]
                 for name in names:
@@ -232,7 +232,8 @@ def losses_table(kept: Kept, given: argparse.Namespace) -> Iterator[str]:
                 yield row(cells)
 
 
-def _against_baseline(kept: Kept, labels: Sequence[str], key: tuple[str, str, str], baseline: str) -> dict[str, Comparison]:
+def against_baseline(kept: Kept, labels: Sequence[str], key: tuple[str, str, str], baseline: str) -> dict[str, Comparison]:
+    """Compare losses with the baseline by decision, split and measure."""
     pairs = {label: (kept.scores[label, *key], kept.scores[baseline, *key]) for label in labels if label != baseline}
     return tested(measure(key[-1]), pairs)
 
