@@ -195,8 +195,8 @@ def difference(about: Measure, result: Comparison) -> str:
         shown = EXAMPLES_WON
         if about.higher_is_better is False:
             low, middle, high = -high, -middle, -low
-    p = 1.0 if result.corrected_p is None else result.corrected_p
-    return f"{shown.signed(middle)} ({shown.signed_range(low, high)}), {p_equation(p)}"
+    p = p_equation(1.0 if result.corrected_p is None else result.corrected_p).replace(" ", "\N{NO-BREAK SPACE}")
+    return f"{shown.signed(middle)} ({shown.signed_range(low, high)}), {p}"
 
 
 def unit(about: Measure, baseline: str = "") -> str:
