@@ -38,7 +38,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from numerate.lab.report.wording import p_text
+from numerate.lab.report.wording import minus, p_text, plus
 
 GREEDY, BASELINE, OURS = "greedy", "ce", ("soft", "median")
 PATHS = ("soft_fixed", "soft_jitter")  # variants of ours, which no paper has published
@@ -298,7 +298,7 @@ def rivals_table(every: Sequence[Kept]) -> Iterator[str]:
         )
         changes = {name: 100 * (np.median(kept.rivals[name]) / np.median(ours) - 1) for name in p}
         cells = [
-            f"{number(np.median(kept.rivals[name]))}, {changes[name]:+.0f} % ({p_text(p[name])})" if name in p else ""
+            f"{number(np.median(kept.rivals[name]))}, {signed(changes[name], 0)} % ({p_text(p[name])})" if name in p else ""
             for name in rivals
         ]
         yield f"| {kept.title} | {' | '.join((number(np.median(ours)), *cells))} |"
@@ -334,7 +334,7 @@ def _changes(pairs: Sequence[tuple[Floats, Floats]]) -> list[str]:
 
     tested = corrected({at: compare(mine, theirs, "sign") for at, (mine, theirs) in enumerate(pairs)})
     return [
-        f"{100 * (typical(mine) / typical(theirs) - 1):+.0f} %, {-100 * tested[at].difference.estimate:+.1f} "
+        f"{signed(100 * (typical(mine) / typical(theirs) - 1), 0)} %, {signed(-100 * tested[at].difference.estimate, 1)} "
         f"({p_text(tested[at].corrected_p)})"
         for at, (mine, theirs) in enumerate(pairs)
     ]
@@ -357,9 +357,9 @@ def _tested(kept: Kept, ours: Way, ways: Sequence[Way]) -> Iterator[str]:
     for at, way in enumerate(ways):
         before, after = kept.typical(way), kept.typical(ours)
         closer = -100 * by_row[way].difference.estimate
-        cells = number(before), number(after), f"{100 * (after / before - 1):+.0f} %", p_text(by_mean[way].corrected_p)
+        cells = number(before), number(after), f"{signed(100 * (after / before - 1), 0)} %", p_text(by_mean[way].corrected_p)
         begin = " | " if at else f"{kept.title} | {ours[1]}"
-        end = f"{closer:+.1f} points | {p_text(by_row[way].corrected_p)}"
+        end = f"{signed(closer, 1)} points | {p_text(by_row[way].corrected_p)}"
         yield f"| {begin} | `{way[0]}`, {way[1]} | {' | '.join(cells)} | {end} |"
 
 
@@ -368,6 +368,11 @@ def number(value: float | np.floating[Any]) -> str:
     if value >= 1e6:
         return f"{value:.1e}"
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def signed(value: float | np.floating[Any], digits: int) -> str:
+    """Return a change with its sign, zero without."""
+    return plus(minus(f"{value:.{digits}f}"))
 
 
 _TABLES: dict[str, Callable[[Sequence[Kept]], Iterator[str]]] = {

@@ -105,7 +105,7 @@ def test_the_best_decision_of_each_published_loss(comparison):
 def test_tests_tell_a_difference_from_none(script, comparison):
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in script.tests_table([comparison])]
     assert [row[2] for row in lines[2:]] == ["`ce`, greedy", "`ce`, median", "`ntil`, median"]
-    assert all(row[-1] == "< 0.001" and row[-3] == "< 0.001" and row[5].startswith("-") for row in lines[2:])
+    assert all(row[-1] == "< 0.001" and row[-3] == "< 0.001" and row[5].startswith("−") for row in lines[2:])
     paths = [[cell.strip() for cell in line.split("|")[1:-1]] for line in script.paths_table([comparison])]
     by_way = {row[2]: row for row in paths[2:]}
     assert by_way["`soft_jitter`, median"][-1] == "< 0.001"
@@ -194,12 +194,12 @@ def test_best_weights_against_the_last(script, last_and_best, capsys):
     head, _, *rows = rows_of(capsys.readouterr().out)
     assert head == ["loss", "decision", "stones, 1,000 rows", "births, 1,000 rows"]
     assert rows == [
-        ["`ce`", "greedy", "-50 %, +100.0 (< 0.001)", "-50 %, +100.0 (< 0.001)"],
-        ["", "median", "-50 %, +100.0 (< 0.001)", "-50 %, +100.0 (< 0.001)"],
-        ["`ntil`", "greedy", "+100 %, -100.0 (< 0.001)", "+0 %, -0.0 (1.00)"],
-        ["", "median", "+100 %, -100.0 (< 0.001)", "+0 %, -0.0 (1.00)"],
-        ["`soft`", "greedy", "+0 %, -0.0 (1.00)", "+0 %, -0.0 (1.00)"],
-        ["", "median", "-25 %, +100.0 (< 0.001)", "+0 %, -0.0 (1.00)"],
+        ["`ce`", "greedy", "−50 %, +100.0 (< 0.001)", "−50 %, +100.0 (< 0.001)"],
+        ["", "median", "−50 %, +100.0 (< 0.001)", "−50 %, +100.0 (< 0.001)"],
+        ["`ntil`", "greedy", "+100 %, −100.0 (< 0.001)", "0 %, 0.0 (1.00)"],
+        ["", "median", "+100 %, −100.0 (< 0.001)", "0 %, 0.0 (1.00)"],
+        ["`soft`", "greedy", "0 %, 0.0 (1.00)", "0 %, 0.0 (1.00)"],
+        ["", "median", "−25 %, +100.0 (< 0.001)", "0 %, 0.0 (1.00)"],
     ]
 
 
