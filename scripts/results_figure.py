@@ -19,6 +19,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 
 from results import BASELINE, GREEDY, OURS, Kept, read
+from scores_figure import save
 
 PUBLISHED = "a published loss"
 
@@ -31,10 +32,7 @@ def figure(every: Sequence[Kept], file: Path) -> None:
     drawn, axis = plt.subplots(figsize=(10.5, 0.5 * len(every) + 2.4), layout="constrained")
     draw(axis, every)
     drawn.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False, columnspacing=1.2)
-    drawn.suptitle("Predicting numbers of real tables: mean absolute error, lower is better", fontsize=14)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    drawn.savefig(file, dpi=150)
-    plt.close(drawn)
+    save(drawn, file, "Predicting numbers of real tables: mean absolute error, lower is better")
 
 
 _STYLES: tuple[tuple[str, str, dict[str, Any]], ...] = (

@@ -70,6 +70,13 @@ def figure(every: Sequence[Kept], file: Path, name: str, decision: str, title: s
         axis.set_title(title_of(kept), fontsize=12, loc="left")
     points = np.concatenate([values for runs in panels for values in runs.values()])
     axes[0][0].set_xlim(0, 1.04 * points[np.isfinite(points)].max(initial=0) or None)  # room for half of the largest point
+    save(drawn, file, title)
+
+
+def save(drawn: Any, file: Path, title: str) -> None:
+    """Write a figure under its title, and forget it."""
+    import matplotlib.pyplot as plt
+
     drawn.suptitle(title, fontsize=14)
     file.parent.mkdir(parents=True, exist_ok=True)
     drawn.savefig(file, dpi=150)

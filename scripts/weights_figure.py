@@ -22,6 +22,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 
 from scores import GREEDY, Floats, Kept, against_baseline, check, read, summary
+from scores_figure import save
 
 from numerate.lab.report.wording import measure
 
@@ -86,10 +87,7 @@ def figure(kept: Kept, file: Path, names: Sequence[str], highest: float, title: 
     hint = f"; {'higher' if better.pop() else 'lower'} is better" if len(better) == 1 else ""
     axes[0][0].set_ylabel(f"change from {BASELINE}, %{hint}")
     axes[0][0].legend(frameon=False, loc="upper left")
-    drawn.suptitle(title, fontsize=14)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    drawn.savefig(file, dpi=150)
-    plt.close(drawn)
+    save(drawn, file, title)
 
 
 def main(arguments: list[str] | None = None) -> None:
