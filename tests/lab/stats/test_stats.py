@@ -35,6 +35,7 @@ from numerate.lab.stats import (
     seeds_needed,
     wilcoxon,
 )
+from numerate.lab.stats.intervals import _medians
 
 Array = NDArray[np.float64]
 INF = math.inf
@@ -211,6 +212,13 @@ def test_median_intervals_by_hand() -> None:
     over_both = median_interval(errors, over="both")
     assert over_both.low == pytest.approx(3 - math.hypot(3 - 7 / 3, 4.302652729911275 / math.sqrt(3)))
     assert over_both.high == INF
+
+
+@given(hnp.arrays(np.float64, st.tuples(st.integers(1, 3), st.integers(1, 9)), elements=SMALL | st.just(INF)), st.integers(0, 99))
+def test_medians_of_resamples(array: Array, seed: int) -> None:
+    """With ties, missing answers, and even and odd numbers of examples."""
+    drawn = rng(seed).integers(0, array.shape[1], (20, array.shape[1]))
+    assert np.array_equal(_medians(array, drawn), np.median(array[:, drawn], axis=-1))
 
 
 def test_infinite_values() -> None:

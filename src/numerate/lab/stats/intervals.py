@@ -276,12 +276,27 @@ def _bootstrap_mean(terms: Array, level: float, resamples: int, seed: int) -> tu
 
 def _bootstrap_median(array: Array, level: float, resamples: int, seed: int) -> tuple[float, float]:
     count, rng = check_count("resamples", resamples, least=99), np.random.default_rng(check_count("seed", seed, least=0))
-    batch = max(1, BATCH // array.size)
-    medians = [
-        np.median(array[:, rng.integers(0, array.shape[1], (min(batch, count - done), array.shape[1]))], axis=-1).mean(0)
-        for done in range(0, count, batch)
-    ]
+    batch, examples = max(1, BATCH // array.size), array.shape[1]
+    drawn = (rng.integers(0, examples, (min(batch, count - done), examples)) for done in range(0, count, batch))
+    medians = [_medians(array, resample).mean(0) for resample in drawn]
     ordered = np.sort(np.concatenate(medians))
     # Order statistics, not interpolated: interpolating towards inf would give inf or NaN.
     tail = max(int((1 - level) / 2 * (count + 1)) - 1, 0)
     return float(ordered[tail]), float(ordered[-1 - tail])
+
+
+def _medians(array: Array, drawn: NDArray[np.int64]) -> Array:
+    """Return the medians ``[S, R]`` of resamples ``[R, E]`` of the examples of ``[S, E]``.
+
+    Each seed is sorted once; how often each example was drawn then tells which is in the middle.
+    """
+    resamples, examples = drawn.shape
+    places = drawn + examples * np.arange(resamples)[:, None]
+    times = np.bincount(places.ravel(), minlength=places.size).reshape(resamples, examples).astype(np.int32)
+    medians = np.empty((len(array), resamples))
+    for row, values in enumerate(array):
+        order = np.argsort(values)
+        reached = times[:, order].cumsum(1, dtype=np.int32)
+        lower, upper = ((reached <= place).sum(1) for place in ((examples - 1) // 2, examples // 2))
+        medians[row] = (values[order[lower]] + values[order[upper]]) / 2
+    return medians
