@@ -1,11 +1,11 @@
 """Draw what the weight of a loss does: a panel for each measure, a line for each loss, a point for each weight.
 
     python scripts/weights_figure.py docs/images/words_weights.png docs/results/gsm8k_lambda-sweep_scores.csv.xz \
-        --measures number_nll,text_nll --highest 6 --title "Worked solutions of GSM8K"
+        --measures number_nll,text_nll --highest 6 --title "Worked solutions of GSM8K: what the weight of a loss does"
 
 The file is one that ``scripts/scores.py keep`` wrote, of a comparison whose losses are named as in the preset ``lambda-sweep``:
-``smmd lambda=0.3``. A point is the difference from ``ce`` with its 95 % interval, in per cent of the value of ``ce``. A line that
-leaves the figure at ``--highest`` per cent ends in an arrow.
+``smmd lambda=0.3``. A point is the difference from ``ce`` with its 95 % interval, in per cent of the value of ``ce``. A point
+above ``--highest`` per cent is an arrow with its value at the edge of the figure.
 """
 
 from __future__ import annotations
@@ -33,6 +33,10 @@ OTHER = ("#777777", "^")
 
 def changes(kept: Kept, name: str) -> dict[str, Floats]:
     """Return ``[W, 4]`` by loss: weights in order, and low end, estimate and high end of the change of a measure in per cent."""
+    if measure(name).median:
+        raise ValueError(
+            f"measure {name!r} is compared by examples won, which is no change in per cent: expected a mean measure."
+        )
     split = kept.splits(name)[0]
     scale = 100 / summary(measure(name), kept.scores[BASELINE, GREEDY, split, name])
     found: dict[str, list[list[float]]] = {}
@@ -47,7 +51,7 @@ def changes(kept: Kept, name: str) -> dict[str, Floats]:
 
 
 def draw(axis: Any, found: Mapping[str, Floats], highest: float) -> None:
-    """Draw a line for each loss, and an arrow where it leaves the figure."""
+    """Draw a line for each loss, and an arrow for each point above the figure."""
     axis.axhline(0, color="#555555", linewidth=1, zorder=1)
     for loss, rows in found.items():
         color, marker = STYLES.get(loss, OTHER)
@@ -100,7 +104,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--title", default="")
     given = parser.parse_args(arguments)
     names = given.measures.split(",")
-    (kept,) = read(given.file)
+    kept, *others = read(given.file)
+    if others:
+        parser.error(f"{given.file} has {1 + len(others)} models: expected one")
     check(kept, {BASELINE}, names)
     figure(kept, given.out, names, given.highest, given.title)
 

@@ -14,7 +14,7 @@ SWEEP = RESULTS / "gsm8k_lambda-sweep_scores.csv.xz"
 
 @pytest.fixture
 def sweep(script):
-    """Return a comparison of 3 seeds x 40 examples: ``smmd`` lowers the measure by 1 % x weight, ``ntil`` raises it by 10 %."""
+    """Return 3 seeds x 40 examples: ``smmd`` lowers the measure by 1 % x weight, ``ntil`` raises it by 10 % x weight."""
     base = np.random.default_rng(0).uniform(1, 3, (3, 40))
     shares = {"ce": 1, "smmd lambda=3.0": 0.97, "smmd lambda=0.1": 0.999, "ntil lambda=1.0": 1.1, "ntil lambda=0.1": 1.01}
     scores = {(label, "greedy", "interpolate", "number_nll"): base * share for label, share in shares.items()}
@@ -71,6 +71,20 @@ def test_measures_that_disagree_have_no_hint(script, sweep, figures, tmp_path):
     both = {**sweep.scores, **{(*key[:3], "exact"): values / 4 for key, values in sweep.scores.items()}}
     script.figure(script.Kept("sweep", "tiny", sweep.settings, 3, both), tmp_path / "two.png", ["number_nll", "exact"], 5, "Two")
     assert figures[0].axes[0].get_ylabel() == "change from ce, %"
+
+
+def test_a_measure_without_a_mean(script, sweep):
+    scores = {(*key[:3], "absolute_error"): values for key, values in sweep.scores.items()}
+    with pytest.raises(ValueError, match="measure 'absolute_error' is compared by examples won"):
+        script.changes(script.Kept("sweep", "tiny", sweep.settings, 3, scores), "absolute_error")
+
+
+def test_a_file_of_two_models(script, monkeypatch, tmp_path, capsys):
+    every = 2 * script.read(SWEEP)
+    monkeypatch.setattr(script, "read", lambda file: every)
+    with pytest.raises(SystemExit):
+        script.main([str(tmp_path / "x.png"), str(SWEEP), "--measures", "number_nll"])
+    assert "has 2 models: expected one" in capsys.readouterr().err
 
 
 def test_a_comparison_without_weights(script, tmp_path):

@@ -222,9 +222,8 @@ def number_distribution(texts: Iterable[str], *, extractor: str | Callable[[str]
     if not callable(extractor):
         check_choice("extractor", extractor, [*EXTRACTORS])
         found = [EXTRACTORS[extractor](text) for text in texts]
-        return NumberDistribution.from_samples(
-            [number(one) if isinstance(one, str) else one for one in found]
-        )  # GSM8K's are text
+        # GSM8K's rules give a text, which may be no number.
+        return NumberDistribution.from_samples([number(one) if isinstance(one, str) else one for one in found])
     return NumberDistribution.from_samples([extractor(text) for text in texts])
 
 
