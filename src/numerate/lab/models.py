@@ -75,7 +75,13 @@ class PromptEncoder:
             content: Any = [{"type": "image"}, {"type": "text", "text": question}] if picture else question
             message = [{"role": "user", "content": content}]
             return str(template.apply_chat_template(message, tokenize=False, add_generation_prompt=True))
-        return f"{_IMAGE if picture else ''}{question}\n"
+        return f"{self.start}{_IMAGE if picture else ''}{question}\n"
+
+    @property
+    def start(self) -> str:
+        """Return the token that the tokenizer puts before every text, such as Gemma's; chat templates have it written out."""
+        ids = self.tokenizer("0")["input_ids"]
+        return str(self.tokenizer.bos_token) if ids and ids[0] == self.tokenizer.bos_token_id else ""
 
     def tokens(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the tokens of each text, without special tokens."""
