@@ -28,13 +28,13 @@ from typing import Any, Literal
 
 from numerate.answers.extract import EXTRACTORS
 from numerate.answers.numerals import MAX_DIGITS
-from numerate.lab.tasks.columns import is_date
 from numerate.lab.tasks.files import BadData
 
 DecimalMark = Literal[".", ","]
 
 BLANK = frozenset(("", "-", "–", "—", "?", "na", "n/a", "n.a.", "#n/a", "<na>", "nan", "null", "none"))
 
+_DATE = re.compile(r"(\d{4}([-/.])\d{1,2}\2\d{1,2}|\d{1,2}([-/.])\d{1,2}\3(\d{4}|\d\d))(?:[T ]\d{1,2}:\d\d.*)?")
 _MANY_ZEROS = 0.25  # share of the answers
 _REMEDY = "Write one number, optionally with a unit, choose another target, or skip such rows with skip_bad=True (--skip-bad)."
 _NO_DATE = (
@@ -94,6 +94,16 @@ class TableCell:
 def is_blank(value: Any) -> bool:
     """Return whether a cell is empty or a placeholder such as ``n/a``."""
     return value is None or value != value or (isinstance(value, str) and value.strip().lower() in BLANK)
+
+
+def is_date(value: Any) -> bool:
+    """Return whether a cell is a date, with or without a time.
+
+    Examples:
+        >>> [is_date(text) for text in ("2024-04-10", "10.4.2024", "2024-04-10 12:30:00", "2024", "3-5")]
+        [True, True, True, False, False]
+    """
+    return isinstance(value, str) and _DATE.fullmatch(value.strip()) is not None
 
 
 def read_cell(value: Any) -> TableCell:

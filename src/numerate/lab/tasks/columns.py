@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from numerate.lab.tasks.cells import is_blank, is_date, read_cell
 from numerate.lab.tasks.files import BadData
 from numerate.messages import nearest
 
@@ -13,8 +15,16 @@ LONG_TEXT = 1000
 """Characters of a column on average, above which it is left out: most rows would be longer than a training example may be."""
 
 _LEAST_ROWS = 10  # below, equal or different values say nothing about a column
-_INDEX = re.compile(r"(|unnamed: ?\d+|index|idx|#|nr|no|row|row_?names?|(.*[_ ])?(id|uuid))\.?", re.IGNORECASE)
-_DATE = re.compile(r"(\d{4}([-/.])\d{1,2}\2\d{1,2}|\d{1,2}([-/.])\d{1,2}\3(\d{4}|\d\d))(?:[T ]\d{1,2}:\d\d.*)?")
+_INDEX = re.compile(  # in a few languages; in German and Swedish also at the end of a word: Kundennummer, löpnr
+    r"(|unnamed: ?\d+|index|idx|#|row|row_?names?|(.*[\W_])?(id|uuid|guid|no|nr|num|number|num[eé]ro|número|n[°º]|№|номер)"
+    r"|.*(nummer|nr|[a-z](?-i:I)[dD]))\.?",
+    re.IGNORECASE,
+)
+_NEARLY_ALL = 0.95  # share of the rows
+_MOST_PREFIXES = 3  # of the codes of a column: O-100001, O-100002, ..
+_CODE = re.compile(r"[^\W\d_][\w./#-]*\d[\w./#-]*|#\d+|0\d+|(?=[^A-Z]*[A-Z])\d[\dA-Z./#-]{5,}|[\da-f-]{8,}")
+_MEASURED = re.compile(r".*\d[.,]\d.*")
+_PERIOD = re.compile(r"\D*(?:\d{1,2}\D+)?(?:19|20)\d\d(?:\D+\d{1,2})?\D*")  # 2024Q1, Jan-2024, 2024-W05
 
 
 def check_columns(names: Iterable[str], known: Iterable[Any]) -> None:
@@ -48,7 +58,40 @@ def uninformative(rows: Sequence[Mapping[str, Any]], names: Iterable[str]) -> di
             found[name] = "another value in every row, by its name an index"
         elif length > LONG_TEXT:
             found[name] = f"{length:,.0f} characters on average"
+        elif _are_codes(texts):
+            found[name] = f"codes that differ from row to row, such as {texts[0]!r:.30}"
     return {} if len(found) == len(names) else found
+
+
+def _are_codes(texts: Iterable[str]) -> bool:
+    """Return whether cells are codes that tell rows apart, by their form: no words, no numbers with or without a unit, no dates.
+
+    Examples:
+        >>> [_are_codes([form.format(100 + i, i) for i in range(20)]) for form in ("O-{}", "{}", "{} m2", "Alley {}", "2024-{}")]
+        [True, False, False, False, False]
+    """
+    filled = [text for text in texts if not is_blank(text)]
+    if not filled or len({*filled}) < _NEARLY_ALL * len(filled):
+        return False
+    codes = [text for text in filled if _CODE.fullmatch(text) and not _MEASURED.fullmatch(text) and not is_date(text)]
+    codes = [text for text in codes if text[0] in "0#" or not _is_number(text)]
+    if len(codes) < _NEARLY_ALL * len(filled) or all(map(_PERIOD.fullmatch, codes)):
+        return False
+    forms = Counter(re.sub(r"\d", "9", text) for text in codes)  # names of products vary more than the codes of one system
+    prefixes = Counter(re.sub(r"\d+", "9", text) for text in codes)
+    letters = Counter(re.sub(r"[^\W\d_]", "A", form) for form in forms.elements())
+    same_form, times = letters.most_common(1)[0]
+    common = sum(count for _, count in prefixes.most_common(_MOST_PREFIXES))
+    hexadecimal = all(re.fullmatch(r"[\da-fA-F-]{8,}", text) for text in codes)
+    return hexadecimal or max(common, times if len(same_form) > 5 else 0) >= _NEARLY_ALL * len(codes)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        read_cell(text)
+    except BadData:
+        return False
+    return True
 
 
 def shown_value(value: Any) -> str:
@@ -73,16 +116,6 @@ def left_out(
         return {name: reasons.get(name, "not chosen") for name in names if name not in columns}, {}
     found = uninformative(rows, (name for name in names if name not in reasons))
     return {name: reason for name, reason in reasons.items() if name in names} | found, found
-
-
-def is_date(value: Any) -> bool:
-    """Return whether a cell is a date, with or without a time.
-
-    Examples:
-        >>> [is_date(text) for text in ("2024-04-10", "10.4.2024", "2024-04-10 12:30:00", "2024", "3-5")]
-        [True, True, True, False, False]
-    """
-    return isinstance(value, str) and _DATE.fullmatch(value.strip()) is not None
 
 
 def column_notes(target: str, shown: Sequence[str], left_out: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> list[str]:

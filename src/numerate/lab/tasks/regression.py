@@ -59,6 +59,9 @@ RowWording = Literal["names", "bare"]
 LEAST_ROWS = 10
 """The fewest different rows for which a table is split into training and test rows."""
 
+MISSING = "?"
+"""A missing value in a question of bare values."""
+
 _NEAR: tuple[Split, ...] = ("train", "interpolate")
 
 
@@ -103,7 +106,7 @@ class Regression(Task):
         raters: files only: the columns with one person's ratings each; ``target`` is then only what is asked.
         decimals: files only: of the average. None: one more than the ratings have.
         wording: files only: ``"names"`` asks ``area: 84, rooms: 3. price?``; ``"bare"`` shows the values alone, ``84 3``, which
-            are fewer tokens to train on.
+            are fewer tokens to train on; a missing value is ``?``.
 
     Examples:
         >>> task = Regression()
@@ -348,6 +351,8 @@ class Regression(Task):
             'rooms: 3, area: 84. price?'
             >>> Regression(target="price", wording="bare").ask({"rooms": 3, "area": 84.0}, Path()).prompt
             '3 84'
+            >>> Regression(target="price", wording="bare").ask({"rooms": None, "area": 84.0}, Path()).prompt
+            '? 84'
         """
         image = existing(folder / str(values["image"])) if values.get("image") else None
         if self.target is None:
@@ -357,7 +362,8 @@ class Regression(Task):
         check_columns(self.columns or (), values)
         shown = self.columns or self.shown(values)
         if self.wording == "bare":
-            return Row(" ".join(shown_value(values[key]) for key in shown), "", image)
+            # Without a placeholder for a missing value, those after it would seem to be one column further to the left.
+            return Row(" ".join(shown_value(values[key]) or MISSING for key in shown), "", image)
         described = ", ".join(f"{key}: {shown_value(values[key])}" for key in shown)
         return Row(f"{described}. {self.target}?", "", image)
 
