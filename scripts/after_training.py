@@ -38,6 +38,7 @@ import numpy as np
 import torch
 
 from numerate.decode.rows import any_shape
+from numerate.lab.checking import make_task
 from numerate.lab.config import RunConfig
 from numerate.lab.data import SharedData
 from numerate.lab.decided import read_decisions
@@ -48,7 +49,7 @@ from numerate.lab.records import RESULT, read_jsonl, write_text
 from numerate.lab.report.wording import p_text
 from numerate.lab.stats import holm, paired_t
 from numerate.lab.tasks import Examples, Task
-from numerate.lab.train import check_fit, evaluated, make_task, run_data, run_examples, training_arguments
+from numerate.lab.train import check_fit, evaluated, run_data, run_examples, training_arguments
 from numerate.lab.trained import load_run, trained_config
 from numerate.messages import check_choice
 from numerate.rewards import REWARDS, RewardFunction, with_settings

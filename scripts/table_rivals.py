@@ -21,10 +21,10 @@ from statistics import mean
 from typing import Any
 
 from numerate.cli.settings import experiment_types, parse_settings
-from numerate.lab.comparison import comparison_settings
-from numerate.lab.experiment import Experiment, read_experiment, tuning_trials
+from numerate.lab.checking import make_task
+from numerate.lab.experiment import tuning_trials
+from numerate.lab.plan import Experiment, comparison_settings, read_experiment
 from numerate.lab.rivals import RIVALS, NotApplicable, rival_rows, write_rows
-from numerate.lab.train import make_task
 from numerate.messages import check_choice
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from numerate.lab.experiment import read_experiment, run_cells, tuned_cells, tuning_trials, write_plan
+from numerate.lab.experiment import run_cells, tuned_cells, tuning_trials, write_plan
+from numerate.lab.plan import read_experiment
 
 pytest.importorskip("trl")
 

@@ -14,6 +14,7 @@ PACKAGE = Path(numerate.__file__).parent
 # A room imports only rooms above it: first the library, then the lab, the playground and the command line.
 LIBRARY = [
     "messages",
+    "choices",
     "recommendation",
     "checks",
     "labels",
@@ -45,6 +46,7 @@ LAB = [
     "stats",
     "pictures",
     "gguf_header",
+    "model_names",
     "models",
     "config",
     "splits",
@@ -52,6 +54,7 @@ LAB = [
     "masks",
     "questions",
     "decisions",
+    "checking",
     "decided",
     "evaluate",
     "validation",
@@ -69,6 +72,7 @@ LAB += [
     "predict",
     "presets",
     "own_table",
+    "plan",
     "training",
     "experiment",
     "executors",

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from numerate.lab.comparison import comparison_settings
-from numerate.lab.experiment import read_experiment
+from numerate.lab.plan import comparison_settings, read_experiment
 from numerate.lab.tasks import Regression
 from numerate.lab.tasks.tables import FOLDER
 

@@ -13,7 +13,7 @@ import numerate as nm
 from numerate.cli.settings import experiment_types, parse_settings
 from numerate.lab.config import PLAIN, RULES, SOFT
 from numerate.lab.decisions import GREEDY, check_decisions
-from numerate.lab.experiment import read_experiment
+from numerate.lab.plan import read_experiment
 from numerate.lab.tasks import TASKS, Regression
 from numerate.messages import choices
 from numerate.recommendation import NumberKind

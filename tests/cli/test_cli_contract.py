@@ -175,6 +175,9 @@ BAD: list[tuple[str, str]] = [
     ("inspect {empty}", "empty.json"),
     ("inspect {folder}", "folder"),
     ("inspect deepsek", "deepseek"),
+    ("inspect smollm2 --plot x.gif", "expected one of '.png', '.svg', '.pdf'"),
+    ("inspect smollm2 --plot x.png --loss smd", "Did you mean 'smmd'"),
+    ("inspect smollm2 --loss emd", "has no effect without --plot"),
     ("task regression --data {missing} --target price", "Expected .csv"),
     ("task regression --data {missing}.csv --target price", "there is no such file"),
     ("task regression --data {emptycsv} --target price", "is empty"),
@@ -182,6 +185,13 @@ BAD: list[tuple[str, str]] = [
     ("task regression --data {table} --target prise", "Did you mean 'price'"),
     ("task regression --data {table} --target price --set columns=area,romms", "has no column 'romms'"),
     ("task regression --data {table} --target price --set decimal=;", "expected null or one of '.', ','"),
+    ("task regression --target price", "target='price' has no effect on generated examples"),
+    ("task regression --columns area", "needs a target"),
+    ("task regression --target price --without area", "has no effect on generated examples"),
+    ("task regression --skip-bad", "--skip-bad has no effect"),
+    ("task regression --split test", "expected one of 'train', 'interpolate', 'extrapolate'"),
+    ("task arithmetic --preview x.png", "has no images"),
+    ("task arithmetic --target price", "is not a setting of the task 'arithmetic'"),
     ("task regression --set unknown=1", "is not a setting of the task 'regression'"),
     ("task arithmetic --set difficulti=1", "Did you mean 'difficulty'"),
     ("task arithmetic --set difficulty=-1", "difficulty=-1"),
@@ -191,6 +201,20 @@ BAD: list[tuple[str, str]] = [
     ("task word_problems --data {emptyjson}", "empty.json"),
     ("train --task arithmetik", "Did you mean 'arithmetic'"),
     ("train --loss smd", "Did you mean 'smmd'"),
+    ("train --target price", "target='price' has no effect on generated examples"),
+    ("train --columns area", "columns=('area',) needs a target"),
+    ("train --target price --without area", "has no effect on generated examples"),
+    ("train --skip-bad", "skip_bad=True has no effect: the examples are generated"),
+    ("train --data {table} --target price --set kind=series", "kind='series' has no effect on real data"),
+    ("train --data {table} --target price --columns aera", "Did you mean 'area'"),
+    ("train --data {table} --target price --without aera", "Did you mean 'area'"),
+    ("train --data {table} --target price --columns area --without area", "are both set"),
+    ("train --data {constant} --target price", "all 33 training answers of the column 'price' are '7'"),
+    ("train --task clock", "model='tiny' does not accept pictures"),
+    ("train --model {folder}/tiny", "there is no such folder"),
+    ("train --set weight=1", "weight=1.0 has no effect: the run has no numeric loss"),
+    ("train --set rank=4", "rank=4 has no effect: the run has no adapter"),
+    ("train --set interval=0.8", "interval=0.8 has no effect: no decide is set"),
     ("train --model nowhere/at-all --steps 1", "model='nowhere/at-all' cannot be loaded"),
     ("train --set stepps=1", "Did you mean 'steps'"),
     ("train --set steps=x", "expected a whole number"),
@@ -215,9 +239,11 @@ BAD: list[tuple[str, str]] = [
     ("train --data {three} --target price", "at least 10 different rows"),
     ("train --steps 1 --out {underfile}", "cannot be written to"),
     ("train --steps 1 --resume --overwrite", "expected only one of them"),
-    ("eval {missing}", "holds no trained model"),
+    ("eval {missing}", "there is no such folder"),
     ("eval {folder}", "holds no trained model"),
-    ("eval {empty}", "holds no trained model"),
+    ("eval {empty}", "is a file"),
+    ("predict {missing} --data {table}", "there is no such folder"),
+    ("predict {folder}s --data {table} --target price", "Did you mean '{folder}'?"),
     ("predict {missing} --data {table} --decide medain", "Did you mean 'median'"),
     ("predict tiny --data {table} --target price --interval 1", "interval=1.0 is out of range"),
     ("predict nowhere/at-all --data {table} --target price", "model='nowhere/at-all' cannot be loaded"),
@@ -234,6 +260,18 @@ BAD: list[tuple[str, str]] = [
     ("predict tiny --data {table} --target price --out {underfile}/a.csv", "cannot be written to"),
     ("predict tiny --data {table} --target price --calibrate {missing}.csv", "there is no such file"),
     ("predict tiny --data {table} --target price --calibrate held-out", "needs the run of a table"),
+    ("compare --target price", "target='price' has no effect on generated examples"),
+    ("compare --task arithmetic --skip-bad", "skip_bad=True has no effect"),
+    ("compare --data {constant} --target price", "all 33 training answers of the column 'price' are '7'"),
+    ("compare --data {table} --target price --columns aera", "Did you mean 'area'"),
+    ("compare --data {table} --target price --without aera", "Did you mean 'area'"),
+    ("compare --task clock --model tiny", "model='tiny' does not accept pictures"),
+    ("compare --address auto", "address='auto' has no effect without executor='ray'"),
+    ("compare --executor ray --processes 2", "processes=2 has no effect"),
+    ("compare --executor ray --budget 5m", "budget is measured on this machine"),
+    ("compare --budget soon", "budget='soon'"),
+    ("compare --tune-seeds 2", "tune=0, tune_seeds=2"),
+    ("compare --loss soft --set weight=1", "weight=1.0 has no effect"),
     ("compare --preset dmo", "Did you mean 'demo'"),
     ("compare --executor rai", "Did you mean 'ray'"),
     ("compare --loss smd", "Did you mean 'smmd'"),
@@ -270,32 +308,74 @@ BAD: list[tuple[str, str]] = [
 ]
 
 
+def bad_places(folder: Path, call: str) -> dict[str, Path]:
+    """Write the files that the bad calls name, and return their paths."""
+    (folder / "folder").mkdir(exist_ok=True)
+    texts = {"empty": "", "empty.json": "", "empty.csv": "", "file": "x", "table.csv": TABLE}
+    texts["three.csv"] = "area,price\n1,2\n3,4\n5,6\n"
+    texts["constant.csv"] = "area,price\n" + "".join(f"{area},7\n" for area in range(40))
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    names = {"missing": "missing", "empty": "empty.json" if call.startswith("inspect") else "empty", "emptyjson": "empty.json"}
+    names |= {"emptycsv": "empty.csv", "folder": "folder", "file": "file", "table": "table.csv", "three": "three.csv"}
+    names |= {"constant": "constant.csv", "underfile": "file/under"}
+    return {name: folder / file for name, file in names.items()}
+
+
 @pytest.mark.parametrize(("call", "message"), BAD, ids=[call for call, _ in BAD])
 def test_bad_input_is_one_message(call, message, run, tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    (tmp_path / "folder").mkdir()
-    for name, text in {"empty": "", "empty.json": "", "empty.csv": "", "file": "x", "table.csv": TABLE}.items():
-        (tmp_path / name).write_text(text)
-    (tmp_path / "three.csv").write_text("area,price\n1,2\n3,4\n5,6\n")
-    places = {
-        "missing": tmp_path / "missing",
-        "empty": tmp_path / ("empty.json" if call.startswith("inspect") else "empty"),
-        "emptyjson": tmp_path / "empty.json",
-        "emptycsv": tmp_path / "empty.csv",
-        "folder": tmp_path / "folder",
-        "file": tmp_path / "file",
-        "table": tmp_path / "table.csv",
-        "three": tmp_path / "three.csv",
-        "underfile": tmp_path / "file" / "under",
-    }
+    places = bad_places(tmp_path, call)
     done = run(*(word.format(**places) for word in call.split()))
     assert done.exit_code == 1, (done.output, done.exception)
-    assert message in done.stderr
+    assert message.format(**places) in done.stderr
     assert done.stderr.startswith("error: ")
     assert done.stderr.count("\n") == 1
     assert "Traceback" not in done.output
     assert isinstance(done.exception, SystemExit)
     assert not list(tmp_path.glob("runs/*/config.json"))  # nothing was begun
+
+
+CHECKED_AT_ONCE = ("train", "compare", "predict", "task", "inspect", "eval")
+NEEDS_TORCH = {
+    "train --loss smmd --set loss_settings.sigm=2",  # the loss itself knows its settings
+    *(call for call, _ in BAD if "nowhere/at-all" in call),  # the Hub knows its models
+    *(f"inspect {name}" for name in ("{empty}", "{folder}", "deepsek")),  # transformers reads tokenizers
+}
+
+
+@pytest.mark.launch
+def test_bad_input_is_told_before_torch_is_imported(tmp_path):
+    """Every bad call of these commands, in one process in which torch cannot be imported."""
+    calls = [(call, message) for call, message in BAD if call.startswith(CHECKED_AT_ONCE) and call not in NEEDS_TORCH]
+    filled = []
+    for call, message in calls:
+        places = bad_places(tmp_path, call)
+        filled.append(([word.format(**places) for word in call.split()], message.format(**places)))
+    (tmp_path / "calls.json").write_text(json.dumps(filled))
+    script = """
+import json, sys
+sys.modules["torch"] = None
+from typer.testing import CliRunner
+from numerate.cli import app
+for call, message in json.load(open("calls.json")):
+    done = CliRunner().invoke(app, call)
+    if message not in done.stderr:
+        print(call, done.stderr)
+"""
+    out, err = start("-c", script, cwd=tmp_path).communicate(timeout=600)
+    assert not out, err
+
+
+FREE = {"text", "skip_bad", "overwrite", "trust_remote_code"}  # nothing is wrong in itself
+TYPED = {int, float}
+
+
+@pytest.mark.parametrize("name", [name for name in CHECKED_AT_ONCE if name != "eval"])
+def test_every_option_has_a_bad_call(name):
+    called = {word for call, _ in BAD if call.split()[0] == name for word in call.split() if word.startswith("--")}
+    missing = [opt for opt, kinds, _ in options(COMMANDS[name,]) if opt not in called and not kinds & TYPED]
+    assert [opt for opt in missing if opt.strip("-").replace("-", "_") not in FREE] == []
 
 
 def test_every_command_has_bad_input():

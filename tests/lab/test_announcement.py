@@ -14,14 +14,15 @@ from tests.lab.tasks.formats import WRITERS, said
 from numerate.lab import compare
 from numerate.lab.announcement import Setting, announcement, parameters
 from numerate.lab.budget import Budget, Choice, Options
+from numerate.lab.checking import make_task
 from numerate.lab.config import RunConfig
-from numerate.lab.experiment import cell_folder, read_experiment
+from numerate.lab.experiment import cell_folder
 from numerate.lab.fitted import _text
 from numerate.lab.gguf_header import gguf_parameters
 from numerate.lab.models import load_encoder
+from numerate.lab.plan import read_experiment
 from numerate.lab.records import write_json
 from numerate.lab.tasks import TASKS
-from numerate.lab.train import make_task
 
 
 def announced(folder, setting=None, **values):

@@ -14,9 +14,10 @@ from tests.lab.tasks.formats import CHATS, NESTED, WRITERS
 from typer.testing import CliRunner
 
 from numerate.cli import app
-from numerate.lab.comparison import compare, comparison_settings
+from numerate.lab.comparison import compare
 from numerate.lab.config import SOFT, RunConfig, checked
 from numerate.lab.model_card import model_card
+from numerate.lab.plan import comparison_settings
 from numerate.lab.predict import predict
 from numerate.lab.tasks import Regression
 from numerate.lab.tasks.readers import default_task

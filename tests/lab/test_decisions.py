@@ -33,8 +33,9 @@ from numerate.lab.decisions import (
     prompts,
     recorded_distribution,
 )
-from numerate.lab.experiment import read_experiment, tuning_trials
+from numerate.lab.experiment import tuning_trials
 from numerate.lab.models import load_model
+from numerate.lab.plan import read_experiment
 from numerate.lab.records import plain, read_jsonl
 from numerate.lab.report.decision_words import evaluation_sentences, source_sentence, summary_rows
 from numerate.lab.tasks import TASKS, Arithmetic, Clock, Regression, WordProblems

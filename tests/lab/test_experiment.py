@@ -26,19 +26,10 @@ from typer.testing import CliRunner
 
 from numerate.cli import app
 from numerate.lab import compare
-from numerate.lab.comparison import comparison_settings
 from numerate.lab.config import RunConfig
 from numerate.lab.executors import _store, run_local, run_ray
-from numerate.lab.experiment import (
-    TUNING_SEED,
-    cell_folder,
-    is_finished,
-    read_experiment,
-    run_cells,
-    tuned_cells,
-    tuning_trials,
-    validation_score,
-)
+from numerate.lab.experiment import TUNING_SEED, cell_folder, is_finished, run_cells, tuned_cells, tuning_trials, validation_score
+from numerate.lab.plan import comparison_settings, read_experiment
 from numerate.lab.presets import PRESETS
 from numerate.lab.records import RESULT, read_jsonl, write_json, write_jsonl
 from numerate.lab.tasks import TASKS

@@ -35,8 +35,9 @@ import numerate
 from numerate.cli import app
 from numerate.lab.config import RunConfig
 from numerate.lab.executors import run_local
-from numerate.lab.experiment import cell_folder, is_finished, read_experiment, run_cells
+from numerate.lab.experiment import cell_folder, is_finished, run_cells
 from numerate.lab.pictures import PICTURES
+from numerate.lab.plan import read_experiment
 from numerate.lab.predict import predict
 from numerate.lab.progress import NOTE
 from numerate.lab.records import TEMPORARY, clear, locked, read_jsonl, read_state, write_json, write_state

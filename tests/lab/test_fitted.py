@@ -13,11 +13,12 @@ from typer.testing import CliRunner
 from numerate.cli import app
 from numerate.lab import compare
 from numerate.lab.budget import Budget, Choice, GridWork, Kind, Pace
+from numerate.lab.checking import make_task
 from numerate.lab.executors import _jobs, run_local
-from numerate.lab.experiment import cell_folder, is_finished, read_experiment
+from numerate.lab.experiment import cell_folder, is_finished
 from numerate.lab.fitted import PLAN, Machine, SeedClock, _setup, fit
+from numerate.lab.plan import read_experiment
 from numerate.lab.records import write_json, write_jsonl
-from numerate.lab.train import make_task
 
 GRID = {"tasks": ["arithmetic"], "losses": ["ce", "smmd", "ntil"], "seeds": 4, "steps": 600, "eval_examples": 500}
 FAST = Pace(0.5, 0.001, 0.0001)

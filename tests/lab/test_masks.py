@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 import torch
 
+from numerate.lab.checking import make_task
 from numerate.lab.config import RunConfig, checked
 from numerate.lab.data import collate
 from numerate.lab.masks import check_term_numbers
 from numerate.lab.models import load_model
 from numerate.lab.records import read_jsonl
 from numerate.lab.tasks import WordProblems
-from numerate.lab.train import check_fit, make_task, run, run_data
+from numerate.lab.train import check_fit, run, run_data
 
 RESULTS = r"= (\d+)\n"
 WORDS: dict[str, Any] = {"task": "word_problems", "task_settings": {"steps": 2}, "batch_size": 4, "train_examples": 16}

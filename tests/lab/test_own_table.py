@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 import numerate
 from numerate.lab import own_table
-from numerate.lab.comparison import compare, comparison_settings
-from numerate.lab.experiment import read_experiment
+from numerate.lab.comparison import compare
 from numerate.lab.own_table import default_model, suitable_width, table_settings
+from numerate.lab.plan import comparison_settings, read_experiment
 from numerate.lab.presets import GENERAL
 from numerate.lab.training import run_settings
 from numerate.targets import Bell

@@ -14,6 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
+from numerate.lab.checking import make_task
 from numerate.lab.config import RunConfig
 from numerate.lab.data import SharedData, collate, encode, training_data
 from numerate.lab.executors import run_local
@@ -24,7 +25,7 @@ from numerate.lab.stacked.fit import _Steps
 from numerate.lab.stacked.objective import StackedObjective
 from numerate.lab.tasks import TASKS, Clock, Example, Examples, Picture, pictures
 from numerate.lab.tasks.files import open_image
-from numerate.lab.train import make_task, run, run_data
+from numerate.lab.train import run, run_data
 
 VISUAL = [name for name, kind in TASKS.items() if kind.visual]
 FEW = {

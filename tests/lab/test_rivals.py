@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from numerate.lab.checking import make_task
 from numerate.lab.config import RunConfig
 from numerate.lab.models import LoadedModel, load_encoder, load_model
 from numerate.lab.rivals import (
@@ -30,7 +31,7 @@ from numerate.lab.rivals.heads import SIGMA, bin_edges, hl_gauss_targets
 from numerate.lab.rivals.numbers import Scale, errors, gold_numbers, validation_score
 from numerate.lab.rivals.tables import _Table
 from numerate.lab.tasks import TASKS, Regression
-from numerate.lab.train import make_task, run_data, run_examples
+from numerate.lab.train import run_data, run_examples
 from numerate.labels import IGNORE_INDEX
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "table_rivals.py"

@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from numerate.lab.comparison import compare, comparison_settings
+from numerate.lab.checking import make_task
+from numerate.lab.comparison import compare
 from numerate.lab.config import SOFT, RunConfig, checked
 from numerate.lab.data import AnswerTries, SharedData, SoftAnswers, collate, encode, training_data
-from numerate.lab.experiment import read_experiment, tuning_trials
+from numerate.lab.experiment import tuning_trials
 from numerate.lab.models import load_encoder, load_model
+from numerate.lab.plan import comparison_settings, read_experiment
 from numerate.lab.records import read_jsonl
 from numerate.lab.tasks import TASKS, Example, Regression
-from numerate.lab.train import check_fit, make_task, run, soft_target
+from numerate.lab.train import check_fit, run, soft_target
 from numerate.soft import SOFT_FIELDS, SoftTargets
 from numerate.targets import AnswerDistribution, Bell
 

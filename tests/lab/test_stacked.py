@@ -15,7 +15,8 @@ from numerate.lab.config import RunConfig
 from numerate.lab.executors import _run_apart, run_local
 from numerate.lab.experiment import train_cells
 from numerate.lab.likelihood import LIKELIHOODS
-from numerate.lab.models import BUILT, PIXELS, load_model, scaled
+from numerate.lab.model_names import BUILT
+from numerate.lab.models import PIXELS, load_model, scaled
 from numerate.lab.records import read_jsonl
 from numerate.lab.stacked import run_stack, stack, stackable, stacks, unstack
 from numerate.lab.train import run

@@ -77,17 +77,21 @@ def compare(
     """Train with each loss and seed, evaluate on the same examples, write a report. Call again to continue."""
     time = None if budget is None else Budget.of(budget)
     with _interruptible():
-        from numerate.lab.comparison import compare, comparison_settings
+        from numerate.lab.plan import comparison_settings, planned
 
         named = {"losses": loss, "tasks": task, "models": model, "seeds": seeds, "baseline": baseline, "skip_bad": skip_bad}
         settings: dict[str, Any] = {name: value for name, value in named.items() if value}
-        tasks = comparison_settings(config, preset, data, target, settings).get("tasks", ("arithmetic",))
-        settings |= parse_settings(setting or [], experiment_types(tasks))
+        known = comparison_settings(config, preset, data, target, settings, gpu=lambda: False)
+        settings |= parse_settings(setting or [], experiment_types(known.get("tasks", ("arithmetic",))))
         named_columns = {"columns": column_names(columns), "without": column_names(without)}
         if chosen := {name: names for name, names in named_columns.items() if names is not None}:
             settings = merged(settings, {"task_settings": chosen})
-        settings |= {"processes": processes, "executor": executor, "address": address, "tune": tune, "tune_seeds": tune_seeds}
-        result = compare(config, preset=preset, data=data, target=target, out=out, budget=time, **settings)
+        how: dict[str, Any] = {"processes": processes, "executor": executor, "address": address, "out": out, "budget": time}
+        how |= {"tune": tune, "tune_seeds": tune_seeds}
+        planned(config, preset, data, target, settings, gpu=lambda: False, **how)
+        from numerate.lab.comparison import compare  # loads torch, after what could be wrong with the call
+
+        result = compare(config, preset=preset, data=data, target=target, **how, **settings)
     from rich.console import Console
     from rich.text import Text
 

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from numerate.choices import FORMATS, loss_names
 from numerate.cli.app import app
+from numerate.messages import check_choice
 from numerate.tokenizers import PACKAGED, load_tokenizer
 
 if TYPE_CHECKING:
@@ -27,26 +29,34 @@ def inspect(
     ],
     text: Annotated[list[str] | None, typer.Option(help="A text to split and read; repeat for more texts.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Plot a loss on this tokenizer's numbers: a .png, .svg or .pdf file.")] = None,
-    loss: Annotated[str, typer.Option(help="The loss that --plot shows.")] = "smmd",
+    loss: Annotated[str | None, typer.Option(help="The loss that --plot shows. Default: smmd.")] = None,
     trust_remote_code: Annotated[
         bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the tokenizer.")
     ] = False,
 ) -> None:
     """Show how a tokenizer splits numbers, and which losses fit it."""
+    if loss is not None:
+        check_choice("loss", loss, loss_names())
+        if plot is None:
+            raise ValueError(f"--loss {loss} has no effect without --plot: name a file for the plot, such as --plot loss.png.")
+    if plot is not None:
+        check_choice("path.suffix", plot.suffix, FORMATS)
     from rich.console import Console
     from rich.text import Text
 
-    from numerate.inspection import EXAMPLES, inspect_tokenizer
-    from numerate.plotting import plot_loss
-
     console = Console(highlight=False)
     with console.status("reading the tokenizer"):
-        inspection = inspect_tokenizer(load_tokenizer(tokenizer, trust_remote_code=trust_remote_code), text or EXAMPLES)
+        read = load_tokenizer(tokenizer, trust_remote_code=trust_remote_code)
+        from numerate.inspection import EXAMPLES, inspect_tokenizer  # loads torch, after what could be wrong with the name
+
+        inspection = inspect_tokenizer(read, text or EXAMPLES)
     _print_inspection(console, tokenizer, inspection)
     if plot is not None:
         with console.status("plotting"):
-            path = plot_loss(inspection.vocab, plot, loss)
-        console.print(Text.assemble("picture of ", (loss, "bold"), " in ", (str(path), "bold")), soft_wrap=True)
+            from numerate.plotting import plot_loss
+
+            path = plot_loss(inspection.vocab, plot, loss or "smmd")
+        console.print(Text.assemble("picture of ", (loss or "smmd", "bold"), " in ", (str(path), "bold")), soft_wrap=True)
 
 
 def _print_inspection(console: Console, name: str, inspection: Inspection) -> None:

@@ -94,7 +94,7 @@ def run_types(*tasks: str) -> dict[str, Any]:
 
 def experiment_types(tasks: str | Sequence[str | Mapping[str, Any]]) -> dict[str, Any]:
     """Return the types of the settings of a comparison, its runs and their tasks."""
-    from numerate.lab.comparison import task_names
+    from numerate.lab.plan import task_names
 
     several = {"losses": tuple[Any, ...], "tasks": tuple[Any, ...], "models": tuple[str, ...], "seeds": int | tuple[int, ...]}
     return run_types(*task_names(tasks)) | several | {"name": str, "baseline": str, "settings": dict}

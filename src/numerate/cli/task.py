@@ -79,4 +79,7 @@ def make_task(name: str, settings: list[str], data: Path | None, skip_bad: bool,
     from numerate.lab.tasks import TASKS
 
     chosen = {**parse_settings(settings, task_types(name)), **named}
+    TASKS[name].check_source(chosen, data)
+    if skip_bad and data is None:
+        raise ValueError("--skip-bad has no effect on generated examples: name your file with --data, or leave it out.")
     return TASKS[name](**chosen) if data is None else TASKS[name].from_files(data, skip_bad=skip_bad, **chosen)

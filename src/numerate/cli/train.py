@@ -41,7 +41,10 @@ def train(
     steps: Annotated[int | None, typer.Option(min=1, help="Optimizer steps. Default: 600.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of weights and data. Default: 0.")] = None,
     setting: Annotated[list[str] | None, typer.Option("--set", help=f"{SET_HELP[0].upper()}{SET_HELP[1:]}")] = None,
-    out: Annotated[Path | None, typer.Option(help="Output folder. Default: runs/TASK-LOSS-SEED.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Output folder. Default: runs/TABLE-TARGET-LOSS-SEED, or runs/TASK-LOSS-SEED without data."),
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue from the last checkpoint in the output folder (see save_every).")
     ] = False,

@@ -12,9 +12,11 @@ from pathlib import Path
 import torch
 
 from numerate.lab.config import RunConfig
-from numerate.lab.experiment import Experiment, is_finished
+from numerate.lab.experiment import is_finished
 from numerate.lab.gguf_header import gguf_parameters
-from numerate.lab.models import BUILT, load_encoder, load_model
+from numerate.lab.model_names import BUILT
+from numerate.lab.models import load_encoder, load_model
+from numerate.lab.plan import Experiment
 from numerate.lab.splits import reserved_rows
 from numerate.lab.tasks import Task
 from numerate.lab.tasks.chats import SEVERAL_TURNS

@@ -9,16 +9,13 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from numerate.answers.extract import EXTRACTORS
 from numerate.distribution import NumberDistribution
 from numerate.distribution.decisions import RULE_NAMES
 from numerate.distribution.exact import exact_number
 from numerate.lab.config import RunConfig
-from numerate.lab.data import collate
 from numerate.lab.decisions import GREEDY
-from numerate.lab.models import NAMED, LoadedModel, load_model
+from numerate.lab.model_names import NAMED, check_model_name
 from numerate.lab.predictions import Prediction
 from numerate.lab.questions import ASKED, Questions
 from numerate.lab.tasks import TASKS
@@ -28,7 +25,10 @@ from numerate.lab.trained import load_adapter, load_run, trained_config
 from numerate.messages import check_choice, one_line
 
 if TYPE_CHECKING:
+    import torch
     from PIL.Image import Image
+
+    from numerate.lab.models import LoadedModel
 
 RULES = (*(name for name in RULE_NAMES if name != "within"), GREEDY)
 """Names of decisions; ``within:2`` and ``within:5%`` have a tolerance of your own."""
@@ -98,6 +98,10 @@ class Source:
 
     def load(self) -> LoadedModel:
         """Load the model, on the GPU if there is one."""
+        import torch
+
+        from numerate.lab.models import load_model
+
         gpu = torch.cuda.is_available()
         if self.config is not None:
             loaded = load_run(Path(self.name), self.config)
@@ -114,6 +118,7 @@ class Source:
 
 def find_source(model: str, target: str | None = None, prompt: str | None = None, *, trust_remote_code: bool = False) -> Source:
     """Return the model of a name, a folder or a run of ``numerate train``, and how it is asked."""
+    check_model_name(model)
     folder = Path(model)
     run = folder.resolve().parent  # of a folder with weights, if it is still there
     if (folder / ASKED).is_file() and (run / "config.json").is_file() and (run / "model").resolve() == folder.resolve():
@@ -217,6 +222,8 @@ class Answering:
 
     def _searched(self, group: Sequence[tuple[int, dict[str, Any]]], first: int, others: Mapping[str, Any]) -> dict[int, Found]:
         """Search in one batch; where that fails, in halves, so that a bad row does not affect the others."""
+        import torch
+
         from numerate.decode import distribution
 
         if not group:
@@ -251,6 +258,8 @@ class Answering:
 
     def _said(self, rows: Sequence[Row]) -> list[str]:
         """Return the greedy answers."""
+        import torch
+
         texts: dict[int, str] = {}
         encoded = [(index, *self._encoded(row)) for index, row in enumerate(rows)]
         for picture in (False, True):
@@ -278,8 +287,12 @@ class Answering:
         return self.loaded.encode([(row.prompt, image)])[0], image is not None
 
     def _batch(self, group: Sequence[tuple[int, Mapping[str, Any]]]) -> dict[str, torch.Tensor]:
+        from numerate.lab.data import collate
+
         batch = collate([dict(encoded) for _, encoded in group], pad=self.loaded.pad, left=True)
         return {name: value.to(self.loaded.model.device) for name, value in batch.items()}
 
     def _autocast(self) -> torch.autocast:
+        import torch
+
         return torch.autocast(self.loaded.model.device.type, torch.bfloat16, enabled=self.bf16)

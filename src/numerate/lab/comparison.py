@@ -16,14 +16,12 @@ import torch
 
 from numerate.lab.announcement import Setting, announcement
 from numerate.lab.budget import MOST_SEEDS, Budget
-from numerate.lab.config import RunConfig, read_yaml
+from numerate.lab.checking import make_task, task_key
+from numerate.lab.config import RunConfig
 from numerate.lab.executors import run_local, run_ray, worker_pool
 from numerate.lab.experiment import (
-    Experiment,
     cell_folder,
-    in_plural,
     is_finished,
-    read_experiment,
     read_headline,
     tuned_cells,
     tuning_trials,
@@ -31,20 +29,18 @@ from numerate.lab.experiment import (
 )
 from numerate.lab.fitted import Fitted, Machine, fit, settle
 from numerate.lab.models import PromptEncoder, load_encoder
-from numerate.lab.own_table import TABLE_TASK, default_model, table_settings
 from numerate.lab.pictures import PICTURES
-from numerate.lab.presets import DEMO, GENERAL, PRESETS, merged
+from numerate.lab.plan import Experiment, planned
 from numerate.lab.progress import GridProgress
-from numerate.lab.records import RUNS, check_writable, clear, remove_parts, run_folder
+from numerate.lab.records import RUNS, clear, naming_full_disk, remove_parts
 from numerate.lab.report import write_report
 from numerate.lab.stacked import stackable
 from numerate.lab.tasks import Task
-from numerate.lab.tasks.readers import data_file, default_task
-from numerate.lab.train import check_fit, make_task
+from numerate.lab.tasks.readers import data_file
+from numerate.lab.train import check_fit
 from numerate.lab.watching import steps_shown
-from numerate.messages import check_choice, one_line
+from numerate.messages import one_line
 
-EXECUTORS = ("local", "stacked", "ray")
 TRIALS = "trials"
 _FIXED = {"losses": "--loss", "seeds": "--seeds", "steps": "--set steps", "eval_examples": "--set eval_examples"}
 """Settings that a budget chooses, unless they are given; and how they are given."""
@@ -123,23 +119,14 @@ def compare(
     """
     from rich.console import Console
 
-    if tune_seeds < 1 or (tune_seeds > 1 and not tune):
-        raise ValueError(f"tune={tune}, tune_seeds={tune_seeds}: expected one or more seeds of each trial, and tune=1 or more.")
     time = None if budget is None else Budget.of(budget)
     named = {"losses": losses, "tasks": task, "models": model, "seeds": seeds}
     settings = {name: value for name, value in named.items() if value is not None} | settings
     if data is not None:
         data = data_file(data, RUNS if out is None else Path(out))
-    said: list[str] = []
-    values = comparison_settings(config, preset, data, target, settings, said.append)
-    experiment = read_experiment(values, "" if config is None else str(config))
-    if executor is None:
-        executor = "stacked" if torch.cuda.is_available() or experiment.name == DEMO else "local"
-    check_choice("executor", executor, EXECUTORS)
-    if time is not None and executor == "ray":
-        raise ValueError("budget is measured on this machine, and executor='ray' runs on others: leave out one of them.")
-    folder = run_folder(experiment.name) if out is None else Path(out)
-    check_writable(folder)
+    how: dict[str, Any] = {"processes": processes, "executor": executor, "address": address, "out": out, "budget": time}
+    plan = planned(config, preset, data, target, settings, tune=tune, tune_seeds=tune_seeds, **how)
+    experiment, folder, executor = plan.experiment, plan.folder, plan.executor
     for shared in (folder, folder / PICTURES):
         remove_parts(shared)
     cells = experiment.cells()
@@ -149,7 +136,7 @@ def compare(
     stacked, notes = executor == "stacked", list[str]()
     console = Console(highlight=False, quiet=not progress)
     try:
-        with GridProgress(console) as display, ExitStack() as ended:
+        with naming_full_disk(folder), GridProgress(console) as display, ExitStack() as ended:
             pool, fitted = None, None
             if executor != "ray" and processes > 1 and not (stacked and torch.cuda.is_available()):
                 pool = ended.enter_context(worker_pool(cells, processes))
@@ -160,9 +147,9 @@ def compare(
                 fitted = fit(
                     time,
                     experiment,
-                    values,
+                    plan.values,
                     given,
-                    lambda cell: tasks[_task_key(cell)],
+                    lambda cell: tasks[task_key(cell)],
                     machine,
                     most_seeds=most,
                     say=display.write,
@@ -171,7 +158,7 @@ def compare(
             trials = tuning_trials(experiment, tune, tune_seeds) if tune else {}
             tried = [trial for mine in trials.values() for trial in mine]
             setting = Setting(folder, executor, processes, len(tried), fitted.text if fitted else "")
-            for line in [*said, *announcement(experiment, cells, list(tasks.values()), setting)] if progress else ():
+            for line in [*plan.said, *announcement(experiment, cells, list(tasks.values()), setting)] if progress else ():
                 display.write(line)
             run_cells: Callable[..., None] = partial(run_ray, address=address)
             if executor != "ray":
@@ -185,7 +172,10 @@ def compare(
                 _execute(cells, "runs", folder, display, run_cells)
             else:
                 notes = _execute_in_time(fitted, grid)
-        with console.status("writing the report"):  # a minute, where tens of thousands of distributions were kept
+        with (
+            naming_full_disk(folder),
+            console.status("writing the report"),
+        ):  # a minute, where tens of thousands of distributions were kept
             path = write_report(folder)
     except KeyboardInterrupt:
         raise InterruptedComparison(folder, sum(is_finished(folder, cell) for cell in cells), len(cells)) from None
@@ -207,72 +197,18 @@ class InterruptedComparison(KeyboardInterrupt):
         super().__init__(f"Interrupted: {finished} of {total} runs are finished and kept in {folder}; {rest}.")
 
 
-def comparison_settings(
-    config: str | Path | None,
-    preset: str | None,
-    data: str | Path | None = None,
-    target: str | None = None,
-    settings: Mapping[str, Any] | None = None,
-    say: Callable[[str], object] = lambda text: None,
-) -> dict[str, Any]:
-    """Return the settings of the preset, overridden by those of the file, then by ``settings``; mappings are merged.
-
-    Without preset and file these are the settings of the demo. They are for its table: another task or other data begin with the
-    general ones, and one's own table with those of :mod:`numerate.lab.own_table`. ``say`` gets a line on the model.
-    """
-    if preset is not None:
-        check_choice("preset", preset, tuple(PRESETS))
-    written = {} if config is None else {"name": Path(config).stem} | in_plural(read_yaml(Path(config)))
-    settings = in_plural(settings or {})
-    data = data or settings.get("data")
-    given = written.keys() | settings.keys()
-    values: dict[str, Any] = {} if preset is None and config is not None else dict(PRESETS[preset or DEMO])
-    general = False
-    if values and (preset or DEMO) == DEMO:
-        if data or target or given & {"tasks", "data"}:
-            values, general = dict(GENERAL), True
-        elif "losses" in given:  # the width goes with the loss
-            values.pop("soft")
-    names = task_names(settings.get("tasks", ()))
-    if names or data or target or written.keys() & {"tasks", "data"}:  # those of the preset are for its task
-        values.pop("task_settings", None)
-    values |= written
-    if names or data or target:
-        values["name"] = "-".join([*names, *([Path(data).stem] if data else [])]) or "my-data"
-        if "tasks" not in written:  # a file's task reads the data that is given
-            settings.setdefault("tasks", ["regression" if target or not data else default_task(data)])
-    values |= {"data": str(data)} if data else {}
-    values = merged(merged(values, {"task_settings": {"target": target}} if target else {}), settings)
-    if general and values.get("data") and values.get("tasks") == [TABLE_TASK]:
-        known = {"data", "task_settings", *given}
-        values |= table_settings({name: value for name, value in values.items() if name in known})
-        if "models" not in given:
-            say(default_model()[1])
-    return values
-
-
-def task_names(tasks: str | Sequence[str | Mapping[str, Any]]) -> list[str]:
-    """Return the name of each task of a comparison."""
-    listed = [tasks] if isinstance(tasks, str | Mapping) else tasks
-    return [task.get("task", "arithmetic") if isinstance(task, Mapping) else task for task in listed]
-
-
 def _check_cells(cells: Sequence[RunConfig]) -> dict[str, Task]:
-    """Raise if a cell cannot run, before any cell is run; return the tasks by :func:`_task_key`."""
+    """Raise if a cell cannot run, before any cell is run; return the tasks by :func:`task_key`."""
     encoders: dict[str, PromptEncoder] = {}
     tasks: dict[str, Task] = {}
-    for cell in {(cell.model, cell.task, json.dumps(cell.task_settings), cell.name): cell for cell in cells}.values():
+    for cell in {(cell.model, task_key(cell), cell.name): cell for cell in cells}.values():
         if cell.model not in encoders:
             encoders[cell.model] = load_encoder(cell.model, trust_remote_code=cell.trust_remote_code)
-        key = _task_key(cell)
+        key = task_key(cell)
         if key not in tasks:
             tasks[key] = make_task(cell)
         check_fit(cell, tasks[key], encoders[cell.model])
     return tasks
-
-
-def _task_key(cell: RunConfig) -> str:
-    return json.dumps([cell.task, cell.task_settings, cell.data, cell.skip_bad])
 
 
 @dataclass(frozen=True)

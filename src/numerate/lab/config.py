@@ -11,14 +11,13 @@ from typing import Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from numerate.choices import Normalize, Scale, loss_names
 from numerate.distribution.bell import Shape
 from numerate.distribution.decisions import RULE_NAMES
-from numerate.lab.models import Adapter, suitable_rate
+from numerate.lab.model_names import Adapter, suitable_rate
 from numerate.lab.tasks import TASKS
 from numerate.lab.tasks.base import Split
-from numerate.losses import LOSSES
 from numerate.messages import check_choice, check_settings
-from numerate.objective import Normalize, Scale
 
 PLAIN = "ce"  # cross-entropy alone, the baseline
 
@@ -199,7 +198,7 @@ class RunConfig(BaseModel):
     @model_validator(mode="after")
     def _check_task_and_loss(self) -> Self:
         check_choice("task", self.task, tuple(TASKS))
-        check_choice("loss", self.loss, (PLAIN, *LOSSES, *SOFT))
+        check_choice("loss", self.loss, (PLAIN, *loss_names(), *SOFT))
         if self.data is None:
             TASKS[self.task](**self.task_settings)
         for rule in self.decide:
@@ -216,6 +215,20 @@ class RunConfig(BaseModel):
     def name(self) -> str:
         """Return the name in tables."""
         return self.label or run_name(self.loss, None if self.soft is None else self.soft.path)
+
+    @property
+    def without_effect(self) -> dict[str, str]:
+        """Return the settings that have no effect beside the others, each with the reason."""
+        idle: dict[str, str] = {}
+        if self.loss == PLAIN:
+            idle |= dict.fromkeys(("weight", "normalize", "scale", "term_numbers"), "the run has no numeric loss")
+        if self.adapter == "none":
+            idle["rank"] = "the run has no adapter"
+        if not self.decide:
+            idle |= dict.fromkeys(("interval", "decide_width"), "no decide is set")
+        if self.data is None:
+            idle["skip_bad"] = "the examples are generated, because no data are set"
+        return idle
 
     @property
     def deciding(self) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from numerate.answers.metrics import FACE, METRICS
@@ -24,13 +23,12 @@ from numerate.answers.numerals import number_of
 from numerate.distribution import CircularDistribution, NumberDistribution
 from numerate.distribution.decisions import CIRCLE_RULE_NAMES
 from numerate.distribution.exact import exact_number
-from numerate.lab.data import collate
-from numerate.lab.models import LoadedModel
 from numerate.lab.tasks import Example, Task
 
 if TYPE_CHECKING:
     from numerate.decode.model import NumberFinder
     from numerate.decode.search import Answers
+    from numerate.lab.models import LoadedModel
 
 Floats = NDArray[np.float64]
 _Placed = NumberDistribution | CircularDistribution  # on a line or on a circle
@@ -101,6 +99,8 @@ def find_distributions(
     What the search draws depends on ``seed`` and on the index of the example, not on the batch. For stacked models, ``members``
     and ``seed`` are those of each example.
     """
+    import torch
+
     from numerate.decode.model import generate
 
     answers: list[Answers] = []
@@ -120,6 +120,10 @@ def sampled_distribution(task: Task, samples: Sequence[str]) -> NumberDistributi
 
 def prompts(loaded: LoadedModel, examples: Sequence[Example], members: Sequence[int] | None = None) -> dict[str, Any]:
     """Return the questions as a batch for ``generate``, padded on the left; for stacked models with the model of each."""
+    import torch
+
+    from numerate.lab.data import collate
+
     rows = loaded.encode([(example.prompt, example.picture) for example in examples])
     batch = collate(rows, pad=loaded.pad, left=True) | ({} if members is None else {"members": torch.tensor(members)})
     return {name: value.to(loaded.model.device) for name, value in batch.items()}

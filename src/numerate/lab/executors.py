@@ -19,7 +19,7 @@ import torch
 
 from numerate.lab.config import RunConfig
 from numerate.lab.experiment import cell_folder, draw_pictures, is_finished, run_cells, train_cells
-from numerate.lab.models import BUILT
+from numerate.lab.model_names import BUILT
 from numerate.lab.progress import NotedProgress, Progress
 from numerate.lab.records import RESULT, write_bytes
 from numerate.lab.stacked import stackable, stacks

@@ -16,139 +16,29 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
-from functools import reduce
-from itertools import count, groupby, islice, product
+from itertools import count, groupby, islice
 from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Self
+from typing import Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from numerate.lab.config import PLAIN, SOFT, RunConfig, checked, named_soft, run_name, scaled
+from numerate.lab.checking import make_task
+from numerate.lab.config import PLAIN, RunConfig, scaled
 from numerate.lab.environment import environment
 from numerate.lab.evaluate import summarize
 from numerate.lab.missing import figure_text, gold_answers, with_fallback
 from numerate.lab.models import load_encoder
 from numerate.lab.pictures import PICTURES
-from numerate.lab.presets import DEFAULT_LOSSES
+from numerate.lab.plan import Experiment, cell_key
 from numerate.lab.progress import Progress
-from numerate.lab.records import RESULT, locked, read_jsonl, write_json
+from numerate.lab.records import RESULT, locked, naming_full_disk, read_jsonl, write_json
 from numerate.lab.stacked import OWN, TRAINED, finish_run, run_stack, train_stack
-from numerate.lab.train import draw_ahead, make_task, run
+from numerate.lab.train import draw_ahead, run
 from numerate.lab.validation import chosen_figure
-from numerate.losses import LOSSES
-from numerate.messages import check_choice
 
 TUNING_SEED = 1000  # the first of all trials, or the next that is not a seed of the comparison
-_SINGULAR = {"losses": "loss", "tasks": "task", "models": "model", "seeds": "seed"}
-
-
-class Experiment(BaseModel):
-    """Settings of a comparison. Settings of a run (``steps``, ``weight``, ...) apply to all cells."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, title="a comparison")
-
-    name: str = "demo"
-    losses: tuple[dict[str, Any], ...] = Field(description="Names, or settings of runs with a label.")
-    tasks: tuple[dict[str, Any], ...] = Field(description="Names, or settings of runs.")
-    models: tuple[str, ...] = ("tiny",)
-    seeds: tuple[int, ...] = Field((0, 1, 2), description="How many seeds, or which ones.")
-    baseline: str = Field(description="The label that the others are compared with.")
-    settings: dict[str, Any] = Field(default_factory=dict, description="Settings of all runs.")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _expand(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Turn names into settings and a number of seeds into seeds, add the baseline, and collect the settings of runs."""
-        values = {"losses": DEFAULT_LOSSES, "tasks": ("arithmetic",), "baseline": PLAIN} | values
-        runs = {name: values.pop(name) for name in RunConfig.model_fields if name in values}
-        values["settings"] = {**runs, **values.get("settings", {})}
-        for plural in ("losses", "tasks"):
-            listed = [values[plural]] if isinstance(values[plural], str | Mapping) else values[plural]
-            values[plural] = [{_SINGULAR[plural]: item} if isinstance(item, str) else item for item in listed]
-        labels = [_label(loss) for loss in values["losses"] if isinstance(loss, Mapping)]
-        if labels and values["baseline"] not in labels:
-            check_choice("baseline", values["baseline"], (PLAIN, *LOSSES, *SOFT, *labels))
-            values["losses"].insert(0, {"loss": values["baseline"]})
-        if isinstance(values.get("models"), str):
-            values["models"] = (values["models"],)
-        if isinstance(values.get("seeds"), int):
-            values["seeds"] = tuple(range(values["seeds"]))
-        return values
-
-    @model_validator(mode="after")
-    def _check_cells(self) -> Self:
-        cells = self.cells()
-        if not cells:
-            raise ValueError("nothing is compared: expected at least one loss, task, model and seed.")
-        if not any(map(_is_soft, self.losses)) and (set_by := [part for part in (self.settings, *self.tasks) if "soft" in part]):
-            raise ValueError(
-                f"soft={set_by[0]['soft']!r} has no effect, because no loss of the comparison has soft labels: expected one of "
-                f"{', '.join(SOFT)} among the losses, or a loss with settings, such as {{loss: emd, soft: {{relative: 0.1}}}}."
-            )
-        seen: dict[tuple[str, int], str] = {}
-        for cell in cells:
-            key = (_key(cell), cell.seed)
-            if seen.get(key) == cell.hash:
-                raise ValueError(f"label {cell.name!r} names one run twice (a soft width of 0 is {PLAIN!r}): leave one out.")
-            if key in seen:
-                raise ValueError(f"label {cell.name!r} names two different runs: give each a different `label`.")
-            seen[key] = cell.hash
-        return self
-
-    def cells(self) -> list[RunConfig]:
-        """Return every run. All losses of a seed come before the next seed, so that a part of the grid can be compared."""
-        return [
-            checked(RunConfig, {**self._shared(task, loss), "model": model, "seed": seed})
-            for seed, model, task, loss in product(self.seeds, self.models, self.tasks, self.losses)
-        ]
-
-    def _shared(self, task: Mapping[str, Any], loss: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings of a loss on a task. Those in ``soft`` are for losses with soft labels, and are merged."""
-        values = {**self.settings, **task, **loss}
-        if not _is_soft(loss):
-            return {name: value for name, value in values.items() if name != "soft"}
-        given = [part["soft"] for part in (self.settings, task, loss) if part.get("soft") is not None]
-        if all(isinstance(soft, Mapping) for soft in given):  # others are refused with the run's settings
-            values["soft"] = reduce(_narrowed, given, dict[str, Any]())
-        return values
-
-
-def _is_soft(loss: Mapping[str, Any]) -> bool:
-    """Return whether a loss of a comparison has soft labels: by its name, or settings of its own."""
-    return loss.get("loss") in SOFT or loss.get("soft") is not None
-
-
-def _narrowed(soft: dict[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings of soft labels overridden by ``more``; a width replaces a relative one, and the other way round."""
-    widths = {"width", "relative"}
-    return {name: value for name, value in soft.items() if name not in widths or not widths & more.keys()} | dict(more)
-
-
-def _label(loss: Mapping[str, Any]) -> str:
-    named = named_soft(loss)
-    soft = named.get("soft")
-    path = soft.get("path", "drawn") if isinstance(soft, Mapping) else None
-    return str(named.get("label") or run_name(str(named.get("loss", PLAIN)), path))
-
-
-def read_experiment(values: Mapping[str, Any], source: str = "") -> Experiment:
-    """Return an experiment; errors name the file ``source``, the key and the nearest known one."""
-    return checked(Experiment, in_plural(values), source, also=RunConfig.model_fields)
-
-
-def in_plural(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Rename ``loss``, ``task``, ``model`` and ``seed`` to ``losses``, ``tasks``, ``models`` and ``seeds``: lists of one."""
-    values = dict(values)
-    for plural, singular in _SINGULAR.items():
-        if singular in values:
-            item = values.pop(singular)
-            if plural in values:
-                raise ValueError(f"{singular}={item!r} and {plural}={values[plural]!r} are both set: expected only one of them.")
-            values[plural] = [item]
-    return values
 
 
 # Cells
@@ -195,7 +85,7 @@ def train_cells(
 @contextmanager
 def locked_cells(configs: Sequence[RunConfig], folder: Path, *, wait: bool) -> Iterator[tuple[list[RunConfig], list[RunConfig]]]:
     """Lock cells; yield those that are locked and not finished, and those that another process holds."""
-    with ExitStack() as locks:
+    with naming_full_disk(folder), ExitStack() as locks:
         held: set[str] = set()
         for config in sorted(configs, key=lambda config: config.hash):  # in one order: no two processes wait for each other
             own = cell_folder(folder, config)
@@ -291,7 +181,7 @@ def tuning_trials(experiment: Experiment, budget: int, seeds: int = 1) -> dict[s
         if cell.seed != experiment.seeds[0]:
             continue
         assert cell.learning_rate is not None  # RunConfig sets it
-        mine = trials[_key(cell)] = []
+        mine = trials[cell_key(cell)] = []
         for rate, weight, width in _factors(cell)[:budget]:
             tried = {"learning_rate": scaled(cell.learning_rate, rate), "weight": scaled(cell.weight, weight)}
             soft = None if cell.soft is None else cell.soft.times(width)
@@ -323,7 +213,7 @@ def tuned_cells(experiment: Experiment, folder: Path, trials: Mapping[str, Seque
     The score of a trial is the mean over its seeds.
     """
     chosen = {key: _best_settings(folder, mine) for key, mine in trials.items()}
-    return [cell.model_copy(update=chosen[_key(cell)]) for cell in experiment.cells()]
+    return [cell.model_copy(update=chosen[cell_key(cell)]) for cell in experiment.cells()]
 
 
 def _best_settings(folder: Path, trials: Sequence[RunConfig]) -> dict[str, Any]:
@@ -334,10 +224,6 @@ def _best_settings(folder: Path, trials: Sequence[RunConfig]) -> dict[str, Any]:
 
 def _tuned_settings(trial: RunConfig) -> dict[str, Any]:
     return {name: getattr(trial, name) for name in ("learning_rate", "weight", "soft")}
-
-
-def _key(cell: RunConfig) -> str:
-    return f"{cell.model}/{cell.task}/{json.dumps(cell.task_settings, sort_keys=True)}/{cell.name}"
 
 
 def validation_score(folder: Path, config: RunConfig) -> float:

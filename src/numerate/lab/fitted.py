@@ -38,10 +38,11 @@ from numerate.lab.budget import (
 from numerate.lab.config import RunConfig
 from numerate.lab.durations import in_words, roughly
 from numerate.lab.executors import Job, submit, threads_for
-from numerate.lab.experiment import Experiment, is_finished, read_experiment
-from numerate.lab.models import BUILT
+from numerate.lab.experiment import is_finished
+from numerate.lab.model_names import BUILT
 from numerate.lab.pace import drawing_seconds, measured
 from numerate.lab.pictures import PICTURES
+from numerate.lab.plan import Experiment, read_experiment
 from numerate.lab.records import write_json
 from numerate.lab.tasks import Task
 from numerate.recommendation import recommended

@@ -22,7 +22,8 @@ from numerate.lab.decisions import GREEDY
 from numerate.lab.evaluate import Record, summarize
 from numerate.lab.markdown import block, code, inline
 from numerate.lab.missing import WHY_INFINITE, figure_text, gold_answers
-from numerate.lab.models import NAMED, LoadedModel, quietly
+from numerate.lab.model_names import NAMED
+from numerate.lab.models import LoadedModel, quietly
 from numerate.lab.questions import ASKED
 from numerate.lab.records import saving, write_json, write_text
 from numerate.lab.tasks import Task

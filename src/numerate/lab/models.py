@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
+from numerate.lab.model_names import NAMED, SEEING, Adapter
 from numerate.lab.pictures import PictureStore
 from numerate.lab.tasks import Picture
 from numerate.messages import nearest, one_line
@@ -32,12 +33,6 @@ if TYPE_CHECKING:
     from PIL.Image import Image
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-Adapter = Literal["none", "lora", "qlora"]
-
-BUILT = ("tiny", "tiny-3", "tiny-vlm", "small")
-"""Names of models that are built from a configuration, with random weights."""
-
-NAMED = (*BUILT, "smollm2")
 PIXELS = "pixels"
 """Field of a row of tiny-vlm: ``[1, 3, 112, 112]``, one byte each, of which :func:`scaled` makes ``pixel_values``."""
 
@@ -186,7 +181,7 @@ def load_encoder(name: str, *, trust_remote_code: bool = False) -> PromptEncoder
         return PromptEncoder(name, _padding(load_tokenizer(name)))
     if name in NAMED:
         pictures = PictureStore(side=_PICTURE)
-        return PromptEncoder(name, tiny_tokenizer(3 if name == "tiny-3" else 1), sees=name == "tiny-vlm", pictures=pictures)
+        return PromptEncoder(name, tiny_tokenizer(3 if name == "tiny-3" else 1), sees=name == SEEING, pictures=pictures)
     from transformers import AutoConfig, AutoProcessor
 
     code = {"trust_remote_code": trust_remote_code}  # None would ask at a prompt
@@ -204,11 +199,6 @@ def _padding(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
-
-
-def suitable_rate(name: str, adapter: Adapter) -> float:
-    """Return a learning rate to start with: large for small models, small for pre-trained ones, which would forget."""
-    return {"tiny": 4e-3, "tiny-3": 4e-3, "tiny-vlm": 1e-3, "small": 1e-3}.get(name, 5e-5 if adapter == "none" else 2e-4)
 
 
 def tiny_tokenizer(digits: Literal[1, 3] = 1) -> PreTrainedTokenizerBase:

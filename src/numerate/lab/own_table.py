@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from numerate.answers.distributions import Floats
+from numerate.lab.checking import make_task
 from numerate.lab.config import SOFT, RunConfig
-from numerate.lab.models import BUILT
+from numerate.lab.model_names import BUILT
 from numerate.lab.tasks import Task
-from numerate.lab.train import make_task
 from numerate.tokenizers import packaged_file
 
 TABLE_TASK = "regression"
@@ -34,7 +33,14 @@ _SMALL_BATCH = 32
 _SCRATCH = {name for name in BUILT if name != "tiny-vlm"}  # which has a picture to ask about
 
 
-def table_settings(given: Mapping[str, Any], *, gpu: Callable[[], bool] = torch.cuda.is_available) -> dict[str, Any]:
+def has_gpu() -> bool:
+    """Return whether there is a GPU."""
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def table_settings(given: Mapping[str, Any], *, gpu: Callable[[], bool] = has_gpu) -> dict[str, Any]:
     """Return the settings of a comparison on a table that are not given, where they differ from those of other tasks.
 
     Args:
@@ -82,7 +88,7 @@ def soft_labels(given: Mapping[str, Any]) -> dict[str, float]:
     return _read(given)[1]
 
 
-def default_model(*, gpu: Callable[[], bool] = torch.cuda.is_available) -> tuple[str, str]:
+def default_model(*, gpu: Callable[[], bool] = has_gpu) -> tuple[str, str]:
     """Return the model for one's own table, and a sentence that says why.
 
     ``smollm2``, which is pre-trained, where there is a GPU and its packages are installed; else ``tiny``, which is not.

@@ -11,7 +11,8 @@ from statistics import median
 
 from numerate.lab.budget import Pace
 from numerate.lab.config import RunConfig
-from numerate.lab.models import BUILT, load_encoder
+from numerate.lab.model_names import BUILT
+from numerate.lab.models import load_encoder
 from numerate.lab.tasks import Task
 from numerate.lab.train import draw_ahead, load_run_model, run
 from numerate.lab.validation import MOST

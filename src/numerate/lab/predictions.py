@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from numerate.lab.csv_lines import csv_line
-from numerate.lab.records import check_writable, remove_parts, write_json
+from numerate.lab.records import check_writable, naming_full_disk, remove_parts, write_json
 
 NAMES: tuple[str, ...] = ("prediction", "low", "high", "covered", "no_number", "problem")
 """The columns that are added. If the table has one of these names, all of them end in ``_2``, or in the next free number."""
@@ -125,7 +125,7 @@ class PredictionFile:
                 lines.write(csv_line(cells, self.delimiter))
         content = lines.getvalue().encode()
         self._check_part()
-        with self.part.open("r+b" if self.part.exists() else "wb") as file:
+        with naming_full_disk(self.path.parent), self.part.open("r+b" if self.part.exists() else "wb") as file:
             file.truncate(self.size)  # what an interrupted call wrote beyond its record
             file.seek(self.size)
             file.write(content)
@@ -170,7 +170,8 @@ class PredictionFile:
 
     def _save(self, **more: Any) -> None:
         done = {"rows": self.rows, "bytes": self.size, "problems": dict(self.problems)}
-        write_json(self.record, {"settings": self.settings, **done, **more})
+        with naming_full_disk(self.path.parent):
+            write_json(self.record, {"settings": self.settings, **done, **more})
 
 
 def added_names(columns: Sequence[str]) -> tuple[str, ...]:

@@ -14,10 +14,9 @@ from fractions import Fraction
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from numerate.lab.config import RunConfig
-from numerate.lab.models import PromptEncoder
 from numerate.lab.tasks import Task
 from numerate.lab.tasks.chats import is_chat
 from numerate.lab.tasks.columns import shown_value
@@ -25,6 +24,9 @@ from numerate.lab.tasks.files import BadData, RowReader, delimiter, file_type
 from numerate.lab.tasks.readers import READERS, read_rows
 from numerate.lab.tasks.regression import Regression, Row
 from numerate.messages import nearest
+
+if TYPE_CHECKING:
+    from numerate.lab.models import PromptEncoder
 
 ASKED = "numerate.json"  # beside the weights
 

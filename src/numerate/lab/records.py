@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import errno
 import io
 import json
@@ -18,6 +19,7 @@ from typing import Any
 from numerate.messages import one_line
 
 RESULT = "result.json"  # written last: a run without it is not finished
+_LITTLE = 1 << 16  # bytes that are free on a disk that is full for most purposes
 RUNS = Path("runs")
 """Where runs are kept unless a folder is named."""
 
@@ -168,6 +170,40 @@ def run_folder(name: str) -> Path:
     return RUNS / name
 
 
+def check_folder(folder: Path) -> None:
+    """Raise if there is no such folder, with the nearest name beside it."""
+    if folder.is_dir():
+        return
+    if folder.exists():
+        raise ValueError(f"{folder} is a file: expected the folder of a run, such as {RUNS / 'flats-rent-ce-0'}.")
+    beside = next(parent for parent in folder.parents if parent.is_dir())
+    names = {path.name: path for path in beside.iterdir() if path.is_dir()}
+    close = difflib.get_close_matches(str(folder.relative_to(beside)), names, 1)
+    hint = f"Did you mean '{names[close[0]]}'?" if close else "Check the path."
+    raise ValueError(f"{folder}: there is no such folder. {hint}")
+
+
+class DiskFullError(OSError):
+    """A disk is full: which folder was written to, and the remedy."""
+
+
+@contextmanager
+def naming_full_disk(folder: Path) -> Iterator[None]:
+    """Raise a DiskFullError where the disk of ``folder`` is full, instead of errors that name neither the folder nor a remedy."""
+    try:
+        yield
+    except DiskFullError:
+        raise
+    except (OSError, RuntimeError) as error:
+        full = isinstance(error, OSError) and (error.errno in (errno.ENOSPC, errno.EDQUOT) or "os error 28" in str(error))
+        if not full and (isinstance(error, OSError) or shutil.disk_usage(folder).free > _LITTLE):  # torch has RuntimeErrors
+            raise
+        raise DiskFullError(
+            f"no space left on the disk of {folder} ({one_line(error)}): free some there, or name a folder on another disk with "
+            "--out; what is finished is kept."
+        ) from error
+
+
 def is_first_process() -> bool:
     """Return whether this process writes and prints: the only process, or rank 0 of a launcher."""
     return os.environ.get("RANK", "0") == "0"
@@ -213,7 +249,7 @@ def alone(folder: Path) -> Iterator[None]:
     if not is_first_process():
         yield
         return
-    with locked(folder, wait=False) as free:
+    with naming_full_disk(folder), locked(folder, wait=False) as free:
         if not free:
             raise ValueError(f"{folder} is in use by another process that trains there: wait for it, or name another with --out.")
         yield

@@ -16,16 +16,16 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import torch
 
+from numerate.lab.checking import check_task, make_task, soft_target
 from numerate.lab.config import PLAIN, RunConfig
 from numerate.lab.data import AnswerNumbers, AnswerTries, SharedData, SoftAnswers, training_data, training_order
-from numerate.lab.decisions import check_decisions
 from numerate.lab.derailing import LabelDigits, label_digits
 from numerate.lab.environment import environment
 from numerate.lab.evaluate import Record, evaluate
@@ -38,13 +38,10 @@ from numerate.lab.progress import Progress
 from numerate.lab.questions import asked
 from numerate.lab.records import RESULT, clear, is_first_process, write_json, write_jsonl
 from numerate.lab.splits import held_out, reserved_rows, training_examples, validation_examples
-from numerate.lab.tasks import TASKS, Example, Examples, Picture, Task
-from numerate.lab.tasks.base import Split
-from numerate.lab.tasks.regression import LEAST_ROWS
+from numerate.lab.tasks import Example, Examples, Picture, Task
 from numerate.lab.validation import MOST, Validation
 from numerate.losses import LOSSES
 from numerate.objective import NumericObjective
-from numerate.targets import AnswerDistribution
 from numerate.vocab import NumericVocab
 
 _DRAWS = 64  # of the first answer, to see whether the tokenizer fits
@@ -57,18 +54,20 @@ def run(
     config: RunConfig,
     folder: Path,
     *,
+    task: Task | None = None,
     resume: bool = True,
     pictures: Path | None = None,
     progress: Progress = lambda *_: None,
 ) -> dict[str, Any]:
     """Train and evaluate; return the content of ``result.json``. ``resume`` continues from the last checkpoint, if any.
 
-    ``pictures`` is a folder in which several runs keep what they draw (:mod:`numerate.lab.pictures`).
+    ``task`` is that of the configuration, if it is made already. ``pictures`` is a folder in which several runs keep what they
+    draw (:mod:`numerate.lab.pictures`).
 
     If several processes are launched (``accelerate launch``), all of them train. Only the first writes, evaluates and returns
     the result; the others return an empty dict.
     """
-    task = make_task(config)
+    task = make_task(config) if task is None else task
     encoder = load_encoder(config.model, trust_remote_code=config.trust_remote_code)
     objective = check_fit(config, task, encoder)
     begin_run(config, folder)
@@ -153,23 +152,9 @@ def end_run(
     return result
 
 
-def make_task(config: RunConfig) -> Task:
-    """Return the task, generated or read from files."""
-    kind = TASKS[config.task]
-    if config.data is None:
-        return kind(**config.task_settings)
-    return kind.from_files(config.data, skip_bad=config.skip_bad, **config.task_settings)
-
-
 def check_fit(config: RunConfig, task: Task, encoder: PromptEncoder) -> NumericObjective | None:
     """Check that data, model, task and loss fit together; return the objective, or None for plain cross-entropy."""
-    _check_rows(config, task)
-    check_decisions(config.decide, task, config.samples)
-    if task.examples("train", 1)[0].picture is not None and not encoder.sees:
-        raise ValueError(
-            f"model={config.model!r} does not accept pictures, which task={config.task!r} has: expected a vision-language "
-            "model, such as tiny-vlm."
-        )
+    check_task(config, task, sees=encoder.sees)
     if config.soft is not None:
         _check_soft_labels(config, task, encoder)
     check_term_numbers(config, task)
@@ -179,25 +164,6 @@ def check_fit(config: RunConfig, task: Task, encoder: PromptEncoder) -> NumericO
         return None if config.soft is None or config.soft.path == "jitter" else NumericObjective(None, vocab=vocab)
     loss = LOSSES[config.loss](vocab, **config.loss_settings)
     return NumericObjective(loss, config.weight, config.normalize, config.scale)
-
-
-def soft_target(config: RunConfig, task: Task) -> Callable[[Example], AnswerDistribution]:
-    """Return the distribution over answers that a run with soft labels trains an example on; raise if the task has none."""
-    assert config.soft is not None
-    settings = config.soft.model_dump(exclude={"path"})
-    shown = ", ".join(f"soft.{name}={value!r}" for name, value in config.soft.model_dump(exclude_none=True).items())
-    try:
-        target = task.soft_target(**settings)
-    except ValueError as error:
-        raise ValueError(
-            f"{shown}: {str(error).removesuffix('.')}. Expected a task whose answers are numbers, or hard labels."
-        ) from None
-    if config.soft.path == "fixed" and not config.soft.spread:
-        raise ValueError(
-            f"{shown}: the average of several ratings need not be one of them, so there are no targets along it. Expected the "
-            "path 'drawn' or 'jitter', or a width, for a bell around the average."
-        )
-    return target
 
 
 def _check_soft_labels(config: RunConfig, task: Task, encoder: PromptEncoder) -> None:
@@ -220,22 +186,6 @@ def _soft_notes(config: RunConfig, task: Task) -> list[str]:
         if kept
         else []
     )
-
-
-def _check_rows(config: RunConfig, task: Task) -> None:
-    """Raise if data read from files leave no row to train on or no row to test on."""
-    trained = task.count("train")
-    if trained is None:
-        return
-    tested = trained if config.validation else sum(task.count(split) or 0 for split in config.eval_splits)
-    if not trained or not tested:
-        splits = "validation" if config.validation else " or ".join(config.eval_splits)
-        counts = ", ".join(f"{task.count(split) or 0} of {split}" for split in get_args(Split))
-        raise ValueError(
-            f"data={config.data!r} has no row to {'test' if trained else 'train'} on ({counts}; to be tested: {splits}): "
-            f"expected a table of at least {LEAST_ROWS} different rows, a fifth of which are kept for the test, or data that "
-            "are split already, such as by a column `split` with train and test."
-        )
 
 
 def train(

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from numerate.lab.checking import make_task
 from numerate.lab.config import RunConfig, checked
 from numerate.lab.decisions import check_decisions
-from numerate.lab.evaluate import Record
-from numerate.lab.models import NAMED, LoadedModel, load_model, plain_weights, quietly
+from numerate.lab.model_names import NAMED
 from numerate.lab.progress import Progress
-from numerate.lab.records import RESULT, plain, recover_jsonl, write_json, write_jsonl
-from numerate.lab.train import evaluated, make_task
+from numerate.lab.records import RESULT, check_folder, naming_full_disk, plain, recover_jsonl, write_json, write_jsonl
 from numerate.messages import one_line
+
+if TYPE_CHECKING:
+    from numerate.lab.evaluate import Record
+    from numerate.lab.models import LoadedModel
 
 EVALUATION = (
     *("task", "task_settings", "data", "skip_bad", "trust_remote_code"),
@@ -30,22 +33,25 @@ def evaluate_again(
     config, out = plan_evaluation(folder, settings, out)
     task = make_task(config)
     check_decisions(config.decide, task, config.samples)
+    from numerate.lab.train import evaluated  # loads torch, after what could be wrong with the settings
+
     part = out / f".predictions.{config.hash}.part"
     done = recover_jsonl(part)
     loaded = load_run(folder, config)
-    write_json(out / "evaluation.json", {"hash": config.hash, "model": str(folder / "model"), **config.used})
     result = folder / RESULT
     known = json.loads(result.read_text(encoding="utf-8")) if result.is_file() else {}
-    with part.open("a", encoding="utf-8") as lines:
+    with naming_full_disk(out):
+        write_json(out / "evaluation.json", {"hash": config.hash, "model": str(folder / "model"), **config.used})
+        with part.open("a", encoding="utf-8") as lines:
 
-        def keep(record: Record) -> None:
-            lines.write(json.dumps(plain(record)) + "\n")
-            lines.flush()
+            def keep(record: Record) -> None:
+                lines.write(json.dumps(plain(record)) + "\n")
+                lines.flush()
 
-        labels = known.get("label_digits"), known.get("label_median")
-        records = evaluated(config, task, loaded, labels, images=out, done=done, keep=keep, progress=progress)
-    write_jsonl(out / "predictions.jsonl", records)
-    part.unlink()
+            labels = known.get("label_digits"), known.get("label_median")
+            records = evaluated(config, task, loaded, labels, images=out, done=done, keep=keep, progress=progress)
+        write_jsonl(out / "predictions.jsonl", records)
+        part.unlink()
     return records
 
 
@@ -54,6 +60,7 @@ def trained_config(folder: Path, *, trust_remote_code: bool = False) -> RunConfi
 
     The folder may come from somebody else: that its own settings trust the code in it counts for nothing.
     """
+    check_folder(folder)
     file = folder / "config.json"
     if not file.is_file() or not (folder / "model").is_dir():
         raise ValueError(f"{folder} holds no trained model: expected what `numerate train` writes, with config.json and model/.")
@@ -90,6 +97,8 @@ def load_run(folder: Path, config: RunConfig) -> LoadedModel:
     """Load the weights of a run that were kept; raise a ValueError if their file is damaged."""
     from safetensors import SafetensorError
 
+    from numerate.lab.models import quietly
+
     with quietly():
         try:
             return _load_trained(config, folder / "model")
@@ -101,6 +110,8 @@ def load_adapter(weights: Path, model: str, seed: int, *, trust_remote_code: boo
     """Load an adapter with the model that it was trained on."""
     from peft import PeftModel
 
+    from numerate.lab.models import load_model, plain_weights, quietly
+
     loaded = load_model(model, seed=seed, trust_remote_code=trust_remote_code)
     with plain_weights(weights), quietly():
         loaded.model = PeftModel.from_pretrained(loaded.model, weights)
@@ -108,6 +119,8 @@ def load_adapter(weights: Path, model: str, seed: int, *, trust_remote_code: boo
 
 
 def _load_trained(config: RunConfig, weights: Path) -> LoadedModel:
+    from numerate.lab.models import load_model, plain_weights
+
     if config.adapter != "none":
         return load_adapter(weights, config.model, config.seed, trust_remote_code=config.trust_remote_code)
     if config.model not in NAMED:

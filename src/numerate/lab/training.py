@@ -9,15 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from numerate.lab.checking import check_effect, checked_task, soft_target
 from numerate.lab.config import SOFT, RunConfig, checked, read_yaml
-from numerate.lab.evaluate import summarize
 from numerate.lab.own_table import TABLE_TASK, from_scratch, soft_labels
 from numerate.lab.predict import keep_calibration
 from numerate.lab.presets import merged
 from numerate.lab.progress import Progress
-from numerate.lab.records import RESULT, RUNS, alone, claim, read_jsonl, run_folder
+from numerate.lab.records import RESULT, RUNS, alone, check_writable, claim, read_jsonl, run_folder
+from numerate.lab.tasks.files import data_name
 from numerate.lab.tasks.readers import data_file, default_task
-from numerate.lab.train import run
+
+_MOST_CHARACTERS = 60  # of a table's or a column's name, in that of a folder
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def train(
         target: the column of the table to predict.
         columns: the columns to predict from.
         without: columns to leave out.
-        out: folder of the run. Default: ``runs/TASK-LOSS-SEED``.
+        out: folder of the run. Default: ``runs/TABLE-TARGET-LOSS-SEED``; without data, ``runs/TASK-LOSS-SEED``.
         resume: continue from the last checkpoint in the folder (``save_every=``).
         overwrite: delete a run in the folder, and start over.
         progress: called with a stage, the number of steps done, of all, and figures.
@@ -76,16 +78,38 @@ def train(
         settings["data"] = data_file(data, RUNS if out is None else Path(out))
     values = run_settings(config, target, columns, without, settings)
     chosen = checked(RunConfig, values, "" if config is None else str(config))
-    named = re.sub(r"[^\w.+=-]+", "-", f"{chosen.task}-{chosen.name}-{chosen.seed}")  # a label may hold anything
-    folder = run_folder(named) if out is None else Path(out)
+    check_effect(settings, [chosen])
+    task = checked_task(chosen)
+    folder = default_folder(chosen) if out is None else Path(out)
+    check_writable(folder)
+    if chosen.soft is not None:
+        soft_target(chosen, task)
     with alone(folder):
         new = claim(folder, {"soft": None} | chosen.deciding, resume=resume, overwrite=overwrite)
-        if new and not run(chosen, folder, resume=resume, progress=progress):
+        from numerate.lab.evaluate import summarize  # loads torch, after what could be wrong with the call
+        from numerate.lab.train import run
+
+        if new and not run(chosen, folder, task=task, resume=resume, progress=progress):
             return Trained(folder, {})  # not the first of several processes
         if chosen.keep_model and chosen.task == TABLE_TASK and chosen.data is not None and (folder / "model").is_dir():
             keep_calibration(folder, trust_remote_code=chosen.trust_remote_code, progress=progress)
     notes = json.loads((folder / RESULT).read_text(encoding="utf-8")).get("notes", [])
     return Trained(folder, summarize(read_jsonl(folder / "predictions.jsonl")), notes, new)
+
+
+def default_folder(config: RunConfig) -> Path:
+    """Return the folder of a run for which none is named: after its table and target, or the task if there is no table.
+
+    Examples:
+        >>> str(default_folder(RunConfig(task="regression", data="my/flats.csv.gz", task_settings={"target": "rent"})))
+        'runs/flats-rent-ce-0'
+        >>> str(default_folder(RunConfig(loss="smmd", seed=3)))
+        'runs/arithmetic-smmd-3'
+    """
+    target = config.task_settings.get("target")
+    first = [config.task] if config.data is None else [data_name(config.data), *([str(target)] if target else [])]
+    parts = [*(part[:_MOST_CHARACTERS] for part in first), config.name, str(config.seed)]
+    return run_folder(re.sub(r"[^\w.+=-]+", "-", "-".join(parts)))  # a label and a column may hold anything
 
 
 def run_settings(
@@ -104,8 +128,8 @@ def run_settings(
     chosen = {"target": target, "columns": columns, "without": without}
     named = {name: value if isinstance(value, str) else tuple(value) for name, value in chosen.items() if value is not None}
     values = merged(values, {"task_settings": named} if named else {})
-    if "task" not in values and (target is not None or values.get("data") is not None):
-        values["task"] = TABLE_TASK if target is not None else default_task(values["data"])
+    if "task" not in values and (named or values.get("data") is not None):
+        values["task"] = TABLE_TASK if named else default_task(values["data"])
     if values.get("data") and values.get("task") == TABLE_TASK:
         values |= from_scratch(values) if config is None else {}
         if values.get("loss") in SOFT and "soft" not in values:

@@ -16,6 +16,7 @@ from numerate.bench.decode import DecodeWorkload
 from numerate.decode.grammar import NumberGrammar
 from numerate.decode.tokens import token_texts
 from numerate.distribution.exact import exact_number
+from numerate.lab.checking import make_task
 from numerate.lab.config import RunConfig, checked
 from numerate.lab.data import collate
 from numerate.lab.decisions import prompts as questions_of
@@ -24,7 +25,7 @@ from numerate.lab.progress import Progress
 from numerate.lab.splits import held_out
 from numerate.lab.tasks import Example, Task
 from numerate.lab.tasks.regression import Regression
-from numerate.lab.train import check_fit, make_task, train
+from numerate.lab.train import check_fit, train
 from numerate.lab.trained import load_run, trained_config
 from numerate.tokenizers import load_tokenizer
 

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from numerate.checks import check_choice, check_number, choices
+from numerate.choices import Normalize, Scale
 from numerate.losses.base import NumericLoss
 from numerate.objective.batch import BatchLabels, ObjectiveOutput
 from numerate.objective.from_hidden import HeadGradDtype, Impl, objective_from_hidden
 from numerate.objective.from_logits import objective_from_logits
 from numerate.objective.head import Head
 from numerate.objective.no_loss import NoLoss
-from numerate.objective.weighting import Normalize, Scale, Weighting
+from numerate.objective.weighting import Weighting
 from numerate.soft import SoftTargets
 from numerate.vocab import NumericVocab
 

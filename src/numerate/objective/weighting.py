@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-Normalize = Literal["numeric", "tokens"]
-Scale = Literal["fixed", "match_ce"]
+from numerate.choices import Normalize, Scale
 
 _MATCH_EPS = 1e-10  # as in NTIL's published code
 

@@ -1,7 +1,8 @@
 """Pictures of losses, of calibration and of distributions; they need matplotlib."""
 
+from numerate.choices import FORMATS
 from numerate.plotting.calibration import plot_coverage, plot_distributions, plot_reliability
-from numerate.plotting.figures import FORMATS, figure_for
+from numerate.plotting.figures import figure_for
 from numerate.plotting.losses import certain_costs, plot_loss
 
 __all__ = [

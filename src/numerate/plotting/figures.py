@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from numerate.choices import FORMATS
 from numerate.messages import check_choice
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FORMATS = (".png", ".svg", ".pdf")
-"""Endings of pictures that can be written."""
 COLOURS = ("#1f6f8b", "#d1495b")
 
 

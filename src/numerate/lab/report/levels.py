@@ -21,7 +21,7 @@ from numerate.answers.numerals import last_number
 from numerate.answers.overall import r_squared, rmse
 from numerate.lab.decisions import GREEDY
 from numerate.lab.missing import NO_NUMBER, WHY_INFINITE, ZERO_LABELS
-from numerate.lab.models import BUILT
+from numerate.lab.model_names import BUILT
 from numerate.lab.own_table import TABLE_TASK
 from numerate.lab.report.analysis import LEAST_SEEDS, LEVEL, Setup
 from numerate.lab.report.decision_words import percent

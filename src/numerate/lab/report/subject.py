@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
-from numerate.lab.models import BUILT
+from numerate.lab.model_names import BUILT
 from numerate.lab.report.analysis import Setup
 from numerate.lab.tasks import TASKS, Task
 

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from numerate.lab.config import RunConfig
 from numerate.lab.data import fitting_rows, training_order
-from numerate.lab.models import BUILT, LoadedModel, PromptEncoder, load_encoder
+from numerate.lab.model_names import BUILT
+from numerate.lab.models import LoadedModel, PromptEncoder, load_encoder
 from numerate.lab.rivals.heads import HEADS, HLGaussHead, ScalarHead
 from numerate.lab.rivals.numbers import NotApplicable, RivalAnswers, Scale, gold_numbers
 from numerate.lab.stacked.fit import Stepper

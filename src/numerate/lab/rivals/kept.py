@@ -18,12 +18,13 @@ from typing import Any
 import numpy as np
 
 from numerate.answers.distributions import Floats
+from numerate.lab.checking import make_task
 from numerate.lab.config import RunConfig
 from numerate.lab.records import write_json
 from numerate.lab.rivals.numbers import NotApplicable, RivalAnswers
 from numerate.lab.rivals.tables import boosting, choose_boosting, constant
 from numerate.lab.tasks import Example, Task
-from numerate.lab.train import make_task, run_examples, tested
+from numerate.lab.train import run_examples, tested
 from numerate.messages import one_line
 
 FILE = "rivals.json"

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from numerate.lab.models import BUILT, LoadedModel
+from numerate.lab.model_names import BUILT
+from numerate.lab.models import LoadedModel
 from numerate.lab.stacked.layers import Members, stacked_layer
 
 

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from numerate.lab.checking import make_task
 from numerate.lab.config import RunConfig
 from numerate.lab.data import SharedData
 from numerate.lab.derailing import label_digits
 from numerate.lab.evaluate import Evaluation, evaluate_all
 from numerate.lab.missing import middle_label
-from numerate.lab.models import BUILT, LoadedModel, load_encoder
+from numerate.lab.model_names import BUILT
+from numerate.lab.models import LoadedModel, load_encoder
 from numerate.lab.pictures import PICTURES
 from numerate.lab.progress import Progress
 from numerate.lab.records import read_state, write_state
@@ -32,7 +34,6 @@ from numerate.lab.train import (
     find_pictures,
     finish,
     load_run_model,
-    make_task,
     run_data,
     run_examples,
     tested,

@@ -86,6 +86,8 @@ class Task:
         visual: whether examples have images.
         answer_is: what an answer is, in words; a search of answers needs ``"one number"``.
         ends_in_number: whether an answer is a text with one number at its end, which is decided from samples.
+        generates_with: settings that change generated examples; None: all.
+        reads_with: settings that change what is read from files.
         period: of answers on a circle, such as 720 minutes on a clock face; decisions then go around it.
         rows: the rows of each split that were read from files; None for a generated task.
         skipped: rows of the files that were skipped, as errors that give the reason.
@@ -100,6 +102,8 @@ class Task:
     answer_is: ClassVar[str] = "one number"
     ends_in_number: ClassVar[bool] = False
     period: ClassVar[int | None] = None
+    generates_with: ClassVar[tuple[str, ...] | None] = None
+    reads_with: ClassVar[tuple[str, ...]] = ()
     rows: Mapping[Split, Sequence[Any]] | None = None
     skipped: Sequence[Exception] = ()
     notes: Sequence[str] = ()
@@ -108,6 +112,22 @@ class Task:
         """Reject unknown settings before the dataclass's own ``__init__`` does, with a message that lists the known ones."""
         check_settings(f"the task {cls.name!r}", settings, [known.name for known in fields(cls)])  # type: ignore[arg-type]
         return super().__new__(cls)
+
+    @classmethod
+    def check_source(cls, settings: Mapping[str, Any], data: object) -> None:
+        """Raise for a setting that has no effect: of real data without ``data`` (None), or of generated examples with them."""
+        cls(**settings)  # unknown settings and wrong values come first
+        for name, value in settings.items():
+            if data is None and cls.generates_with is not None and name not in cls.generates_with and value is not None:
+                raise ValueError(
+                    f"{name}={value!r} has no effect on generated examples of the task {cls.name!r}: name your file with "
+                    "data='my.csv' (--data), or leave it out."
+                )
+            if data is not None and name not in cls.reads_with:
+                raise ValueError(
+                    f"{name}={value!r} has no effect on real data, only on generated examples of the task {cls.name!r}: leave it "
+                    "out, or leave out the data."
+                )
 
     # Examples
 

@@ -172,6 +172,17 @@ def file_type(path: Path) -> str:
     return path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
 
 
+def data_name(data: str | Path) -> str:
+    """Return the name of a file or folder without its type.
+
+    Examples:
+        >>> data_name("my/flats.csv.gz"), data_name("flats.2024.csv"), data_name("gsm8k/"), data_name("diamonds")
+        ('flats', 'flats.2024', 'gsm8k', 'diamonds')
+    """
+    path = Path(data)
+    return path.name.removesuffix(".gz").removesuffix(file_type(path)) or path.resolve().name
+
+
 def _delimiter(path: Path, header: str) -> str:
     return "\t" if file_type(path) == ".tsv" or ("\t" in header and "," not in header) else max(",;|", key=header.count)
 

@@ -129,6 +129,8 @@ class Regression(Task):
     """Columns of the file that questions do not show, each with the reason."""
 
     name = "regression"
+    generates_with = ("kind",)
+    reads_with = (*("target", "columns", "without", "extrapolate", "decimal", "average", "raters", "decimals", "wording"),)
     number_kind = "table"
     extractor = "last_number"
     measures = (
@@ -141,6 +143,9 @@ class Regression(Task):
         check_choice("wording", self.wording, choices(RowWording))
         if self.wording == "bare" and self.target is None:
             raise ValueError("wording='bare' needs a target: expected the column of a table to predict.")
+        for name in ("columns", "without"):
+            if self.target is None and (names := getattr(self, name)):
+                raise ValueError(f"{name}={names!r} needs a target: expected the column of a table to predict (--target price).")
         if not 0 <= self.extrapolate < 0.5:
             raise ValueError(f"extrapolate={self.extrapolate!r} is out of range: expected a share in [0, 0.5).")
         if self.decimal is not None:

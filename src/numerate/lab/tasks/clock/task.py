@@ -72,6 +72,7 @@ class Clock(Task):
     wording: ClockWording = "full"
 
     name = "clock"
+    reads_with = ("wording",)
     number_kind = "clock"
     extractor = "clock"
     measures = ("clock_accuracy", "parsed", "time_gap", "time_gap_circular")

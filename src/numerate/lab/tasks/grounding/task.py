@@ -67,6 +67,7 @@ class Grounding(CoordinateTask):
     wording: BoxWording = "full"
 
     name = "grounding"
+    reads_with = ("form", "wording")
     number_kind = "box"
     extractor = "box"
     measures = ("acc_50", "iou", "parsed")

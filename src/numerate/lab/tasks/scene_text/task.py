@@ -56,6 +56,7 @@ class SceneText(CoordinateTask):
     size: int = 448
 
     name = "scene_text"
+    reads_with = ("form",)
     number_kind = "box"
     extractor = "boxes"
     measures = ("hmean", "precision", "recall", "spotting_hmean", "parsed")
