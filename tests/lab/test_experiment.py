@@ -261,7 +261,7 @@ def test_a_full_disk_stops_the_grid(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("numerate.lab.experiment.run", full)
-    with pytest.raises(RuntimeError, match=r"1 of 4 runs failed.*No space left on device\. Finished runs are kept"):
+    with pytest.raises(RuntimeError, match=r"1 of 4 runs failed.*no space left on the disk of .*\. Finished runs are kept"):
         compare_quick(tmp_path)
     assert len(started) == 1
 

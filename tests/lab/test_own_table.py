@@ -20,7 +20,6 @@ from numerate.targets import Bell
 ODD = {
     "negative": lambda rng: str(-rng.randint(1, 999)),
     "both signs": lambda rng: f"{rng.uniform(-20, 30):.1f}",
-    "all the same": lambda rng: "7",
     "decimals": lambda rng: f"{rng.uniform(0.001, 0.01):.4f}",
     "large": lambda rng: str(rng.randint(1, 10**7)),
     "zeros": lambda rng: str(max(0, rng.randint(-50, 50))),

@@ -132,7 +132,7 @@ def test_evaluating_again(trained, tmp_path):
     assert len(more) == 18
     assert len(more[0]["samples"]) == 4
     assert "sample_crps" in more[0]["measures"]
-    with pytest.raises(ValueError, match="holds no trained model"):
+    with pytest.raises(ValueError, match="cells: there is no such folder"):
         evaluate_again(tmp_path / "cells", {}, tmp_path)
 
 

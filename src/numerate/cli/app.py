@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 
 from numerate.messages import one_line
 
-_EXTRAS = ("train", "tasks", "report", "playground", "ray")  # the first that has a package is named
+_EXTRAS = ("train", "tasks", "report", "playground", "excel", "ray")  # the first that has a package is named
 _PACKAGES = {"yaml": "pyyaml", "PIL": "pillow", "google": "protobuf"}  # modules that are not called like their package
 
 

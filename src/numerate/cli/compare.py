@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from numerate.cli.app import app
-from numerate.cli.settings import COLUMNS_HELP, SET_HELP, WITHOUT_HELP, column_names, experiment_types, parse_settings
+from numerate.cli.settings import (
+    COLUMNS_HELP,
+    ENCODING_HELP,
+    SET_HELP,
+    SHEET_HELP,
+    WITHOUT_HELP,
+    column_names,
+    experiment_types,
+    parse_settings,
+)
 from numerate.lab.budget import Budget
 from numerate.lab.presets import PRESETS, merged
 
@@ -48,6 +57,8 @@ def compare(
     target: Annotated[str | None, typer.Option(help="Column of the table to predict.")] = None,
     columns: Annotated[str | None, typer.Option(help=COLUMNS_HELP)] = None,
     without: Annotated[str | None, typer.Option(help=WITHOUT_HELP)] = None,
+    encoding: Annotated[str | None, typer.Option(help=ENCODING_HELP)] = None,
+    sheet: Annotated[str | None, typer.Option(help=SHEET_HELP)] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip rows of the data that cannot be read.")] = False,
     setting: Annotated[list[str] | None, typer.Option("--set", help=f"For every run: {SET_HELP}")] = None,
     out: Annotated[Path | None, typer.Option(help="Output folder. Default: runs/NAME.")] = None,
@@ -83,8 +94,8 @@ def compare(
         settings: dict[str, Any] = {name: value for name, value in named.items() if value}
         known = comparison_settings(config, preset, data, target, settings, gpu=lambda: False)
         settings |= parse_settings(setting or [], experiment_types(known.get("tasks", ("arithmetic",))))
-        named_columns = {"columns": column_names(columns), "without": column_names(without)}
-        if chosen := {name: names for name, names in named_columns.items() if names is not None}:
+        of_table = {"columns": column_names(columns), "without": column_names(without), "encoding": encoding, "sheet": sheet}
+        if chosen := {name: value for name, value in of_table.items() if value is not None}:
             settings = merged(settings, {"task_settings": chosen})
         how: dict[str, Any] = {"processes": processes, "executor": executor, "address": address, "out": out, "budget": time}
         how |= {"tune": tune, "tune_seeds": tune_seeds}

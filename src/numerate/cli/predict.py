@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from numerate.cli.app import app
+from numerate.cli.settings import ENCODING_HELP, SHEET_HELP
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,7 +32,7 @@ def predict(
     model: Annotated[
         str, typer.Argument(help="Folder of a run of numerate train; or smollm2, another model's folder, a Hub id.")
     ],
-    data: Annotated[Path, typer.Option(help="Rows to predict: .csv, .tsv, .jsonl, .json or .parquet; a table or chats.")],
+    data: Annotated[Path, typer.Option(help="Rows to predict: .csv, .tsv, .jsonl, .json, .parquet or .xlsx; a table or chats.")],
     out: Annotated[Path, typer.Option(help="File to write: .csv, .tsv or .jsonl.")] = Path("predictions.csv"),
     target: Annotated[str | None, typer.Option(help="What to ask for, if MODEL is not a run: a column's name.")] = None,
     prompt: Annotated[
@@ -53,6 +54,8 @@ def predict(
     width: Annotated[int, typer.Option(min=1, help="Most beginnings of a number in the search; more are slower.")] = 16,
     batch_size: Annotated[int, typer.Option(min=1, help="Rows at a time.")] = 64,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out rows of the data that cannot be read.")] = False,
+    encoding: Annotated[str | None, typer.Option(help=ENCODING_HELP)] = None,
+    sheet: Annotated[str | None, typer.Option(help=SHEET_HELP)] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output file if it is there.")] = False,
     trust_remote_code: Annotated[
         bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the model.")
@@ -90,6 +93,8 @@ def predict(
                 limit=limit,
                 explain=explain,
                 skip_bad=skip_bad,
+                encoding=encoding,
+                sheet=sheet,
                 overwrite=overwrite,
                 trust_remote_code=trust_remote_code,
                 progress=show,

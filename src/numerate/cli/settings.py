@@ -25,6 +25,8 @@ from numerate.messages import check_choice
 
 COLUMNS_HELP = "Columns of the table to predict from: area,rooms. Default: all others that tell something."
 WITHOUT_HELP = "Columns of the table to leave out: id,name."
+ENCODING_HELP = "Encoding of a text file, such as cp1250. Default: UTF-8, UTF-16 or cp1252, whichever it is."
+SHEET_HELP = "Sheet of an Excel workbook. Default: the only one."
 Types = Mapping[str, Any]
 SET_HELP = (
     'a setting, such as steps=200, columns=area,rooms, columns=\'["a, b","c"]\', soft.relative=0.05, loss_settings.sigma=2 or '

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from numerate.cli.app import app
-from numerate.cli.settings import COLUMNS_HELP, WITHOUT_HELP, column_names, parse_settings, task_types
+from numerate.cli.settings import COLUMNS_HELP, ENCODING_HELP, SHEET_HELP, WITHOUT_HELP, column_names, parse_settings, task_types
 
 if TYPE_CHECKING:
     from numerate.lab.tasks import Task
@@ -34,6 +34,8 @@ def task(
     target: Annotated[str | None, typer.Option(help="The column to predict, for the task regression with --data.")] = None,
     columns: Annotated[str | None, typer.Option(help=COLUMNS_HELP)] = None,
     without: Annotated[str | None, typer.Option(help=WITHOUT_HELP)] = None,
+    encoding: Annotated[str | None, typer.Option(help=ENCODING_HELP)] = None,
+    sheet: Annotated[str | None, typer.Option(help=SHEET_HELP)] = None,
     skip_bad: Annotated[bool, typer.Option(help="Skip rows that cannot be read, and count them.")] = False,
     preview: Annotated[Path | None, typer.Option(help="Save the examples of a visual task as one image: a .png file.")] = None,
 ) -> None:
@@ -44,6 +46,7 @@ def task(
 
     console = Console(highlight=False)
     named = {"target": target, "columns": column_names(columns), "without": column_names(without)}
+    named |= {"encoding": encoding, "sheet": sheet}
     selected = make_task(name, setting or [], data, skip_bad, {name: value for name, value in named.items() if value is not None})
     if selected.skipped:
         first = f"Skipped {len(selected.skipped):,} rows that could not be read; the first: {selected.skipped[0]}"
@@ -62,9 +65,9 @@ def task(
             raise ValueError(f"the task {name!r} has no images: leave out --preview, or choose a visual task.")
         same_prompt = len({example.prompt for example in examples}) == 1
         pairs = [(e.image, e.answer if same_prompt else f"{e.prompt}\n{e.answer}") for e in examples if e.image is not None]
-        sheet = contact_sheet([image for image, _ in pairs], [label for _, label in pairs])
+        picture = contact_sheet([image for image, _ in pairs], [label for _, label in pairs])
         preview.parent.mkdir(parents=True, exist_ok=True)
-        sheet.save(preview)
+        picture.save(preview)
         console.print(Text.assemble("Saved ", (str(preview), "bold")), soft_wrap=True)
         return
     table = Table("prompt", "answer", title=f"{name}, {split}, seed {seed}", title_justify="left", show_lines=True)

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from numerate.cli.app import app
-from numerate.cli.settings import COLUMNS_HELP, SET_HELP, WITHOUT_HELP, column_names, parse_settings, run_types
+from numerate.cli.settings import (
+    COLUMNS_HELP,
+    ENCODING_HELP,
+    SET_HELP,
+    SHEET_HELP,
+    WITHOUT_HELP,
+    column_names,
+    parse_settings,
+    run_types,
+)
 from numerate.lab.presets import merged
 
 if TYPE_CHECKING:
@@ -32,11 +41,13 @@ def train(
         ),
     ] = None,
     data: Annotated[
-        str | None, typer.Option(help="Real data: a table or chats (.csv, .tsv, .jsonl, .json, .parquet), or a folder.")
+        str | None, typer.Option(help="Real data: a table or chats (.csv, .tsv, .jsonl, .json, .parquet, .xlsx), or a folder.")
     ] = None,
     target: Annotated[str | None, typer.Option(help="Column of the table to predict.")] = None,
     columns: Annotated[str | None, typer.Option(help=COLUMNS_HELP)] = None,
     without: Annotated[str | None, typer.Option(help=WITHOUT_HELP)] = None,
+    encoding: Annotated[str | None, typer.Option(help=ENCODING_HELP)] = None,
+    sheet: Annotated[str | None, typer.Option(help=SHEET_HELP)] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip rows of the data that cannot be read.")] = False,
     steps: Annotated[int | None, typer.Option(min=1, help="Optimizer steps. Default: 600.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of weights and data. Default: 0.")] = None,
@@ -62,6 +73,8 @@ def train(
     flags = {"model": model, "task": task, "loss": loss, "data": data, "steps": steps, "seed": seed}
     settings: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
     settings |= {"skip_bad": True} if skip_bad else {}
+    read = {name: value for name, value in (("encoding", encoding), ("sheet", sheet)) if value is not None}
+    settings |= {"task_settings": read} if read else {}
     shown, hidden = column_names(columns), column_names(without)
     tasks = [run_settings(config, target, shown, hidden, settings).get("task", "arithmetic")]
     tasks += [text[5:] for text in setting or [] if text.startswith("task=")]

@@ -27,7 +27,7 @@ from numerate.lab.predictions import Ends, Prediction, PredictionFile
 from numerate.lab.progress import Progress
 from numerate.lab.questions import Questions, Table, content_of
 from numerate.lab.records import write_json
-from numerate.lab.tasks.files import BadData, delimiter, file_type
+from numerate.lab.tasks.files import BadData, check_encoding, delimiter, file_type
 from numerate.lab.tasks.readers import data_file
 from numerate.lab.tasks.regression import Regression, Row
 from numerate.lab.tasks.tables import table_file
@@ -98,6 +98,8 @@ def predict(
     limit: int | None = None,
     explain: int = 0,
     skip_bad: bool = False,
+    encoding: str | None = None,
+    sheet: str | None = None,
     overwrite: bool = False,
     trust_remote_code: bool = False,
     progress: Progress = lambda *_: None,
@@ -125,12 +127,15 @@ def predict(
         limit: predict only so many rows, from the first on.
         explain: return the distributions of so many rows, from the first on.
         skip_bad: leave out rows of the file that cannot be read.
+        encoding: of a text file. None: UTF-8, UTF-16 or cp1252, whichever it is.
+        sheet: of an Excel workbook. None: the only one.
         overwrite: replace a file that is there.
         trust_remote_code: run Python code that comes with the model.
         progress: called with a stage, the number of rows done, and of all.
         say: called with messages about the work.
     """
     parse_rule(decide)
+    check_encoding(encoding)
     level = check_number("interval", interval, above=0, most=0.9999, hint="0.9 is the central 90 %.")
     source = find_source(str(model), target, prompt, trust_remote_code=trust_remote_code)
     out = Path(out)
@@ -150,8 +155,9 @@ def predict(
         "width": width,
         "skip_bad": skip_bad,
     }
-    table = Table.scan(data, source.questions, limit=limit, skip_bad=skip_bad)
-    file = PredictionFile(out, table.columns, delimiter(data) if file_type(data) == ".csv" else ",")
+    settings |= {name: value for name, value in (("encoding", encoding), ("sheet", sheet)) if value is not None}
+    table = Table.scan(data, source.questions, limit=limit, skip_bad=skip_bad, encoding=encoding, sheet=sheet)
+    file = PredictionFile(out, table.columns, delimiter(data, encoding) if file_type(data) == ".csv" else ",")
     file.claim(settings, overwrite=overwrite)
     first, begin, explained = file.rows, time.perf_counter(), list[Explained]()
     if first:

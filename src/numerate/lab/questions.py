@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from hashlib import blake2b
 from itertools import islice
@@ -20,7 +20,7 @@ from numerate.lab.config import RunConfig
 from numerate.lab.tasks import Task
 from numerate.lab.tasks.chats import is_chat
 from numerate.lab.tasks.columns import shown_value
-from numerate.lab.tasks.files import BadData, RowReader, delimiter, file_type
+from numerate.lab.tasks.files import BadData, RowReader, check_path, delimiter, file_type
 from numerate.lab.tasks.readers import READERS, read_rows
 from numerate.lab.tasks.regression import Regression, Row
 from numerate.messages import nearest
@@ -150,12 +150,16 @@ class Table:
     """Of each row; empty if no row has one."""
 
     notes: tuple[str, ...] = ()
-    skip_bad: bool = False
+    how: Mapping[str, Any] = field(default_factory=dict)
+    """How the file is read: ``skip_bad``, ``encoding`` and ``sheet``."""
 
     @classmethod
-    def scan(cls, path: Path, questions: Questions, *, limit: int | None = None, skip_bad: bool = False) -> Self:
-        """Read the first ``limit`` rows; raise if the first one lacks a column that the questions show."""
-        reader = RowReader(skip_bad)
+    def scan(cls, path: Path, questions: Questions, *, limit: int | None = None, **how: Any) -> Self:
+        """Read the first ``limit`` rows; raise if the first one lacks a column that the questions show.
+
+        ``how`` are settings of :class:`~numerate.lab.tasks.files.RowReader`: ``skip_bad``, ``encoding``, ``sheet``.
+        """
+        reader = RowReader(**how)
         columns: dict[str, None] = {}
         answers: list[Any] = []
         for line, values in islice(read_rows(path, reader), limit):
@@ -171,17 +175,20 @@ class Table:
         notes = (
             [f"Skipped {len(reader.skipped)} rows that cannot be read, such as: {reader.skipped[0]}"] if reader.skipped else []
         )
+        notes += reader.notes
         known: list[Fraction | None] = []
         try:
-            known = questions.task.numbers(answers, semicolons=file_type(path) == ".csv" and delimiter(path) == ";")
+            known = questions.task.numbers(
+                answers, semicolons=file_type(path) == ".csv" and delimiter(path, reader.encoding) == ";"
+            )
         except BadData as bad:
             notes.append(f"The known answers are not compared: {bad}")
         known = known if any(number is not None for number in known) else []
-        return cls(path, tuple(columns), len(answers), known, tuple(notes), skip_bad)
+        return cls(path, tuple(columns), len(answers), known, tuple(notes), how)
 
     def batches(self, first: int, last: int, size: int) -> Iterator[tuple[int, list[dict[str, Any]]]]:
         """Yield the rows from ``first`` to before ``last``, ``size`` at a time, with the number of the first of them."""
-        rows = islice(read_rows(self.path, RowReader(self.skip_bad)), first, max(first, last))
+        rows = islice(read_rows(self.path, RowReader(**self.how)), first, max(first, last))
         while batch := [values for _, values in islice(rows, size)]:
             yield first, batch
             first += len(batch)
@@ -193,6 +200,7 @@ class Table:
 
 def content_of(path: Path) -> str:
     """Return a hash of a file's content."""
+    check_path(path)
     state = blake2b(digest_size=8)
     try:
         with path.open("rb") as file:

@@ -199,8 +199,7 @@ def naming_full_disk(folder: Path) -> Iterator[None]:
         if not full and (isinstance(error, OSError) or shutil.disk_usage(folder).free > _LITTLE):  # torch has RuntimeErrors
             raise
         raise DiskFullError(
-            f"no space left on the disk of {folder} ({one_line(error)}): free some there, or name a folder on another disk with "
-            "--out; what is finished is kept."
+            f"no space left on the disk of {folder} ({one_line(error)}): free some, or name a folder on another disk (--out)."
         ) from error
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, overload
 
 from numerate.answers.extract import EXTRACTORS
 from numerate.answers.metrics import METRICS
-from numerate.lab.tasks.files import RowReader
+from numerate.lab.tasks.files import RowReader, check_path
 from numerate.lab.tasks.pictures import Picture
 from numerate.messages import check_choice, check_settings, choices
 from numerate.recommendation import NumberKind
@@ -315,6 +315,7 @@ class Task:
             **settings: settings of the task.
         """
         task, reader = cls(**settings), RowReader(skip_bad)
+        check_path(Path(path))
         return task._with_rows(task.read_files(Path(path), reader), reader, path)
 
     @classmethod

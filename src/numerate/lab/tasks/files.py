@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
+import io
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,8 +15,29 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from numerate.messages import nearest
+
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+ENCODINGS = ("utf-8", "cp1252", "latin-1", "utf-16", "cp1250", "cp1251", "shift_jis", "gb18030")
+"""Some encodings of text files; Python knows more."""
+
+_HEAD = 1 << 16  # bytes
+_MARKS = (
+    *((mark, "utf-32") for mark in (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)),  # the first begins like the first of UTF-16
+    *((mark, "utf-16") for mark in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)),
+)
+_NO_TEXTS = (
+    (b"PK\x03\x04", "a ZIP archive, such as an Excel workbook", "Name an Excel workbook .xlsx, or unpack the archive."),
+    (b"\xd0\xcf\x11\xe0", "an Excel workbook of before 2007", "Save it as .xlsx or CSV."),
+    (b"PAR1", "a Parquet file", "Name it .parquet."),
+    (b"\x1f\x8b", "compressed", "Let its name end in .gz: table.csv.gz."),
+    (b"%PDF", "a PDF file", "Copy the table into a spreadsheet, and save it as CSV."),
+    (b"SQLite format 3", "an SQLite database", "Write the table as CSV first."),
+)
+_ASCII, _CP1252 = bytes(range(128)), bytes(code for code in range(128, 256) if code not in (0x81, 0x8D, 0x8F, 0x90, 0x9D))
+_UTF8 = re.compile(rb"[\xc3-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}|\xc2[\xa0-\xbf]")
 
 
 class RowNumber(int):
@@ -50,6 +74,8 @@ class RowReader:
     """
 
     skip_bad: bool = False
+    encoding: str | None = None  # of text files; None: UTF-8
+    sheet: str | None = None  # of Excel workbooks; None: the only one
     skipped: list[BadData] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -69,12 +95,20 @@ class RowReader:
         opened = gzip.open if path.suffix == ".gz" else open
         try:
             with opened(path, "rb") as file:
+                if self.encoding is not None:
+                    with io.TextIOWrapper(file, self.encoding, newline="\n") as decoded:
+                        for number, line in enumerate(decoded, 1):
+                            yield number, line.removeprefix("\ufeff").rstrip("\r\n")
+                    return
                 for number, raw in enumerate(file, 1):
                     text = None
                     with self.row(path, number):
                         text = _decoded(raw)
                     if text is not None:
                         yield number, text.removeprefix("\ufeff").rstrip("\r\n")
+        except UnicodeError as error:
+            reason = f"cannot be read with encoding={self.encoding!r} ({error})"
+            raise BadData(reason, f"Name another encoding (--encoding), such as {', '.join(ENCODINGS)}.", path) from None
         except FileNotFoundError:
             raise BadData("there is no such file", "Check the path, or download the dataset first.", path) from None
         except IsADirectoryError:
@@ -133,7 +167,7 @@ class RowReader:
                 line = number
                 yield f"{text}\n"
 
-        pulled = texts()
+        pulled, found = texts(), False
         first = next(pulled, None)
         if first is None:
             raise BadData("is empty", "Expected a header line with the names of the columns.", path)
@@ -144,7 +178,7 @@ class RowReader:
         for values in reader:
             if not values:
                 continue
-            row: dict[str, str] | None = None
+            found, row = True, None
             with self.row(path, line):
                 if len(values) != len(header):
                     raise BadData(
@@ -154,6 +188,8 @@ class RowReader:
                 row = dict(zip(header, values, strict=True))
             if row is not None:
                 yield line, row
+        if not found:
+            raise BadData(f"has a header ({', '.join(header):.80}) and no rows", "Expected a row per line below it.", path)
 
     def _bad(self, problem: str, remedy: str, path: Path, line: int | None) -> None:
         bad = BadData(problem, remedy, path, line)
@@ -162,9 +198,67 @@ class RowReader:
         self.skipped.append(bad)
 
 
-def delimiter(path: Path) -> str:
+def delimiter(path: Path, encoding: str | None = None) -> str:
     """Return the separator of a table, from its first readable line."""
-    return _delimiter(path, next(RowReader(skip_bad=True).lines(path), (0, ""))[1])
+    reader = RowReader(skip_bad=True, encoding=encoding or detected_encoding(path))
+    return _delimiter(path, next(reader.lines(path), (0, ""))[1])
+
+
+def check_path(path: Path) -> None:
+    """Raise ``BadData`` for a web address, which is not downloaded."""
+    if re.match(r"[a-z][a-z0-9+]+:/", str(path), re.IGNORECASE):
+        raise BadData("is a web address", "Download the file first, and name the file here.", path)
+
+
+def check_encoding(name: str | None) -> None:
+    """Raise unless an encoding is known to Python, or None."""
+    try:
+        known = name is None or codecs.lookup(name)._is_text_encoding
+    except (LookupError, ValueError):
+        known = False
+    if not known:
+        expected = f"expected the name of a text encoding, such as {', '.join(ENCODINGS)}"
+        raise ValueError(f"encoding={name!r} is not known: {expected}.{nearest(str(name), ENCODINGS)}")
+
+
+def detected_encoding(path: Path) -> str | None:
+    """Return the encoding of a text file that is not in UTF-8; None if it is, or may be meant to be.
+
+    UTF-16 and UTF-32 have a mark at their beginning, or every other byte of their first lines is 0. A file that has bytes above
+    127 and no character of UTF-8 among them is taken for cp1252, which Windows programs write in Western Europe.
+
+    Raises:
+        BadData: it is no text.
+    """
+    opened = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opened(path, "rb") as file:
+            head = file.read(_HEAD)
+            for mark, name in _MARKS:
+                if head.startswith(mark):
+                    return name
+            if b"\0" in head:
+                for name, zeros in (("utf-16-le", head[1::2]), ("utf-16-be", head[::2])):
+                    if zeros.count(0) > 0.6 * len(zeros) and head.count(0) <= zeros.count(0) * 1.1:
+                        return name
+            for begin, what, remedy in _NO_TEXTS:
+                if head.startswith(begin):
+                    raise BadData(f"is {what}", remedy, path)
+            if b"\0" in head:
+                raise BadData("is not a text file", "Expected a table as text; save it as CSV, for example.", path)
+            block, high = head, b""
+            while block:
+                if _UTF8.search(block):
+                    return None
+                high += block.translate(None, _ASCII + high)
+                block = file.read(_HEAD)
+            if high.translate(None, _CP1252):
+                remedy = f"Name its encoding (--encoding), such as {', '.join(ENCODINGS)}."
+                raise BadData("is neither UTF-8 nor cp1252", remedy, path)
+            return "cp1252" if high else None
+    except (OSError, EOFError):  # told where the rows are read
+        pass
+    return None
 
 
 def file_type(path: Path) -> str:
@@ -249,7 +343,7 @@ def _decoded(raw: bytes) -> str:
     except UnicodeDecodeError as error:
         raise BadData(
             f"is not UTF-8 (byte 0x{raw[error.start]:02x} at column {error.start + 1})",
-            "Save the file as UTF-8, for example with `iconv -f latin1 -t utf8`.",
+            "Save the file as UTF-8, for example with `iconv -f cp1252 -t utf8`; for a table, name its encoding (--encoding).",
         ) from None
 
 

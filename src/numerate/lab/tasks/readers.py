@@ -4,14 +4,17 @@
     .jsonl  .ndjson     an object per line
     .json               a list of objects, or an object per line
     .parquet            needs the package pyarrow
+    .xlsx  .xlsm        a sheet of an Excel workbook whose first row names the columns; needs the package openpyxl
 
-Text files may be compressed: ``my.csv.gz``.
+Text files may be compressed: ``my.csv.gz``. They are UTF-8; tables may also be UTF-16 or cp1252, which is detected.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import replace
 from datetime import date, datetime
 from hashlib import blake2b
 from itertools import islice
@@ -22,8 +25,9 @@ from typing import Any
 from numerate.answers.extract import EXTRACTORS
 from numerate.lab.records import write_text
 from numerate.lab.tasks.chats import as_question
-from numerate.lab.tasks.files import BadData, RowNumber, RowReader, file_type
+from numerate.lab.tasks.files import BadData, RowNumber, RowReader, check_path, detected_encoding, file_type
 from numerate.lab.tasks.tables import table_file
+from numerate.messages import nearest, one_line
 
 NumberedRows = Iterator[tuple[int, dict[str, Any]]]  # each with its line, or its number where lines do not tell
 
@@ -36,15 +40,28 @@ def read_rows(path: Path, reader: RowReader) -> NumberedRows:
     Raises:
         BadData: the file type has no reader, or a row cannot be read.
     """
+    check_path(path)
+    if path.is_dir():
+        inside = sorted(file.name for file in path.iterdir() if file_type(file) in READERS)
+        listed = f": it has {', '.join(inside[:5])}{', ..' if len(inside) > 5 else ''}" if inside else ""
+        raise BadData("is a folder", f"Name one file in it{listed}.", path)
     kind = file_type(path)
+    if kind in OLD:
+        raise BadData(f"is {OLD[kind]}, which is not read", "Save it as .xlsx or .csv.", path)
     if kind not in READERS:
         *kinds, last = READERS
         raise BadData(f"has the file type {kind or '(none)'}", f"Expected {', '.join(kinds)} or {last}.", path)
+    if kind in TEXTS and reader.encoding is None and (found := detected_encoding(path)) is not None:
+        if kind in (".csv", ".tsv") or found != "cp1252":  # JSON is in UTF-8, and a single wrong byte is told with its line
+            reader = replace(reader, encoding=found)  # with the same lists of notes and skipped rows
+        if reader.encoding == "cp1252":
+            reader.notes.append(f"{path.name} is not UTF-8 and is read as cp1252; encoding (--encoding) names another encoding.")
     return READERS[kind](reader, path)
 
 
 def _json(reader: RowReader, path: Path) -> NumberedRows:
-    begin = next((text.strip() for _, text in RowReader(skip_bad=True).lines(path) if text.strip()), "")
+    lines = RowReader(skip_bad=True, encoding=reader.encoding).lines(path)
+    begin = next((text.strip() for _, text in lines if text.strip()), "")
     if begin.startswith("["):
         return reader.json_list(path)
     try:
@@ -82,6 +99,51 @@ def _parquet(reader: RowReader, path: Path) -> NumberedRows:
         raise BadData(f"is not a readable Parquet file ({reason})", "It may be truncated: write it again.", path) from None
 
 
+def _excel(reader: RowReader, path: Path) -> NumberedRows:
+    try:
+        import openpyxl
+    except ImportError:
+        raise BadData(
+            "is an Excel workbook, which needs the package openpyxl",
+            "Run pip install 'numerate[excel]', or save the table as CSV.",
+            path,
+        ) from None
+    try:
+        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+    except FileNotFoundError:
+        raise BadData("there is no such file", "Check the path.", path) from None
+    except Exception as error:  # zipfile, XML and openpyxl have errors of many classes
+        raise BadData(f"is not a readable Excel workbook ({one_line(error):.120})", "Save it again, or as CSV.", path) from None
+    with closing(book):
+        rows = _sheet(book, reader.sheet, path).iter_rows(values_only=True)
+        filled = ((number, row) for number, row in enumerate(rows, 1) if any(value is not None for value in row))
+        first, header = next(filled, (0, ()))
+        names = ["" if name is None else str(_plain(name)).strip() for name in header]
+        names = names[: len(names) - next((n for n, name in enumerate(reversed(names)) if name), 0)]  # formatted cells beside it
+        if len({*names}) != len(names):
+            raise BadData(f"row {first} names a column twice: {', '.join(names)}", "Give each column its own name.", path)
+        number = first
+        for number, row in filled:
+            yield RowNumber(number), dict(zip(names, map(_plain, row), strict=False))
+        if number == first:
+            raise BadData("has no rows below its first one, which names the columns", "Expected a row per number.", path)
+
+
+def _sheet(book: Any, name: str | None, path: Path) -> Any:
+    """Return the sheet of a name, or the only one that has cells."""
+    if name is not None:
+        if name not in book.sheetnames:
+            listed = f"Sheets here: {', '.join(book.sheetnames)}.{nearest(name, book.sheetnames)}"
+            raise BadData(f"has no sheet {name!r}", listed, path)
+        return book[name]
+    filled = [sheet for sheet in book.worksheets if any(value is not None for row in sheet.values for value in row)]
+    if len(filled) != 1:
+        what = "is empty" if not filled else f"has several sheets: {', '.join(sheet.title for sheet in filled)}"
+        remedy = "Expected one with a table." if not filled else "Name one: sheet='...' (--sheet)."
+        raise BadData(what, remedy, path)
+    return filled[0]
+
+
 def _values(pyarrow: ModuleType, column: Any) -> list[Any]:
     """Return a column as plain values; nanoseconds are cut, and float32 has the digits that it prints."""
     if pyarrow.types.is_timestamp(column.type):
@@ -99,8 +161,14 @@ READERS: dict[str, Callable[[RowReader, Path], NumberedRows]] = {
     ".ndjson": RowReader.jsonl,
     ".json": _json,
     ".parquet": _parquet,
+    ".xlsx": _excel,
+    ".xlsm": _excel,
 }
 """The reader of each file type."""
+
+TEXTS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json")
+OLD = {".xls": "an Excel workbook of before 2007", ".xlsb": "a binary Excel workbook", ".ods": "an OpenDocument table"}
+"""File types that spreadsheet programs can save as others."""
 
 
 def default_task(data: str | Path) -> str:

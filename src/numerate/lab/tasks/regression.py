@@ -43,7 +43,7 @@ from numerate.lab.tasks.cells import (
 )
 from numerate.lab.tasks.chats import as_question, has_turns, turns_notes
 from numerate.lab.tasks.columns import check_columns, column_notes, left_out, shown_value
-from numerate.lab.tasks.files import BadData, RowReader, delimiter, existing, file_type, named_split, open_image
+from numerate.lab.tasks.files import BadData, RowReader, check_encoding, delimiter, existing, file_type, named_split, open_image
 from numerate.lab.tasks.pictures import Picture
 from numerate.lab.tasks.readers import read_rows
 from numerate.lab.tasks.tables import table_file
@@ -105,6 +105,8 @@ class Regression(Task):
         average: files only: ``"mean"`` or ``"median"`` of several ratings, which cells of the target hold (``[1, 2, 2]``).
         raters: files only: the columns with one person's ratings each; ``target`` is then only what is asked.
         decimals: files only: of the average. None: one more than the ratings have.
+        encoding: files only: of a text file, such as ``"cp1250"``. None: UTF-8, UTF-16 or cp1252, whichever it is.
+        sheet: files only: of an Excel workbook. None: the only one.
         wording: files only: ``"names"`` asks ``area: 84, rooms: 3. price?``; ``"bare"`` shows the values alone, ``84 3``, which
             are fewer tokens to train on; a missing value is ``?``.
 
@@ -124,13 +126,18 @@ class Regression(Task):
     decimals: int | None = None
     wording: RowWording = "names"
     without: tuple[str, ...] | None = None
+    encoding: str | None = None
+    sheet: str | None = None
 
     left_out: ClassVar[Mapping[str, str]] = {}
     """Columns of the file that questions do not show, each with the reason."""
 
     name = "regression"
     generates_with = ("kind",)
-    reads_with = (*("target", "columns", "without", "extrapolate", "decimal", "average", "raters", "decimals", "wording"),)
+    reads_with = (
+        *("target", "columns", "without", "encoding", "sheet", "wording"),
+        *("extrapolate", "decimal", "average", "raters", "decimals"),
+    )
     number_kind = "table"
     extractor = "last_number"
     measures = (
@@ -150,6 +157,7 @@ class Regression(Task):
             raise ValueError(f"extrapolate={self.extrapolate!r} is out of range: expected a share in [0, 0.5).")
         if self.decimal is not None:
             check_choice("decimal", self.decimal, choices(DecimalMark))
+        check_encoding(self.encoding)
         for name in ("columns", "raters", "without"):
             if isinstance(value := getattr(self, name), str):
                 raise TypeError(f"{name}={value!r} is one string: expected several names, such as ('area', 'rooms').")
@@ -229,6 +237,7 @@ class Regression(Task):
         fewer than ``LEAST_ROWS`` rows is not split.
         """
         path = table_file(path)
+        reader.encoding, reader.sheet = self.encoding, self.sheet
         rows_read: list[tuple[int, dict[str, Any]]] = []
         for line, values in read_rows(path, reader):
             if not rows_read and not reader.skip_bad:  # a wrong name is told before what is wrong with later rows
@@ -237,7 +246,7 @@ class Regression(Task):
             rows_read.append((line, values))
         if self.target is not None:
             self._choose_columns([values for _, values in rows_read], reader, path)
-        semicolons = file_type(path) == ".csv" and delimiter(path) == ";"
+        semicolons = file_type(path) == ".csv" and delimiter(path, self.encoding) == ";"
         answered = list(self._answered(((path, line, values) for line, values in rows_read), reader, semicolons=semicolons))
         if not self.is_rated and (note := zeros_note(self.target or "answer", [number for *_, number in answered])):
             self._judge_by_absolute_error()
@@ -383,7 +392,7 @@ class Regression(Task):
             return tuple(self.columns or ()), ()
         counts: Counter[str] = Counter()
         total = 0
-        for _, values in read_rows(table_file(path), RowReader(skip_bad=True)):
+        for _, values in read_rows(table_file(path), RowReader(True, self.encoding, self.sheet)):
             if not is_blank(self.raw_answer(values)):
                 counts.update(self.shown(values))
                 total += 1
