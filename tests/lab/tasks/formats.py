@@ -45,6 +45,18 @@ def _gzipped(path: Path, rows: Rows) -> None:
         file.writelines(json.dumps(row) + "\n" for row in rows)
 
 
+def _workbook(path: Path, rows: Rows) -> None:
+    import openpyxl
+
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    book = openpyxl.Workbook()
+    for values in (names, *([row.get(name) for name in names] for row in rows)):
+        book.active.append(values)
+        for cell in book.active[book.active.max_row]:  # a text that begins with = is no formula
+            cell.data_type = "s" if isinstance(cell.value, str) else cell.data_type
+    book.save(path)
+
+
 WRITERS: dict[str, Callable[[Path, Rows], None]] = {
     "t.csv": _table(","),
     "t.tsv": _table("\t"),
@@ -54,8 +66,10 @@ WRITERS: dict[str, Callable[[Path, Rows], None]] = {
     "lines.json": _lines,
     "t.parquet": _parquet,
     "t.jsonl.gz": _gzipped,
+    "t.xlsx": _workbook,
+    "t.xlsm": _workbook,
 }
-NESTED = tuple(name for name in WRITERS if not name.endswith(("csv", "tsv")))
+NESTED = tuple(name for name in WRITERS if not name.endswith(("csv", "tsv", "xlsx", "xlsm")))
 """Files whose values may be lists, as in chats."""
 
 
@@ -104,6 +118,15 @@ BROKEN: dict[str, tuple[str, str, str]] = {
     "tsv, wrong type": ("t.tsv", "area\trent\n1\t2\n2\tcheap\n", "line 3: the answer 'cheap' contains no number"),
     "parquet, not one": ("t.parquet", "area,rent\n1,2\n", "is not a readable Parquet file"),
     "parquet, empty": ("t.parquet", "", "is not a readable Parquet file"),
+    "xlsx, not one": ("t.xlsx", "area,rent\n1,2\n", "is not a readable Excel workbook"),
+    "xlsm, empty": ("t.xlsm", "", "is not a readable Excel workbook"),
+    "csv, no rows": ("t.csv", "area,rent\n", "has a header (area, rent) and no rows"),
+    "a time": ("t.csv", "area,rent\n1,09:29\n", "line 2: the answer '09:29' is a time. Add a column with a number"),
+    "several numbers": (
+        "t.csv",
+        'area,rent\n1,"48.1, 11.6"\n',
+        "line 2: the answer '48.1, 11.6' looks like several numbers. Give",
+    ),
     "a date": ("t.csv", "area,rent\n1,2024-04-10\n", "line 2: the answer '2024-04-10' is a date. Add a column with a number"),
 }
 """A file of a table with the target ``rent`` that cannot be read, and what the error says."""

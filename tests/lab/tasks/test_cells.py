@@ -356,3 +356,20 @@ def test_a_table_with_many_zeros_is_judged_by_the_absolute_error(zeros, first, t
     assert sorted(task.measures) == sorted(Regression.measures)
     note = "rent: 10 of 40 answers are 0, which have no relative error: the absolute error judges losses."
     assert (note in task.notes) == (first == "absolute_error")
+
+
+@pytest.mark.parametrize(
+    ("text", "minutes"),
+    [("09:29", 569), ("9:29 pm", 1289), ("12:05 AM", 5), ("09:29:15", 569), ("15h30", 930), ("09:29 Uhr", 569), ("23:59", 1439)],
+)
+def test_a_time_names_the_number_to_predict_instead(text, minutes):
+    with pytest.raises(BadData, match=rf"is a time\. .* minutes since midnight .*\({minutes}\)"):
+        read_cell(text)
+
+
+@pytest.mark.parametrize(
+    "value", ["[1, 2, 3]", "48.1, 11.6", "3;4", "10x20", "(3, 4)", "5,5; 6,5", [1, 2], (3.5, 4)]
+)
+def test_several_numbers_name_the_way_out(value):
+    with pytest.raises(BadData, match=r"looks like several numbers\. Give each number a column of its own"):
+        read_cell(value)

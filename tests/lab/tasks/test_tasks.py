@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import fields
 from fractions import Fraction
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.lab.tasks.formats import WRITERS
 
 from numerate.answers.metrics import METRICS
 from numerate.lab.tasks import TASKS, Arithmetic, Regression, WordProblems
 from numerate.lab.tasks.base import content_hash
+from numerate.lab.tasks.files import BadData
+from numerate.lab.tasks.readers import READERS
 
 SPLITS = ("train", "interpolate", "extrapolate")
 VARIANTS = [
@@ -216,3 +220,31 @@ def test_flats_and_series_lie_outside_the_range():
     area = [int(example.prompt.split()[1]) for example in Regression().examples("train", 500)]
     far = [int(example.prompt.split()[1]) for example in Regression().examples("extrapolate", 500)]
     assert max(area) < min(far)
+
+
+@pytest.mark.parametrize("kind", sorted(READERS))
+@pytest.mark.parametrize("name", [name for name in TASKS if name != "regression"])
+def test_a_table_of_ones_own_is_sent_to_the_right_task(name, kind, tmp_path):
+    """Whatever is wrong with it for a dataset's reader, the error names what the task reads, and the task for tables."""
+    WRITERS[f"t{kind}"](tmp_path / f"t{kind}", [{"area": i, "price": 9 * i} for i in range(12)])
+    with pytest.raises(BadData) as raised:
+        TASKS[name].from_files(tmp_path / f"t{kind}")
+    assert f"The task {name!r} reads {TASKS[name].dataset}; your own table is for the task 'regression'" in str(raised.value)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_setting_has_an_effect_somewhere(name):
+    """On generated examples, on what is read from files, or both; a setting that has none is refused."""
+    kind = TASKS[name]
+    known = {own.name for own in fields(kind)}
+    assert set(kind.reads_with) <= known
+    assert (known if kind.generates_with is None else {*kind.generates_with}) | {*kind.reads_with} == known
+    for own in fields(kind):
+        for data in (None, "my.csv"):
+            used = own.name in kind.reads_with if data else kind.generates_with is None or own.name in kind.generates_with
+            value = {"target": "price"}.get(own.name, own.default)
+            if used or value is None:
+                kind.check_source({own.name: value}, data)
+                continue
+            with pytest.raises(ValueError, match=f"{own.name}=.* has no effect on (real data|generated examples)"):
+                kind.check_source({own.name: value}, data)

@@ -68,6 +68,7 @@ class Arithmetic(Task):
     wording: Wording = "varied"
 
     name = "arithmetic"
+    dataset = "files of mathematics_dataset"
     number_kind = "sums"
     extractor = "rational"
     measures = (

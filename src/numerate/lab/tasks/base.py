@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, overload
 
 from numerate.answers.extract import EXTRACTORS
 from numerate.answers.metrics import METRICS
-from numerate.lab.tasks.files import RowReader, check_path
+from numerate.lab.tasks.files import BadData, RowReader, check_path, file_type
 from numerate.lab.tasks.pictures import Picture
+from numerate.lab.tasks.readers import READERS
 from numerate.messages import check_choice, check_settings, choices
 from numerate.recommendation import NumberKind
 
@@ -86,6 +87,7 @@ class Task:
         visual: whether examples have images.
         answer_is: what an answer is, in words; a search of answers needs ``"one number"``.
         ends_in_number: whether an answer is a text with one number at its end, which is decided from samples.
+        dataset: what :meth:`read_files` reads, in words.
         generates_with: settings that change generated examples; None: all.
         reads_with: settings that change what is read from files.
         period: of answers on a circle, such as 720 minutes on a clock face; decisions then go around it.
@@ -102,6 +104,7 @@ class Task:
     answer_is: ClassVar[str] = "one number"
     ends_in_number: ClassVar[bool] = False
     period: ClassVar[int | None] = None
+    dataset: ClassVar[str] = ""
     generates_with: ClassVar[tuple[str, ...] | None] = None
     reads_with: ClassVar[tuple[str, ...]] = ()
     rows: Mapping[Split, Sequence[Any]] | None = None
@@ -316,7 +319,13 @@ class Task:
         """
         task, reader = cls(**settings), RowReader(skip_bad)
         check_path(Path(path))
-        return task._with_rows(task.read_files(Path(path), reader), reader, path)
+        try:
+            return task._with_rows(task.read_files(Path(path), reader), reader, path)
+        except BadData as bad:  # of the first row, in a file that may be anything
+            if not cls.dataset or not Path(path).is_file() or file_type(Path(path)) not in READERS or (bad.line or 1) > 2:
+                raise
+            own = f"The task {cls.name!r} reads {cls.dataset}; your own table is for the task 'regression' (--target COLUMN)."
+            raise BadData(bad.problem, f"{bad.remedy} {own}", bad.path, bad.line) from None
 
     @classmethod
     def from_hub(cls, repo: str, name: str | None = None, *, skip_bad: bool = False, **settings: Any) -> Self:

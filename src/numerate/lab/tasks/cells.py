@@ -7,7 +7,8 @@
     12 %   € 70   84 m2                units are removed: 12, 70, 84; one unit for the whole column
     1e-5   ½   2½                      0.00001, 0.5, 2.5
 
-Rejected: dates, times, ranges, fractions (3/4 may be a date), texts, 1_000, infinity, booleans, lists.
+Rejected: dates, times and several numbers, for which the error says what to do instead; ranges, fractions (3/4 may be a date),
+texts, 1_000, infinity, booleans.
 
 ``1,234`` and ``1.234`` can be read as 1234 or with a decimal mark: other cells of the column decide. If none does, the point is
 the decimal mark, except in a file with semicolons: there both are likely, and the column is rejected. ``decimal`` overrides.
@@ -41,6 +42,16 @@ _NO_DATE = (
     "Add a column with a number that is computed from it, such as the days since a fixed date, choose another target, or skip "
     "such rows with skip_bad=True (--skip-bad)."
 )
+_NO_TIME = (
+    "Add a column with a number that is computed from it, such as the minutes since midnight or of a duration ({minutes}), "
+    "choose another target, or skip such rows with skip_bad=True (--skip-bad). Pictures of clocks are for the task 'clock'."
+)
+_NOT_SEVERAL = (
+    "Give each number a column of its own, and train a model for each (--target). If they are several people's ratings of one "
+    "thing, set average='mean' (--set average=mean). skip_bad=True (--skip-bad) skips such rows."
+)
+_TIME = re.compile(r"(\d{1,2})[:h]([0-5]\d)(?::[0-5]\d(?:\.\d+)?)?(?: ?(?P<half>[ap])\.?m\.?| ?uhr| ?h)?", re.IGNORECASE)
+_SEVERAL = re.compile(r"[-+]?\d+(?:[.,]\d+)?(?:(?:[;|x×, ])[-+]?\d+(?:[.,]\d+)?)+")
 _PLAIN = str.maketrans(
     dict.fromkeys("\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d", "-")
     | dict.fromkeys("\u00a0\u2007\u2008\u2009\u200a\u202f", " ")
@@ -117,6 +128,8 @@ def read_cell(value: Any) -> TableCell:
         ...
         numerate.lab.tasks.files.BadData: the answer '2024-04-10' is a date. Add a column with a number that is ...
     """
+    if isinstance(value, list | tuple) and len(value) > 1:
+        raise BadData(f"the answer {value!r:.60} looks like several numbers", _NOT_SEVERAL)
     if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
         raise _rejected(value, f"is a {type(value).__name__}, not a number")
     number: Decimal | None
@@ -131,7 +144,7 @@ def read_cell(value: Any) -> TableCell:
         raise BadData(f"the answer {value!r:.60} is a date", _NO_DATE)
     match = _CELL.fullmatch(" ".join(text.removeprefix("'").split())) if len(text) <= MAX_DIGITS else None
     if match is None or not (match["digits"] or match["vulgar"]):
-        raise _rejected(value, "is not one number" if any(map(str.isdecimal, text)) else "contains no number")
+        raise _no_number(value, text)
     negative = _is_negative(match, value)
     exponent, unit = _scale(match, value)
     numbers: dict[DecimalMark, Decimal | None] = {}
@@ -143,7 +156,7 @@ def read_cell(value: Any) -> TableCell:
                 number = number + Decimal(str(unicodedata.numeric(match["vulgar"]))) if number == int(number) else None
             numbers[mark] = None if number is None else (-number if negative and number else number).scaleb(exponent)
     if numbers["."] is None and numbers[","] is None:
-        raise _rejected(value, "is not one number")
+        raise _no_number(value, text)
     if not all(parsed is None or _in_range(parsed) for parsed in numbers.values()):
         raise _rejected(value, "is not finite in float64")
     return TableCell(value.strip(), numbers, unit)
@@ -274,6 +287,16 @@ def zeros_note(name: str, numbers: Sequence[Fraction]) -> str:
 
 def _rejected(value: Any, why: str) -> BadData:
     return BadData(f"the answer {value!r:.60} {why}", _REMEDY)
+
+
+def _no_number(value: str, text: str) -> BadData:
+    """Return the error for a text that is not one number: a time, several numbers, or something else."""
+    if (time := _TIME.fullmatch(text)) is not None:
+        hour = int(time[1]) % 12 + 12 * (time["half"] in "pP") if time["half"] else int(time[1])
+        return BadData(f"the answer {value!r:.60} is a time", _NO_TIME.format(minutes=60 * hour + int(time[2])))
+    if _SEVERAL.fullmatch(re.sub(r"\s*([;|x×]|,(?= ))\s*", r"\1", text.strip("[](){}"))):
+        return BadData(f"the answer {value!r:.60} looks like several numbers", _NOT_SEVERAL)
+    return _rejected(value, "is not one number" if any(map(str.isdecimal, text)) else "contains no number")
 
 
 def _in_range(number: Decimal) -> bool:

@@ -56,6 +56,7 @@ class WordProblems(Task):
     largest: int = 60
 
     name = "word_problems"
+    dataset = "GSM8K, SVAMP or chats with worked answers"
     number_kind = "words"
     extractor = "gsm8k_flexible"
     measures = ("exact", "parsed", "absolute_error", "relative_error", "log10_error", "within_1", "within_5", "within_10")

@@ -62,6 +62,7 @@ class Charts(Task):
     largest: int = 1000
 
     name = "charts"
+    dataset = "ChartQA"
     number_kind = "chart"
     measures = ("relaxed_accuracy", "exact", "parsed", "relative_error")
     visual = True

@@ -72,6 +72,7 @@ class Clock(Task):
     wording: ClockWording = "full"
 
     name = "clock"
+    dataset = "the TIME dataset"
     reads_with = ("wording",)
     number_kind = "clock"
     extractor = "clock"

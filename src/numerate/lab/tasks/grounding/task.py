@@ -67,6 +67,7 @@ class Grounding(CoordinateTask):
     wording: BoxWording = "full"
 
     name = "grounding"
+    dataset = "RefCOCO, RefCOCO+ or RefCOCOg"
     reads_with = ("form", "wording")
     number_kind = "box"
     extractor = "box"

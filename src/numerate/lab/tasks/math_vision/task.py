@@ -81,6 +81,7 @@ class MathVision(Task):
     size: int = 384
 
     name = "math_vision"
+    dataset = "MathVista or MathVision"
     number_kind = "sums"
     extractor = "last_number"
     measures = ("exact", "parsed", "relative_error", "within_5")

@@ -56,6 +56,7 @@ class SceneText(CoordinateTask):
     size: int = 448
 
     name = "scene_text"
+    dataset = "ICDAR2015, Total-Text or CTW1500"
     reads_with = ("form",)
     number_kind = "box"
     extractor = "boxes"

@@ -26,7 +26,7 @@ def table_file(path: Path) -> Path:
         ('diamonds.csv.gz', 'flats.csv')
     """
     name = str(path)
-    if path.suffix or len(path.parts) != 1 or path.is_file():
+    if path.suffix or len(path.parts) != 1 or path.is_file() or (path.is_dir() and name not in TABLES):
         return path
     if name not in TABLES:
         remedy = f"Name a file, or one of these tables: {', '.join(TABLES)}.{nearest(name, TABLES)}"
