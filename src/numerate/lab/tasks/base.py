@@ -121,7 +121,9 @@ class Task:
         """Raise for a setting that has no effect: of real data without ``data`` (None), or of generated examples with them."""
         cls(**settings)  # unknown settings and wrong values come first
         for name, value in settings.items():
-            if data is None and cls.generates_with is not None and name not in cls.generates_with and value is not None:
+            if value is None:
+                continue
+            if data is None and cls.generates_with is not None and name not in cls.generates_with:
                 raise ValueError(
                     f"{name}={value!r} has no effect on generated examples of the task {cls.name!r}: name your file with "
                     "data='my.csv' (--data), or leave it out."
