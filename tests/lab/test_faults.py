@@ -313,7 +313,7 @@ def test_a_full_disk(tmp_path):
     with mounted(tmp_path / "small", "size=64k") as disk:
         code, printed = ended([*arguments, str(disk / "run")], tmp_path / "output.txt")
         assert code == 1
-        assert "No space left on device" in printed
+        assert f"no space left on the disk of {disk / 'run'}" in printed
         assert "Traceback" not in printed
         assert (disk / "run" / "config.json").is_file()
         assert not (disk / "run" / "result.json").exists()
