@@ -35,9 +35,7 @@ def test_torch_on_a_full_disk(tmp_path, monkeypatch):
         raise RuntimeError("PytorchStreamWriter failed writing file data/0: file write failed")
 
 
-@pytest.mark.parametrize(
-    "error", [OSError(errno.EACCES, "denied"), RuntimeError("mat1"), ValueError("x")], ids=str
-)
+@pytest.mark.parametrize("error", [OSError(errno.EACCES, "denied"), RuntimeError("mat1"), ValueError("x")], ids=str)
 def test_other_errors_stay(error, tmp_path):
     with pytest.raises(type(error)) as raised, naming_full_disk(tmp_path):
         raise error
