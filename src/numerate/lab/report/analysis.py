@@ -24,6 +24,7 @@ from numerate.lab.report.wording import EXAMPLES_WON, Measure, measure
 from numerate.lab.stats import Comparison, Interval, compare, corrected, mean_interval, median_interval
 
 LEVEL = 0.95
+FEW_ANSWERS = 10  # medians: a larger mean is that of a few answers
 LEAST_SEEDS = 3  # for a verdict: with two, one degree of freedom shows only the largest differences
 IN_RANGE, OUT_OF_RANGE = "interpolate", "extrapolate"
 SPLIT_NAMES = {IN_RANGE: "in range", OUT_OF_RANGE: "out of range"}
@@ -41,6 +42,7 @@ class Setup:
     title: str
     baseline: str | None
     cells: Mapping[str, Mapping[int, RunRecord]]  # the baseline first
+    judged: bool = True  # False where no model is better than a constant: then no difference between models is called significant
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -68,11 +70,14 @@ class Setup:
         """Seeds of all losses."""
         return tuple(sorted({seed for cells in self.cells.values() for seed in cells}))
 
+    def runs(self) -> list[RunRecord]:
+        """Return the runs of all losses."""
+        return [cell for cells in self.cells.values() for cell in cells.values()]
+
     def measures(self, split: str) -> tuple[Measure, ...]:
         """Return the measures of the split that all runs have, the headline first."""
-        cells = [cell for cells in self.cells.values() for cell in cells.values()]
         common = [
-            name for name in self.first.splits[split].measures if all(name in cell.splits[split].measures for cell in cells)
+            name for name in self.first.splits[split].measures if all(name in run.splits[split].measures for run in self.runs())
         ]
         return tuple(self.measure(name) for name in sorted(common, key=lambda name: name != self.first.headline))
 
@@ -92,7 +97,7 @@ class Setup:
 
     def decisions(self) -> tuple[str, ...]:
         """Return the decisions that all runs have on all splits, greedy first."""
-        every = [cell.splits[split].decided for split in self.splits for cells in self.cells.values() for cell in cells.values()]
+        every = [run.splits[split].decided for split in self.splits for run in self.runs()]
         rules = every[0].rules if every[0] is not None else ()
         return (GREEDY, *(rule for rule in rules if all(part is not None and rule in part.measures for part in every)))
 
@@ -101,6 +106,11 @@ class Setup:
         cells = self.cells[label]
         mine = [cells[seed].splits[split] for seed in (sorted(cells) if seeds is None else seeds)]
         return np.stack([part.measures[name] if decision == GREEDY else part.decided_by(decision)[name] for part in mine])
+
+    def for_mean(self, label: str, split: str, name: str, decision: str) -> Floats:
+        """Return the values of a measure, ``[S, E]``, with those of the fallback where they are infinite."""
+        cells = self.cells[label]
+        return np.stack([cells[seed].splits[split].for_mean(decision, name) for seed in sorted(cells)])
 
     def rivals(self) -> tuple[str, ...]:
         """Return the labels of the losses that are compared with the baseline."""
@@ -121,6 +131,7 @@ class Score:
     alike: bool  # whether every example of every seed has the baseline's score
     family: int  # number of comparisons the p-value is corrected for
     decision: str = GREEDY  # how the answers were decided
+    judged: bool = True  # see Setup
 
     @property
     def by_sign(self) -> bool:
@@ -164,11 +175,19 @@ class Score:
 
     @property
     def better(self) -> bool | None:
-        """True or False if the difference is significant and the measure has a direction, else None."""
-        if self.comparison is None or self.measure.higher_is_better is None or self.comparison.seeds < LEAST_SEEDS:
-            return None
-        p = self.comparison.p_value if self.comparison.corrected_p is None else self.comparison.corrected_p
-        return self.ahead if p < 1 - LEVEL else None
+        """The :func:`verdict` on the difference from the baseline."""
+        return verdict(self.comparison, self.measure, judged=self.judged)
+
+
+def verdict(comparison: Comparison | None, summary: Measure, *, judged: bool) -> bool | None:
+    """Return True or False if a difference between models is significantly better or worse, else None.
+
+    Everything that the report and the terminal call better, worse or significant among models goes through this.
+    """
+    if not judged or comparison is None or summary.higher_is_better is None or comparison.seeds < LEAST_SEEDS:
+        return None
+    p = comparison.p_value if comparison.corrected_p is None else comparison.corrected_p
+    return (comparison.difference.estimate > 0) == summary.higher_is_better if p < 1 - LEVEL else None
 
 
 @dataclass(frozen=True)
@@ -261,13 +280,30 @@ def costs(setup: Setup) -> list[RunCost]:
     return result
 
 
+def typical(values: Floats) -> float:
+    """Return the mean of a typical run: the median over seeds of the means of ``[S, E]``, which one derailed run cannot ruin."""
+    with np.errstate(over="ignore"):
+        return float(np.median(values.mean(1)))
+
+
+def few_decide(errors: Floats) -> bool:
+    """Return whether a few answers decide the mean of a run, of errors ``[S, E]``: it is above ten medians."""
+    with np.errstate(over="ignore"):
+        return bool(errors.mean(1).max() > FEW_ANSWERS * np.median(errors) > 0)
+
+
 def interval(summary: Measure, values: Floats, resamples: int = 999) -> Interval:
-    """Summarise a measure ``[S, E]``, with the interval clipped to possible values; for one example it is (-inf, inf)."""
+    """Summarise a measure ``[S, E]``, with the interval clipped to possible values; for one example it is (-inf, inf).
+
+    The mean of an error without an upper limit is that of a :func:`typical` run, in a 95 % interval of the mean.
+    """
+    middle = typical(values) if summary.unbounded and not summary.median else None
     if values.shape[1] == 1:
-        return Interval(float(np.mean(values)), -np.inf, np.inf, LEVEL, "examples")
+        return Interval(float(np.mean(values)) if middle is None else middle, -np.inf, np.inf, LEVEL, "examples")
     bounds = summary.bounds(values)
     if not summary.median:
-        return mean_interval(values, LEVEL, bounds=bounds, resamples=resamples)
+        mean = mean_interval(values, LEVEL, bounds=bounds, resamples=resamples)
+        return mean if middle is None else replace(mean, estimate=middle, low=min(mean.low, middle), high=max(mean.high, middle))
     result = median_interval(values, LEVEL, resamples=resamples)
     return replace(result, low=max(result.low, bounds[0]), high=min(result.high, bounds[1]))
 
@@ -279,7 +315,7 @@ def _score(setup: Setup, label: str, split: str, summary: Measure, decision: str
         assert setup.baseline is not None
         comparison, alike = _comparison(setup, split, summary, (label, decision), (setup.baseline, decision))
     size = (mine.shape[0], mine.shape[1])
-    return Score(label, split, summary, *size, interval(summary, mine), comparison, alike, 0, decision)
+    return Score(label, split, summary, *size, interval(summary, mine), comparison, alike, 0, decision, setup.judged)
 
 
 def _comparison(

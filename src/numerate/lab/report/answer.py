@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from numerate.lab.decisions import GREEDY
 from numerate.lab.derailing import DERAILED
 from numerate.lab.missing import NO_NUMBER, ZERO_LABELS
-from numerate.lab.report.analysis import LEAST_SEEDS, LEVEL, SPLIT_NAMES, RunCost, Score, Setup
-from numerate.lab.report.decision_words import decision_title
+from numerate.lab.report.analysis import LEAST_SEEDS, LEVEL, SPLIT_NAMES, RunCost, Score, Setup, few_decide, typical
+from numerate.lab.report.decision_words import decision_title, pair
 from numerate.lab.report.wording import MOST_NAMED, counted, listed, p_equation, sentence, times
 from numerate.lab.stats import seeds_needed
 
@@ -72,12 +74,6 @@ def answer(setup: Setup, scores: Sequence[Score], costs: Sequence[RunCost], wher
     return Answer(verdict, sentences[0], tuple(sentences[1:]), winners)
 
 
-def nothing_learned(result: Answer, where: str) -> Answer:
-    """Return the answer where no model is better than a constant: whatever differs is no property of the losses."""
-    lead = f"Nothing can be said about losses on {where}: no model has learned to predict better than a constant."
-    return result if result.verdict == "untested" else Answer("untested", lead, (), ())
-
-
 def error_sizes(setup: Setup, scores: Sequence[Score]) -> str:
     """Return a sentence on which losses have significantly smaller or larger errors, by the first error among the measures.
 
@@ -107,6 +103,28 @@ def derailed_sentence(setup: Setup, scores: Sequence[Score]) -> str:
         mine.sort(key=lambda score: -score.interval.estimate)
     shares = listed([f"{score.label} {score.measure.value(score.interval.estimate)}" for score in mine], MOST_NAMED)
     return f"Some answers derailed, with more digits than any training label{in_split(setup, split, ', ')}: {shares}."
+
+
+def exploded_sentence(setup: Setup) -> str:
+    """Return the losses and decisions of which a few answers decide the mean absolute error of a run, in the first split.
+
+    Empty if there are none, or if losses are not judged by an error without an upper limit.
+    """
+    split, name = setup.splits[0], "absolute_error"
+    if not setup.headline.median or any(name not in cell.splits[split].measures for cell in setup.runs()):
+        return ""
+    found = []
+    for label in setup.labels:
+        for decision in setup.decisions():
+            errors = setup.for_mean(label, split, name, decision)
+            errors = errors[:, np.isfinite(errors).all(0)]
+            if errors.size and few_decide(errors):
+                means = [setup.measure(name).value(mean) for mean in (typical(errors), float(errors.mean(1).max()))]
+                told = f"{means[0]} in a typical run, {means[1]} in the worst" if len(errors) > 1 else means[0]
+                found.append(f"{pair(label, decision)} ({told})")
+    if not found:
+        return ""
+    return f"Beware: a few answers explode and decide the mean absolute error of {listed(found, MOST_NAMED)}."
 
 
 def overall(setups: Sequence[Setup], answers: Sequence[Answer], baseline: str) -> str:
@@ -216,6 +234,8 @@ def _untested(setup: Setup, seeds: int, where: str) -> str:
         few = "One seed is" if seeds == 1 else "Two seeds are"
         why = "another seed gives other scores" if seeds == 1 else "they do not show how much seeds vary"
         return f"{few} not enough to compare losses on {where}: {why}. Run five or more seeds."
+    if not setup.judged:
+        return f"Nothing can be said about losses on {where}: no model is better than a constant beyond doubt."
     if setup.headline.higher_is_better is None:
         return f"No verdict: it is not known whether a higher or a lower {setup.headline.title} is better."
     return ""

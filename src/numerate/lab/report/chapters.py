@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from numerate.lab.decisions import GREEDY
 from numerate.lab.report.analysis import LEAST_SEEDS, RunCost, Score, Setup, costs, scores
-from numerate.lab.report.answer import Answer, answer, derailed_sentence, error_sizes, nothing_learned, overall
+from numerate.lab.report.answer import Answer, answer, derailed_sentence, error_sizes, exploded_sentence, overall
 from numerate.lab.report.decision_words import decision_sentence
 from numerate.lab.report.decisions import Decisions, decisions, decisions_table
 from numerate.lab.report.drawing import drawing, styles
@@ -91,7 +91,7 @@ class Chapter:
     @property
     def stacked(self) -> bool:
         """Whether some runs were trained as one."""
-        return any("stacked" in cell.cost for cells in self.setup.cells.values() for cell in cells.values())
+        return any("stacked" in run.cost for run in self.setup.runs())
 
     @property
     def tested(self) -> bool:
@@ -150,16 +150,16 @@ def chapters(experiment: ExperimentRecord, setups: Sequence[Setup]) -> list[Chap
     contents: list[Chapter] = []
     told: set[str] = set()
     for number, setup in enumerate(setups, 1):
+        found = levels(setup, experiment.directory)
+        if found is not None and not found.learned:
+            setup = replace(setup, judged=False)
         all_scores, all_costs = scores(setup), costs(setup)
         headline = [score for score in all_scores if score.measure == setup.headline]
         where = subject(setup) if len(setups) == 1 else setup.title
         result = answer(setup, headline, all_costs, where)
         decided, advice = decisions(setup), check_recommendation(setup, headline)
-        found = levels(setup, experiment.directory)
-        if found is not None and not found.learned:
-            result = nothing_learned(result, where)
-            advice = replace(advice, agreement="untested", sentence="") if advice is not None and advice.scores else advice
-        more = [*(() if found is None else found.sentences), error_sizes(setup, all_scores), derailed_sentence(setup, all_scores)]
+        more = [exploded_sentence(setup), *(() if found is None else found.sentences)]
+        more += [error_sizes(setup, all_scores), derailed_sentence(setup, all_scores)]
         more += [decision_sentence(decided)] if decided is not None else []
         if advice is not None and advice.sentence not in told:  # what was not run is said once
             more.append(advice.sentence)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from numerate.lab.decided import Decided
-from numerate.lab.report.analysis import LEAST_SEEDS, LEVEL, Setup, interval
+from numerate.lab.report.analysis import LEVEL, Setup, interval, verdict
 from numerate.lab.report.wording import Measure
 from numerate.lab.stats import Comparison, compare, corrected
 
@@ -26,10 +26,16 @@ class Contrast:
     split: str
     measure: Measure
     decision: str
-    value: float  # mean, or median if that is the summary of the measure
+    value: float  # mean (of a typical run, without an upper limit), or median if that is the summary of the measure
     base: float  # that of the baseline
     comparison: Comparison
     alike: bool  # whether every example of every seed has the baseline's score
+    judged: bool = True  # see Setup
+
+    @property
+    def gap(self) -> float:
+        """Score minus the baseline's, as both are displayed."""
+        return self.value - self.base
 
     @property
     def change(self) -> float | None:
@@ -38,11 +44,8 @@ class Contrast:
 
     @property
     def better(self) -> bool | None:
-        """True or False if the difference is significant, else None."""
-        p = self.comparison.corrected_p
-        if p is None or p >= 1 - LEVEL or self.comparison.seeds < LEAST_SEEDS or self.measure.higher_is_better is None:
-            return None
-        return (self.comparison.difference.estimate > 0) == self.measure.higher_is_better
+        """The :func:`verdict` on the difference from the baseline."""
+        return verdict(self.comparison, self.measure, judged=self.judged)
 
 
 def share_of_change(value: float, base: float) -> float | None:
@@ -83,4 +86,4 @@ def _contrasts(setup: Setup, found: Mapping[tuple[str, str], Sequence[Decided]],
             comparison = compare(mine, theirs, "sign" if summary.median else "mean", LEVEL, bounds=summary.bounds(both))
             value, base_value = (interval(summary, scores).estimate for scores in both)
             alike = np.array_equal(mine, theirs)
-            yield Contrast(label, split, summary, rule, value, base_value, comparison, alike)
+            yield Contrast(label, split, summary, rule, value, base_value, comparison, alike, setup.judged)

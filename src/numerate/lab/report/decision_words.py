@@ -11,6 +11,7 @@ from numerate.lab.decided import Decided, ErrorSources, error_sources
 from numerate.lab.decisions import FITTING, GREEDY, cost
 from numerate.lab.derailing import DERAILED
 from numerate.lab.report.analysis import LEAST_SEEDS, SPLIT_NAMES
+from numerate.lab.report.contrasts import Contrast
 from numerate.lab.report.decisions import Decisions, DecisionScore, decision_cost, fitting_rule, mean_measure
 from numerate.lab.report.wording import (
     EXAMPLES_WON,
@@ -27,11 +28,13 @@ from numerate.lab.stats import Comparison, compare
 from numerate.lab.stats.intervals import scale_of
 
 
-def gain_text(summary: Measure, comparison: Comparison, change: float | None) -> str:
+def gain_text(found: DecisionScore | Contrast) -> str:
     """Return a difference with its share: ``−90.0 (−14.4 %)``; of medians ``−14.4 %, closer − farther +20.7 points``."""
-    difference = comparison.difference.estimate
+    summary, change, comparison = found.measure, found.change, found.comparison
+    assert comparison is not None
     if not summary.median:
-        return summary.signed(difference) + (f" ({percent(change)})" if change is not None and not summary.percent else "")
+        return summary.signed(found.gap) + (f" ({percent(change)})" if change is not None and not summary.percent else "")
+    difference = comparison.difference.estimate
     closer = EXAMPLES_WON.difference(difference if summary.higher_is_better else -difference)
     return f"{percent(change)}, closer − farther {closer}" if change is not None else f"closer − farther {closer}"
 
@@ -61,6 +64,11 @@ def title(summary: Measure) -> str:
 def decision_title(rule: str) -> str:
     """Return the name of a decision's answers: ``greedy answers``, ``answers decided by median``."""
     return "greedy answers" if rule == GREEDY else f"answers decided by {rule}"
+
+
+def pair(loss: str, decision: str) -> str:
+    """Return the name of a loss with a decision: ``soft decided by median``, ``ce with greedy answers``."""
+    return f"{loss} with greedy answers" if decision == GREEDY else f"{loss} decided by {decision}"
 
 
 def decision_sentence(found: Decisions) -> str:

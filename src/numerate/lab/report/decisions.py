@@ -1,24 +1,25 @@
 """Losses x decisions: what deciding from the model's distribution changes, against greedy answers of the same weights.
 
 Differences are paired by example and seed. Means are over the examples on which every decision of a loss has a finite score with
-every seed; an answer without a number counts as :mod:`numerate.lab.missing` says. Where a few answers decide a mean, such as one
-of ten digits, errors are summarised by medians and compared by the share of examples closer minus the share farther. The
-statistics are those of :mod:`numerate.lab.stats`.
+every seed; an answer without a number counts as :mod:`numerate.lab.missing` says. The mean of an error without an upper limit is
+that of a typical run, the median over seeds, as in :mod:`numerate.lab.report.levels`. Where a few answers decide the mean of a
+run, such as one of ten digits, errors are summarised by medians and compared by the share of examples closer minus the share
+farther. The statistics are those of :mod:`numerate.lab.stats`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 
-from numerate.answers.metrics import METRICS
 from numerate.lab.decided import Decided, ErrorSources, error_sources
 from numerate.lab.decisions import FITTING, GREEDY, SAMPLED
 from numerate.lab.derailing import DERAILED
-from numerate.lab.report.analysis import LEAST_SEEDS, LEVEL, Setup, interval
+from numerate.lab.report.analysis import LEAST_SEEDS, LEVEL, Setup, few_decide, interval, verdict
 from numerate.lab.report.contrasts import Contrast, contrasts, share_of_change
 from numerate.lab.report.records import Floats
 from numerate.lab.report.tables import DataTable
@@ -26,7 +27,6 @@ from numerate.lab.report.wording import Measure, measure
 from numerate.lab.stats import Comparison, Interval, compare, corrected
 
 _MEASURES = ("absolute_error", "relative_error", "time_gap_circular")  # beside the headline
-FEW_ANSWERS = 10  # medians: a larger mean is that of a few answers
 _SAME = {"absolute": "median", "absolute_error": "median", "squared": "mean", "exact": "mode", "relative_error": "relative"}
 
 
@@ -43,16 +43,16 @@ class DecisionScore:
     left_out: int  # examples without a finite score
     interval: Interval  # of the mean or, if that is the summary of the measure, the median
     mean: float
-    median: float  # over all examples, or as in the interval
+    median: float  # over all examples, averaged over seeds
     greedy: float  # mean or median of the greedy answers
     comparison: Comparison | None
     alike: bool = False
+    judged: bool = True  # see Setup
 
     @property
-    def unbounded(self) -> bool:
-        """Whether a few answers can ruin the mean, so that mean and median are both displayed."""
-        metric = METRICS.get(self.measure.name)
-        return metric is not None and metric.summary == "median"
+    def gap(self) -> float:
+        """Score minus that of the greedy answers, as both are displayed."""
+        return self.interval.estimate - self.greedy
 
     @property
     def change(self) -> float | None:
@@ -61,12 +61,8 @@ class DecisionScore:
 
     @property
     def better(self) -> bool | None:
-        """True or False if the difference from greedy answers is significant, else None."""
-        if self.comparison is None or self.comparison.corrected_p is None or self.comparison.seeds < LEAST_SEEDS:
-            return None
-        if self.comparison.corrected_p >= 1 - LEVEL or self.measure.higher_is_better is None:
-            return None
-        return (self.comparison.difference.estimate > 0) == self.measure.higher_is_better
+        """The :func:`verdict` on the difference from greedy answers."""
+        return verdict(self.comparison, self.measure, judged=self.judged)
 
 
 @dataclass(frozen=True)
@@ -155,7 +151,7 @@ def decisions(setup: Setup) -> Decisions | None:
     rules = dict.fromkeys(rule for parts in found.values() for rule in parts[0].measures)
     scores: list[DecisionScore] = []
     for each in measures:
-        mine = list(_scores(found, each))
+        mine = [replace(score, judged=setup.judged) for score in _scores(found, each)]
         for rule in rules:
             scores += _corrected([score for score in mine if score.decision == rule])
     costs = [decision_cost(label, split, parts, chosen) for (label, split), parts in found.items()]
@@ -190,22 +186,22 @@ def _scores(found: Mapping[tuple[str, str], list[Decided]], summary: Measure) ->
                 bounds = summary.bounds(np.stack([mine, greedy]))
                 comparison = compare(mine, greedy, "sign" if summary.median else "mean", LEVEL, bounds=bounds)
             own, theirs = interval(summary, mine), interval(summary, greedy).estimate
-            middle = own.estimate if summary.median else float(np.median(scores))
+            middle = float(np.median([part.measures[rule][summary.name] for part in parts], axis=1).mean())
             alike = bool(np.array_equal(mine, greedy))
             mean = interval(mean_measure(summary.name), means[rule][:, finite]).estimate
             yield DecisionScore(label, split, summary, rule, *size, own, mean, middle, theirs, comparison, alike)
 
 
 def _summarised(name: str, found: Mapping[tuple[str, str], list[Decided]]) -> Measure:
-    """Return a measure with the mean as its summary; the median if a few answers decide a mean (above ten medians)."""
+    """Return a measure with the mean as its summary; the median if a few answers decide the mean of some run."""
     columns = [
-        np.concatenate([part.for_mean(rule, name) for part in parts])
+        np.stack([part.for_mean(rule, name) for part in parts])  # [S, E]
         for parts in found.values()
         for rule in parts[0].measures
         if all(name in part.measures.get(rule, {}) for part in parts)
     ]
-    finite = [column[np.isfinite(column)] for column in columns]
-    ruined = any(len(column) and column.mean() > FEW_ANSWERS * np.median(column) > 0 for column in finite)
+    finite = [column[:, np.isfinite(column).all(0)] for column in columns]
+    ruined = any(column.size and few_decide(column) for column in finite)
     return measure(name) if ruined and measure(name).median else mean_measure(name)
 
 
@@ -240,9 +236,9 @@ def decision_cost(label: str, split: str, parts: Sequence[Decided], names: Seque
 
 
 def _mean(columns: Sequence[Floats]) -> float | None:
-    values = np.concatenate(columns)
-    values = values[np.isfinite(values)]
-    return float(values.mean()) if len(values) else None
+    """Return the mean of the examples that have a value, averaged over seeds."""
+    known = [float(finite.mean()) for column in columns if len(finite := column[np.isfinite(column)])]
+    return fmean(known) if known else None
 
 
 def same_rule(rules: Sequence[str], name: str | None) -> str | None:
@@ -264,8 +260,9 @@ def mean_measure(name: str) -> Measure:
 def decisions_table(found: Sequence[tuple[Setup, Decisions]]) -> DataTable:
     """Return one row per setup, loss, split, measure and decision; this is ``report_decisions.csv``.
 
-    ``mean`` is over ``examples`` examples; ``left_out`` have no finite score under some decision. ``low`` to ``high`` is the
-    interval of the ``summary``: the mean or, where a few answers decide the mean, the median. ``difference`` is that from greedy
+    ``mean`` is over ``examples`` examples, that of an error without an upper limit in a typical run (the median over seeds);
+    ``left_out`` have no finite score under some decision. ``low`` to ``high`` is the interval of the ``summary``: the mean or,
+    where a few answers decide the mean of a run, the median. ``difference`` is that from greedy
     answers of the same weights: of means or, with medians, the share of examples with a larger score minus that with a smaller
     one. ``change`` is that of the summary, as a share of the greedy one.
     ``seconds`` are per example, for the search those beyond greedy decoding. ``coverage`` is that of the interval of ``level``,

@@ -1,6 +1,7 @@
 """How good the models of a table are: MAE, RMSE, R², median relative error and coverage, beside a constant and boosting.
 
-A figure is that of a typical run: the median over seeds, with the lowest and the highest run. An answer without a number counts
+MAE, RMSE and R² are those of a typical run, the median over seeds, which one derailed run does not decide; the other figures are
+means over seeds, as everywhere in the report. The lowest and the highest run are beside them. An answer without a number counts
 in MAE, RMSE and R² as :mod:`numerate.lab.missing` says. Each loss and decision is compared with the constant and with boosting,
 paired by row and seed: by the mean absolute error or, if a few answers decide that, by the share of rows that are closer minus
 the share farther. P-values are corrected by Holm's method. Below three seeds, every run by itself must differ.
@@ -12,7 +13,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any, Literal
 
 import numpy as np
@@ -23,9 +24,8 @@ from numerate.lab.decisions import GREEDY
 from numerate.lab.missing import NO_NUMBER, WHY_INFINITE, ZERO_LABELS
 from numerate.lab.model_names import BUILT
 from numerate.lab.own_table import TABLE_TASK
-from numerate.lab.report.analysis import LEAST_SEEDS, LEVEL, Setup
-from numerate.lab.report.decision_words import percent
-from numerate.lab.report.decisions import FEW_ANSWERS
+from numerate.lab.report.analysis import LEAST_SEEDS, LEVEL, Setup, few_decide
+from numerate.lab.report.decision_words import pair, percent
 from numerate.lab.report.records import Floats, Predictions
 from numerate.lab.report.wording import MOST_NAMED, listed, minus, p_equation, rounded, sentence
 from numerate.lab.rivals.kept import TITLES, KeptRivals, kept_rivals
@@ -45,11 +45,12 @@ FIGURES = {
 
 MOST_MISSING = "most outputs held no number"
 FEW = "a few answers decide MAE, RMSE and R²"
+_AVERAGED = ("median_relative_error", "coverage")  # over seeds
 
 
 @dataclass(frozen=True)
 class RunFigure:
-    """Median over runs, and the lowest and the highest run."""
+    """Median over runs, or the mean for figures that no single run ruins, and the lowest and the highest run."""
 
     typical: float
     low: float
@@ -64,11 +65,13 @@ class Gap:
         change: of the typical MAE, as a share of theirs; None if that is 0 or one of them is infinite.
         p: of the difference, corrected.
         verdict: if the difference is beyond doubt, and typical MAE and test agree.
+        closer: whether the test finds the loss closer beyond doubt, whatever its MAE.
     """
 
     change: float | None
     p: float
     verdict: Verdict | None
+    closer: bool
 
 
 @dataclass(frozen=True)
@@ -106,9 +109,13 @@ class Level:
     @property
     def title(self) -> str:
         """``soft decided by median``, ``ce with greedy answers``, ``constant``."""
-        if self.rival:
-            return self.name
-        return f"{self.name} with greedy answers" if self.decision == GREEDY else f"{self.name} decided by {self.decision}"
+        return self.name if self.rival else pair(self.name, self.decision)
+
+    @property
+    def beats_constant(self) -> bool:
+        """Whether this is better than a constant beyond doubt; by the rows that are closer, if a few answers decide its MAE."""
+        gap = self.gaps.get("constant")
+        return gap is not None and (gap.verdict == "better" or (self.few and gap.closer))
 
     @property
     def mae(self) -> float:
@@ -154,23 +161,13 @@ class Levels:
 
     @property
     def learned(self) -> bool:
-        """Whether some model is better than a constant on the first split; by relative errors, if a few answers decide its MAE.
+        """Whether some model is better than a constant beyond doubt on the first split.
 
         If none is, differences between losses say nothing about them. True if there is no constant to compare with.
         """
         first = self.of(self.rows[0].split)
-        constant = next((row for row in first if row.rival and row.name == TITLES["constant"]), None)
-        if constant is None or not constant.mae:
-            return True
-        measures = ("mae", "median_relative_error")
-        better = [
-            row.figures[name].typical < constant.figures[name].typical
-            for row in first
-            if not row.rival
-            for name in measures[: 1 + row.few]
-            if name in row.figures
-        ]
-        return any(better)
+        compared = any("constant" in row.gaps for row in first)
+        return not compared or any(row.beats_constant for row in first)
 
     def of(self, split: str) -> list[Level]:
         """Return the rows of a split."""
@@ -225,7 +222,7 @@ def found_levels(setup: Setup, golds: Mapping[str, Floats], kept: KeptRivals) ->
             seeds = sorted(cells)
             parts = [cells[seed].splits[split] for seed in seeds]
             for decision in setup.decisions():
-                errors = np.stack([part.for_mean(decision, "absolute_error") for part in parts])
+                errors = setup.for_mean(label, split, "absolute_error", decision)
                 mine[len(rows)] = seeds, errors
                 rows.append(_level(label, decision, split, golds[split], errors, parts))
         for rival, by_seed in kept.answers.items():
@@ -245,9 +242,8 @@ def found_levels(setup: Setup, golds: Mapping[str, Floats], kept: KeptRivals) ->
 def _level(name: str, decision: str, split: str, golds: Floats, errors: Floats, parts: Sequence[Predictions] = ()) -> Level:
     """Return the figures of runs with the absolute errors ``[S, E]``; ``parts`` are the records of a loss."""
     with np.errstate(over="ignore"):
-        average = [float(row.mean()) for row in errors]
         found: dict[str, list[float | None]] = {
-            "mae": [*average],
+            "mae": [float(row.mean()) for row in errors],
             "rmse": [rmse(row) for row in errors],
             "r2": [r_squared(golds, row) for row in errors],
         }
@@ -266,11 +262,11 @@ def _level(name: str, decision: str, split: str, golds: Floats, errors: Floats, 
         if decision != GREEDY:
             found["coverage"] = [_coverage(part) for part in parts]
     figures = {
-        measure: RunFigure(median(known), min(known), max(known))
+        measure: RunFigure((fmean if measure in _AVERAGED else median)(known), min(known), max(known))
         for measure, values in found.items()
         if len(known := [value for value in values if value is not None]) == len(values)
     }
-    few = bool(parts) and max(average) > FEW_ANSWERS * float(np.median(errors)) > 0
+    few = bool(parts) and few_decide(errors)
     return Level(name, decision, split, len(errors), len(golds), figures, median(missing), few, float((golds == 0).mean()))
 
 
@@ -298,8 +294,10 @@ def _gaps(
     for at, (difference, _) in tested.items():
         ours, other = rows[at].mae, maes[rows[at].split]
         change = ours / other - 1 if other and math.isfinite(ours) and math.isfinite(other) else None
-        sure = corrected[at] < 1 - LEVEL and (difference > 0) == (ours > other) and ours != other
-        yield at, Gap(change, corrected[at], ("worse" if difference > 0 else "better") if sure else None)
+        sure = corrected[at] < 1 - LEVEL
+        agree = sure and (difference > 0) == (ours > other) and ours != other
+        verdict: Verdict | None = ("worse" if difference > 0 else "better") if agree else None
+        yield at, Gap(change, corrected[at], verdict, sure and difference < 0)
 
 
 def _difference(mine: Floats, theirs: Floats, *, few: bool) -> tuple[float, float]:
@@ -341,7 +339,7 @@ def _sentences(setup: Setup, rows: Sequence[Level]) -> Iterator[str]:
     speaking = [row for row in models if row not in silent]
     constant = next((row for row in mine if row.rival and row.name == TITLES["constant"]), None)
     if constant is not None and constant.mae and speaking:  # nothing is better than no error
-        yield from _against_constant(setup, speaking, constant)
+        yield from _against_constant(setup, models, speaking, constant)
     other = next((row for row in mine if row.rival and row.name == TITLES["boosting"]), None)
     if other is not None and speaking:
         best = min(speaking, key=lambda row: row.mae)
@@ -349,20 +347,22 @@ def _sentences(setup: Setup, rows: Sequence[Level]) -> Iterator[str]:
             yield _against_boosting(best, other)
 
 
-def _against_constant(setup: Setup, models: Sequence[Level], constant: Level) -> Iterator[str]:
+def _against_constant(setup: Setup, models: Sequence[Level], speaking: Sequence[Level], constant: Level) -> Iterator[str]:
+    """Yield who is worse than a constant, and whether none is better; ``speaking`` models answer with numbers."""
     level = f"The constant, the median of the training rows, has an MAE of {constant.shown('mae')}."
-    worse = [row for row in models if (gap := row.gaps.get("constant")) is not None and gap.verdict == "worse"]
-    if worse:
-        what = (
-            "All models are" if len(worse) == len(models) else f"{_named(worse, mae=True)} {'is' if len(worse) == 1 else 'are'}"
-        )
-        best = min(models, key=lambda row: row.mae)
-        told = f" The best, {best.title}, has {best.shown('mae')}." if len(worse) == len(models) > 1 else ""
-        yield f"{what} worse than a constant: {_remedy(setup)}. {level}{told}"
-    elif not any(gap.verdict == "better" for row in models if (gap := row.gaps.get("constant")) is not None):
-        best = min(models, key=lambda row: row.mae)
+    worse = [row for row in speaking if (gap := row.gaps.get("constant")) is not None and gap.verdict == "worse"]
+    best = min(speaking, key=lambda row: row.mae)
+    learned = any(row.beats_constant for row in models)
+    if len(worse) == len(models):
+        told = f" The best, {best.title}, has {best.shown('mae')}." if len(models) > 1 else ""
+        yield f"All models are worse than a constant: {_remedy(setup)}. {level}{told}"
+        return
+    if not learned:
         told = f"The best, {best.title}, has an MAE of {best.shown('mae')}."
         yield f"No model is better than a constant beyond doubt: {_remedy(setup)}. {level} {told}"
+    if worse:
+        told = f": {_remedy(setup)}. {level}" if learned else "."
+        yield f"{_named(worse, mae=True)} {'is' if len(worse) == 1 else 'are'} worse than a constant{told}"
 
 
 def _against_boosting(best: Level, other: Level) -> str:

@@ -19,7 +19,7 @@ from numerate.lab.report.decision_words import title as mean_title
 from numerate.lab.report.drawing import split_name, styles
 from numerate.lab.report.examples import PIXELS, examples_table
 from numerate.lab.report.palette import css, variables
-from numerate.lab.report.records import ExperimentRecord, RunRecord
+from numerate.lab.report.records import ExperimentRecord
 from numerate.lab.report.svg import loss_key
 from numerate.lab.report.tables import csv_address
 from numerate.lab.report.wording import counted, effect_text, listed, minus, p_text, rounded, safe_text, sentence, times
@@ -81,15 +81,11 @@ def _date(created: str) -> str:
     return f"{moment.day} {moment:%B %Y, %H:%M %Z}".strip()
 
 
-def _cells(chapter: Chapter) -> list[RunRecord]:
-    return [cell for cells in chapter.setup.cells.values() for cell in cells.values()]
-
-
 def _shared_settings(chapters: Sequence[Chapter]) -> list[tuple[str, list[str]]]:
     """Return the settings that all losses share, with several values where setups differ."""
     by_loss = {*_LOSS_KEYS, "seed", *_keys_by_loss(chapters)}
     values: dict[str, dict[str, None]] = {}
-    for cell in (cell for chapter in chapters for cell in _cells(chapter)):
+    for cell in (cell for chapter in chapters for cell in chapter.setup.runs()):
         for key, value in cell.config.items():
             if key not in by_loss:
                 values.setdefault(key, {})[_text(value)] = None
@@ -99,7 +95,7 @@ def _shared_settings(chapters: Sequence[Chapter]) -> list[tuple[str, list[str]]]
 def _keys_by_loss(chapters: Sequence[Chapter]) -> list[str]:
     """Return the settings in which losses of one setup differ, such as a tuned learning rate."""
     keys: dict[str, None] = {}
-    for cells in map(_cells, chapters):
+    for cells in (chapter.setup.runs() for chapter in chapters):
         for key in dict.fromkeys(key for cell in cells for key in cell.config if key not in (*_LOSS_KEYS, "seed")):
             if len({_text(cell.config.get(key)) for cell in cells}) > 1:
                 keys[key] = None

@@ -210,7 +210,7 @@ def _numbers(setup: Setup, styles: Styles) -> Iterator[FigurePlan]:
 
 
 def _has_soft_labels(setup: Setup) -> bool:
-    return any(cell.config.get("soft") for cells in setup.cells.values() for cell in cells.values())
+    return any(run.config.get("soft") for run in setup.runs())
 
 
 def _training(setup: Setup, headline: Sequence[Score], costs: Sequence[RunCost], styles: Styles) -> Iterator[FigurePlan]:

@@ -6,17 +6,21 @@ P-values are corrected by Holm's method over all pairs and splits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
+
+import numpy as np
 
 from numerate.lab.config import PLAIN, run_name
 from numerate.lab.decisions import GREEDY
-from numerate.lab.report.analysis import LEAST_SEEDS, Score, Setup, against
+from numerate.lab.report.analysis import LEAST_SEEDS, Score, Setup, against, few_decide, typical
 from numerate.lab.report.answer import in_split, tested_gain
+from numerate.lab.report.decision_words import pair
 from numerate.lab.report.decisions import same_rule
+from numerate.lab.report.records import Floats
 from numerate.lab.report.subject import task_of
-from numerate.lab.report.wording import counted, listed, p_equation, sentence
+from numerate.lab.report.wording import counted, listed, measure, p_equation, sentence
 from numerate.recommendation import Recommendation, recommended
 
 Agreement = Literal["agrees", "contradicts", "open", "untested", "not run"]
@@ -30,9 +34,10 @@ class RecommendationCheck:
 
     Attributes:
         recommendation: for the kind of the setup's numbers.
-        agreement: ``"agrees"``: the recommended pair is significantly better than cross-entropy with greedy answers;
-            ``"contradicts"``: another pair is significantly better than it, in range; ``"open"``: neither; ``"untested"``: too
-            few seeds; ``"not run"``: the recommended pair is not part of the comparison.
+        agreement: ``"agrees"``: the recommended pair is significantly better than cross-entropy with greedy answers, and its
+            absolute errors are not larger; ``"contradicts"``: another pair is significantly better than it, in range;
+            ``"open"``: neither; ``"untested"``: too few seeds, or no model is better than a constant; ``"not run"``: the
+            recommended pair is not part of the comparison.
         sentence: the same in words; empty if there is nothing to say.
         scores: those of all other pairs, compared with the recommended one.
     """
@@ -56,7 +61,7 @@ def check_recommendation(setup: Setup, headline: Sequence[Score]) -> Recommendat
     rule = same_rule(setup.decisions(), best.decision)
     ours = [score for score in headline if (_loss(setup, score.label), score.decision) == (best.loss, rule)]
     if not ours:
-        told = f"numerate recommends {_pair(best.loss, best.decision)} for {best.title}, which this comparison does not include: "
+        told = f"numerate recommends {pair(best.loss, best.decision)} for {best.title}, which this comparison does not include: "
         return RecommendationCheck(best, "not run", f"{told}run it with {best.options}.", ())
     sign = 1 if setup.headline.higher_is_better else -1
     bases = sorted((s for s in ours if s.split == setup.splits[0]), key=lambda s: sign * s.interval.estimate, reverse=True)
@@ -83,24 +88,24 @@ def recommendation_row(setup: Setup, check: RecommendationCheck) -> dict[str, An
 def _agreement(setup: Setup, best: Recommendation, base: Score, found: Sequence[Score]) -> tuple[Agreement, str]:
     """Return the agreement and the sentence, from all other pairs compared with the recommended one."""
     tested = [score for score in found if score.comparison is not None and score.comparison.seeds >= LEAST_SEEDS]
-    if not tested:
+    if not tested or not setup.judged:
         return "untested", ""
     plain = [score for score in tested if (_loss(setup, score.label), score.decision) == (PLAIN, GREEDY)]
     near, said = setup.splits[0], best.loss if base.label == best.loss else f"{best.loss} ({base.label})"
     won = sorted((score for score in tested if score.better), key=lambda s: (setup.splits.index(s.split), -s.size))
     if won and won[0].split == near:
         first, *others = won
-        told = f"numerate recommends {_pair(said, best.decision)} for {best.title}; here {_pair(first.label, first.decision)} is "
+        told = f"numerate recommends {pair(said, best.decision)} for {best.title}; here {pair(first.label, first.decision)} is "
         told += f"significantly better{in_split(setup, near, ', ')}: {tested_gain(first)}."
         others.sort(key=lambda score: score not in plain)
-        named = dict.fromkeys(_pair(score.label, score.decision) for score in others)
-        named.pop(_pair(first.label, first.decision), None)
+        named = dict.fromkeys(pair(score.label, score.decision) for score in others)
+        named.pop(pair(first.label, first.decision), None)
         also = f" Also significantly better: {listed([*named], _MOST_PAIRS)}." if named else ""
         return "contradicts", f"{told}{also} Trust this result for your data."
     elsewhere = ""
     if won:
         place = sentence(in_split(setup, won[0].split))
-        elsewhere = f"{place}, {_pair(won[0].label, won[0].decision)} is significantly better than {_pair(said, best.decision)}, "
+        elsewhere = f"{place}, {pair(won[0].label, won[0].decision)} is significantly better than {pair(said, best.decision)}, "
         elsewhere += f"which numerate recommends for {best.title}: {tested_gain(won[0])}."
     beaten = [score for score in plain if score.split == near]
     if not beaten or any(score.better is not False for score in beaten):
@@ -108,16 +113,44 @@ def _agreement(setup: Setup, best: Recommendation, base: Score, found: Sequence[
     loser, where = beaten[0], in_split(setup, near, ", ")
     assert loser.comparison is not None and loser.comparison.corrected_p is not None
     tested_by = f"{p_equation(loser.comparison.corrected_p)}, {counted(loser.comparison.seeds, 'seed')}"
-    pairs = f"{_pair(base.label, best.decision)} is significantly better than {_pair(loser.label, loser.decision)}"
+    if larger := _larger_error(setup, base, [loser, replace(base, decision=GREEDY)]):
+        pairs = f"{pair(base.label, best.decision)} over {pair(loser.label, loser.decision)} ({tested_by})"
+        told = f"{sentence(setup.headline.title)}{where} favours {pairs}, but its {larger}: this does not confirm what "
+        told += f"numerate recommends for {best.title}."
+        return "open", f"{told} {elsewhere}".rstrip()
+    pairs = f"{pair(base.label, best.decision)} is significantly better than {pair(loser.label, loser.decision)}"
     told = f"This agrees with what numerate recommends for {best.title}: {pairs}{where} ({tested_by})."
     return "agrees", f"{told} {elsewhere}".rstrip()
+
+
+def _larger_error(setup: Setup, ours: Score, others: Sequence[Score]) -> str:
+    """Say in which absolute error a pair loses to another, if the headline is an error; empty if in none."""
+    if setup.headline.higher_is_better is not False or "absolute_error" not in setup.examples(ours.split).measures:
+        return ""
+
+    def errors(score: Score) -> Floats:
+        return setup.for_mean(score.label, ours.split, "absolute_error", score.decision)
+
+    def middle(score: Score) -> float:
+        values = setup.scores(score.label, ours.split, "absolute_error", decision=score.decision)
+        return float(np.median(values, axis=1).mean())
+
+    summaries: dict[str, Callable[[Score], float]] = {
+        "mean absolute error": lambda score: typical(errors(score)),
+        "median absolute error": middle,
+    }
+    if few_decide(errors(ours)):
+        summaries["mean absolute error in the worst run"] = lambda score: float(errors(score).mean(1).max())
+    for other in others:
+        for name, summary in summaries.items():
+            mine, theirs = summary(ours), summary(other)
+            if mine > theirs:
+                value = measure("absolute_error").value
+                return f"{name} is larger, {value(mine)} against {value(theirs)} of {pair(other.label, other.decision)}"
+    return ""
 
 
 def _loss(setup: Setup, label: str) -> str:
     """Return the name of a loss in ``numerate compare --loss``, whatever its label."""
     config = next(iter(setup.cells[label].values())).config
     return run_name(str(config.get("loss", label)), (config.get("soft") or {}).get("path"))
-
-
-def _pair(loss: str, decision: str) -> str:
-    return f"{loss} with greedy answers" if decision == GREEDY else f"{loss} decided by {decision}"

@@ -68,6 +68,12 @@ class Measure:
         return f"median {self.plain}" if self.median else self.plain
 
     @property
+    def unbounded(self) -> bool:
+        """Whether a few answers can ruin the mean: an error without an upper limit, which is usually summarised by its median."""
+        metric = METRICS.get(self.name)
+        return metric is not None and metric.summary == "median"
+
+    @property
     def heading(self) -> str:
         """Title with its unit, for table headers and axes."""
         return f"{self.title}, {'%' if self.percent else self.unit}" if self.percent or self.unit else self.title
