@@ -23,12 +23,12 @@ from numerate.lab.budget import (
     finished,
     kept_order,
     left_out,
-    too_short,
+    quick_look,
 )
 from numerate.lab.durations import seconds_of
 
 LOSSES = ("ce", "soft", "smmd", "ntil")
-OPTIONS = Options(LOSSES, 2, (1, 8), (10, 600), ENOUGH_STEPS, (200, 500))
+OPTIONS = Options(LOSSES, 2, (1, 8), (10, 600), ENOUGH_STEPS, (LEAST_TESTS, 500))
 
 
 def work(step=0.1, answer=0.01, begin=2.0, **settings):
@@ -100,7 +100,7 @@ def test_the_order_of_preference_never_prefers_less(problem):
         (200, (2, 3, 330, 350)),  # then more than three seeds
         (130, (2, 3, 210, 200)),  # then steps
         (60, (2, 2, 100, 350)),  # then seeds, as untrained models tell nothing
-        (30, (2, 1, 90, 200)),
+        (30, (2, 1, 100, 60)),  # then test rows
         (20, (2, 1, 30, 500)),
     ],
 )
@@ -147,15 +147,25 @@ def test_what_is_left_out_is_said():
     assert left_out(OPTIONS, Choice(4, 8, 600, 500), Choice(4, 5, 600, 500)) == []
 
 
-def test_a_budget_that_is_too_short_names_one_that_is_not():
-    message = too_short(Budget(60), 540, ["--seeds", "--set steps"])
-    assert "about 9 min" in message
-    assert "--budget 10m or more, or leave out --seeds or --set steps" in message
-    assert "--seeds" not in too_short(Budget(60), 540, [])
+def test_a_quick_look_says_so():
+    assert quick_look(OPTIONS, Choice(4, 3, 300, 200)) == ""
+    assert (
+        quick_look(OPTIONS, Choice(4, 3, 300, 200), late=60.0) == "What was asked for takes about 1 min longer than the budget."
+    )
+    assert quick_look(OPTIONS, Choice(2, 1, 300, 200)).startswith("This is a quick look: 1 seed. ")
+    told = quick_look(OPTIONS, Choice(2, 2, 20, 60), late=95.0)
+    assert told.startswith("This is a quick look: 2 seeds, 20 steps, 60 test rows. ")
+    assert told.endswith("about 1 min 35 s longer than the budget.")
+
+
+@pytest.mark.parametrize("value", ["2s", "29s", 12.5])
+def test_a_budget_below_the_floor_names_it(value):
+    with pytest.raises(ValueError, match=r"is too short for any comparison: expected --budget 30s or more\.$"):
+        Budget.of(value)
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("300", 300), ("90s", 90), ("5m", 300), ("5 min", 300), ("1h", 3600), ("1.5h", 5400), (12.5, 12.5)]
+    ("text", "seconds"), [("300", 300), ("90s", 90), ("5m", 300), ("5 min", 300), ("1h", 3600), ("1.5h", 5400), (42.5, 42.5)]
 )
 def test_times(text, seconds):
     assert seconds_of("budget", text) == Budget.of(text).seconds == seconds
@@ -169,15 +179,23 @@ def test_times_that_are_none(text):
         Budget.of(text)
 
 
-def test_a_wrong_budget_is_an_error_before_torch_is_imported():
+@pytest.mark.launch
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("5 apples", "budget='5 apples' is not a time: expected seconds, or a number with s, m or h"),
+        ("2s", "expected --budget 30s"),
+    ],
+)
+def test_a_wrong_budget_is_an_error_before_torch_is_imported(value, message):
     script = """
 import sys
 from numerate.cli import app
 try:
-    app(["compare", "--budget", "5 apples"], prog_name="numerate")
+    app(["compare", "--budget", sys.argv[1]], prog_name="numerate")
 except SystemExit as end:
     print(end.code, "torch" in sys.modules)
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=600, check=True)
+    done = subprocess.run([sys.executable, "-c", script, value], capture_output=True, text=True, timeout=600, check=True)
     assert done.stdout.split() == ["1", "False"]
-    assert "budget='5 apples' is not a time: expected seconds, or a number with s, m or h" in " ".join(done.stderr.split())
+    assert message in " ".join(done.stderr.split())

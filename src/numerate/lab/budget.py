@@ -3,11 +3,14 @@
 The choice is the best that fits by one order of preference, so that more time never gives less:
 
 1. steps without which nothing is learned (100 from scratch, 17 for a pre-trained model), since untrained models tell nothing
-2. three seeds
+2. 200 test rows, then three seeds
 3. enough steps (300 from scratch, 50 for a pre-trained model)
 4. five seeds, since p-values need them
 5. more losses; the baseline and the recommended loss are always there
 6. more test rows, all steps, all test rows, then more seeds
+
+An answer always comes: where nothing fits, the least there is, which :func:`quick_look` marks. Only a budget below ``FLOOR``, in
+which nothing can be loaded and read, is an error, at once.
 """
 
 from __future__ import annotations
@@ -22,7 +25,8 @@ from typing import NamedTuple, Self
 from numerate.lab.durations import as_option, in_words, seconds_of
 
 ENOUGH_STEPS, ENOUGH_STEPS_PRETRAINED = 300, 50
-LEAST_STEPS, LEAST_TESTS = 20, 200
+LEAST_STEPS, LEAST_TESTS, SOME_TESTS = 10, 20, 200
+FLOOR = 30.0  # seconds: to load the packages and the data, and to write a report, takes about as long
 FEW_SEEDS, GOOD_SEEDS, MOST_SEEDS = 3, 5, 8
 USED = 0.9  # share of the budget that is planned with
 _STEP_CHOICES = 20
@@ -37,8 +41,11 @@ class Budget:
 
     @classmethod
     def of(cls, value: str | float | Budget) -> Budget:
-        """Return a budget that begins now, unless it has begun."""
-        return value if isinstance(value, Budget) else cls(seconds_of("budget", value))
+        """Return a budget that begins now, unless it has begun; raise if it is below the floor."""
+        budget = value if isinstance(value, Budget) else cls(seconds_of("budget", value))
+        if budget.seconds < FLOOR:
+            raise ValueError(f"budget={value!r} is too short for any comparison: expected --budget {as_option(FLOOR)} or more.")
+        return budget
 
     @property
     def elapsed(self) -> float:
@@ -97,14 +104,21 @@ class Options:
         rungs |= {rung for k in range(1, _STEP_CHOICES) if low < (rung := _rounded(high * k / _STEP_CHOICES)) < high}
         losses = range(self.least_losses, len(self.losses) + 1)
         seeds = range(self.seeds[0], self.seeds[1] + 1)
-        every = (Choice(*chosen) for chosen in product(losses, seeds, rungs, {*self.tests, sum(self.tests) // 2}))
+        least, most = self.tests
+        rows = {least, most, *(min(max(least, count), most) for count in (3 * least, SOME_TESTS)), self._half}
+        every = (Choice(*chosen) for chosen in product(losses, seeds, rungs, rows))
         return iter(sorted(every, key=self._preference, reverse=True))
 
     def _preference(self, choice: Choice) -> tuple[int, ...]:
         losses, seeds, steps, tests = choice
         few, good = min(seeds, FEW_SEEDS), min(seeds, GOOD_SEEDS)
         some, enough = (min(steps, limit) for limit in (-(-self.enough_steps // 3), self.enough_steps))
-        return some, few, enough, good, losses, min(tests, sum(self.tests) // 2), steps, tests, seeds
+        return some, min(tests, SOME_TESTS), few, enough, good, losses, min(tests, self._half), steps, tests, seeds
+
+    @property
+    def _half(self) -> int:
+        """Test rows between the few that are always there and all of them."""
+        return (max(self.tests[0], min(SOME_TESTS, self.tests[1])) + self.tests[1]) // 2
 
 
 def _rounded(steps: float) -> int:
@@ -227,11 +241,17 @@ def left_out(options: Options, choice: Choice, asked: Choice) -> list[str]:
     return words
 
 
-def too_short(budget: Budget, needed: float, given: Sequence[str]) -> str:
-    """Return the message for a budget into which not even the least choice fits; ``given`` are options that were not changed."""
-    because = f" with {', '.join(given)}" if given else ""
-    way = f", or leave out {' or '.join(given)}" if given else ", or compare less: fewer tasks, models or tuning trials"
-    return (
-        f"budget={as_option(budget.seconds)!r} is too short: the shortest comparison{because} takes about {in_words(needed)} on "
-        f"this machine. Expected --budget {as_option(needed / USED)} or more{way}."
-    )
+def quick_look(options: Options, choice: Choice, late: float = 0.0) -> str:
+    """Say that a choice is no more than a quick look, and why; empty if it is more. ``late`` are seconds beyond the budget."""
+    few = []
+    if choice.seeds < FEW_SEEDS:
+        few.append(f"{choice.seeds} seed{'s' * (choice.seeds > 1)}")
+    if choice.steps < min(-(-options.enough_steps // 3), options.steps[1]):
+        few.append(f"{choice.steps} steps")
+    if choice.tests < min(SOME_TESTS, options.tests[1]):
+        few.append(f"{choice.tests} test rows")
+    if not few:
+        return f"What was asked for takes about {in_words(late)} longer than the budget." if late > 0 else ""
+    overrun = f" Even that takes about {in_words(late)} longer than the budget." if late > 0 else ""
+    told = "It shows that everything works, not which loss helps: for that, take a longer --budget."
+    return f"This is a quick look: {', '.join(few)}. {told}{overrun}"

@@ -167,7 +167,7 @@ def compare(
                 _execute(tried, TRIALS, folder, display, run_cells)
             grid = _Grid(lambda plan: tuned_cells(plan, folder, trials) if tune else plan.cells(), folder, display, run_cells)
             cells = grid.cells_of(experiment)
-            write_plan(experiment, cells, folder)
+            write_plan(experiment, cells, folder, fitted.quick if fitted else "")
             if fitted is None:
                 _execute(cells, "runs", folder, display, run_cells)
             else:
@@ -235,7 +235,7 @@ def _execute_in_time(fitted: Fitted, grid: _Grid) -> list[str]:
         _execute(more, "more runs", folder, grid.display, run_cells)
         done = clock.complete()
     settle(folder, done)
-    write_plan(fitted.more(done), [cell for cell in clock.cells if cell.seed in done], folder)
+    write_plan(fitted.more(done), [cell for cell in clock.cells if cell.seed in done], folder, fitted.quick)
     if missing := len([seed for seed in planned if seed not in done]):
         return [
             f"Left out {missing} of {len(planned)} seeds, to keep the budget: the machine was slower than measured. "

@@ -140,8 +140,8 @@ def draw_pictures(configs: Sequence[RunConfig], folder: Path, progress: Progress
             continue
 
 
-def write_plan(experiment: Experiment, cells: Sequence[RunConfig], folder: Path) -> None:
-    """Write ``experiment.json``. Existing cells are kept."""
+def write_plan(experiment: Experiment, cells: Sequence[RunConfig], folder: Path, note: str = "") -> None:
+    """Write ``experiment.json``, with a ``note`` for the report. Existing cells are kept."""
     machine = environment()
     description = {
         "name": experiment.name,
@@ -152,7 +152,7 @@ def write_plan(experiment: Experiment, cells: Sequence[RunConfig], folder: Path)
         "environment": machine,
         "cells": [cell.hash for cell in cells],
     }
-    write_json(folder / "experiment.json", description)
+    write_json(folder / "experiment.json", description | ({"note": note} if note else {}))
 
 
 def read_headline(folder: Path, config: RunConfig) -> tuple[str, str, float]:

@@ -33,7 +33,7 @@ from numerate.lab.budget import (
     finished,
     kept_order,
     left_out,
-    too_short,
+    quick_look,
 )
 from numerate.lab.config import RunConfig
 from numerate.lab.durations import in_words, roughly
@@ -48,7 +48,7 @@ from numerate.lab.tasks import Task
 from numerate.recommendation import recommended
 
 PLAN = "budget.json"
-_MEASURING = 0.1  # share of the budget after which losses are no longer measured
+_MEASURING = 0.1  # share of the budget that measuring may take
 _OVER = 1.1  # share of the budget at which runs are given up, if a whole seed is finished
 _REPORT_SECONDS = (6.0, 0.0015)  # of a report, and per row and run
 
@@ -73,12 +73,14 @@ class Fitted:
         seeds: all that may be run if there is time.
         text: what was chosen and left out, in words.
         clock: decides which seeds there is time for.
+        quick: says that it is a quick look, if it is no more.
     """
 
     experiment: Experiment
     seeds: tuple[int, ...]
     text: str
     clock: SeedClock
+    quick: str = ""
 
     def more(self, extra: Sequence[int]) -> Experiment:
         """Return the comparison with other seeds."""
@@ -96,7 +98,7 @@ def fit(
     most_seeds: int = MOST_SEEDS,
     say: Callable[[str], object] = lambda _: None,
 ) -> Fitted:
-    """Choose what fits, or read what was chosen before; raise if nothing does.
+    """Choose what fits, or the least if nothing does, or read what was chosen before.
 
     Args:
         budget: the time.
@@ -124,13 +126,12 @@ def fit(
             _REPORT_SECONDS,
         )
         choice, needed = best_choice(options, work, USED * budget.seconds - budget.elapsed)
-        if budget.elapsed + needed > budget.seconds:
-            raise ValueError(too_short(budget, budget.elapsed + needed, list(given.values())))
         seeds: Sequence[int] = _seeds(experiment, choice.seeds)
         kept = {"key": key, "budget": budget.seconds, "choice": choice._asdict(), "seeds": list(seeds), "final": False}
         kept |= {
             "losses": list(options.losses[: choice.losses]),
             "seconds": needed,
+            "quick": quick_look(options, choice, budget.elapsed + needed - budget.seconds),
             "kinds": [asdict(kind) for kind in work.kinds],
         }
         write_json(machine.folder / PLAN, kept)
@@ -140,7 +141,10 @@ def fit(
     chosen = _chosen(experiment, values, kept["losses"], choice, seeds)
     highest = seeds if kept["final"] else _seeds(experiment, options.seeds[1])
     clock = SeedClock(budget, work, choice, kept["losses"], machine.folder)
-    return Fitted(chosen, highest, _text(budget, options, choice, experiment, kept["seconds"]), clock)
+    quick = kept.get("quick", "")
+    return Fitted(
+        chosen, highest, f"{_text(budget, options, choice, experiment, kept['seconds'])} {quick}".rstrip(), clock, quick
+    )
 
 
 def settle(folder: Path, seeds: Sequence[int]) -> None:
@@ -195,7 +199,8 @@ def _kinds(
     machine: Machine,
     budget: Budget,
 ) -> tuple[Kind, ...]:
-    """Measure a run of each loss, the losses that are kept first; those for which there is no time are as slow as the slowest."""
+    """Measure a run of each loss, in a tenth of the budget, those that are kept first; the others are as slow as the slowest."""
+    began, limit = time.monotonic(), _MEASURING * budget.seconds
     pictures = machine.folder / PICTURES
     drawing: dict[str, tuple[float, int]] = {}
     for cell in (cell for cell in cells if cell.name == experiment.baseline):
@@ -205,14 +210,14 @@ def _kinds(
     queue = sorted(cells, key=lambda cell: options.losses.index(cell.name))
     running: dict[Future[Any], RunConfig] = {}
     for cell in queue:
-        if cell.name not in options.losses[:2] and budget.elapsed > _MEASURING * budget.seconds:
+        if cell.name != options.losses[0] and time.monotonic() - began > limit:
             break
         if machine.pool is None:
-            paces[cell.hash] = _measured(cell, pictures, 1)
+            paces[cell.hash] = _measured(cell, pictures, 1, limit)
             continue
         while len(running) >= machine.processes:
             _collect(running, paces)
-        running[submit(machine.pool, _measured, cell, pictures, machine.processes)] = cell
+        running[submit(machine.pool, _measured, cell, pictures, machine.processes, limit)] = cell
     while running:
         _collect(running, paces)
     slowest = Pace.slowest(paces.values())
@@ -236,9 +241,9 @@ def _collect(running: dict[Future[Any], RunConfig], paces: dict[str, Pace]) -> N
         paces[running.pop(future).hash] = future.result()
 
 
-def _measured(config: RunConfig, pictures: Path, processes: int) -> Pace:
+def _measured(config: RunConfig, pictures: Path, processes: int, limit: float) -> Pace:
     torch.set_num_threads(threads_for(config, processes))
-    return measured(config, pictures)
+    return measured(config, pictures, limit)
 
 
 def _seeds(experiment: Experiment, count: int) -> tuple[int, ...]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -21,8 +23,16 @@ _STEPS, _TESTS = 8, 64  # of a model that is built here
 _FEW_STEPS, _FEW_TESTS = 3, 8  # of larger ones
 
 
-def measured(config: RunConfig, pictures: Path) -> Pace:
-    """Train and evaluate a short run like ``config``, in a folder that is deleted; ``pictures`` are kept."""
+class _Enough(BaseException):
+    """Raised within a short run that has been measured for long enough."""
+
+
+def measured(config: RunConfig, pictures: Path, limit: float = math.inf) -> Pace:
+    """Train and evaluate a short run like ``config``, in a folder that is deleted; ``pictures`` are kept.
+
+    After ``limit`` seconds it ends at the next step or answer. An answer that was not seen is taken to be as slow as a step.
+    """
+    called = time.perf_counter()
     small = config.model in BUILT
     short = shortened(config)
     encoder = load_encoder(config.model, trust_remote_code=config.trust_remote_code)
@@ -30,20 +40,22 @@ def measured(config: RunConfig, pictures: Path) -> Pace:
         load_run_model(short, encoder)
         from transformers import trainer  # noqa: F401
     events: list[tuple[str, int, float]] = []
-    with tempfile.TemporaryDirectory() as folder:
-        begin = time.perf_counter()
-        run(
-            short,
-            Path(folder),
-            pictures=pictures,
-            progress=lambda stage, done, *_: events.append((stage, done, time.perf_counter())),
-        )
-        end = time.perf_counter()
+
+    def watched(stage: str, done: int, *_: object) -> None:
+        events.append((stage, done, time.perf_counter()))
+        steps = sum(name == "train" for name, _, _ in events)
+        if events[-1][2] - called > limit and (steps > 1 or stage == "evaluate"):
+            raise _Enough
+
+    begin = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder, suppress(_Enough):
+        run(short, Path(folder), pictures=pictures, progress=watched)
+    end = time.perf_counter()
     steps = [seconds for stage, _, seconds in events if stage == "train"]
-    tests, answered = next((done, seconds) for stage, done, seconds in reversed(events) if stage == "evaluate")
     gaps = [after - before for before, after in pairwise(steps)]
     step = median(gaps[1:] or gaps)
-    answer = (answered - steps[-1]) / tests
+    tests, answered = next(((done, at) for stage, done, at in reversed(events) if stage == "evaluate" and done), (0, end))
+    answer = (answered - steps[-1]) / tests if tests else step
     if config.validate_every is not None:
         step += answer * min(MOST, config.eval_examples) / config.validate_every
     return Pace(max(0.0, steps[0] - begin - step) + end - answered, step, answer)

@@ -164,7 +164,7 @@ def chapters(experiment: ExperimentRecord, setups: Sequence[Setup]) -> list[Chap
         if advice is not None and advice.sentence not in told:  # what was not run is said once
             more.append(advice.sentence)
             told.add(advice.sentence)
-        result = replace(result, more=(*result.more, *filter(None, [identical_sentence(setup), *more])))
+        result = replace(result, more=tuple(filter(None, [experiment.note, *result.more, identical_sentence(setup), *more])))
         greedy = [score for score in headline if score.decision == GREEDY]
         examples = differing(setup, greedy, limit)
         drawn, missing = _draw(plans(setup, headline, all_costs, by_label, decided), f"s{number}")

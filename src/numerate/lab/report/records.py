@@ -104,6 +104,7 @@ class ExperimentRecord:
     environment: Mapping[str, Any]
     cells: Sequence[RunRecord]
     unfinished: Sequence[UnfinishedRun]
+    note: str = ""  # what to keep in mind about all of it
 
 
 def read_run(directory: str | Path) -> ExperimentRecord:
@@ -131,6 +132,7 @@ def read_run(directory: str | Path) -> ExperimentRecord:
         environment=_object_in(experiment, "environment", file),
         cells=[_read_cell(folder) for folder in finished],
         unfinished=unfinished,
+        note=str(experiment.get("note") or ""),
     )
 
 
