@@ -21,7 +21,8 @@ MOST_SEEDS = 2**20
 def seeds_needed(difference: float, spread: float, power: float = 0.8, level: float = 0.95) -> int:
     """Return the number of seeds, at least 2, with which ``paired_t(..., over="seeds")`` detects a difference.
 
-    More seeds do not make up for few examples: the examples' share of the interval stays.
+    :func:`compare` tests over seeds and examples, which is stricter: it detects the difference less often than ``power`` says,
+    the more so the fewer examples there are. More seeds do not make up for few examples: their share of the interval stays.
 
     Args:
         difference: True difference.
@@ -55,6 +56,8 @@ def seeds_needed(difference: float, spread: float, power: float = 0.8, level: fl
 
 def detectable_difference(spread: float, seeds: int, power: float = 0.8, level: float = 0.95) -> float:
     """Return the smallest true difference that ``seeds`` seeds, at least 2, detect: the inverse of :func:`seeds_needed`.
+
+    Like that, it is for ``paired_t(..., over="seeds")``; :func:`compare` detects a difference of this size less often.
 
     Examples:
         >>> [round(detectable_difference(spread=0.01, seeds=seeds), 3) for seeds in (2, 3, 5, 10)]
