@@ -12,7 +12,6 @@ result.json                     written last: a run without it is not finished
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import time
