@@ -385,15 +385,21 @@ class TestAnswer:
         assert "The largest gain is not significant: smmd, +1.7 points" in text_of(found)
         assert "More than 100 seeds would be needed" in text_of(found)
 
-    def test_the_seeds_that_would_tell_allow_for_all_comparisons(self, tmp_path: Path):
+    @pytest.mark.parametrize("lucky", [(20, 24, 28), (20, 30, 40), (19, 30, 38)])
+    def test_the_seeds_that_would_tell_allow_for_comparisons_and_examples(self, tmp_path: Path, lucky: tuple[int, ...]):
         def luck(seed: int, split: str, index: int) -> int:
-            return 0 if index < (20, 24, 28)[seed] else 1
+            return 0 if index < lucky[seed] else 1
 
         found = answer_of(make_run(tmp_path, {"ce": ce, "smmd": luck, "emd": luck}))
-        # d_s = 0, 0.1, 0.2: mean and spread 0.1. Two losses on two splits are four comparisons.
-        needed = stats.seeds_needed(0.1, 0.1, level=1 - 0.05 / 4)
-        assert needed > stats.seeds_needed(0.1, 0.1)
-        assert f"About {needed} seeds would be needed" in text_of(found)
+        right = [[[float(answer(seed, "", index) == 0) for index in range(40)] for seed in range(3)] for answer in (luck, ce)]
+        compared = stats.compare(*right)
+        plan = {"example_error": compared.example_error, "examples": 40, "level": 1 - 0.05 / 4}  # two losses on two splits
+        try:
+            needed = stats.seeds_needed(compared.difference.estimate, compared.spread, **plan)
+            assert needed > stats.seeds_needed(compared.difference.estimate, compared.spread)
+            assert f"About {needed} seeds would be needed" in text_of(found)
+        except ValueError:
+            assert "More test examples would be needed" in text_of(found)
 
     def test_one_seed_allows_no_verdict(self, tmp_path: Path):
         found = answer_of(make_run(tmp_path, {"ce": ce, "smmd": smmd}, seeds=[0]))

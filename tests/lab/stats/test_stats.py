@@ -36,6 +36,7 @@ from numerate.lab.stats import (
     wilcoxon,
 )
 from numerate.lab.stats.intervals import _medians
+from numerate.lab.stats.paired import difference_errors
 
 Array = NDArray[np.float64]
 INF = math.inf
@@ -666,11 +667,30 @@ def test_the_detectable_difference_is_what_the_seeds_are_needed_for(
     assert seeds == 2 or seeds_needed(least * 0.9999, spread, power, level) > seeds
 
 
+@pytest.mark.parametrize(
+    ("seeds", "examples", "shared"), [(2, 40, 1.0), (3, 400, 1.0), (5, 40, 0.3), (5, 400, 2.0), (10, 100, 1.0)]
+)
+def test_the_detectable_difference_is_detected_as_often_as_promised(seeds: int, examples: int, shared: float) -> None:
+    """By the test that ``compare`` makes. All seeds find the same examples hard (``shared``); seeds and single answers differ."""
+    random = rng(33)
+
+    def differing(by: float) -> Comparison:
+        noise = 0.1 * random.normal(size=(seeds, 1)) + random.normal(size=(seeds, examples))
+        return compare(by + noise + shared * random.normal(size=examples), np.zeros_like(noise))
+
+    errors = [found.example_error for found in (differing(0) for _ in range(200))]
+    spread = math.hypot(0.1, 1 / math.sqrt(examples))
+    least = detectable_difference(spread, seeds, example_error=float(np.sqrt(np.mean(np.square(errors)))), examples=examples)
+    found = [differing(least) for _ in range(1_000)]
+    share = np.mean([result.p_value < 0.05 and result.difference.estimate > 0 for result in found])
+    assert share == pytest.approx(0.8, abs=0.05)  # the test is stricter than planned with two seeds and few examples: 0.76
+
+
 def test_plans_without_spread_or_difference() -> None:
     assert seeds_needed(0.1, 0.0) == 2
     assert detectable_difference(0.0, 5) == 0.0
     for difference in (0.0, 1e-9):
-        with pytest.raises(ValueError, match=r"difference=.* is too small for spread=1\.0: .* smallest difference that matters"):
+        with pytest.raises(ValueError, match=r"difference=.* is too small for spread=1\.0, .* smallest difference that matters"):
             seeds_needed(difference, 1.0)
 
 
@@ -684,6 +704,7 @@ def test_a_comparison_holds_its_parts() -> None:
         test="paired_t",
         effect=pytest.approx(effect_size(a, b)),
         spread=pytest.approx(by_seed.std(ddof=1)),
+        example_error=difference_errors(a - b, "both", 1.0).by_example,
         seeds=4,
         examples=50,
     )
@@ -718,10 +739,10 @@ def test_signs_compare_errors_that_are_infinite() -> None:
 def test_a_comparison_in_a_sentence(
     low: float, estimate: float, high: float, p: float, scale: float, unit: str, sentence: str
 ) -> None:
-    found = Comparison(Interval(estimate, low, high, 0.95, "both"), p, "paired_t", None, None, seeds=3, examples=9)
+    found = Comparison(Interval(estimate, low, high, 0.95, "both"), p, "paired_t", None, None, None, seeds=3, examples=9)
     assert found.summary(scale, unit) == sentence
     assert corrected({"a": found, "b": found})["a"].corrected_p == min(1.0, 2 * p)
-    one_seed = Comparison(Interval(estimate, low, high, 0.95, "examples"), p, "mcnemar", None, None, seeds=1, examples=9)
+    one_seed = Comparison(Interval(estimate, low, high, 0.95, "examples"), p, "mcnemar", None, None, None, seeds=1, examples=9)
     assert one_seed.summary(scale, unit) == f"{sentence}; one seed each: this compares two models, not two losses"
 
 

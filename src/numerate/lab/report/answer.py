@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from numerate.lab.missing import NO_NUMBER, ZERO_LABELS
 from numerate.lab.report.analysis import LEAST_SEEDS, LEVEL, SPLIT_NAMES, RunCost, Score, Setup, few_decide, typical
 from numerate.lab.report.decision_words import decision_title, pair
 from numerate.lab.report.wording import MOST_NAMED, counted, listed, p_equation, sentence, times
-from numerate.lab.stats import seeds_needed
+from numerate.lab.stats import Comparison, seeds_needed
 
 Verdict = Literal["better", "worse", "noise", "untested"]
 
@@ -210,16 +210,22 @@ def _largest_gain(setup: Setup, compared: Sequence[Score]) -> str:
 def _needed(score: Score) -> str:
     comparison = score.comparison
     assert comparison is not None
-    if comparison.spread is None:
+    if comparison.spread is None or comparison.example_error is None:
         return ""
     level = 1 - (1 - LEVEL) / score.family  # Holm's threshold for the smallest p-value of the family
-    try:
-        needed = seeds_needed(comparison.difference.estimate, comparison.spread, level=level)
-    except ValueError:  # too small for any number of seeds
-        needed = _MANY_SEEDS + 1
-    what = "test examples" if needed <= comparison.seeds else f"than {_MANY_SEEDS} seeds"
+    shared = {"example_error": comparison.example_error, "examples": comparison.examples}
+    needed, with_endless_examples = (_seeds_needed(comparison, level, **own) for own in (shared, {}))
+    what = "test examples" if with_endless_examples <= _MANY_SEEDS else f"than {_MANY_SEEDS} seeds"
     more = f"About {needed} seeds" if comparison.seeds < needed <= _MANY_SEEDS else f"More {what}"
     return f"{more} would be needed to detect a difference of this size."
+
+
+def _seeds_needed(comparison: Comparison, level: float, **examples: Any) -> int:
+    assert comparison.spread is not None
+    try:
+        return seeds_needed(comparison.difference.estimate, comparison.spread, level=level, **examples)
+    except ValueError:  # too small for any number of seeds
+        return _MANY_SEEDS + 1
 
 
 def _untested(setup: Setup, seeds: int, where: str) -> str:

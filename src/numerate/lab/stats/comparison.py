@@ -41,8 +41,9 @@ _FEW_SEEDS = {
 class Comparison:
     """Result of :func:`compare`.
 
-    ``effect`` is the :func:`effect_size` (None below three seeds); ``spread`` is the standard deviation of the difference
-    between seeds, as :func:`seeds_needed` takes it (None with one seed).
+    ``effect`` is the :func:`effect_size` (None below three seeds). ``spread`` is the standard deviation of the difference
+    between seeds, and ``example_error`` the standard error that the seeds share because they share examples, as
+    :func:`seeds_needed` takes them (None with one seed).
     """
 
     difference: Interval
@@ -50,6 +51,7 @@ class Comparison:
     test: str
     effect: float | None
     spread: float | None
+    example_error: float | None
     seeds: int
     examples: int
     corrected_p: float | None = None
@@ -128,6 +130,7 @@ def compare(
         test=test.name,
         effect=_effect(differences) if seeds > 2 else None,
         spread=scale * _spread(differences) if seeds > 1 else None,
+        example_error=scale * errors.by_example if seeds > 1 else None,
         seeds=seeds,
         examples=examples,
     )
