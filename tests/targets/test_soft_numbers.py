@@ -18,6 +18,7 @@ from tests.targets.small import KINDS, conditionals, encoded, row_targets, token
 
 from numerate.soft import SoftTargets
 from numerate.targets import AnswerDistribution, Bell, CircularBell, Ratings, SoftNumbers
+from numerate.targets.answer_distribution import Target
 from numerate.targets.numerals import NUMBER
 
 NEAR = Bell(width=1, shape="uniform")
@@ -39,6 +40,17 @@ def real(name: str) -> Any:
     if name in ("llama3", "qwen2_5", "gpt2") and name not in shared_tokenizers():
         pytest.skip("no shared/tokenizers here")
     return real_tokenizer(name)
+
+
+def begins_with_another(label: str) -> AnswerDistribution:
+    """The label, the label with a 0 behind it, and a neighbour, which may have a minus."""
+    return AnswerDistribution([label, f"{label}0", str(int(label) - 2)], [0.5, 0.3, 0.2])
+
+
+def certain_if_even(label: str) -> AnswerDistribution:
+    """One number, which is not the label, for an even label; the label and one that begins with it for an odd one."""
+    even = int(label) % 2 == 0
+    return AnswerDistribution([str(int(label) + 4)] if even else [label, f"{label}7"], [1.0] if even else [0.6, 0.4])
 
 
 class TestNumbers:
@@ -82,12 +94,13 @@ class TestTokens:
             }
         assert soft.left_hard == 0
 
+    @pytest.mark.parametrize("target", [NEAR, begins_with_another, certain_if_even])
     @pytest.mark.parametrize("kind", KINDS)
-    @pytest.mark.parametrize("text", ["x 9 10 1", "[9,10]\n", "9 =9", "x=1=2"])
-    def test_several_numbers(self, kind: str, text: str):
-        """Also where the number that follows is what ends a number, as in `` 9`` `` 10``."""
+    @pytest.mark.parametrize("text", ["x 9 10 1", "[9,10]\n", "9 =9", "x=1=2", "x 2 3 4"])
+    def test_several_numbers(self, kind: str, text: str, target: Target):
+        """Also where the next number's first token, which is soft itself, ends a number: `` 2`` `` 3``, `` 2`` ``0`` `` 3``."""
         tokens = tokenizer(kind)
-        soft = SoftNumbers(tokens, NEAR, where="all")
+        soft = SoftNumbers(tokens, target, where="all")
         row, spans = make_row(tokens, "", text), [match.span() for match in NUMBER.finditer(text)]
         choices = [soft.target(text[start:end]) for start, end in spans]
         sequences, masses = [], []

@@ -8,7 +8,7 @@ from itertools import groupby
 import numpy as np
 
 from numerate.targets.answer_distribution import AnswerDistribution
-from numerate.targets.token_trie import SoftPath
+from numerate.targets.token_trie import SoftPath, TokenTrie
 from numerate.targets.windows import Encoder, Window, tokens_of
 
 Span = tuple[int, int]
@@ -32,6 +32,7 @@ class Draft:
         self._soft: dict[int, dict[int, float]] = {}
         self._meant: list[range] = []
         self._moved = 0  # characters that were added so far
+        self._last: tuple[int, list[int], TokenTrie] | None = None  # first token, tokens and all paths of the number before
 
     def original_text(self, span: Span) -> str:
         """Return characters of the row as it came."""
@@ -137,14 +138,23 @@ class Draft:
         self.sources[start:stop] = [*self.sources[start : start + left], *middle, *self.sources[stop - right : stop]]
         self.ids[start:stop] = new
         self._now = self._encoder.edges(self.ids)
+        old_and_new = enumerate(zip(window.original, path.targets, strict=False), start)
+        if changed := next(((place, target) for place, (old, target) in old_and_new if target != {old: 1.0}), None):
+            self._spread(*changed)
         for place, target in enumerate(path.targets, start):
             if len(target) > 1 and place < len(self.ids):
-                options = self._soft.get(place)
-                if options is None:
-                    self._soft[place] = dict(target)
-                    continue
-                # This token ends the number before: its share there is now that of several tokens.
-                share = options.pop(window.original[place - start])
+                self._soft.setdefault(place, dict(target))
+        self._last = start, path.token_ids, window.trie
+
+    def _spread(self, place: int, target: dict[int, float]) -> None:
+        """Wherever the number before may end, let ``target`` follow instead of the token that stood at ``place``."""
+        if self._last is None:
+            return
+        start, tokens, trie = self._last
+        tail = tokens[place - start :]  # what follows the number before, from the token at ``place`` on
+        for end, options in self._soft.items():
+            if end >= start and tail and tail[0] in options and (*tokens[: end - start], *tail) in trie:
+                share = options.pop(tail[0])
                 for token_id, p in target.items():
                     options[token_id] = options.get(token_id, 0.0) + share * p
 

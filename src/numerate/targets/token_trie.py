@@ -124,6 +124,14 @@ class TokenTrie:
         """Draw a sequence, and return it with the targets along it."""
         return self.path(self._sequence(draw_index(self._cumulative, rng)))
 
+    def __contains__(self, token_ids: Sequence[int]) -> bool:
+        first, stop = 0, len(self)
+        for place, token_id in enumerate(token_ids):
+            first, stop = self._branches(first, stop, place)[1].get(token_id, (0, 0))
+            if first == stop:
+                return False
+        return self._sequence(first) == tuple(token_ids)
+
     def __len__(self) -> int:
         return len(self.probabilities)
 
