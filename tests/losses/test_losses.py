@@ -101,6 +101,19 @@ def every_setting() -> list[Any]:
     return cases
 
 
+def writes_its_gradient(loss: nm.NumericLoss) -> bool:
+    """Whether the gradient is another computation than autograd's."""
+    labels = BATCHES["marks"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nm.NumericLoss, "value_and_grad", lambda *_: None)
+        targets = loss.targets(labels)
+        return loss.value_and_grad(*loss.select(random_logits(labels, VOCABS["marks"]), targets), targets) is not None
+
+
+def written_gradients() -> list[Any]:
+    return [case for case in every_setting() if writes_its_gradient(nm.LOSSES[case.values[0]](VOCABS["marks"], **case.values[1]))]
+
+
 def upstream(shape: torch.Size) -> Tensor:
     """A gradient from above for reduction="none"."""
     return torch.linspace(0.5, 1.5, shape.numel(), dtype=torch.float64).reshape(shape)
@@ -243,7 +256,7 @@ def test_gradcheck(name: str, settings: dict[str, Any]) -> None:
 @pytest.mark.parametrize("compact", [True, False])
 @pytest.mark.parametrize("weighted", [True, False])
 @pytest.mark.parametrize("vocab", ["marks", "chunks", "signs", "ratings"])
-@pytest.mark.parametrize(("name", "settings"), every_setting())
+@pytest.mark.parametrize(("name", "settings"), written_gradients())
 def test_a_gradient_written_out_is_that_of_autograd(
     name: str, settings: dict[str, Any], vocab: str, weighted: bool, compact: bool
 ) -> None:
@@ -277,6 +290,12 @@ def test_padding_rows_change_nothing(name: str, vocab: str, weighted: bool) -> N
     torch.testing.assert_close(padded_total, total, rtol=1e-12, atol=0)
     torch.testing.assert_close(padded_dz[:rows], dz, rtol=1e-12, atol=1e-15)
     assert not padded_dz[rows:].any()
+
+
+def test_losses_that_write_their_gradient_are_found() -> None:
+    assert {case.values[0] for case in written_gradients()} == {
+        name for name, loss in nm.LOSSES.items() if "number_gradient" in vars(loss) or "value_and_grad" in vars(loss)
+    }
 
 
 def test_ntil_gradient_is_that_of_the_softmax_at_tau() -> None:
