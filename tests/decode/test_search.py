@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from numerate.decode.search import Answers, Branches, Node, search, thin_out
+from numerate.decode.search import Answers, Branches, Node, check_limits, search, thin_out
 
 Weights = hnp.arrays(np.float64, st.integers(2, 60), elements=st.floats(1e-9, 1.0))
 
@@ -157,3 +160,112 @@ def test_a_text_that_stands_for_nothing_is_no_number() -> None:
     distribution = _search().distribution(lambda text: None if text == "2" else int(text))
     assert distribution is not None
     assert distribution.no_number == pytest.approx(0.15 + 0.27)
+
+
+ROUNDED = hnp.arrays(np.float64, st.integers(2, 60), elements=st.sampled_from([1.0, 1 / 3, 1e-8, 1e-16, 1e-30]))
+HALF_TINY = np.array([1.0, 1.0, 1e-16, 1e-16, 1.0, 1e-16, 1e-16, 1.0, 1.0, 1.0, 1e-16, 1.0])
+
+
+@example(np.array([1.0, 1e-30, 1e-30]), 1, 0.0)  # the light ones vanish beside the heavy one
+@example(np.ones(3), 2, np.nextafter(1, 0))  # the last point is rounded up to the sum
+@example(HALF_TINY * 0.83598805, 7, np.nextafter(1, 0))  # two points fall on one node
+@given(ROUNDED, st.integers(1, 59), st.sampled_from([0.0, 0.5, np.nextafter(1, 0)]))
+def test_thinning_loses_nothing_by_rounding(weights: np.ndarray, width: int, offset: float) -> None:
+    width = min(width, len(weights) - 1)
+    index, kept, exact = thin_out(weights, width, _Offset(offset))
+    assert 0 < len(index) <= width
+    assert (np.diff(index) > 0).all()
+    assert index[0] >= 0
+    assert index[-1] < len(weights)
+    assert kept.sum() == pytest.approx(weights.sum(), rel=1e-12)
+    np.testing.assert_array_equal(kept[exact], weights[index[exact]])
+
+
+Table = dict[str, dict[str, float]]
+
+
+def _random_tree(seed: int) -> Table:
+    """Tables as ``TABLES``: a text of up to four characters goes on, ends, is nothing or too long, with any probabilities."""
+    random = np.random.default_rng(seed)
+    tables: Table = {}
+    texts = [""]
+    while texts:
+        text = texts.pop()
+        pieces = [*"12", *("?+" if not text else "$?+")] if len(text) < 4 else ["$", "?"]
+        masses = random.choice([0.0, 0.01, 0.3, 1.0, 7.0], len(pieces))
+        masses[0] += not masses.any()
+        tables[text] = dict(zip(pieces, (masses / masses.sum()).tolist(), strict=True))
+        texts += [text + piece for piece in pieces if piece in "12"]
+    return tables
+
+
+def _by_brute_force(tables: Table) -> tuple[dict[str, float], dict[str, float]]:
+    """The probability of each text as a beginning, and as an answer."""
+    begun = {"": 1.0}
+    for text in sorted(tables, key=len):
+        begun |= {text + piece: begun[text] * p for piece, p in tables[text].items() if piece in "12"}
+    return begun, {text: begun[text] * table["$"] for text, table in tables.items() if begun[text] * table.get("$", 0.0)}
+
+
+@given(st.integers(0, 10**6), st.sampled_from([None, 1, 2, 3]), st.sampled_from([0.5, 0.9, 0.99, 1.0]))
+def test_a_search_keeps_the_likeliest_and_accounts_for_the_rest(seed: int, width: int | None, covered: float) -> None:
+    tables = _random_tree(seed)
+    begun, answers = _by_brute_force(tables)
+    levels: list[list[Node]] = []
+    found = search(
+        *([""], _tree(tables)),
+        width=width,
+        covered=covered,
+        rest="drop",
+        seeds=[(0,)],
+        watch=lambda nodes, _: levels.append([*nodes]),
+    )[0]
+    assert _total(found) == pytest.approx(1)
+    assert found.leaves == {text: pytest.approx(answers.get(text, 0.0)) for text in found.leaves}
+    for nodes, following in zip(levels, [*levels[1:], []], strict=True):
+        searched = {node.text for node in following}
+        open_ = {node.text + piece for node in nodes for piece in "12"} & begun.keys()
+        assert len(searched) <= (width or 99)
+        assert all(begun[left] <= begun[kept] * (1 + 1e-9) for left in open_ - searched for kept in searched)
+        assert all(node.mass == pytest.approx(begun[node.text]) for node in following)
+        parents = [(nodes[node.parent], "12"[node.branch]) for node in following]
+        assert [node.text for node in following] == [parent.text + piece for parent, piece in parents]
+    if width is None:
+        assert found.not_searched <= (1 - covered) * (tables[""]["1"] + tables[""]["2"]) + 1e-12
+    if width is None and covered == 1:
+        assert {text: mass for text, mass in found.leaves.items() if mass} == pytest.approx(answers)
+
+
+def test_tokens_are_known_only_of_answers_that_they_spell() -> None:
+    """Not of an answer that a longer token ends, nor where a full stop was taken off; of several ways the likeliest."""
+    tables: Mapping[str, Branches] = {
+        "": Branches(["1", "12"], np.array([0.5, 0.3]), [("9", 0.2)], token_ids=[1, 12]),  # a token "9\n" ends the answer
+        "1": Branches(["2", "2."], np.array([0.8, 0.1]), [("1", 0.1)], token_ids=[2, 20]),
+        "12": Branches([], np.empty(0), [("12", 0.9), ("125", 0.1)]),  # a token "5\n"
+        "12.": Branches([], np.empty(0), [("12", 1.0)]),
+    }
+    roots: list[Node] = []
+
+    def expand(nodes: list[Node]) -> list[Branches]:
+        roots.extend(node for node in nodes if node.branch < 0)
+        return [tables[node.text] for node in nodes]
+
+    found = search([""], expand, width=None, covered=1.0, rest="draw", seeds=[(0,)])[0]
+    assert found.leaves == pytest.approx({"9": 0.2, "1": 0.05, "12": 0.4 * 0.9 + 0.3 * 0.9 + 0.05, "125": 0.07})
+    assert found.written == {"1": (pytest.approx(0.05), (1,)), "12": (pytest.approx(0.36), (1, 2))}
+    assert found.not_searched == 0
+    assert [root.text for root in roots] == [""]
+
+
+@pytest.mark.parametrize(
+    ("limits", "bad"),
+    [
+        *(((width, 1.0, "draw"), "") for width in (None, 1, 2, 1000)),
+        *(((width, 1.0, "draw"), f"width={width!r}") for width in (0, -1, True, False, 1.5, "3")),
+        *(((1, covered, "drop"), f"covered={covered!r}") for covered in (0, -0.1, 1.1, float("nan"))),
+        ((1, 1.0, "keep"), "rest='keep'"),
+    ],
+)
+def test_limits(limits: tuple[Any, Any, Any], bad: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(bad)) if bad else nullcontext():
+        check_limits(*limits)
