@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from numerate import rewards
@@ -406,6 +406,27 @@ def test_answers_without_a_number_earn_least() -> None:
     chat = [[{"role": "assistant", "content": "8"}], "8", "12", [], [{"role": "tool", "content": "10"}]]
     assert crps(chat, [10] * 5, ["?"] * 5) == pytest.approx([-1 / 9, -1 / 9, 8 / 9, -10 / 9, -10 / 9])
     assert crps(chat, [10] * 5, ["?"] * 5, scale=2.0)[2] == pytest.approx(4 / 9)
+
+
+@given(
+    numbers=st.lists(st.none() | st.integers(-20, 20), min_size=1, max_size=6),
+    gold=st.integers(-10, 10),
+    form=st.sampled_from(["empirical", "fair"]),
+    missing=st.sampled_from([0, 0.25, 3]),
+    scale=st.sampled_from([0.5, 1, 4]),
+)
+@example(numbers=[8, 12, None], gold=10, form="empirical", missing=1, scale=1)  # all credits are above 0
+@example(numbers=[8, 30, None], gold=10, form="empirical", missing=1, scale=1)  # the lowest is below 0
+def test_a_missing_answer_earns_less_than_every_number_and_than_nothing(
+    numbers: list[int | None], gold: int, form: Any, missing: float, scale: float
+) -> None:
+    texts = ["no idea" if x is None else str(x) for x in numbers]
+    credits = crps(texts, [gold] * len(texts), ["?"] * len(texts), form=form, missing=missing, scale=scale)
+    alone = [text for text, x in zip(texts, numbers, strict=True) if x is not None]
+    answered = crps(alone, [gold] * len(alone), ["?"] * len(alone), form=form, scale=scale)  # no part of the distribution
+    assert [credit for credit, x in zip(credits, numbers, strict=True) if x is not None] == answered
+    expected = pytest.approx(min([0.0, *answered]) - missing)
+    assert all(credit == expected for credit, x in zip(credits, numbers, strict=True) if x is None)
 
 
 def test_a_derailed_answer_is_bounded_and_can_be_taken_by_magnitude() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,27 @@ def test_epochs_seeds_and_rows_differ_and_come_back():
     assert plain(data[i] for i in range(12)) == first
     other = DrawnDataset([make_rows(1)[0]] * 12, make_soft(), seed=1)
     assert plain(other[i] for i in range(12)) != first
+
+
+@pytest.mark.parametrize("kind", [DrawnDataset, DrawnTransform])
+def test_every_seed_epoch_and_row_has_draws_of_its_own(kind: type[DrawnDataset] | type[DrawnTransform]):
+    """Epoch 1 of seed 0 is not epoch 0 of seed 1: runs with other seeds share no draws."""
+    seen: dict[float, tuple[int, int, int]] = {}
+
+    def soft(row: Any, *, rng: np.random.Generator, path: str) -> dict[str, float]:
+        return {"draw": rng.random()}
+
+    for seed, epoch in itertools.product(range(4), range(4)):
+        if kind is DrawnDataset:
+            data = DrawnDataset([{}] * 4, soft, seed=seed)
+            data.set_epoch(epoch)
+            draws = [row["draw"] for row in data.__getitems__(range(4))]
+        else:
+            draw = DrawnTransform(soft, seed=seed)
+            draw.set_epoch(epoch)
+            draws = draw({"index": range(4)})["draw"]
+        for index, value in enumerate(draws):
+            assert seen.setdefault(value, (seed, epoch, index)) == (seed, epoch, index)
 
 
 @pytest.mark.launch
