@@ -195,3 +195,44 @@ def test_stops_at_the_length_and_pads() -> None:
     for row in ids[:, LENGTH:].tolist():
         stopped = [*row, 3].index(3)
         assert all(token == 0 for token in row[stopped + 1 :])
+
+
+WORDS = Tokens([*DIGITS.texts[4:], " v", "v=", "v2", "2="])
+NINE_OR_LESS = {"9": 0.4, "1": 0.2, "2": 0.2, "3": 0.2}  # the median is 3
+ENDS = {digit: {"<end>": 1.0} for digit in "0123456789"}
+
+
+@pytest.mark.parametrize("word", ["=", " ", ",", ".", "y", " v", "v=", "v2", "2="])
+def test_a_number_begins_after_any_token_that_ends_in_no_letter_or_digit(word: str) -> None:
+    model = Scripted(WORDS, {"x": {word: 1.0}, word: NINE_OR_LESS, **ENDS})
+    output = _write(model, WORDS, DecideNumbers(WORDS), {"input_ids": torch.tensor([[1]])})
+    decided = not word[-1].isalnum()
+    assert _text(WORDS, output.sequences[0]) == f"x{word}{3 if decided else 9}"
+    assert len(output.distributions[0]) == decided
+
+
+@pytest.mark.parametrize("short", [0.3, 0.7])
+def test_of_two_ways_to_write_a_number_the_likelier_is_written(short: float) -> None:
+    table = {"x": {"=": 1.0}, "=": {"5": 1.0}, "5": {"<end>": short, ".": 1 - short}, ".": {"0": 1.0}, "0": {"<end>": 1.0}}
+    output = _write(Scripted(DIGITS, table), DIGITS, DecideNumbers(DIGITS), {"input_ids": torch.tensor([[1]])})
+    assert [int(value) for value in output.distributions[0][0].values] == [5]
+    assert _text(DIGITS, output.sequences[0]) == ("x=5" if short > 0.5 else "x=5.0")
+
+
+@pytest.mark.parametrize("ends", [3, [3, 2]])
+@pytest.mark.parametrize("pad", [None, 0, 2])
+def test_rows_that_end_early_are_filled_with_the_padding_or_the_first_end_token(pad: int | None, ends: Any) -> None:
+    equals, three = DIGITS.texts.index("="), DIGITS.texts.index("3")
+    model = Scripted(DIGITS, {"x": {"=": 1.0}, "=": NINE_OR_LESS, **ENDS, ",": {"<end>": 1.0}})
+    model.generation_config = GenerationConfig(max_new_tokens=3, pad_token_id=pad, eos_token_id=ends)
+    prompts = torch.tensor([[1], [DIGITS.texts.index(",")]])
+    ids = model.generate(prompts, attention_mask=torch.ones_like(prompts), custom_generate=DecideNumbers(DIGITS))
+    fill = 3 if pad is None else pad
+    assert ids[:, 1:].tolist() == [[equals, three, 3], [3, fill, fill]]
+
+
+def test_an_end_token_in_the_prompt_ends_nothing() -> None:
+    """As of models whose decoder starts with the end token."""
+    model = Scripted(DIGITS, {"<end>": {"=": 1.0}, "=": NINE_OR_LESS, **ENDS})
+    output = _write(model, DIGITS, DecideNumbers(DIGITS), {"input_ids": torch.tensor([[1, 3]])})
+    assert [DIGITS.texts[token] for token in output.sequences[0, 2:].tolist()] == ["=", "3", "<end>"]
