@@ -14,7 +14,9 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from tests.samples import refused
 
-from numerate.decode import NumberGrammar
+from numerate.answers import clock_time
+from numerate.decode import NumberGrammar, TextGrammar
+from numerate.decode.grammar import ANY_NUMBER, check_grammar
 
 CHARACTERS = "-0123456789.,"
 
@@ -220,3 +222,40 @@ def test_one_number_for_both() -> None:
 )
 def test_bad_settings(settings: dict[str, Any], parts: list[str]) -> None:
     refused((TypeError, ValueError), parts, lambda: NumberGrammar(**settings))
+
+
+CLOCK = TextGrammar("012_", clock_time, most=3)
+
+
+def test_texts_of_given_characters_by_enumeration() -> None:
+    texts = ["".join(each) for size in range(5) for each in product("012_h", repeat=size)]
+    for text in texts:
+        good = len(text) <= 3 and "h" not in text
+        assert CLOCK.state(text) == (len(text) if good else None)
+        assert CLOCK.complete(text) == (text or None)
+        assert CLOCK.value(text) == clock_time(text)
+    assert [character for character in "012_h." if CLOCK.belongs(character)] == [*CLOCK.alphabet] == [*"012_"]
+    assert CLOCK.max_length == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "part"),
+    [
+        *(({"characters": characters}, ValueError, f"characters={characters!r}") for characters in ("", " ", 12, None, ["0"])),
+        *(({"most": most}, ValueError, f"most={most!r}") for most in (0, -1, True, 2.0, "3", 1001)),
+        ({"read": "clock_time"}, TypeError, "read='clock_time'"),
+    ],
+)
+def test_bad_settings_of_a_text_grammar(change: dict[str, Any], kind: type[Exception], part: str) -> None:
+    refused(kind, [part, "expected"], lambda: TextGrammar(**{"characters": "0123", "read": clock_time, **change}))
+
+
+def test_the_least_and_the_most_characters() -> None:
+    assert [TextGrammar("01", clock_time, most=most).max_length for most in (1, 1000)] == [1, 1000]
+
+
+@pytest.mark.parametrize("grammar", [NumberGrammar(digits=2), CLOCK])
+def test_a_search_takes_either_grammar_or_the_default(grammar: Any) -> None:
+    assert check_grammar(grammar) is grammar
+    assert check_grammar(None) is ANY_NUMBER
+    refused(TypeError, ["grammar is a str", "expected a NumberGrammar or a TextGrammar"], lambda: check_grammar(r"\d+"))

@@ -198,3 +198,42 @@ def test_arguments_are_checked():
         SoftCollator(None)
     with pytest.raises(ValueError, match="token_weights has 1 entries and input_ids 2"):
         SoftCollator(TRLCollator(pad_token_id=0))([{"input_ids": [1, 2], "token_weights": [1.0]}])
+
+
+@given(
+    kinds=st.lists(st.tuples(st.integers(1, 5), *[st.booleans()] * 3), min_size=1, max_size=4),
+    side=st.sampled_from(["left", "right"]),
+    width=st.integers(1, 7),
+)
+def test_what_belongs_to_a_token_stays_with_it(kinds: list[tuple[int, bool, bool, bool]], side: str, width: int):
+    """Rows with and without soft targets and weights, padded or cut on either side; no two tokens are equal but padding."""
+    rows: list[dict[str, Any]] = []
+    for line, (length, has_soft, has_position, has_token) in enumerate(kinds, 1):
+        row: dict[str, Any] = {"input_ids": [100 * line + i for i in range(length)]}
+        row |= {name: [7 + id_ / 1024 for id_ in row["input_ids"]] for name in ["position_weights"] * has_position}
+        row |= {name: [9 + id_ / 1024 for id_ in row["input_ids"]] for name in ["token_weights"] * has_token}
+        if has_soft:
+            places = [place for place in range(length) for _ in range(2)]
+            row |= {"soft_positions": places, "soft_token_ids": [*range(2 * length)], "soft_probabilities": [0.5] * 2 * length}
+        rows.append(row)
+
+    def collate(given_rows: list[dict[str, Any]]) -> dict[str, Any]:
+        lines = []
+        for row in given_rows:
+            assert row.keys() == {"input_ids"}
+            ids, room = row["input_ids"], [0] * (width - len(row["input_ids"]))
+            lines.append([*room, *ids][-width:] if side == "left" else [*ids, *room][:width])
+        return {"input_ids": torch.tensor(lines)}
+
+    batch = SoftCollator(collate)(rows)
+    for name, base in (("position_weights", 7), ("token_weights", 9)):
+        assert (name in batch) == any(name in row for row in rows)
+        for row, ids, weights in zip(rows, batch["input_ids"].tolist(), batch.get(name, torch.empty(len(rows), 0)), strict=True):
+            if name in batch:
+                assert weights.tolist() == [(base + id_ / 1024 if name in row else 1.0) if id_ else 0.0 for id_ in ids]
+    assert ("soft_positions" in batch) == any("soft_positions" in row for row in rows)
+    for line, row in enumerate(rows if "soft_positions" in batch else []):
+        fields = (batch[name][line].tolist() for name in ("soft_positions", "soft_token_ids"))
+        found = {(int(batch["input_ids"][line, place]), token) for place, token in zip(*fields, strict=True) if place >= 0}
+        kept = {*batch["input_ids"][line].tolist()} - {0} if "soft_positions" in row else set()
+        assert found == {(id_, 2 * (id_ % 100) + option) for id_ in kept for option in (0, 1)}

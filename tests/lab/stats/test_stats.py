@@ -35,7 +35,7 @@ from numerate.lab.stats import (
     seeds_needed,
     wilcoxon,
 )
-from numerate.lab.stats.intervals import _medians
+from numerate.lab.stats.intervals import _medians, reach_of
 from numerate.lab.stats.paired import difference_errors
 
 Array = NDArray[np.float64]
@@ -835,3 +835,37 @@ def test_counts_are_whole_numbers() -> None:
 
 def test_the_front_door_has_every_name() -> None:
     assert all(hasattr(stats, name) for name in stats.__all__)
+
+
+@given(MEASURES, st.sampled_from(["examples", "seeds", "both"]), st.sampled_from([0.9, 0.99, 0.9999]))
+def test_an_interval_contains_its_estimate_however_few_resamples(pair: Array, over: Any, level: float) -> None:
+    """99 resamples have no order statistic for a level of 99 %: the ends are then the outermost."""
+    array = pair[0]
+    for found in (median_interval(array, level, over, resamples=99), mean_interval(array, level, over, resamples=99)):
+        slack = 1e-9 * max(1.0, float(np.abs(array).max()))
+        assert found.low - slack <= found.estimate <= found.high + slack
+
+
+@pytest.mark.parametrize("over", ["seeds", "both"])
+def test_seeds_without_a_median_say_nothing(over: Any) -> None:
+    assert median_interval([[1.0, INF, INF], [1.0, 2.0, 3.0]], over=over) == Interval(INF, -INF, INF, 0.95, over)
+
+
+@pytest.mark.parametrize("interval", [mean_interval, median_interval])
+def test_a_negative_seed_of_the_resampling_is_named(interval: Callable[..., Interval]) -> None:
+    with pytest.raises(ValueError, match=r"seed=-1 is out of range: expected a whole number >= 0"):
+        interval([1.0, 2.0, 3.0], seed=-1)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "arrays", "reach"),
+    [
+        ((0, 1), [[0, 1, 1]], 1),
+        ((0, 1), [[0, 0.5, 1]], 0),  # not all values are at a bound
+        ((0, 1), [[0, 1], [0, 0.5]], 0),  # of every measure
+        ((0, INF), [[0, 0, 0]], 0),  # the bounds have no distance
+        ((-INF, INF), [[0, 1]], 0),
+    ],
+)
+def test_the_reach_of_right_and_wrong_answers(bounds: tuple[float, float], arrays: list[Any], reach: float) -> None:
+    assert reach_of(*bounds, *map(np.array, arrays)) == reach
