@@ -269,3 +269,12 @@ def test_tokens_are_known_only_of_answers_that_they_spell() -> None:
 def test_limits(limits: tuple[Any, Any, Any], bad: str) -> None:
     with pytest.raises(ValueError, match=re.escape(bad)) if bad else nullcontext():
         check_limits(*limits)
+
+
+def test_what_is_left_unsearched_at_every_length_adds_up_to_the_share_that_may_be() -> None:
+    """At each length a beginning of 0.24 could be left within half of 0.5; all of them together could not."""
+    tables = {"": {"1": 0.76, "2": 0.24}, "1": {"1": 0.52 / 0.76, "2": 0.24 / 0.76}, "11": {"1": 0.28 / 0.52, "2": 0.24 / 0.52}}
+    tables |= {text: {"$": 1.0} for text in ("2", "12", "112", "111")}
+    found = search([""], _tree(tables), width=None, covered=0.5, rest="drop", seeds=[(0,)])[0]
+    assert found.not_searched == pytest.approx(0.24)
+    assert {*found.leaves} == {"12", "112", "111"}
