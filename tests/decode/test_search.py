@@ -167,6 +167,7 @@ HALF_TINY = np.array([1.0, 1.0, 1e-16, 1e-16, 1.0, 1e-16, 1e-16, 1.0, 1.0, 1.0, 
 
 
 @example(np.array([1.0, 1e-30, 1e-30]), 1, 0.0)  # the light ones vanish beside the heavy one
+@example(np.array([1.0, 0.5, 1e-30]), 2, 0.0)
 @example(np.ones(3), 2, np.nextafter(1, 0))  # the last point is rounded up to the sum
 @example(HALF_TINY * 0.83598805, 7, np.nextafter(1, 0))  # two points fall on one node
 @given(ROUNDED, st.integers(1, 59), st.sampled_from([0.0, 0.5, np.nextafter(1, 0)]))
@@ -253,7 +254,7 @@ def test_tokens_are_known_only_of_answers_that_they_spell() -> None:
     found = search([""], expand, width=None, covered=1.0, rest="draw", seeds=[(0,)])[0]
     assert found.leaves == pytest.approx({"9": 0.2, "1": 0.05, "12": 0.4 * 0.9 + 0.3 * 0.9 + 0.05, "125": 0.07})
     assert found.written == {"1": (pytest.approx(0.05), (1,)), "12": (pytest.approx(0.36), (1, 2))}
-    assert found.not_searched == 0
+    assert found.not_searched == found.more_digits == found.no_number == 0
     assert [root.text for root in roots] == [""]
 
 
