@@ -114,6 +114,34 @@ def assert_same(found, expected, tolerance=1e-6):
         assert error < tolerance, (name, error)
 
 
+class Through(torch.autograd.Function):
+    """Returns its argument, as functions of DeepSpeed do."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.detach()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+
+def test_a_hook_of_the_head(tmp_path):
+    expected, *_ = reference(build())
+    made, collect = trainer(tmp_path, build(), accumulation=2)
+    made.model.lm_head.register_forward_hook(lambda _, __, logits: Through.apply(logits))
+    made.train()
+    assert_same(collect.grads, expected)
+
+
+def test_a_loss_without_a_gradient_is_an_error(tmp_path):
+    made, _ = trainer(tmp_path, build())
+    made.model.lm_head.requires_grad_(requires_grad=False)
+    made.model.model.norm.register_forward_hook(lambda _, __, hidden: hidden.detach())
+    with pytest.raises(RuntimeError, match="the objective's loss has no gradient"):
+        made.train()
+
+
 # Every two settings meet; gaussian_ce reads logits outside the numeric tokens.
 @pytest.mark.parametrize(
     ("loss", "accumulation", "normalize"),

@@ -108,8 +108,8 @@ def window(
     def cut(tensor: Tensor) -> Tensor:  # [.., T] to [1, W]
         return tensor.reshape(lines.shape)[row : row + 1, begin : begin + _WIDTH]
 
+    part = logits.reshape(*lines.shape, logits.shape[-1])[row : row + 1, begin : begin + _WIDTH]
     with torch.no_grad():
-        part = logits.reshape(*lines.shape, logits.shape[-1])[row : row + 1, begin : begin + _WIDTH]
         part = part.logits() if isinstance(part, LazyLogits) else part
         options = {
             name: cut(value) if isinstance(value, Tensor) and value.shape == like.shape else value

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 
 from numerate.labels import IGNORE_INDEX
 from numerate.objective import NumericObjective, ObjectiveOutput
@@ -84,6 +85,8 @@ class LazyLogits(torch.Tensor):
         if func in _METADATA:
             return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
         lazy = next((arg for arg in args[:2] if isinstance(arg, LazyLogits)), None)
+        if lazy is not None and lazy.with_grad and not torch.is_grad_enabled():
+            lazy.head.read_without_grad = True
         if func is torch.Tensor.type and lazy is not None and len(args) == 1 and not kwargs.get("dtype"):
             with torch._C.DisableTorchFunctionSubclass():
                 return torch.empty(0, dtype=lazy.dtype, device=lazy.device).type()
@@ -208,12 +211,16 @@ class LazyHead:
 
     def __init__(self, linear: nn.Linear) -> None:
         self.linear = linear
-        self.lazy = False
+        self.lazy = self.with_grad = False
+        # Deferred logits were an argument of an ``autograd.Function``, which cuts them off from their gradient; or merely read.
+        self.read_without_grad = False
         self.cross_entropy: CrossEntropy | None = None
         self._compute: Callable[[Tensor], Tensor] = linear.forward
 
     def _forward(self, hidden: Tensor) -> Tensor:
-        return LazyLogits(hidden, self) if self.lazy and _is_whole(self.linear) else self._compute(hidden)
+        # A checkpoint that is reentrant calls the head without gradients, and again with them in its backward.
+        lazy = self.lazy and torch.is_grad_enabled() == self.with_grad and not torch.compiler.is_compiling()
+        return LazyLogits(hidden, self) if lazy and _is_whole(self.linear) else self._compute(hidden)
 
     def compute(self, hidden: Tensor) -> Tensor:
         """Compute logits by calling the module, whose hooks gather a sharded weight."""
@@ -227,6 +234,7 @@ class LazyHead:
     def deferred(self, cross_entropy: CrossEntropy | None = None) -> Iterator[None]:
         """Return lazy logits in the body; ``cross_entropy`` replaces ``F.cross_entropy`` of them."""
         self.lazy, self.cross_entropy, self._compute = True, cross_entropy, self.linear.forward
+        self.with_grad, self.read_without_grad = torch.is_grad_enabled(), False
         restore = override(self.linear, "forward", self._forward)
         try:
             yield
@@ -250,13 +258,28 @@ def find_head(model: nn.Module) -> tuple[nn.Linear | None, str]:
     if hasattr(head, "modules_to_save"):  # PEFT: a copy of the head is trained in its place
         (adapter, *_) = head.active_adapters
         head = head.modules_to_save[adapter]
-    if type(head) is not nn.Linear:
+    kind = type(head)
+    if issubclass(kind, FSDPModule):  # FSDP2 makes a class FSDPLinear(FSDPModule, Linear) of a module it shards
+        kind = kind.__mro__[2]
+    if kind is not nn.Linear:
         return None, f"the head is a {type(head).__module__}.{type(head).__name__}, not a plain torch.nn.Linear"
     if not head.weight.is_floating_point():
         return None, f"the head's weight is {head.weight.dtype}"
-    if head._forward_hooks or head._forward_pre_hooks or "forward" in vars(head) or nn.utils.parametrize.is_parametrized(head):
-        return None, "the head has hooks, or its forward or weight was replaced"
+    if _has_hooks(head) or "forward" in vars(head) or head._compiled_call_impl is not None:
+        return None, "the head has hooks, is compiled, or its forward was replaced"
     return head, ""
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    """Return whether calling a module does more than its ``forward``, and than FSDP2's gathering of weights.
+
+    The hooks are those of ``nn.Module.__call__``.
+    """
+    names = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    hooks = [hook for name in names for hook in getattr(module, name).values()]
+    if any(not str(getattr(hook, "__module__", "")).startswith("torch.distributed.fsdp.") for hook in hooks):
+        return True
+    return any(getattr(nn.modules.module, f"_global{name}") for name in names)
 
 
 def _is_whole(linear: nn.Linear) -> bool:

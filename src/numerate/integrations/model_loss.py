@@ -31,7 +31,7 @@ from numerate.integrations.alignment import (
 )
 from numerate.integrations.fields import Batch, document_positions, fields_of, has_fields, labels_of, without_fields
 from numerate.integrations.lazy_logits import LazyHead, LazyLogits, find_head, override
-from numerate.integrations.step import StepCounts, reads_whole_numbers
+from numerate.integrations.step import StepCounts, check_gradient, reads_whole_numbers
 from numerate.labels import IGNORE_INDEX, shift_left
 from numerate.objective import NumericObjective, ObjectiveOutput
 from numerate.objective.no_loss import NoLoss
@@ -45,9 +45,11 @@ class ForwardPass:
     counts: StepCounts  # of the optimizer step
     step: list[Batch]  # the batches that were counted; needed until labels are checked
     repeated: Tensor | None = None  # [B], mask of rows to ignore
+    training: bool = False
     with_overrun: bool = False  # whether to compute ``numeric/overrun``
     output: ObjectiveOutput | None = None
     targets: Tensor | None = None  # [.., T], the aligned labels of ``output``
+    deferred_in_vain: bool = False  # whether ``output`` may have lost its gradient
 
 
 class ModelLoss:
@@ -62,12 +64,9 @@ class ModelLoss:
         self.checked = False
         self.changes_labels = False  # the model trains on other labels than the batch's
         self._pass: ForwardPass | None = None
-        linear, why_not = find_head(model)
-        if trainer.args.torch_compile:
-            linear, why_not = None, "the model is compiled"
-        if linear is None:
-            warnings.warn(f"logits of the whole batch will be built: {why_not}. The loss is the same.", stacklevel=5)
-        self._head = None if linear is None else LazyHead(linear)
+        self._why_not = "the model is compiled" if trainer.args.torch_compile else ""  # logits cannot be deferred
+        self._warned = False
+        self._head = self._find_head()
 
     @property
     def _name(self) -> str:
@@ -82,11 +81,36 @@ class ModelLoss:
         """Call the (wrapped) model; return its outputs and what it adds to its cross-entropy. Fills ``forward.output``."""
         self._pass = forward
         try:
-            with self._in_place():
-                outputs = model(**without_fields(forward.batch))
-                return outputs, self._extra(model, outputs, forward)
+            outputs, extra = self._run(model, forward)
+            if forward.deferred_in_vain:
+                self._why_not = f"{self._name} reads its logits without gradients, or passes them to an autograd.Function"
+                forward.output, forward.targets, forward.deferred_in_vain = None, None, False
+                outputs, extra = self._run(model, forward)
         finally:
             self._pass = None
+        assert forward.output is not None
+        if forward.training:
+            check_gradient(forward.output.loss)
+        return outputs, extra
+
+    def _run(self, model: nn.Module, forward: ForwardPass) -> tuple[Any, Tensor]:
+        with self._in_place():
+            outputs = model(**without_fields(forward.batch))
+            return outputs, self._extra(model, outputs, forward)
+
+    def _find_head(self) -> LazyHead | None:
+        """Return the head whose logits can be deferred now; None, with a warning once, if real logits are needed.
+
+        Before every forward pass: DeepSpeed, PEFT and others change the head after ``attach``.
+        """
+        linear, why_not = find_head(self.model)
+        why_not = self._why_not or why_not
+        if linear is not None and not why_not:
+            return LazyHead(linear)
+        if not self._warned:
+            warnings.warn(f"logits of the whole batch will be built: {why_not}. The loss is the same.", stacklevel=6)
+        self._warned = True
+        return None
 
     @contextmanager
     def _in_place(self) -> Iterator[None]:
@@ -95,11 +119,11 @@ class ModelLoss:
         Logits of a sharded head are not deferred where they may be needed after the forward pass: the weight is gone by then.
         """
         sharded = self.trainer.accelerator.distributed_type in ("FSDP", "DEEPSPEED")
-        deferred = self._head is not None and (torch.is_grad_enabled() or not sharded)
+        self._head = self._find_head() if torch.is_grad_enabled() or not sharded else None
         self._own_loss_function = getattr(self.model, "loss_function", None)
         restore = override(self.model, "_loss_function", self._loss_function)
         try:
-            with self._head.deferred(self._compute) if deferred and self._head is not None else nullcontext():
+            with nullcontext() if self._head is None else self._head.deferred(self._compute):
                 yield
         finally:
             restore()
@@ -156,6 +180,7 @@ class ModelLoss:
                 f"{self._name} computes more than one cross-entropy of its vocabulary in one forward: expected one; use "
                 "objective(logits, labels) in a loss of your own."
             )
+        forward.deferred_in_vain = self._head is not None and self._head.read_without_grad
         labels = labels_of(forward.batch)
         targets = targets.to(logits.device)
         joined = False  # whether sequences follow each other in a row

@@ -81,6 +81,15 @@ def check_objective(objective: Any) -> None:
         raise TypeError(f"objective is a {name}: expected a NumericObjective; pass {hint}.")
 
 
+def check_gradient(loss: Tensor) -> None:
+    """Raise for a loss to train with that has no gradient: another loss, added to it, would be trained on alone."""
+    if not loss.requires_grad:
+        raise RuntimeError(
+            "the objective's loss has no gradient, so nothing would be trained on it: expected logits that depend on trainable "
+            "parameters; look for .detach(), torch.no_grad(), a hook that cuts them off, or a model that is frozen."
+        )
+
+
 def repeated_rows(labels: Tensor, accelerator: Any) -> Tensor | None:
     """Return the mask ``[B]`` of rows that fill up the last evaluation batch, so that all processes have as many."""
     state = accelerator.gradient_state

@@ -23,6 +23,7 @@ from numerate.integrations.model_loss import ForwardPass, ModelLoss
 from numerate.integrations.step import (
     LossSums,
     StepCounts,
+    check_gradient,
     check_objective,
     numeric_positions,
     refuse_split_fields,
@@ -114,6 +115,8 @@ def compute_loss_func(
                 "objective)."
             )
         out: ObjectiveOutput = objective.to(logits.device)(logits, labels, num_items=num_items_in_batch, shift=shift)
+        if torch.is_grad_enabled():  # the Trainer evaluates without gradients
+            check_gradient(out.loss)
         return out.loss
 
     return compute
@@ -226,11 +229,11 @@ class Attachment:
         inputs = self._readable(inputs)
         if in_step:
             assert self._counts is not None
-            forward = ForwardPass(inputs, self._counts, self._batches, with_overrun=self._logged)
+            forward = ForwardPass(inputs, self._counts, self._batches, training=True, with_overrun=self._logged)
             self._left -= 1
         else:
             counted = inputs if training else without_repeats(inputs, trainer.accelerator)
-            forward = ForwardPass(inputs, model_loss.count([counted]), [counted], with_overrun=not training)
+            forward = ForwardPass(inputs, model_loss.count([counted]), [counted], training=training, with_overrun=not training)
             forward.repeated = None if training else repeated_rows(labels_of(inputs), trainer.accelerator)
         outputs, extra = model_loss.run(model, forward)
         out = forward.output

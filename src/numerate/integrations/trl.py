@@ -32,6 +32,7 @@ from numerate.integrations.lazy_logits import find_head
 from numerate.integrations.step import (
     LossSums,
     StepCounts,
+    check_gradient,
     check_objective,
     refuse_split_fields,
     refuse_split_sequences,
@@ -154,6 +155,7 @@ class NumericSFTTrainer(SFTTrainer):  # type: ignore[misc]
         loss, outputs = result if return_outputs else (result, None)
         term = self._numeric.take()
         if training:
+            check_gradient(term.out.loss)
             self._training.add_step(term.out, counts, term.positions, first=self._first or not in_step)
             self._left, self._first = max(self._left - 1, 0), False
         else:
