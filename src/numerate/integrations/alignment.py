@@ -2,12 +2,14 @@
 
 A causal model shifts its labels by one; a masked model or a decoder does not. There is no list of which does what: some
 ``ForCausalLM`` classes do not shift. So the cross-entropy is computed for each possible alignment, and the one that equals the
-model's own loss is used.
+model's own loss is used. The logits are random and in float32 where possible: rounding would hide a small difference (a z-loss,
+label smoothing), and the logits of a new head hardly differ.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -15,7 +17,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from numerate.integrations.fields import Batch, without_fields
-from numerate.integrations.lazy_logits import LazyLogits
 from numerate.labels import IGNORE_INDEX, shift_left
 
 SHIFTED, AS_THEY_ARE, GIVEN = "labels shifted by one", "labels as they are", "shift_labels as they are"
@@ -34,14 +35,14 @@ def shifts_labels(model: nn.Module, batch: Batch) -> bool:
     """
     training = model.training
     try:
-        with torch.no_grad():
+        with torch.no_grad(), probed(model):
             outputs = model.eval()(**without_fields(batch))
     finally:
         model.train(training)
     own, logits = outputs["loss"], outputs["logits"]
     labels = pad_left(batch["labels"].to(logits.device), logits.shape[-2])
     losses = cross_entropies(logits, alignments(labels, shift=True))
-    equal = agreeing(float(own), losses, logits.dtype)
+    equal = agreeing(float(own), losses)
     if len(equal) != 1:
         raise ValueError(disagreement(type(model).__name__, float(own), losses))
     return equal == [SHIFTED]
@@ -74,14 +75,35 @@ def cross_entropies(logits: Tensor, targets: Mapping[str, Tensor]) -> dict[str, 
     return {name: mean(labels) for name, labels in targets.items()}
 
 
-def agreeing(own: float, losses: Mapping[str, float], dtype: torch.dtype) -> list[str]:
+def agreeing(own: float, losses: Mapping[str, float]) -> list[str]:
     """Return the alignments whose cross-entropy equals a model's own loss up to rounding; several if they hardly differ."""
     size = max(abs(own), 1.0)
-    errors = {name: abs(loss - own) for name, loss in losses.items()}
-    nearest = min(errors.values())
-    if nearest > (2e-2 if dtype.itemsize < 4 else 1e-4) * size:
+    errors = {name: abs(loss - own) for name, loss in losses.items() if loss == loss}
+    nearest = min(errors.values(), default=float("inf"))
+    if nearest > 1e-4 * size:
         return []
     return [name for name, error in errors.items() if error <= max(10 * nearest, 1e-6 * size)]
+
+
+def random_logits(like: Tensor) -> Tensor:
+    """Return random logits of the shape of ``like``, in float32 at least, without a draw from the global generator."""
+    generator = torch.Generator(like.device).manual_seed(0)
+    dtype = torch.promote_types(like.dtype, torch.float32)
+    return torch.randn(like.shape, generator=generator, dtype=dtype, device=like.device)
+
+
+@contextmanager
+def probed(model: nn.Module) -> Iterator[None]:
+    """Replace the output of a model's head by random logits in the body; a model that names no head is left alone."""
+    head: Any = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None  # type: ignore[operator]
+    if head is None:
+        yield
+        return
+    hook = head.register_forward_hook(lambda module, inputs, logits: random_logits(logits))
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def disagreement(name: str, own: float, losses: Mapping[str, float]) -> str:
@@ -89,14 +111,15 @@ def disagreement(name: str, own: float, losses: Mapping[str, float]) -> str:
     listed = ", ".join(f"{loss:.6g} with {way}" for way, loss in losses.items())
     return (
         f"the loss of {name} is {own:.6g}, and the cross-entropy of its logits is {listed}: expected one of them. Its loss is "
-        "not a plain cross-entropy of its logits; use objective(logits, labels) in a loss of your own."
+        "not a plain cross-entropy of its logits (a z-loss, smoothing, focal, or rounded to half precision?); use "
+        "objective(logits, labels) in a loss of your own."
     )
 
 
 def window(
     loss_function: Callable[..., Tensor], logits: Tensor, labels: Tensor | None, args: tuple[Any, ...], options: dict[str, Any]
 ) -> tuple[float, Tensor, Tensor | None, Tensor | None]:
-    """Evaluate a loss function on up to 64 positions of one row; return it with the logits, ``labels`` and ``shift_labels``."""
+    """Evaluate a loss function on random logits of up to 64 positions; return it, the logits, ``labels`` and ``shift_labels``."""
     given = options.get("shift_labels")
     like = given if labels is None else labels
     assert like is not None
@@ -108,9 +131,8 @@ def window(
     def cut(tensor: Tensor) -> Tensor:  # [.., T] to [1, W]
         return tensor.reshape(lines.shape)[row : row + 1, begin : begin + _WIDTH]
 
-    part = logits.reshape(*lines.shape, logits.shape[-1])[row : row + 1, begin : begin + _WIDTH]
     with torch.no_grad():
-        part = part.logits() if isinstance(part, LazyLogits) else part
+        part = random_logits(torch.empty(*cut(like).shape, logits.shape[-1], dtype=logits.dtype, device=logits.device))
         options = {
             name: cut(value) if isinstance(value, Tensor) and value.shape == like.shape else value
             for name, value in options.items()

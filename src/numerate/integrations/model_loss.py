@@ -27,6 +27,7 @@ from numerate.integrations.alignment import (
     cross_entropies,
     disagreement,
     pad_left,
+    probed,
     window,
 )
 from numerate.integrations.fields import Batch, document_positions, fields_of, has_fields, labels_of, without_fields
@@ -153,10 +154,9 @@ class ModelLoss:
         labels = pad_left(forward.batch["labels"].to(logits.device), logits.shape[-2])
         routed = any("aux_loss" in key or "z_loss" in key for key in named)
         if self.alignment is None:
-            plain = named
-            if routed:  # again, without the router's loss
-                with torch.no_grad(), torch.random.fork_rng():
-                    plain = model(**without_fields(forward.batch), output_router_logits=False)
+            options = {"output_router_logits": False} if routed else {}  # without the router's loss
+            with torch.no_grad(), torch.random.fork_rng(), probed(self.model):
+                plain = model(**without_fields(forward.batch), **options)
             self._find_alignment(float(plain["loss"].detach()), plain["logits"], labels)
         _, targets = self._compute_aligned(logits, alignments(labels, shift=self.shift))
         if not routed:
@@ -234,18 +234,19 @@ class ModelLoss:
     def _find_alignment(self, own: float, logits: Tensor, labels: Tensor | None, given: Tensor | None = None) -> None:
         """Find how labels are aligned from the model's own loss; all processes reach the same result."""
         losses = cross_entropies(logits, alignments(labels, given, shift=self.shift))
-        mine = torch.tensor([own, *losses.values()], dtype=torch.float64)
-        mine = mine if mine.isfinite().all() else torch.zeros_like(mine)  # a batch without labels shows nothing
-        processes, *sums = self._over_processes([float(mine.any()), *mine.tolist()])
+        # A batch without labels shows nothing; an alignment that leaves none is not the model's.
+        mine = (
+            [own, *(own + 1e3 if loss != loss else loss for loss in losses.values())] if own == own else [0.0] * (1 + len(losses))
+        )
+        processes, *sums = self._over_processes([float(own == own), *mine])
         if not processes:
             return
         own, *means = (total / processes for total in sums)
         losses = dict(zip(losses, means, strict=True))
-        equal = agreeing(own, losses, logits.dtype)
-        if not equal:
+        equal = agreeing(own, losses)
+        if len(equal) != 1 and equal[:1] != [GIVEN]:
             raise ValueError(disagreement(self._name, own, losses))
-        if len(equal) == 1 or equal[0] == GIVEN:
-            self.alignment = equal[0]
+        self.alignment = equal[0]
 
     def _check_first_label(self, targets: Tensor, labels: Tensor) -> None:
         """Find whether the first label of a row counts, from the targets of the model's loss; count the step anew if so."""
