@@ -30,8 +30,7 @@ def refuse_trainer(trainer: Trainer) -> None:
     classes = {cls.__name__ for cls in type(trainer).__mro__}
     if "compute_loss" in vars(trainer) or "_Attached" in classes:
         raise RuntimeError("trainer.compute_loss was replaced already: call .detach() on the first attachment.")
-    if "SFTTrainer" in classes:
-        raise TypeError(f"trainer is a {type(trainer).__name__} of TRL: use numerate.integrations.trl.NumericSFTTrainer.")
+    _refuse_trl(type(trainer))
     if trainer.compute_loss_func is not None:
         raise ValueError("trainer has a compute_loss_func: expected one loss; leave it out, attach takes its place.")
     if trainer.args.n_gpu > 1:
@@ -39,6 +38,20 @@ def refuse_trainer(trainer: Trainer) -> None:
             f"one process with {trainer.args.n_gpu} GPUs (DataParallel) copies the model at every step: expected one process per "
             "GPU; start with `accelerate launch` or `torchrun`, or set CUDA_VISIBLE_DEVICES."
         )
+
+
+def _refuse_trl(kind: type) -> None:
+    """Raise for a trainer of TRL, or one derived from it: each computes a loss of its own."""
+    own = next((cls.__name__ for cls in kind.__mro__ if cls.__module__.split(".")[0] == "trl"), None)
+    if own is None:
+        return
+    if own == "SFTTrainer":
+        raise TypeError(f"trainer is a {kind.__name__} of TRL: use numerate.integrations.trl.NumericSFTTrainer.")
+    raise TypeError(
+        f"trainer is a {kind.__name__} of TRL, whose loss (of preferences, rewards or a teacher) is not a cross-entropy of labels "
+        "that a numeric term could be added to: expected supervised training; use numerate.integrations.trl.NumericSFTTrainer "
+        "before or instead of it. A trainer with reward_funcs takes numerate.rewards."
+    )
 
 
 def refuse_model(model: nn.Module) -> None:
