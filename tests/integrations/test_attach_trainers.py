@@ -31,6 +31,7 @@ from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, Trainer
 
 from numerate import LOSSES, NumericObjective, SMMDLoss
 from numerate.integrations.lazy_logits import LazyHead, LazyLogits
+from numerate.integrations.step import repeated_rows
 from numerate.integrations.transformers import attach, compute_loss_func
 
 PARTS = ("loss", "loss/cross_entropy", "loss/numeric", "numeric/share", "numeric/mass", "numeric/overrun")
@@ -432,3 +433,36 @@ def test_a_change_in_place_is_seen_by_views():
         logits[..., 5] = -1e9
         assert flat.is_computed
         assert bool((flat[:, 5] == -1e9).all())
+
+
+# What compute_loss_func and an evaluation cannot know on several processes
+
+
+@pytest.mark.parametrize("average", [True, False])
+def test_compute_loss_func_on_two_processes_needs_tokens(average, tmp_path, monkeypatch):
+    """Without ``average_tokens_across_devices`` the Trainer passes the tokens of one process, as if they were the step's."""
+    rows = dataset("llama", padded=True)
+    labels = collate(rows)["labels"]
+    items = int((labels[:, 1:] != -100).sum()) * (2 if average else 1)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    outputs = {"logits": torch.randn(*labels.shape, VOCAB_SIZE, requires_grad=True)}
+    with pytest.raises(ValueError, match="2 processes share a step, .* expected NumericObjective.*normalize='tokens'"):
+        compute_loss_func(Case().objective, shift=True)(outputs, labels, items)
+    assert compute_loss_func(Case(normalize="tokens").objective, shift=True)(outputs, labels, items).requires_grad
+
+
+@pytest.mark.parametrize("drop_last", [True, False])
+def test_repeated_rows_of_an_iterable_dataset_are_not_known(drop_last):
+    from types import SimpleNamespace
+
+    from accelerate.data_loader import IterableDatasetShard
+
+    loader = SimpleNamespace(dataset=IterableDatasetShard([1, 2, 3], batch_size=1, num_processes=2, drop_last=drop_last))
+    state = SimpleNamespace(active_dataloader=loader, end_of_dataloader=True, remainder=-1)
+    accelerator = SimpleNamespace(gradient_state=state, num_processes=2, process_index=0)
+    if drop_last:
+        assert repeated_rows(torch.zeros(1, 3), accelerator) is None
+        return
+    with pytest.raises(ValueError, match="dispatch_batches=False and an IterableDataset.* Expected dispatch_batches=True"):
+        repeated_rows(torch.zeros(1, 3), accelerator)

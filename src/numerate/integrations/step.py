@@ -93,7 +93,17 @@ def check_gradient(loss: Tensor) -> None:
 def repeated_rows(labels: Tensor, accelerator: Any) -> Tensor | None:
     """Return the mask ``[B]`` of rows that fill up the last evaluation batch, so that all processes have as many."""
     state = accelerator.gradient_state
-    if accelerator.num_processes == 1 or not state.end_of_dataloader or state.remainder <= 0:
+    if accelerator.num_processes == 1:
+        return None
+    loader = state.active_dataloader
+    shard = getattr(loader, "dataset", None)
+    if type(shard).__name__ == "IterableDatasetShard" and not shard.drop_last:
+        raise ValueError(
+            "dispatch_batches=False and an IterableDataset: each process fills up its last evaluation batch with repeated rows, "
+            "and how many is not known, so they would count twice. Expected dispatch_batches=True, the default for it, in "
+            "accelerator_config of the TrainingArguments; or a dataset with a length and __getitem__."
+        )
+    if not state.end_of_dataloader or state.remainder <= 0:
         return None
     rows = labels.shape[0]
     repeated: Tensor = torch.arange(rows, device=labels.device) + accelerator.process_index * rows >= state.remainder

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from transformers import Trainer
 
@@ -108,6 +109,12 @@ def compute_loss_func(
         # The Trainer counts the first label of each row for some models and not for others, by the names of their classes.
         if num_items_in_batch is not None and int(num_items_in_batch) in (int(present.sum()), int(present[..., 1:].sum())):
             num_items_in_batch = None  # the step is this batch
+        processes = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+        if objective.normalize == "numeric" and processes > 1 and torch.is_grad_enabled():
+            raise ValueError(
+                f"{processes} processes share a step, and how many numbers the step has is not known here: expected "
+                "NumericObjective(..., normalize='tokens'), or use attach(trainer, objective)."
+            )
         if objective.normalize == "numeric" and num_items_in_batch is not None:
             raise ValueError(
                 f"this batch has {int(present.sum())} of its step's {int(num_items_in_batch)} label tokens, and how many numbers "
