@@ -48,7 +48,7 @@ def _refuse_trl(kind: type) -> None:
     if own == "SFTTrainer":
         raise TypeError(f"trainer is a {kind.__name__} of TRL: use numerate.integrations.trl.NumericSFTTrainer.")
     raise TypeError(
-        f"trainer is a {kind.__name__} of TRL, whose loss (of preferences, rewards or a teacher) is not a cross-entropy of labels "
+        f"trainer is a {kind.__name__} of TRL, whose loss (preferences, rewards, a teacher) is not a cross-entropy of labels "
         "that a numeric term could be added to: expected supervised training; use numerate.integrations.trl.NumericSFTTrainer "
         "before or instead of it. A trainer with reward_funcs takes numerate.rewards."
     )

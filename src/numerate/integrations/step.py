@@ -95,8 +95,7 @@ def repeated_rows(labels: Tensor, accelerator: Any) -> Tensor | None:
     state = accelerator.gradient_state
     if accelerator.num_processes == 1:
         return None
-    loader = state.active_dataloader
-    shard = getattr(loader, "dataset", None)
+    shard: Any = getattr(state.active_dataloader, "dataset", None)
     if type(shard).__name__ == "IterableDatasetShard" and not shard.drop_last:
         raise ValueError(
             "dispatch_batches=False and an IterableDataset: each process fills up its last evaluation batch with repeated rows, "
