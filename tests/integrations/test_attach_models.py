@@ -25,7 +25,8 @@ from tests.integrations.trainers.cases import (
 from torch import nn
 
 from numerate import LOSSES, NumericObjective
-from numerate.integrations.alignment import agreeing
+from numerate.integrations.alignment import AS_THEY_ARE, agreeing
+from numerate.integrations.alignment import SHIFTED as SHIFTED_BY_ONE
 from numerate.integrations.transformers import attach, compute_loss_func, shifts_labels
 
 ROWS = 6
@@ -496,17 +497,25 @@ def test_another_loss_is_refused_in_every_precision(loss, dtype, within, tmp_pat
         trained(tmp_path, other(OTHER_LOSSES[loss], dtype, within=within), 2)
 
 
-@pytest.mark.filterwarnings("ignore:logits of the whole batch")
+class Aligned(hf.GPT2LMHeadModel):
+    """Takes its labels as they are, although its class says that it shifts them."""
+
+    @property
+    def loss_function(self):
+        own = lambda logits, labels, **_: F.cross_entropy(logits.flatten(0, 1), labels.flatten())  # noqa: E731
+        return super().loss_function if "_loss_function" in vars(self) else own
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("make", [NOT_SHIFTED["cpmant"], NOT_SHIFTED["xlnet"], SHIFTED["gpt2"]], ids=["cpmant", "xlnet", "gpt2"])
+@pytest.mark.parametrize("make", [Aligned, hf.GPT2LMHeadModel])
 @pytest.mark.parametrize("std", [0.0, 1e-6])
 def test_the_first_batch_decides_with_a_new_head(make, dtype, std, tmp_path):
     """Its logits are all the same, or nearly: their cross-entropy is that of any alignment."""
-    model = built(make, dtype)
-    nn.init.normal_(model.get_output_embeddings().weight, 0, std)
-    args = arguments(str(tmp_path), 1, per_device_train_batch_size=ROWS)
-    trainer = trainer_for(model, rows(), args)
+    model = built(lambda: make(SHIFTED["gpt2"]().config), dtype)
+    nn.init.normal_(model.lm_head.weight, 0, std)
+    trainer = trainer_for(model, rows(), arguments(str(tmp_path), 1, per_device_train_batch_size=ROWS))
     attachment = attach(trainer, objective())
     trainer.train()
-    assert attachment._bind().shift == (make is SHIFTED["gpt2"])
-    assert attachment._bind().checked
+    shift = make is not Aligned
+    assert attachment._bind().alignment == (SHIFTED_BY_ONE if shift else AS_THEY_ARE)
+    assert attachment._bind().shift == shift
