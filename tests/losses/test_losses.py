@@ -6,6 +6,7 @@ import copy
 import inspect
 import math
 import pickle
+import random
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -355,6 +356,58 @@ def test_a_certain_right_answer(name: str, dtype: torch.dtype) -> None:
             assert float(costs.abs().max()) < 1e-6
         else:
             assert float(costs[VOCABS[vocab].index_of(labels) >= 0].max()) > 1
+
+
+ALL_CHUNKS = {f"{value:0{width}d}": 0 for width in (1, 2, 3) for value in range(10**width)} | {".": 0, "-": 0, "e": 0}
+ALL_CHUNKS = {text: token_id for token_id, text in enumerate(ALL_CHUNKS)}
+
+
+@cache
+def many_numbers() -> tuple[nm.NumericVocab, Tensor]:
+    """Return labels of many numbers, cut at random into tokens of one to three digits: many roundings of their places."""
+    draw = random.Random(0)
+
+    def digits(most: int) -> str:
+        return "".join(draw.choices("0123456789", k=draw.randint(1, most)))
+
+    texts = ["00.86914", *(f"{digits(14)}{draw.choice(['', f'.{digits(18)}'])}" for _ in range(400))]
+    texts = [f"{draw.choice(['', '-'])}{text}{draw.choice(['', 'e-12'])}" for text in texts]
+    ids: list[int] = []
+    for text in texts:
+        while text:
+            size = next(n for n in draw.sample((1, 2, 3), 3) if text[:n] in ALL_CHUNKS)
+            ids, text = [*ids, ALL_CHUNKS[text[:size]]], text[size:]
+        ids.append(-100)
+    return nm.NumericVocab.from_texts(ALL_CHUNKS, vocab_size=len(ALL_CHUNKS)), torch.tensor(ids)
+
+
+def assert_free(loss: nm.NumericLoss, logits: Tensor, labels: Tensor) -> None:
+    """Check that value and gradient are zero, by autograd and written out."""
+    logits.requires_grad_()
+    cost = loss(logits, labels, reduction="none")
+    targets = loss.targets(labels)
+    z, rest = (None if part is None else part.detach() for part in loss.select(logits, targets))
+    for grad in (grad_of(cost.sum(), logits), loss.value_and_grad(z, rest, targets)[1]):
+        assert float(grad.abs().max()) == 0
+    # The number loss does not read digits more than ten places down; the label's φ has them.
+    assert float(cost.detach().abs().max()) <= (1e-12 if loss.name == "number" else 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("name", [name for name, loss in nm.LOSSES.items() if loss.zero_when_certain])
+def test_certain_and_right_at_many_numbers(name: str, dtype: torch.dtype) -> None:
+    """Label and prediction are rounded alike, whatever the places of a number."""
+    vocab, labels = many_numbers()
+    assert_free(nm.LOSSES[name](vocab), certain(labels, vocab.vocab_size, dtype, logit=2000.0), labels)
+
+
+@pytest.mark.parametrize("parts", [{"alpha": 1.0, "beta": 1.0}, {"alpha": 1.0, "beta": 0.0}, {"alpha": 0.0, "beta": 1.0}])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_a_right_guess_of_ntil_has_no_error_of_the_number(parts: dict[str, float], dtype: torch.dtype) -> None:
+    """Only the likeliest token counts, however likely the others are."""
+    vocab, labels = many_numbers()
+    logits = certain(labels, vocab.vocab_size, dtype, logit=0.1)
+    assert_free(nm.NTILLoss(vocab, emd_weight=0.0, **parts), logits, labels)
 
 
 @outsides

@@ -29,7 +29,7 @@ from numerate.checks import check_choice, check_number, choices
 from numerate.losses.base import MOST_FACTOR, MOST_PLACE_SIGMA, Fit, SharedSettings, Variant, check_vocab
 from numerate.losses.emd import emd_loss
 from numerate.losses.kernels import distances
-from numerate.losses.number_level import NumberLevelLoss, mean_amount, token_amounts, token_scale
+from numerate.losses.number_level import NumberLevelLoss, label_amounts, mean_amount, token_amounts, token_scale
 from numerate.losses.rows import by_mean
 from numerate.losses.targets import NumberTargets, Targets
 from numerate.spans import EXACT_DIGITS, Numbers, sum_by
@@ -161,7 +161,7 @@ class NTILLoss(NumberLevelLoss):
         emd = emd_loss(z, targets.index, self.matrix("distance", z.dtype)).double()
         _, mean, hard, scale = self._digits(z, targets)
         straight = hard + (mean - mean.detach())  # the value of the likeliest token, the gradient of the mean
-        whole = self._whole(*self._predicted(straight * scale, targets))  # [slots]
+        whole = self._whole(*self._predicted(straight, scale, targets))  # [slots]
         whole_share = torch.where(spans.is_start, whole_share, 0.0)
         # Rows of no number read the first one, which may be NaN.
         whole = torch.where(spans.is_start, whole_share * targets.per_row(whole), 0.0)
@@ -186,7 +186,7 @@ class NTILLoss(NumberLevelLoss):
         p, distance = z.softmax(-1), self.matrix("distance", z.dtype)[targets.index]  # [P, N]
         emd = (p * distance).sum(-1)
         soft, mean, hard, scale = self._digits(z, targets)
-        numbers = self._predicted(hard * scale, targets)
+        numbers = self._predicted(hard, scale, targets)
         whole = torch.where(spans.is_start, targets.per_row(self._whole(*numbers)) * whole_share, 0.0)
         slope = targets.per_row(whole_slope(*numbers, self.alpha, self.beta)) * whole_share * scale / self.tau
         dz = by_mean(p, distance, emd, emd_share.to(z.dtype))
@@ -218,13 +218,14 @@ class NTILLoss(NumberLevelLoss):
         hard = self.amounts[targets.spans.is_fraction.long(), noisy.detach().argmax(-1)]
         return soft, mean, hard, targets.blank(token_scale(targets.spans, self.widths[targets.index]))
 
-    def _predicted(self, amounts: Tensor, targets: NumberTargets) -> tuple[Tensor, Tensor, Tensor]:
+    def _predicted(self, amounts: Tensor, scale: Tensor, targets: NumberTargets) -> tuple[Tensor, Tensor, Tensor]:
         """Return predicted and true numbers and ε ``[slots]``, in units of each number's leading place, float64."""
         spans = targets.spans
         # At least 1e-15 of the leading place: float64 would round a smaller ε away.
         ulp = torch.pow(10.0, (spans.last - spans.leading).clamp_min(-EXACT_DIGITS).double())
         eps = torch.where(spans.is_start, ulp, 0.0)
-        guess, value, eps = targets.sum(torch.stack([amounts, spans.relative_values, eps], -1)).unbind(-1)
+        label = label_amounts(self.amounts, targets)
+        guess, value, eps = targets.sum(torch.stack([amounts * scale, label * scale, eps], -1)).unbind(-1)
         # Slots without a number are zero; an ε of 1 keeps their gradient finite.
         return guess, value, torch.where(eps > 0, eps, 1.0)
 

@@ -27,7 +27,7 @@ from numerate.checks import check_choice, choices
 from numerate.losses.base import Fit, NumericLoss, TokenSettings, Variant, check_vocab
 from numerate.losses.emd import emd_loss, wide_range_advice
 from numerate.losses.kernels import distances, squashed
-from numerate.losses.number_level import NumberLevelLoss, mean_amount, token_amounts, token_scale
+from numerate.losses.number_level import NumberLevelLoss, label_amounts, mean_amount, token_amounts, token_scale
 from numerate.losses.rows import by_mean
 from numerate.losses.targets import NumberTargets
 from numerate.spans import Numbers
@@ -234,7 +234,7 @@ class NTLNumberLoss(NTLLoss, NumberLevelLoss):
     def number_cost(self, z: Tensor, targets: NumberTargets) -> Tensor:
         """See :func:`ntl_number_loss`."""
         _, mean, scale = self._digits(z, targets)
-        return ntl_number_loss(*self._predicted(mean * scale, targets), _EPS).to(z.dtype)
+        return ntl_number_loss(*self._predicted(mean, scale, targets), _EPS).to(z.dtype)
 
     def mass_group(self, targets: NumberTargets) -> Tensor:
         """All digits of a number; its first digit for ``variant="released"``."""
@@ -249,7 +249,7 @@ class NTLNumberLoss(NTLLoss, NumberLevelLoss):
         """See :meth:`NumberLevelLoss.number_gradient`."""
         z = targets.blank(z)
         p, mean, scale = self._digits(z, targets)
-        numbers = self._predicted(mean * scale, targets)
+        numbers = self._predicted(mean, scale, targets)
         cost, slope = ntl_number_loss(*numbers, _EPS), ntl_number_slope(*numbers, _EPS)
         if (weights := targets.number_weights) is not None:
             cost, slope = cost * weights, slope * weights
@@ -264,9 +264,10 @@ class NTLNumberLoss(NTLLoss, NumberLevelLoss):
         mean = mean_amount(p, self.matrix("amounts", z.dtype), targets.spans)
         return p, mean, targets.blank(token_scale(targets.spans, self.widths[targets.index]))
 
-    def _predicted(self, amounts: Tensor, targets: NumberTargets) -> tuple[Tensor, Tensor]:
+    def _predicted(self, mean: Tensor, scale: Tensor, targets: NumberTargets) -> tuple[Tensor, Tensor]:
         """Return predicted and true numbers ``[slots]`` in units of the leading place, so that any length fits float64."""
-        totals = targets.sum(torch.stack([amounts, targets.spans.relative_values], -1))
+        label = label_amounts(self.matrix("amounts", mean.dtype), targets)
+        totals = targets.sum(torch.stack([mean, label], -1) * scale[:, None])
         return totals[:, 0], totals[:, 1]
 
 

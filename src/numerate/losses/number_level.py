@@ -10,7 +10,7 @@ from torch import Tensor
 from numerate.checks import check_settings
 from numerate.losses.base import Level, NumericLoss, SharedSettings
 from numerate.losses.targets import NumberTargets, Targets
-from numerate.spans import NumberSpans, sum_by
+from numerate.spans import NumberSpans, power_of_ten, sum_by
 from numerate.vocab import NumericVocab
 
 
@@ -89,7 +89,12 @@ def mean_log(log_mass: Tensor, group: Tensor, slots: int) -> Tensor:
 
 def token_amounts(vocab: NumericVocab) -> Tensor:
     """Amount of each token ``[2, N]``, float64: its value before the point, a fraction after it (``678`` is 0.678)."""
-    return torch.stack([vocab.values, vocab.values * torch.pow(10.0, -vocab.widths.double())])
+    return torch.stack([vocab.values, vocab.values / power_of_ten(vocab.widths)])
+
+
+def label_amounts(amounts: Tensor, targets: NumberTargets) -> Tensor:
+    """Amount ``[P]`` of each label, from the ``amounts [2, N]`` of predictions: a right one differs from it by exactly 0."""
+    return amounts[targets.spans.is_fraction.long(), targets.index]
 
 
 def mean_amount(p: Tensor, amounts: Tensor, spans: NumberSpans) -> Tensor:
