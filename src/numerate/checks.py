@@ -12,6 +12,7 @@ from numerate.messages import check_choice, check_number, check_settings, choice
 
 __all__ = [
     "check_choice",
+    "check_columns",
     "check_count",
     "check_ignore_index",
     "check_labels",
@@ -27,9 +28,27 @@ __all__ = [
 
 
 def check_tensor(name: str, value: Any, shape: str) -> None:
-    """Raise unless ``value`` is a tensor."""
+    """Raise unless ``value`` is a tensor that is whole in this process."""
     if not isinstance(value, Tensor):
         raise TypeError(f"{name} is a {type(value).__name__}: expected a torch tensor {shape}; use torch.as_tensor({name}).")
+    if type(value).__name__ == "DTensor":  # by name: importing torch.distributed.tensor takes seconds
+        remedy = f"use {name}.full_tensor() if all processes of its mesh then compute the same loss, as in tensor parallelism."
+        if name in ("head_weight", "bias"):
+            remedy = (
+                "with FSDP2, call lm_head.unshard() before reading lm_head.weight, as full_tensor() would give a wrong gradient; "
+                "with tensor parallelism, gather the logits and use objective(logits, labels)."
+            )
+        raise TypeError(f"{name} is a DTensor, spread over processes: expected a plain tensor {shape}; {remedy}")
+
+
+def check_columns(name: str, size: int, least: int) -> None:
+    """Raise unless logits or a head have the ``least`` size of the vocabulary."""
+    if size < least:
+        raise ValueError(
+            f"{name} has V={size}, but the NumericVocab needs {least}: expected the whole vocabulary. Gather it first if it is "
+            "sharded over processes (tensor parallelism): ColwiseParallel(output_layouts=Replicate()). Otherwise build the "
+            "NumericVocab from the tokenizer that belongs to this model, or with vocab_size=V."
+        )
 
 
 def check_ignore_index(ignore_index: Any) -> int:
@@ -75,8 +94,7 @@ def check_weights(weights: Any, labels: Tensor, name: str = "position_weights") 
 
 def check_labels(labels: Tensor, name: str = "labels") -> Tensor:
     """Raise unless ``labels`` is an integer tensor with at least one position; return it as int64."""
-    if not isinstance(labels, Tensor):
-        raise TypeError(f"{name} is a {type(labels).__name__}: expected a torch tensor of token ids; use torch.tensor(...).")
+    check_tensor(name, labels, "of token ids [.., T]")
     if labels.is_floating_point() or labels.is_complex() or labels.dtype.itemsize == 1:
         raise TypeError(f"{name} has dtype {labels.dtype}: expected integer token ids; use {name}.long().")
     if labels.dim() == 0 or labels.numel() == 0:
@@ -86,8 +104,7 @@ def check_labels(labels: Tensor, name: str = "labels") -> Tensor:
 
 def check_logits(logits: Tensor, labels: Tensor, least_vocab: int) -> None:
     """Raise unless ``logits [.., T, V]`` fit ``labels [.., T]`` and hold the columns of the vocabulary."""
-    if not isinstance(logits, Tensor):
-        raise TypeError(f"logits is a {type(logits).__name__}: expected a torch tensor [.., T, V].")
+    check_tensor("logits", logits, "[.., T, V]")
     if not logits.is_floating_point():
         raise TypeError(
             f"logits has dtype {logits.dtype}: expected floating point scores, not token ids; pass model(...).logits."
@@ -98,8 +115,4 @@ def check_logits(logits: Tensor, labels: Tensor, least_vocab: int) -> None:
             "with equal leading sizes. Labels must be aligned with the logits (logits[:, :-1] with labels[:, 1:]), or raw, as "
             "long as the logits, with shift=True."
         )
-    if logits.shape[-1] < least_vocab:
-        raise ValueError(
-            f"logits has V={logits.shape[-1]} columns, but the NumericVocab uses token id {least_vocab - 1}: expected "
-            f"V >= {least_vocab}. Build the vocabulary from the tokenizer that belongs to this model."
-        )
+    check_columns("logits", logits.shape[-1], least_vocab)

@@ -306,7 +306,7 @@ def test_float16_gradients_are_kept_large_until_the_upstream_scalar_is_known():
         ({"hidden": torch.zeros(4, 3, H)}, ValueError, r"hidden has shape .* expected \[.., T, H\]"),
         ({"hidden": torch.zeros(*LABELS.shape, H).long()}, TypeError, "hidden has dtype torch.int64"),
         ({"head_weight": torch.zeros(V, H + 1, dtype=torch.float64)}, ValueError, "pass lm_head.weight"),
-        ({"head_weight": torch.zeros(5, H, dtype=torch.float64)}, ValueError, "head_weight has V=5 rows"),
+        ({"head_weight": torch.zeros(5, H, dtype=torch.float64)}, ValueError, "head_weight has V=5, but the NumericVocab needs"),
         ({"head_weight": torch.zeros(V, H)}, TypeError, r"use head_weight.to\(hidden.dtype\)"),
         ({"bias": torch.zeros(3)}, ValueError, "one entry per row of head_weight"),
         ({"labels": torch.full_like(LABELS, V)}, ValueError, "expected token ids"),

@@ -1,11 +1,15 @@
 """NumericObjective: parts, normalisation, one gradient, and what it costs."""
 
 import copy
+from collections.abc import Iterator
 
 import pytest
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import distribute_tensor
 
 from numerate import LOSSES, NumericObjective, NumericVocab, SMMDLoss
 from numerate.objective import from_logits
@@ -139,6 +143,37 @@ def test_nothing_to_learn_from() -> None:
         assert logits.grad is not None
         assert bool(logits.grad.isfinite().all())
         assert (labels[0, 0] == 14) == bool(logits.grad.any())
+
+
+@pytest.fixture
+def mesh() -> Iterator[DeviceMesh]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield init_device_mesh("cpu", (1,))
+    dist.destroy_process_group()
+
+
+def test_tensors_that_are_spread_over_processes(mesh: DeviceMesh) -> None:
+    """Each argument is refused by its name, with what to do."""
+    logits, labels = batch()
+    objective = NumericObjective(SMMDLoss(VOCAB))
+    of_labels = {"labels": labels, "position_weights": torch.ones(labels.shape), "position_ids": labels.clamp_min(0)}
+    of_labels |= {"token_weights": torch.ones(labels.shape)}
+    of_head = {"head_weight": torch.zeros(16, 3), "bias": torch.zeros(16)}
+    calls = [
+        (objective, of_labels | {"logits": logits}),
+        (objective.fused, of_labels | of_head | {"hidden": torch.zeros(*labels.shape, 3)}),
+        (objective.count, of_labels),
+        (
+            objective.numeric_loss,
+            {name: value for name, value in of_labels.items() if name != "token_weights"} | {"logits": logits},
+        ),
+    ]
+    for call, arguments in calls:
+        call(**arguments)
+        for name, value in arguments.items():
+            remedy = r"lm_head\.unshard\(\)" if name in of_head else rf"use {name}\.full_tensor\(\)"
+            with pytest.raises(TypeError, match=f"{name} is a DTensor, .*{remedy}"):
+                call(**arguments | {name: distribute_tensor(value, mesh)})
 
 
 def test_ignored_rows_may_hold_anything() -> None:

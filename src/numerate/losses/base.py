@@ -16,6 +16,7 @@ difference of two large numbers, and so is its gradient. From ``rest`` both foll
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypedDict
@@ -51,6 +52,7 @@ MOST_PLACE_SIGMA = 100.0  # (1 + sigma)^15 must fit float32
 MOST_NUMBERS = 20_000  # numeric tokens; matrices of all pairs take 5 GB
 LEAST_COST, MOST_COST = 1e-30, 1e30  # of a wrong number: float32 must hold it, its sum over a batch and its square root
 MOST_FACTOR = 1e6  # of a part of a loss, or 1 / of its temperature: gradients must fit float32
+LEAST_SHARE = 0.9  # of a vocabulary's tokens that logits must have
 OUTSIDE_MARGIN = 1.01  # text where a number belongs costs this much more than the worst number (ntloss)
 
 
@@ -76,6 +78,15 @@ def check_vocab(vocab: Any) -> NumericVocab:
             f"vocab is a {type(vocab).__name__}: expected a NumericVocab; use NumericVocab.from_tokenizer(tokenizer)."
         )
     return vocab
+
+
+def columns_needed(vocab: NumericVocab, token_ids: Tensor) -> int:
+    """Return the least V that logits must have for a loss that reads ``token_ids``.
+
+    A part of the vocabulary, as tensor parallelism leaves it, may hold all numeric tokens, but has half of all columns at most.
+    A head may also lack a few tokens that were added to the tokenizer, and never occur: that is allowed.
+    """
+    return max(int(token_ids.max()) + 1, math.ceil(LEAST_SHARE * vocab.vocab_size))
 
 
 class NumericLoss(nn.Module):
@@ -391,7 +402,7 @@ class NumericLoss(nn.Module):
     def read_columns(self, token_ids: Tensor) -> None:
         """Set the columns of the logits that the loss reads: the N numeric tokens first."""
         self.keep("columns", token_ids)
-        self.columns_needed = int(token_ids.max()) + 1  # the least V that logits must have
+        self.columns_needed = columns_needed(self.vocab, token_ids)
 
     def keep(self, name: str, tensor: Tensor) -> None:
         """Register a buffer that moves with ``.to()`` and is not saved in checkpoints."""

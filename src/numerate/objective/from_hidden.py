@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from numerate.checks import check_choice, check_number, check_tensor, choices
+from numerate.checks import check_choice, check_columns, check_number, check_tensor, choices
 from numerate.losses.base import NumericLoss
 from numerate.objective import rows_torch
 from numerate.objective.batch import BatchLabels, ObjectiveOutput
@@ -145,11 +145,7 @@ def _check_shapes(hidden: Tensor, head: Head, labels: Tensor, least_vocab: int) 
             f"head_weight has shape {tuple(weight.shape)} and hidden {tuple(hidden.shape)}: expected [V, H] with the same H; "
             "pass lm_head.weight as it is."
         )
-    if weight.shape[0] < least_vocab:
-        raise ValueError(
-            f"head_weight has V={weight.shape[0]} rows, but the NumericVocab uses token id {least_vocab - 1}: expected "
-            f"V >= {least_vocab}. Build the vocabulary from the tokenizer that belongs to this model."
-        )
+    check_columns("head_weight", weight.shape[0], least_vocab)
     if bias is not None:
         check_tensor("bias", bias, "[V]")
         if bias.shape != weight.shape[:1]:

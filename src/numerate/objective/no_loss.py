@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from numerate.labels import IGNORE_INDEX
-from numerate.losses.base import NumericLoss, check_vocab
+from numerate.losses.base import NumericLoss, check_vocab, columns_needed
 from numerate.losses.targets import Targets
 from numerate.vocab import NumericVocab
 
@@ -27,7 +27,7 @@ class NoLoss(NumericLoss):
             self.keep(name, torch.zeros(0, dtype=torch.int64))
         for name in ("values", "worst"):
             self.keep(name, torch.zeros(0, dtype=torch.float64))
-        self.columns_needed = 0 if vocab is None else int(vocab.token_ids.max()) + 1
+        self.columns_needed = 0 if vocab is None else columns_needed(vocab, vocab.token_ids)
 
     def targets(self, labels: Tensor, **_: Any) -> Targets:
         """Return no rows."""
