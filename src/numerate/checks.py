@@ -93,12 +93,12 @@ def check_weights(weights: Any, labels: Tensor, name: str = "position_weights") 
 
 
 def check_labels(labels: Tensor, name: str = "labels") -> Tensor:
-    """Raise unless ``labels`` is an integer tensor with at least one position; return it as int64."""
+    """Raise unless ``labels`` is an integer tensor with a dimension; return it as int64."""
     check_tensor(name, labels, "of token ids [.., T]")
     if labels.is_floating_point() or labels.is_complex() or labels.dtype.itemsize == 1:
         raise TypeError(f"{name} has dtype {labels.dtype}: expected integer token ids; use {name}.long().")
-    if labels.dim() == 0 or labels.numel() == 0:
-        raise ValueError(f"{name} has shape {tuple(labels.shape)}, which holds no position: expected [.., T] with T >= 1.")
+    if labels.dim() == 0:
+        raise ValueError(f"{name} has shape (), which has no positions: expected [.., T]; use {name}[None].")
     return labels.long()
 
 

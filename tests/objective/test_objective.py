@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterator
+from itertools import product
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from torch.distributed.tensor import distribute_tensor
 
 from numerate import LOSSES, NumericObjective, NumericVocab, SMMDLoss
 from numerate.objective import from_logits
+from numerate.soft import SoftTargets
 
 TEXTS = [*"0123456789", ".", "-", ",", ")", "x", " "]
 VOCAB = NumericVocab.from_texts({text: i for i, text in enumerate(TEXTS)}, vocab_size=16)
@@ -143,6 +145,30 @@ def test_nothing_to_learn_from() -> None:
         assert logits.grad is not None
         assert bool(logits.grad.isfinite().all())
         assert (labels[0, 0] == 14) == bool(logits.grad.any())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("name", [*LOSSES, None])
+def test_a_batch_without_positions(name: str | None, dtype: torch.dtype) -> None:
+    """A zero that autograd knows, for logits and for hidden states, with all that may belong to the labels."""
+    losses = [LOSSES[name](VOCAB), LOSSES[name](VOCAB, outside="penalize")] if name else [None]
+    settings = [{"normalize": "tokens", "label_smoothing": 0.1}, {"scale": "match_ce"}]
+    for loss, setting, shape, shift in product(losses, settings, [(0, 5), (3, 0)], [False, True]):
+        objective = NumericObjective(loss, vocab=None if name else VOCAB, **setting)  # type: ignore[arg-type]
+        labels, none = torch.zeros(shape, dtype=torch.int64), torch.zeros(shape[0], 1, dtype=torch.int64)
+        fields = {"token_weights": torch.ones(shape), "position_weights": torch.ones(shape), "position_ids": labels}
+        options = {"shift": shift, "with_mass": True, "with_overrun": True} | (
+            fields | {"soft": SoftTargets(none - 1, none, none.double())} if shift else {}
+        )
+        sizes = ((*shape, 16), (*shape, 3), (16, 3), (16,))
+        logits, hidden, weight, bias = tensors = [torch.ones(size, dtype=dtype, requires_grad=True) for size in sizes]
+        fused = objective.fused(hidden, weight, labels, bias, impl="torch", **options)
+        for out in (objective(logits, labels, **options), fused):
+            assert [float(part.detach()) for part in (out.loss, out.cross_entropy, out.numeric)] == [0, 0, 0]
+            out.loss.backward()
+        for tensor in tensors:
+            assert tensor.grad is not None
+            assert bool((tensor.grad == 0).all())
 
 
 @pytest.fixture

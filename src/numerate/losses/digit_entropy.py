@@ -155,7 +155,7 @@ class DigitEntropyLoss(NumericLoss):
         size = labels.shape[0]
         start = torch.where(is_other, at + 1, 0).cummax(0).values
         end = _next(torch.where(is_other, at, size))
-        end = torch.minimum(end, at[-1] + 1)  # the last run ends with the labels
+        end = torch.minimum(end, counts.sum())  # the last run ends with the labels
         # The first point of the run: the next point as seen from where the run starts.
         next_point = _next(torch.where(is_point, at, size))
         begins = torch.where(is_other, torch.arange(1, size + 1, device=labels.device), 0).cummax(0).values

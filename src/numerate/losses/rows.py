@@ -134,8 +134,8 @@ def chunk_rows(flat: Tensor, elements: int = 1 << 22) -> int:
 
 
 def row_chunks(flat: Tensor, rows: Tensor | None) -> list[Any]:
-    """Return indices of :func:`chunk_rows` rows of ``flat [R, V]`` at a time: of the given rows, or of all."""
+    """Return indices of :func:`chunk_rows` rows of ``flat [R, V]`` at a time, of the given rows or of all; at least one index."""
     step = chunk_rows(flat)
     if rows is not None:
         return list(rows.split(step))
-    return [slice(start, start + step) for start in range(0, flat.shape[0], step)]
+    return [slice(start, start + step) for start in range(0, max(1, flat.shape[0]), step)]

@@ -110,7 +110,7 @@ class NumberTargets(Targets):
     def sequence(self) -> Tensor:
         """Sequence of each row ``[P]``."""
         rows = torch.arange(self.slots, device=self.index.device) if self.rows is None else self.rows
-        return rows // self.shape[-1]
+        return rows // max(1, self.shape[-1])
 
     @property
     def number_weights(self) -> Tensor | None:

@@ -37,7 +37,7 @@ class BatchLabels:
         if soft is not None:
             if not isinstance(soft, SoftTargets):
                 raise TypeError(f"soft is a {type(soft).__name__}: expected SoftTargets, such as SoftTargets.from_batch(batch).")
-            soft = soft.checked(ids)
+            soft = soft.checked(ids) if ids.numel() else None  # entries need a position, those that fill up too
         if shift:
             ids, position_weights, position_ids = shift_all(ids, position_weights, position_ids, loss.ignore_index)
             token_weights = None if token_weights is None else shift_left(token_weights, 0)

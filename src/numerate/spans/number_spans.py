@@ -196,9 +196,9 @@ def find_numbers(
     if position_ids is not None:
         check_position_ids(position_ids, labels)
     shape = labels.shape
-    labels = labels.reshape(-1, shape[-1])
+    labels = labels.reshape(shape[:-1].numel(), shape[-1])
     inner = torch.ones_like(labels, dtype=torch.bool) if position_ids is None else position_ids.reshape(labels.shape) != 0
-    inner[:, 0] = False
+    inner[:, :1] = False
     index = look_up(index_table, labels, ignore_index)
     flags = look_up(flag_table, labels, ignore_index)
     spans = _read(index, flags, before(flags), inner, inner, widths, values, numbers, thousands)
@@ -225,9 +225,7 @@ def find_numbers_among(
     """
     flat = labels.reshape(-1)
     rows = look_up(part_table, flat, ignore_index).nonzero()[:, 0]
-    if rows.numel() == 0:
-        rows = rows.new_zeros(1)  # an arbitrary position: its token is not part of a number
-    inner = rows % labels.shape[-1] != 0
+    inner = rows % max(1, labels.shape[-1]) != 0
     if position_ids is not None:
         inner = inner & (position_ids.reshape(-1)[rows] != 0)
     next_to = inner & torch.cat([rows[:1] < 0, rows.diff() == 1])
