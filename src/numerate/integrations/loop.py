@@ -17,6 +17,7 @@ engine         call                        backward divides by    the loss is mu
 =============  ==========================  =====================  ==========================================
 one process    ``loss.backward()``         1                      1
 DDP, FSDP      ``loss.backward()``         1                      processes, whose gradients are averaged
+FSDP2          ``loss.backward()``         1                      what ``set_gradient_divide_factor`` says, or processes
 Accelerator    ``accelerator.backward()``  gradient_accumulation  processes x gradient_accumulation
 Fabric         ``fabric.backward()``       1                      processes, whose gradients are averaged
 =============  ==========================  =====================  ==========================================
@@ -26,6 +27,7 @@ accelerate and Lightning are not imported here.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -37,7 +39,8 @@ from torch import Tensor, nn
 
 from numerate.checks import check_number
 from numerate.integrations.fields import LABEL_FIELDS, Batch, aligned, without_fields
-from numerate.integrations.step import StepCounts, steps_of
+from numerate.integrations.step import StepCounts, reads_whole_numbers, steps_of
+from numerate.losses.rows import reads_freely
 from numerate.objective import NumericObjective, ObjectiveOutput
 
 __all__ = ["Step", "Steps"]
@@ -104,10 +107,14 @@ class Step:
 
     def __init__(self, engine: _Engine, objective: NumericObjective, batches: list[Batch], *, shift: bool) -> None:
         self._engine, self._objective, self._batches, self._shift = engine, objective, batches, shift
+        if engine.num_processes > 1 and reads_whole_numbers(objective.numeric_loss):
+            for batch in batches:
+                _refuse_cut_numbers(objective, *aligned(batch, shift=shift, ignore_index=objective.ignore_index))
         counts = StepCounts.of(objective, batches, shift=shift).over(engine, copies=1)
         self.num_items, self.num_units = counts.num_items, counts.num_units
         self.trained = 0
         self._labels: tuple[Tensor, dict[str, Any]] | None = None  # of the current micro-batch, and what belongs to them
+        self._versions: list[int] = []
         self._used = False
 
     def __len__(self) -> int:
@@ -117,7 +124,7 @@ class Step:
     def __iter__(self) -> Iterator[Any]:
         for number, batch in enumerate(self._batches):
             self._labels = aligned(batch, shift=self._shift, ignore_index=self._objective.ignore_index)
-            self._used = False
+            self._versions, self._used = _versions(*self._labels), False
             with self._engine.micro_batch(last=number + 1 == len(self)):
                 yield without_fields(batch)
             self._labels = None
@@ -154,8 +161,14 @@ class Step:
         if self._labels is None:
             raise RuntimeError("there is no current micro-batch: expected a call inside `for batch in step:`.")
         self._engine.check()
-        self._used = True
         labels, fields = self._labels
+        if _versions(labels, fields) != self._versions:
+            raise RuntimeError(
+                f"labels or what belongs to them were changed in place after their step was counted, and now have shape "
+                f"{tuple(labels.shape)}: expected the labels of the batch. context_parallel cuts its buffers in place: use data "
+                "parallelism (DDP, FSDP2), or objective(logits, labels, num_items=..., num_units=...) in a loop without Steps."
+            )
+        self._used = True
         moved = {name: value.to(scores.device) if isinstance(value, Tensor) else value for name, value in fields.items()}
         counts = {"num_items": self.num_items, "num_units": self.num_units}
         return {"labels": labels.to(scores.device), **moved, **counts}
@@ -164,16 +177,42 @@ class Step:
         return replace(out, loss=out.loss * self._engine.factor)
 
 
+def _versions(labels: Tensor, fields: dict[str, Any]) -> list[int]:
+    """Return how often each tensor was changed in place; inference tensors do not count that."""
+    tensors = (value for value in (labels, *fields.values()) if isinstance(value, Tensor))
+    return [tensor._version for tensor in tensors if not tensor.is_inference()]
+
+
+def _refuse_cut_numbers(objective: NumericObjective, labels: Tensor, fields: dict[str, Any]) -> None:
+    """Raise if a row begins within a document and with digits, whose first ones another process may have.
+
+    Only ``position_ids`` show that. Those on a device are not read, since that would need a sync.
+    """
+    positions = fields.get("position_ids")
+    if positions is None or not (reads_freely(labels) and reads_freely(positions)) or not labels.numel():
+        return
+    # The first target of a whole row is at position 0 or 1.
+    cut = (positions[..., :1] > 1) & (objective.numeric_loss.vocab.index_of(labels[..., :1]) >= 0)
+    if bool(cut.any()):
+        name = type(objective.numeric_loss).__name__
+        raise NotImplementedError(
+            f"a row begins with a number at position {int(positions[..., :1][cut][0])} of its document, as in rows split "
+            f"over processes (context parallelism), but {name} reads whole numbers, and would count this one twice: expected "
+            "whole rows; use a token-level loss such as SMMDLoss, or position_ids that begin at 0 if rows are whole."
+        )
+
+
 class _Engine(ABC):
     """How a framework runs a step. ``num_processes``, ``device`` and ``reduce`` are named as in accelerate."""
 
     num_processes: int
     device: Any
+    model: nn.Module
 
     @property
-    def factor(self) -> int:
+    def factor(self) -> float:
         """What the framework divides by, from the loss to the gradient."""
-        return self.num_processes
+        return _averaged_over(self.model, self.num_processes)
 
     @abstractmethod
     def reduce(self, tensor: Tensor, reduction: str) -> Tensor:
@@ -191,7 +230,7 @@ class _Torch(_Engine):
     """``loss.backward()``: in one process, or with DDP or FSDP, which average gradients over processes."""
 
     def __init__(self, model: nn.Module) -> None:
-        self.device = next(model.parameters()).device
+        self.model, self.device = model, next(model.parameters()).device
         self.num_processes = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
         self.group: Any = None
         self._no_sync: Any = nullcontext
@@ -250,8 +289,8 @@ class _Accelerate(_Engine):
         self._seen: tuple[int, bool] = (accelerator.step, True)
 
     @property
-    def factor(self) -> int:
-        return int(self.num_processes * self.accelerator.gradient_accumulation_steps)
+    def factor(self) -> float:
+        return super().factor * int(self.accelerator.gradient_accumulation_steps)
 
     def reduce(self, tensor: Tensor, reduction: str) -> Tensor:
         total: Tensor = self.accelerator.reduce(tensor, reduction)
@@ -315,6 +354,35 @@ def _engine(engine: Any, loader: Any, model: nn.Module, accumulate: int) -> _Eng
     if _set_up_by_fabric(model):
         raise ValueError("engine=None, but Fabric set up the model: expected engine=fabric.")
     return _Torch(model)
+
+
+def _averaged_over(model: nn.Module, num_processes: int) -> float:
+    """Return what the sum of all processes' gradients is divided by, times the processes that share each batch.
+
+    That is ``num_processes``, unless FSDP2 was told another divisor. Processes that share a batch (tensor parallelism) count it
+    more than once, which the result makes up for.
+    """
+    if not dist.is_available():
+        return num_processes
+    from torch.distributed.fsdp import FSDPModule
+
+    groups: list[Any] = []
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            state = module._get_fsdp_state()
+            # torch 2.11 has one group of parameters per module, and none where a module has no parameters of its own.
+            several = hasattr(state, "_fsdp_param_groups")
+            groups += filter(None, state._fsdp_param_groups if several else [state._fsdp_param_group])
+    if all(group.gradient_divide_factor is None for group in groups):
+        return num_processes
+    sizes = [math.prod(getattr(group.mesh_info, f"{kind}_mesh_size", 1) for kind in ("shard", "replicate")) for group in groups]
+    divisors = {float(group.gradient_divide_factor or size) for group, size in zip(groups, sizes, strict=True)}
+    if len(divisors) > 1:
+        raise ValueError(
+            f"the FSDP2 modules of the model divide gradients by {', '.join(f'{d:g}' for d in sorted(divisors))}: expected one "
+            "divisor; call set_gradient_divide_factor on every FSDPModule of model.modules()."
+        )
+    return divisors.pop() * num_processes / max(sizes)
 
 
 def _set_up_by_fabric(model: nn.Module) -> bool:
