@@ -147,6 +147,7 @@ def of_context_parallelism() -> dict[str, Any]:
 
     def inside(shift: bool) -> None:
         model, batch = ddp(), aligned_batch()
+        del batch["position_ids"]
         for step in Steps([batch], model, objective_of("smmd", "numeric"), shift=shift):
             for given in step:
                 buffers = [given["input_ids"], given["labels"]]

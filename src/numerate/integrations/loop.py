@@ -382,7 +382,7 @@ def _averaged_over(model: nn.Module, num_processes: int) -> float:
             f"the FSDP2 modules of the model divide gradients by {', '.join(f'{d:g}' for d in sorted(divisors))}: expected one "
             "divisor; call set_gradient_divide_factor on every FSDPModule of model.modules()."
         )
-    return divisors.pop() * num_processes / max(sizes)
+    return float(divisors.pop() * num_processes / max(sizes))
 
 
 def _set_up_by_fabric(model: nn.Module) -> bool:
