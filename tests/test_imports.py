@@ -34,6 +34,7 @@ LAB = [
     "durations",
     "budget",
     "records",
+    "interruption",
     "csv_lines",
     "markdown",
     "environment",

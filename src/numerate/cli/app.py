@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import re
+import shlex
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pickle import UnpicklingError
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from numerate.lab.records import is_first_process
 from numerate.messages import one_line
 
 _EXTRAS = ("train", "tasks", "report", "playground", "ray")  # the first that has a package is named
@@ -57,6 +63,24 @@ class PlainErrors(TyperGroup):
 app = typer.Typer(
     cls=PlainErrors, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
 )
+
+
+@contextmanager
+def interruptible(nothing: str, *more: str, without: str = "") -> Iterator[None]:
+    """After Ctrl-C or SIGTERM, say what is kept and how to go on, and exit as a shell expects: with 128 and the signal's number.
+
+    ``nothing`` is what to say if that came before anything began. The command to go on is this one with the options ``more``,
+    and without another.
+    """
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        words = [word for word in sys.argv[1:] if word != without]
+        words += [word for word in more if word not in words]
+        if is_first_process():
+            typer.echo(f"{str(stop) or nothing} Go on with:", err=True)
+            typer.echo(f"  {shlex.join(['numerate', *words])}", err=True)
+        raise typer.Exit(128 + getattr(stop, "signal", signal.SIGINT)) from None
 
 
 def _show_version(asked: bool) -> None:

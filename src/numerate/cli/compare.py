@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import math
-import shlex
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from numerate.cli.app import app
+from numerate.cli.app import app, interruptible
 from numerate.cli.settings import COLUMNS_HELP, SET_HELP, WITHOUT_HELP, column_names, experiment_types, parse_settings
 from numerate.lab.budget import Budget
 from numerate.lab.presets import PRESETS, merged
@@ -76,7 +72,7 @@ def compare(
 ) -> None:
     """Train with each loss and seed, evaluate on the same examples, write a report. Call again to continue."""
     time = None if budget is None else Budget.of(budget)
-    with _interruptible():
+    with interruptible("Interrupted before the first run."):
         from numerate.lab.comparison import compare, comparison_settings
 
         named = {"losses": loss, "tasks": task, "models": model, "seeds": seeds, "baseline": baseline, "skip_bad": skip_bad}
@@ -99,17 +95,6 @@ def compare(
     for note in result.notes:
         console.print(Text(note), style="yellow")
     console.print(Text.assemble("report in ", (str(result.path), "bold")), soft_wrap=True)
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """After Ctrl-C, say what is finished and how to go on, and exit with 130, as a shell expects."""
-    try:
-        yield
-    except KeyboardInterrupt as stop:
-        typer.echo(f"{str(stop) or 'Interrupted before the first run.'} Go on with:", err=True)
-        typer.echo(f"  {shlex.join(['numerate', *sys.argv[1:]])}", err=True)
-        raise typer.Exit(130) from None
 
 
 def _show(console: Console, rows: list[dict[str, Any]]) -> None:

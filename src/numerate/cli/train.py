@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from numerate.cli.app import app
+from numerate.cli.app import app, interruptible
 from numerate.cli.settings import COLUMNS_HELP, SET_HELP, WITHOUT_HELP, column_names, parse_settings, run_types
 from numerate.lab.presets import merged
+from numerate.lab.records import is_first_process
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,31 +43,29 @@ def train(
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of weights and data. Default: 0.")] = None,
     setting: Annotated[list[str] | None, typer.Option("--set", help=f"{SET_HELP[0].upper()}{SET_HELP[1:]}")] = None,
     out: Annotated[Path | None, typer.Option(help="Output folder. Default: runs/TASK-LOSS-SEED.")] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue from the last checkpoint in the output folder (see save_every).")
-    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a run in the output folder that was interrupted.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete a run in the output folder, and start over.")] = False,
 ) -> None:
     """Train a model with one loss, evaluate it, and keep the weights with a model card."""
-    from rich.console import Console
-    from rich.text import Text
+    with interruptible("Interrupted before training began.", "--resume", without="--overwrite"):
+        from rich.console import Console
+        from rich.text import Text
 
-    from numerate.lab.progress import RunProgress
-    from numerate.lab.questions import ASKED
-    from numerate.lab.records import is_first_process
-    from numerate.lab.training import run_settings, train
+        from numerate.lab.progress import RunProgress
+        from numerate.lab.questions import ASKED
+        from numerate.lab.training import run_settings, train
 
-    flags = {"model": model, "task": task, "loss": loss, "data": data, "steps": steps, "seed": seed}
-    settings: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
-    settings |= {"skip_bad": True} if skip_bad else {}
-    shown, hidden = column_names(columns), column_names(without)
-    tasks = [run_settings(config, target, shown, hidden, settings).get("task", "arithmetic")]
-    tasks += [text[5:] for text in setting or [] if text.startswith("task=")]
-    settings = merged(settings, parse_settings(setting or [], run_types(tasks[-1])))
-    console = Console(highlight=False, quiet=not is_first_process())
-    with RunProgress(console) as bars:
-        named = {"target": target, "columns": shown, "without": hidden, "out": out, "resume": resume, "overwrite": overwrite}
-        result = train(config, progress=bars, **{**named, **settings})
+        flags = {"model": model, "task": task, "loss": loss, "data": data, "steps": steps, "seed": seed}
+        settings: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
+        settings |= {"skip_bad": True} if skip_bad else {}
+        shown, hidden = column_names(columns), column_names(without)
+        tasks = [run_settings(config, target, shown, hidden, settings).get("task", "arithmetic")]
+        tasks += [text[5:] for text in setting or [] if text.startswith("task=")]
+        settings = merged(settings, parse_settings(setting or [], run_types(tasks[-1])))
+        console = Console(highlight=False, quiet=not is_first_process())
+        with RunProgress(console) as bars:
+            named = {"target": target, "columns": shown, "without": hidden, "out": out, "resume": resume, "overwrite": overwrite}
+            result = train(config, progress=bars, **{**named, **settings})
     if not result.figures:
         return
     if not result.new:
@@ -97,7 +96,7 @@ def evaluate_command(
     console = Console(highlight=False)
     settings = parse_settings(setting or [], run_types(trained_config(folder).task))
     where = plan_evaluation(folder, settings, out)[1]
-    with RunProgress(console) as bars:
+    with interruptible("Interrupted."), RunProgress(console) as bars:
         evaluate_again(folder, settings, where, progress=bars)
     _show(console, where)
 

@@ -35,8 +35,8 @@ from numerate.lab.pictures import PICTURES
 from numerate.lab.presets import DEFAULT_LOSSES
 from numerate.lab.progress import Progress
 from numerate.lab.records import RESULT, locked, read_jsonl, write_json
-from numerate.lab.stacked import OWN, TRAINED, finish_run, run_stack, train_stack
-from numerate.lab.train import draw_ahead, make_task, run
+from numerate.lab.stacked import OWN, finish_run, run_stack, train_stack
+from numerate.lab.train import TRAINED, draw_ahead, make_task, run
 from numerate.lab.validation import chosen_figure
 from numerate.losses import LOSSES
 from numerate.messages import check_choice

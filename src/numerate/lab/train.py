@@ -4,7 +4,8 @@ runs/name/
 config.json  environment.json   settings, and versions and machine
 curve.jsonl                     the learning curve; also tensorboard/ if requested
 predictions.jsonl               one line per test example
-checkpoints/                    to resume from, if requested; deleted when the run is finished
+checkpoints/                    to resume from, if requested or interrupted; deleted when the run is finished
+trained.pt                      weights of a run that is trained and not evaluated yet; likewise
 pictures/                       what a visual task has drawn, unless runs share it; deleted when the run is finished
 model/                          the trained weights with a model card, if requested
 result.json                     written last: a run without it is not finished
@@ -29,6 +30,7 @@ from numerate.lab.decisions import check_decisions
 from numerate.lab.derailing import LabelDigits, label_digits
 from numerate.lab.environment import environment
 from numerate.lab.evaluate import Record, evaluate
+from numerate.lab.interruption import Interruption
 from numerate.lab.masks import MaskedRows, check_term_numbers
 from numerate.lab.missing import middle_label
 from numerate.lab.model_card import model_card, save_model
@@ -36,7 +38,7 @@ from numerate.lab.models import LoadedModel, PromptEncoder, load_encoder, load_m
 from numerate.lab.pictures import PICTURES
 from numerate.lab.progress import Progress
 from numerate.lab.questions import asked
-from numerate.lab.records import RESULT, clear, is_first_process, write_json, write_jsonl
+from numerate.lab.records import RESULT, clear, is_first_process, read_state, write_json, write_jsonl, write_state
 from numerate.lab.splits import held_out, reserved_rows, training_examples, validation_examples
 from numerate.lab.tasks import TASKS, Example, Examples, Picture, Task
 from numerate.lab.tasks.base import Split
@@ -46,6 +48,9 @@ from numerate.losses import LOSSES
 from numerate.objective import NumericObjective
 from numerate.targets import AnswerDistribution
 from numerate.vocab import NumericVocab
+
+TRAINED = "trained.pt"
+"""File of a run that is trained and not evaluated yet: its weights and its cost."""
 
 _DRAWS = 64  # of the first answer, to see whether the tokenizer fits
 
@@ -59,11 +64,13 @@ def run(
     *,
     resume: bool = True,
     pictures: Path | None = None,
+    interruption: Interruption | None = None,
     progress: Progress = lambda *_: None,
 ) -> dict[str, Any]:
     """Train and evaluate; return the content of ``result.json``. ``resume`` continues from the last checkpoint, if any.
 
-    ``pictures`` is a folder in which several runs keep what they draw (:mod:`numerate.lab.pictures`).
+    ``pictures`` is a folder in which several runs keep what they draw (:mod:`numerate.lab.pictures`). With ``interruption``, a
+    run that a signal ends keeps what it has trained.
 
     If several processes are launched (``accelerate launch``), all of them train. Only the first writes, evaluates and returns
     the result; the others return an empty dict.
@@ -74,8 +81,40 @@ def run(
     begin_run(config, folder)
     find_pictures([config], task, encoder, folder, pictures, progress)
     loaded = load_run_model(config, encoder)
-    cost = train(config, task, loaded, objective, folder, resume=resume, progress=progress)
-    return finish(config, task, loaded, cost, folder, progress=progress) if is_first_process() else {}
+    if resume and (folder / TRAINED).is_file():
+        cost = read_trained(loaded, folder)
+    else:
+        cost = train(config, task, loaded, objective, folder, resume=resume, interruption=interruption, progress=progress)
+    if not is_first_process():
+        return {}
+    try:
+        if interruption is not None:
+            interruption.check()
+        return finish(config, task, loaded, cost, folder, progress=progress)
+    except KeyboardInterrupt:
+        if interruption is not None and not (folder / RESULT).is_file():
+            write_trained(loaded, cost, folder)
+        raise
+
+
+def write_trained(loaded: LoadedModel, cost: dict[str, Any], folder: Path) -> None:
+    """Keep the trained weights and the cost of a run that is not evaluated yet."""
+    write_state(folder / TRAINED, {"weights": _trained_weights(loaded), "cost": cost})
+
+
+def read_trained(loaded: LoadedModel, folder: Path) -> dict[str, Any]:
+    """Load the weights that :func:`write_trained` kept into the model that the run began with; return the cost."""
+    saved, weights = read_state(folder / TRAINED), _trained_weights(loaded)
+    if missing := weights.keys() - saved["weights"].keys():
+        raise ValueError(f"{folder / TRAINED} has no weight {min(missing)!r}: delete it, and the run is trained again.")
+    for name, weight in weights.items():
+        weight.copy_(saved["weights"][name])
+    return dict(saved["cost"])
+
+
+def _trained_weights(loaded: LoadedModel) -> dict[str, torch.Tensor]:
+    """Return the weights that training changes: with an adapter, its own alone."""
+    return {name: weight.detach() for name, weight in loaded.model.named_parameters() if weight.requires_grad}
 
 
 def finish(
@@ -246,6 +285,7 @@ def train(
     folder: Path,
     *,
     resume: bool = True,
+    interruption: Interruption | None = None,
     progress: Progress = lambda *_: None,
 ) -> dict[str, Any]:
     """Train the model in place; return the cost."""
@@ -263,6 +303,7 @@ def train(
         tensorboard=config.tensorboard,
         checkpoint=last_checkpoint(checkpoints) if resume else None,
         validation=validation([config], task, loaded),
+        interruption=interruption,
         progress=progress,
     )
     return cost | {"examples_too_long": too_long}

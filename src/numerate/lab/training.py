@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from numerate.lab.config import SOFT, RunConfig, checked, read_yaml
 from numerate.lab.evaluate import summarize
+from numerate.lab.interruption import Interruption
 from numerate.lab.own_table import TABLE_TASK, from_scratch, soft_labels
 from numerate.lab.predict import keep_calibration
 from numerate.lab.presets import merged
 from numerate.lab.progress import Progress
 from numerate.lab.records import RESULT, RUNS, alone, claim, read_jsonl, run_folder
 from numerate.lab.tasks.readers import data_file, default_task
-from numerate.lab.train import run
+from numerate.lab.train import TRAINED, run
 
 
 @dataclass(frozen=True)
@@ -65,10 +67,13 @@ def train(
         columns: the columns to predict from.
         without: columns to leave out.
         out: folder of the run. Default: ``runs/TASK-LOSS-SEED``.
-        resume: continue from the last checkpoint in the folder (``save_every=``).
+        resume: continue a run that was interrupted, or that was killed and has a checkpoint (``save_every=``).
         overwrite: delete a run in the folder, and start over.
         progress: called with a stage, the number of steps done, of all, and figures.
         **settings: of :class:`numerate.lab.config.RunConfig`: ``model=``, ``loss=``, ``steps=``, ``task_settings=``, ...
+
+    Raises:
+        InterruptedTraining: a KeyboardInterrupt (Ctrl-C, SIGTERM) that says what is kept; ``resume=True`` continues.
     """
     if overwrite and resume:
         raise ValueError("overwrite=True starts over and resume=True continues: expected only one of them.")
@@ -78,14 +83,46 @@ def train(
     chosen = checked(RunConfig, values, "" if config is None else str(config))
     named = re.sub(r"[^\w.+=-]+", "-", f"{chosen.task}-{chosen.name}-{chosen.seed}")  # a label may hold anything
     folder = run_folder(named) if out is None else Path(out)
-    with alone(folder):
+    with alone(folder), _interruptible(folder, chosen.steps) as interruption:
         new = claim(folder, {"soft": None} | chosen.deciding, resume=resume, overwrite=overwrite)
-        if new and not run(chosen, folder, resume=resume, progress=progress):
+        if new and not run(chosen, folder, resume=resume, interruption=interruption, progress=progress):
             return Trained(folder, {})  # not the first of several processes
         if chosen.keep_model and chosen.task == TABLE_TASK and chosen.data is not None and (folder / "model").is_dir():
             keep_calibration(folder, trust_remote_code=chosen.trust_remote_code, progress=progress)
     notes = json.loads((folder / RESULT).read_text(encoding="utf-8")).get("notes", [])
     return Trained(folder, summarize(read_jsonl(folder / "predictions.jsonl")), notes, new)
+
+
+class InterruptedTraining(KeyboardInterrupt):
+    """A run was interrupted; what it has trained is kept, and ``resume=True`` goes on.
+
+    Args:
+        folder: of the run.
+        step: that of the last checkpoint; 0 if there is none.
+        steps: of the run.
+        signal: the number of the signal.
+        trained: what is left of a run whose training is finished.
+    """
+
+    def __init__(self, folder: Path, step: int, steps: int, signal: int, trained: str = "") -> None:
+        self.folder, self.step, self.steps, self.signal = folder, step, steps, signal
+        kept = f"step {step:,} of {steps:,} is saved in {folder}" if step else "before the first step was saved"
+        super().__init__(f"Interrupted: {f'{folder} is trained; {trained} is left' if trained else kept}.")
+
+
+@contextmanager
+def _interruptible(folder: Path, steps: int) -> Iterator[Interruption]:
+    """Say what is kept if a signal ends the run."""
+    from numerate.lab.trainer import last_checkpoint
+
+    try:
+        with Interruption() as interruption:
+            yield interruption
+    except KeyboardInterrupt:
+        left = "its calibration" if (folder / RESULT).is_file() else "its evaluation" if (folder / TRAINED).is_file() else ""
+        saved = last_checkpoint(folder / "checkpoints")
+        step = steps if left else 0 if saved is None else int(saved.name.rpartition("-")[2])
+        raise InterruptedTraining(folder, step, steps, interruption.caught or 2, left) from None
 
 
 def run_settings(
