@@ -70,7 +70,6 @@ LAB += [
     "predict",
     "presets",
     "own_table",
-    "training",
     "experiment",
     "executors",
     "watching",
@@ -78,6 +77,7 @@ LAB += [
     "pace",
     "fitted",
     "report",
+    "training",
     "comparison",
 ]
 ROOMS = ["", *LIBRARY, *(f"lab.{room}" for room in LAB), "lab", "playground", "cli", "__main__"]  # "": the package itself

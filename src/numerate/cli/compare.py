@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -90,7 +91,7 @@ def compare(
     console = Console(highlight=False)
     _show(console, result.table)
     _show_decisions(console, result.data["decisions"])
-    _show_levels(console, result.data["levels"], result.data["level_notes"])
+    show_levels(console, result.data["levels"], result.data["level_notes"])
     console.print(Text(result.answer))
     for note in result.notes:
         console.print(Text(note), style="yellow")
@@ -161,7 +162,7 @@ def _show_decisions(console: Console, rows: list[dict[str, Any]]) -> None:
         console.print(table)
 
 
-def _show_levels(console: Console, rows: list[dict[str, Any]], notes: list[str]) -> None:
+def show_levels(console: Console, rows: Sequence[Mapping[str, Any]], notes: Sequence[str] = ()) -> None:
     """Print the errors of each loss and decision on a table, beside those of a constant and of gradient boosting."""
     from rich.table import Table
     from rich.text import Text
@@ -170,7 +171,7 @@ def _show_levels(console: Console, rows: list[dict[str, Any]], notes: list[str])
 
     for setup, split in dict.fromkeys((row["setup"], row["split"]) for row in rows):
         mine = [row for row in rows if (row["setup"], row["split"]) == (setup, split)]
-        heading = f"{setup}, {SPLIT_NAMES.get(split, split)}: typical run"
+        heading = f"{setup}, {SPLIT_NAMES.get(split, split)}: {'typical run' if mine[0]['seeds'] > 1 else 'one run'}"
         table = Table("loss", "decision", *mine[0]["shown"], title=heading, title_justify="left")
         models = sum(not row["rival"] for row in mine)
         for place, row in enumerate(mine, 1):

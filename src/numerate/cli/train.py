@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from numerate.cli.app import app, interruptible
+from numerate.cli.compare import show_levels
 from numerate.cli.settings import COLUMNS_HELP, SET_HELP, WITHOUT_HELP, column_names, parse_settings, run_types
+from numerate.lab.budget import Budget
 from numerate.lab.presets import merged
 from numerate.lab.records import is_first_process
 
@@ -45,8 +47,12 @@ def train(
     out: Annotated[Path | None, typer.Option(help="Output folder. Default: runs/TASK-LOSS-SEED.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run in the output folder that was interrupted.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete a run in the output folder, and start over.")] = False,
+    budget: Annotated[
+        str | None, typer.Option(help="Time for all of it, such as 300, 90s, 5m or 1h: chooses the steps that fit.")
+    ] = None,
 ) -> None:
     """Train a model with one loss, evaluate it, and keep the weights with a model card."""
+    time = None if budget is None else Budget.of(budget)
     with interruptible("Interrupted before training began.", "--resume", without="--overwrite"):
         from rich.console import Console
         from rich.text import Text
@@ -65,12 +71,12 @@ def train(
         console = Console(highlight=False, quiet=not is_first_process())
         with RunProgress(console) as bars:
             named = {"target": target, "columns": shown, "without": hidden, "out": out, "resume": resume, "overwrite": overwrite}
-            result = train(config, progress=bars, **{**named, **settings})
+            result = train(config, budget=time, progress=bars, say=bars.write, **{**named, **settings})
     if not result.figures:
         return
     if not result.new:
         console.print("This run is already finished.")
-    _show(console, result.folder)
+    _show(console, result.folder, result.levels)
     if (result.model / ASKED).is_file():
         how = shlex.join(["numerate", "predict", str(result.folder), "--data", "new.csv"])
         console.print(Text(f"predict new rows with: {how}"), soft_wrap=True)
@@ -101,8 +107,11 @@ def evaluate_command(
     _show(console, where)
 
 
-def _show(console: Console, folder: Path) -> None:
-    """Print a table of the measures; with decisions, one per split, and how much of the error is the decision."""
+def _show(console: Console, folder: Path, levels: Sequence[Mapping[str, Any]] = ()) -> None:
+    """Print a table of the measures; with decisions, one per split, and how much of the error is the decision.
+
+    Of a table of numbers, print ``levels`` instead: each decision beside a constant and gradient boosting.
+    """
     from rich.table import Table
     from rich.text import Text
 
@@ -112,6 +121,10 @@ def _show(console: Console, folder: Path) -> None:
     from numerate.lab.model_card import SPLITS
     from numerate.lab.records import read_jsonl
 
+    if levels:
+        show_levels(console, levels)
+        console.print(Text.assemble("results in ", (str(folder), "bold")), soft_wrap=True)
+        return
     records = read_jsonl(folder / "predictions.jsonl")
     figures = summarize(records)
     golds = {split: gold_answers(records, split) for split in figures}

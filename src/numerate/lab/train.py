@@ -65,12 +65,13 @@ def run(
     resume: bool = True,
     pictures: Path | None = None,
     interruption: Interruption | None = None,
+    on_task: Callable[[Task], object] = lambda task: None,
     progress: Progress = lambda *_: None,
 ) -> dict[str, Any]:
     """Train and evaluate; return the content of ``result.json``. ``resume`` continues from the last checkpoint, if any.
 
     ``pictures`` is a folder in which several runs keep what they draw (:mod:`numerate.lab.pictures`). With ``interruption``, a
-    run that a signal ends keeps what it has trained.
+    run that a signal ends keeps what it has trained. ``on_task`` is called with the task once all is checked.
 
     If several processes are launched (``accelerate launch``), all of them train. Only the first writes, evaluates and returns
     the result; the others return an empty dict.
@@ -79,6 +80,7 @@ def run(
     encoder = load_encoder(config.model, trust_remote_code=config.trust_remote_code)
     objective = check_fit(config, task, encoder)
     begin_run(config, folder)
+    on_task(task)
     find_pictures([config], task, encoder, folder, pictures, progress)
     loaded = load_run_model(config, encoder)
     if resume and (folder / TRAINED).is_file():
