@@ -15,7 +15,8 @@
 //   page.state              the state now; its defaults are those of the tab's request model in Python
 //   page.set({field: 1})    change the state: the server is asked, `show` is called, the address follows
 //   page.watch(update)      call update(state) now, and whenever the state changes (also by the address)
-//   page.say("text")        show a message; page.say("") removes it. Errors of the server are shown here, the old picture stays
+//   page.say("text")        show a message; page.say("") removes it
+//   page.fail("text")       show an error, and hide what has the class "result" until the next answer: it is of an earlier state
 //
 // The server is asked once at a time; states between are skipped, and the last one is always shown. After `show`, the section
 // gets a `shown` event. To add a tab: import it here and add it to TABS, in the order of numerate/playground/tabs.py.
@@ -87,6 +88,11 @@ function createPage(tab, defaults) {
       message.textContent = text;
       message.hidden = !text;
     },
+    fail(text) {
+      page.say(text);
+      root.classList.add("failed");
+      last = null;
+    },
     address() {
       const fields = Object.keys(defaults).filter((field) => !unshared.has(field));
       const other = fields.filter((field) => JSON.stringify(page.state[field]) !== JSON.stringify(defaults[field]));
@@ -126,14 +132,15 @@ function createPage(tab, defaults) {
           const answer = await response.json();
           if (response.ok) {
             page.say(unread);
+            root.classList.remove("failed");
             last = [answer, state];
             page.show();
           } else {
-            page.say(answer.error);
+            page.fail(answer.error);
           }
         } catch (error) {
           console.warn(error);
-          page.say(error instanceof TypeError && /fetch/i.test(error.message)
+          page.fail(error instanceof TypeError && /fetch/i.test(error.message)
             ? "The server does not answer. Is `numerate playground` still running?" : String(error));
         }
       } while (stale);
@@ -165,6 +172,7 @@ function navigate() {
 
 const defaults = await (await fetch("/api")).json();
 for (const tab of TABS) pages.set(tab.name, createPage(tab, { ...defaults[tab.name], ...tab.defaults }));
+document.getElementById("loading").remove();
 addEventListener("hashchange", navigate);
 navigate();
 
