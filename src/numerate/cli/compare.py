@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from numerate.cli.app import app, interruptible
+from numerate.cli.app import AsJson, Quiet, app, interruptible, print_json
 from numerate.cli.settings import COLUMNS_HELP, SET_HELP, WITHOUT_HELP, column_names, experiment_types, parse_settings
 from numerate.lab.budget import Budget
 from numerate.lab.presets import PRESETS, merged
@@ -70,6 +70,8 @@ def compare(
             "for those given as options."
         ),
     ] = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train with each loss and seed, evaluate on the same examples, write a report. Call again to continue."""
     time = None if budget is None else Budget.of(budget)
@@ -84,11 +86,15 @@ def compare(
         if chosen := {name: names for name, names in named_columns.items() if names is not None}:
             settings = merged(settings, {"task_settings": chosen})
         settings |= {"processes": processes, "executor": executor, "address": address, "tune": tune, "tune_seeds": tune_seeds}
+        settings["progress"] = not (quiet or as_json)
         result = compare(config, preset=preset, data=data, target=target, out=out, budget=time, **settings)
+    if as_json:
+        print_json({name: getattr(result, name) for name in ("path", "answer", "table", "notes")})
+        return
     from rich.console import Console
     from rich.text import Text
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, quiet=quiet)
     _show(console, result.table)
     _show_decisions(console, result.data["decisions"])
     show_levels(console, result.data["levels"], result.data["level_notes"])
@@ -194,6 +200,8 @@ def _summary(shown: Measure, row: dict[str, Any]) -> str:
 def report(
     folder: Annotated[Path, typer.Argument(help="Folder of a comparison, such as runs/demo.")],
     out: Annotated[Path | None, typer.Option(help="Folder or .html file to write. Default: the same folder.")] = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write the report of a comparison again, from its records."""
     from rich.console import Console
@@ -201,7 +209,9 @@ def report(
 
     from numerate.lab.report import write_report
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, quiet=quiet or as_json)
     with console.status("writing the report"):
         path = write_report(folder, out)
+    if as_json:
+        print_json({"path": path})
     console.print(Text.assemble("report in ", (str(path), "bold")), soft_wrap=True)

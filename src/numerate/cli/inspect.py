@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from numerate.cli.app import app
+from numerate.cli.app import AsJson, app, print_json
 from numerate.tokenizers import PACKAGED, load_tokenizer
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def inspect(
     trust_remote_code: Annotated[
         bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the tokenizer.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show how a tokenizer splits numbers, and which losses fit it."""
     from rich.console import Console
@@ -39,10 +41,13 @@ def inspect(
     from numerate.inspection import EXAMPLES, inspect_tokenizer
     from numerate.plotting import plot_loss
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, quiet=as_json)
     with console.status("reading the tokenizer"):
         inspection = inspect_tokenizer(load_tokenizer(tokenizer, trust_remote_code=trust_remote_code), text or EXAMPLES)
     _print_inspection(console, tokenizer, inspection)
+    if as_json:
+        parts = {name: [asdict(one) for one in getattr(inspection, name)] for name in ("readings", "advice")}
+        print_json({"tokenizer": tokenizer, "style": inspection.style, "facts": inspection.facts, **parts})
     if plot is not None:
         with console.status("plotting"):
             path = plot_loss(inspection.vocab, plot, loss)

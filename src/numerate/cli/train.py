@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from numerate.cli.app import app, interruptible
+from numerate.cli.app import AsJson, Quiet, app, interruptible, print_json
 from numerate.cli.compare import show_levels
 from numerate.cli.settings import COLUMNS_HELP, SET_HELP, WITHOUT_HELP, column_names, parse_settings, run_types
 from numerate.lab.budget import Budget
@@ -19,6 +19,9 @@ from numerate.lab.records import is_first_process
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+
+
+_RESULT = ("new", "figures", "levels", "notes")  # in JSON, beside the folders
 
 
 @app.command()
@@ -50,6 +53,8 @@ def train(
     budget: Annotated[
         str | None, typer.Option(help="Time for all of it, such as 300, 90s, 5m or 1h: chooses the steps that fit.")
     ] = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train a model with one loss, evaluate it, and keep the weights with a model card."""
     time = None if budget is None else Budget.of(budget)
@@ -68,11 +73,14 @@ def train(
         tasks = [run_settings(config, target, shown, hidden, settings).get("task", "arithmetic")]
         tasks += [text[5:] for text in setting or [] if text.startswith("task=")]
         settings = merged(settings, parse_settings(setting or [], run_types(tasks[-1])))
-        console = Console(highlight=False, quiet=not is_first_process())
+        console = Console(highlight=False, quiet=quiet or as_json or not is_first_process())
         with RunProgress(console) as bars:
             named = {"target": target, "columns": shown, "without": hidden, "out": out, "resume": resume, "overwrite": overwrite}
             result = train(config, budget=time, progress=bars, say=bars.write, **{**named, **settings})
     if not result.figures:
+        return
+    if as_json:
+        print_json({"folder": result.folder, "model": result.model} | {name: getattr(result, name) for name in _RESULT})
         return
     if not result.new:
         console.print("This run is already finished.")
@@ -92,19 +100,25 @@ def evaluate_command(
         typer.Option("--set", help="A setting of the evaluation: eval_examples=1000, decide=median,mean; repeat for several."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Output folder. Default: FOLDER/eval-HASH.")] = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Evaluate a trained model, and write one JSON line per example. Call again to continue after an interruption."""
     from rich.console import Console
 
+    from numerate.lab.evaluate import summarize
     from numerate.lab.progress import RunProgress
     from numerate.lab.trained import evaluate_again, plan_evaluation, trained_config
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, quiet=quiet or as_json)
     settings = parse_settings(setting or [], run_types(trained_config(folder).task))
     where = plan_evaluation(folder, settings, out)[1]
     with interruptible("Interrupted."), RunProgress(console) as bars:
-        evaluate_again(folder, settings, where, progress=bars)
-    _show(console, where)
+        records = evaluate_again(folder, settings, where, progress=bars)
+    if as_json:
+        print_json({"folder": where, "figures": summarize(records)})
+    elif not quiet:
+        _show(console, where)
 
 
 def _show(console: Console, folder: Path, levels: Sequence[Mapping[str, Any]] = ()) -> None:

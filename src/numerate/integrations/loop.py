@@ -38,9 +38,11 @@ from torch import Tensor, nn
 from numerate.checks import check_number
 from numerate.integrations.fields import LABEL_FIELDS, Batch, aligned, without_fields
 from numerate.integrations.step import StepCounts, steps_of
+from numerate.messages import public_dir
 from numerate.objective import NumericObjective, ObjectiveOutput
 
 __all__ = ["Step", "Steps"]
+__dir__ = public_dir(globals())
 
 
 class Steps:

@@ -1,5 +1,6 @@
 """Pictures of losses, of calibration and of distributions; they need matplotlib."""
 
+from numerate.messages import public_dir
 from numerate.plotting.calibration import plot_coverage, plot_distributions, plot_reliability
 from numerate.plotting.figures import FORMATS, figure_for
 from numerate.plotting.losses import certain_costs, plot_loss
@@ -13,3 +14,4 @@ __all__ = [
     "plot_loss",
     "plot_reliability",
 ]
+__dir__ = public_dir(globals())
