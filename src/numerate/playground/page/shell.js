@@ -16,6 +16,7 @@
 //   page.set({field: 1})    change the state: the server is asked, `show` is called, the address follows
 //   page.watch(update)      call update(state) now, and whenever the state changes (also by the address)
 //   page.say("text")        show a message; page.say("") removes it
+//   page.answered()         end an error; the page does it, unless a tab asks the server by itself
 //   page.fail("text")       show an error, and hide what has the class "result" until the next answer: it is of an earlier state
 //
 // The server is asked once at a time; states between are skipped, and the last one is always shown. After `show`, the section
@@ -88,6 +89,10 @@ function createPage(tab, defaults) {
       message.textContent = text;
       message.hidden = !text;
     },
+    answered(text = "") {
+      page.say(text);
+      root.classList.remove("failed");
+    },
     fail(text) {
       page.say(text);
       root.classList.add("failed");
@@ -131,8 +136,7 @@ function createPage(tab, defaults) {
           const response = await fetch(`/api/${tab.name}`, { method: "POST", headers, body: JSON.stringify(state) });
           const answer = await response.json();
           if (response.ok) {
-            page.say(unread);
-            root.classList.remove("failed");
+            page.answered(unread);
             last = [answer, state];
             page.show();
           } else {

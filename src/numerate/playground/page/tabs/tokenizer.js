@@ -87,7 +87,7 @@ async function send(state) {
   }
   if (mine !== uploads) return;
   if (problem) page.fail(`${given.name}: ${problem}`);
-  else page.say("");
+  else page.answered();
   parts.chosen.textContent = problem ? `${given.name} could not be read` : given.name;
   if (problem) { file = null; parts.input.value = ""; parts.close.hidden = true; }
 }
