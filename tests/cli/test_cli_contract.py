@@ -477,9 +477,11 @@ def test_options_reach_the_comparison(run, monkeypatch):
         (["--preset", "ranges", "--tune", "2"], {"preset": "ranges", "tune": 2}),
         (["--tune", "2", "--tune-seeds", "3"], {"tune": 2, "tune_seeds": 3}),
         (["--data", "x.csv", "--target", "price"], {"data": "x.csv", "target": "price"}),
+        (["--quiet"], {"progress": False}),
+        (["--json"], {"progress": False}),
     ]:
         assert "stop here" in run("compare", *arguments).stderr
-        assert calls.pop() == {"tune": 0, "tune_seeds": 1, **expected}
+        assert calls.pop() == {"tune": 0, "tune_seeds": 1, "progress": True, **expected}
 
 
 # Folders

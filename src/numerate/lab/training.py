@@ -134,7 +134,8 @@ def train(
         if chosen.keep_model and chosen.task == TABLE_TASK and chosen.data is not None and (folder / "model").is_dir():
             keep_calibration(folder, trust_remote_code=chosen.trust_remote_code, progress=progress)
     notes = json.loads((folder / RESULT).read_text(encoding="utf-8")).get("notes", [])
-    rows, missing = _levels(folder)
+    of_a_table = chosen.task == TABLE_TASK and chosen.data is not None
+    rows, missing = _levels(folder) if of_a_table else ([], ())
     return Trained(folder, summarize(read_jsonl(folder / "predictions.jsonl")), [*notes, *missing], new, rows)
 
 
