@@ -15,7 +15,8 @@ from numerate.lab.budget import Pace
 from numerate.lab.missing import FALLBACK
 from numerate.lab.progress import LINE_SECONDS, GridProgress, RunProgress
 from numerate.lab.records import read_jsonl
-from numerate.lab.tasks import Regression
+from numerate.lab.train import make_task
+from numerate.lab.trained import trained_config
 from numerate.lab.training import train
 
 EASY = {"difficulty": 1, "operations": "+-", "wording": "bare"}
@@ -152,7 +153,7 @@ def test_the_model_of_a_table_is_shown_by_the_decision_of_predict_beside_a_const
     result = train(data=table, target="rent", steps=4, eval_examples=12, out=folder, resume=True)
     levels = {row["decision"] or row["name"]: row for row in result.levels}
     assert [*levels][:3] == ["greedy", "median", "constant"]
-    known = [float(example.answer) for example in Regression.from_files(table, target="rent").examples("train")]
+    known = [float(example.answer) for example in make_task(trained_config(folder)).examples("train")]
     counted = {
         "greedy": [record["measures"]["absolute_error"] for record in records],
         "median": [record["decisions"]["median"]["measures"]["absolute_error"] for record in records],
