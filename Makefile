@@ -38,7 +38,8 @@ demo: $(READY)  ## does it help? prices of diamonds, four losses, six seeds, a r
 
 docs: $(DOCS)/.installed  ## the documentation as a site, in build/site
 	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet
-	@echo "open build/site/index.html"
+	@echo "open http://127.0.0.1:8000/ after: $(PYTHON) -m http.server --bind 127.0.0.1 --directory build/site"
+	@echo "(build/site/index.html opens from the folder too, but browsers then block the search)"
 
 # The wheel is built from the source distribution, which shows that the latter is complete.
 dist:  ## source distribution and wheel in dist, checked, and the wheel tried alone in .venv-dist

@@ -35,6 +35,7 @@ LAB = [
     "durations",
     "budget",
     "records",
+    "interruption",
     "csv_lines",
     "markdown",
     "environment",
@@ -73,7 +74,6 @@ LAB += [
     "presets",
     "own_table",
     "plan",
-    "training",
     "experiment",
     "executors",
     "watching",
@@ -81,6 +81,7 @@ LAB += [
     "pace",
     "fitted",
     "report",
+    "training",
     "comparison",
 ]
 ROOMS = ["", *LIBRARY, *(f"lab.{room}" for room in LAB), "lab", "playground", "cli", "__main__"]  # "": the package itself

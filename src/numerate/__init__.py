@@ -7,6 +7,8 @@ Names and submodules are imported on first use, so that ``import numerate`` and 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from numerate.messages import public_dir
+
 if TYPE_CHECKING:
     from numerate import answers, calibration, decode, inspection, integrations, plotting, reference, rewards, targets, tokenizers
     from numerate.distribution import CircularDistribution, NumberDistribution
@@ -61,6 +63,8 @@ __all__ = [
     "tokenizers",
 ]
 
+__dir__ = public_dir(globals())
+
 _HOMES = {
     "CircularDistribution": "distribution",
     "NumberDistribution": "distribution",
@@ -102,10 +106,6 @@ if not TYPE_CHECKING:  # so that type checkers report names that do not exist
             raise AttributeError(f"module 'numerate' has no attribute {name!r}")
         globals()[name] = value
         return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_SUBMODULES})
 
 
 def _version() -> str:

@@ -12,6 +12,7 @@ import torch
 from numerate.checks import one_line
 from numerate.losses import LOSSES
 from numerate.losses.base import Fit
+from numerate.messages import public_dir
 from numerate.spans import NumberSpans
 from numerate.vocab import NumericVocab
 
@@ -26,6 +27,7 @@ __all__ = [
     "read_text",
     "vocab_facts",
 ]
+__dir__ = public_dir(globals())
 
 EXAMPLES = ("12345.678", "-7", "1,000")
 """The texts that are read if none are given."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pickle import UnpicklingError
 from typing import Any, get_args
 
@@ -61,3 +61,8 @@ def check_number(
     if not ok:
         raise ValueError(f"{name}={value!r} is out of range: expected a finite number {bound}.{hint}")
     return number
+
+
+def public_dir(module: Mapping[str, Any]) -> Callable[[], list[str]]:
+    """Return the ``__dir__`` of a module with these globals: the names in its ``__all__``, and not what it imports."""
+    return lambda: sorted({*module["__all__"], *(name for name in module if name.startswith("__"))})

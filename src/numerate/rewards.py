@@ -37,7 +37,7 @@ from numerate.answers.extract import Box, box, clock_time
 from numerate.answers.metrics import signed_log10
 from numerate.answers.metrics import time_gap_circular as circular_gap
 from numerate.answers.numerals import as_fraction, last_number
-from numerate.messages import check_choice, check_number, check_settings, choices
+from numerate.messages import check_choice, check_number, check_settings, choices, public_dir
 
 __all__ = [
     "REWARDS",
@@ -50,6 +50,7 @@ __all__ = [
     "time_gap_circular",
     "with_settings",
 ]
+__dir__ = public_dir(globals())
 
 IouForm = Literal["iou", "giou"]
 CrpsForm = Literal["empirical", "fair"]

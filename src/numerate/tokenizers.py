@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from numerate.messages import nearest
+from numerate.messages import nearest, public_dir
 
 if TYPE_CHECKING:
     from tokenizers.normalizers import Normalizer
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 
 __all__ = ["PACKAGED", "PackagedTokenizer", "load_tokenizer", "packaged_file"]
+__dir__ = public_dir(globals())
 
 
 class PackagedTokenizer(NamedTuple):

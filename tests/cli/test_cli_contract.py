@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import pytest
@@ -18,6 +19,7 @@ import numerate
 from numerate.cli import app
 from numerate.cli.settings import parse_settings, run_types
 from numerate.cli.task import TASK_NAMES
+from numerate.lab.comparison import ComparisonResult
 from numerate.lab.config import SOFT
 from numerate.lab.presets import merged
 from numerate.lab.tasks import TASKS
@@ -77,13 +79,79 @@ def test_help(path, run):
     done = run(*path, "--help")
     assert done.exit_code == 0, done.output
     assert done.output.startswith(f"Usage: {' '.join(('root', *path))}")
-    assert "error" not in done.output.lower().replace("show the traceback of an error", "")
+    assert "error" not in done.output.lower().replace("show the traceback of an error", "").replace("nothing but errors", "")
     assert "Traceback" not in done.output
     shown = " ".join(done.output.split())
     assert EVERY[path].help
     for param in EVERY[path].params:
         assert param.help, param.name
         assert " ".join(param.help.split())[:30] in shown
+
+
+@pytest.mark.parametrize("path", EVERY, ids=words(EVERY))
+def test_no_sentence_of_a_help_is_cut(path, run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    output = run(*path, "--help").output
+    assert not [line for line in output.splitlines()[1:] if ".." in line or "…" in line]
+    for command in getattr(EVERY[path], "commands", {}).values():
+        assert command.help.split(".")[0] in " ".join(output.split())
+
+
+SILENT = {("playground",)}  # prints no result
+TO_A_FILE = {path for path in COMMANDS if path[0] == "bench"}  # --json FILE, beside the table
+
+
+@pytest.mark.parametrize("path", sorted(COMMANDS.keys() - SILENT), ids=words(sorted(COMMANDS.keys() - SILENT)))
+def test_every_command_with_a_result_prints_it_as_json(path):
+    kinds = {name: kinds for name, kinds, _ in options(COMMANDS[path])}
+    assert (bool in kinds["--json"]) == (path not in TO_A_FILE)
+
+
+def test_results_as_json_or_none_at_all(run, tmp_path, monkeypatch):
+    empty: dict[str, Any] = {"decisions": [], "levels": [], "level_notes": []}
+    monkeypatch.setattr("numerate.lab.comparison.compare", lambda *_, **__: ComparisonResult(Path("b"), "yes", [], empty))
+    monkeypatch.setattr("numerate.lab.report.write_report", lambda *_: Path("b"))
+    (tmp_path / "table.csv").write_text(TABLE)
+    short = ["--data", "table.csv", "--target", "price", "--set", "eval_examples=4", "--set", "batch_size=4"]
+    calls: list[tuple[list[str], set[str]]] = [
+        (["task", "arithmetic", "-n", "2"], {"task", "examples"}),
+        (["inspect", "smollm2"], {"style", "readings", "advice"}),
+        (["train", *short, "--steps", "2", "--out", "a", "--resume"], {"folder", "model", "figures", "levels"}),
+        (["eval", "a", "--set", "eval_examples=3"], {"folder", "figures"}),
+        (["predict", "a", "--data", "table.csv", "--limit", "3", "--overwrite"], {"path", "rows", "figures"}),
+        (["compare", "--loss", "ce", "--out", "b"], {"path", "answer"}),
+        (["report", "b"], {"path"}),
+    ]
+    assert {tuple(call[:1]) for call, _ in calls} == COMMANDS.keys() - SILENT - TO_A_FILE
+    for call, keys in calls:
+        done = run(*call, "--json")
+        assert done.exit_code == 0, (call, done.output)
+        assert keys <= json.loads(done.stdout).keys(), call
+        if call[0] not in ("task", "inspect"):  # whose only purpose is to print
+            done = run(*call, "--quiet")
+            assert (done.exit_code, done.stdout) == (0, ""), call
+
+
+def public_modules(module: Any = numerate) -> list[Any]:
+    """A module, and those that its ``__all__`` names."""
+    inner = [getattr(module, name) for name in module.__all__]
+    return [module, *(one for part in inner if isinstance(part, ModuleType) for one in public_modules(part))]
+
+
+@pytest.mark.parametrize("module", [*public_modules(), numerate.lab], ids=lambda module: module.__name__)
+def test_what_a_module_lists_is_public(module):
+    assert {name for name in dir(module) if not name.startswith("__")} == set(module.__all__) - {"__version__"}
+
+
+@pytest.mark.launch
+def test_shells_can_complete_commands():
+    process = start(
+        "-m",
+        "numerate",
+        env={**os.environ, "_NUMERATE_COMPLETE": "complete_bash", "COMP_WORDS": "numerate co", "COMP_CWORD": "1"},
+    )
+    out, err = process.communicate(timeout=600)
+    assert out.split() == ["compare"], err
 
 
 @pytest.mark.launch
@@ -499,9 +567,11 @@ def test_options_reach_the_comparison(run, monkeypatch):
         (["--preset", "ranges", "--tune", "2"], {"preset": "ranges", "tune": 2}),
         (["--tune", "2", "--tune-seeds", "3"], {"tune": 2, "tune_seeds": 3}),
         (["--data", "x.csv", "--target", "price"], {"data": "x.csv", "target": "price"}),
+        (["--quiet"], {"progress": False}),
+        (["--json"], {"progress": False}),
     ]:
         assert "stop here" in run("compare", *arguments).stderr
-        assert calls.pop() == {"tune": 0, "tune_seeds": 1, **expected}
+        assert calls.pop() == {"tune": 0, "tune_seeds": 1, "progress": True, **expected}
 
 
 # Folders

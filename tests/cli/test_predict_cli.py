@@ -41,7 +41,7 @@ def run(model, monkeypatch, tmp_path):
 def test_predictions_without_the_target(run):
     done = run(["rooms,id,area", "1,a,25", "2,b,40"])
     assert done.exit_code == 0, done.output
-    assert "predict ━" in done.output
+    assert "predict: 2 of 2 in " in done.output
     assert "2 rows in " in done.output
     assert "predictions in predictions.csv" in done.output
     with Path("predictions.csv").open(newline="") as file:

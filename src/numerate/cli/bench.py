@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from numerate.cli.app import app
+from numerate.cli.app import WholeSentences, app
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from numerate.bench.fused import FusedBench
     from numerate.bench.losses import LossesBench
 
-bench = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Measure time and memory, relative to a baseline.")
+bench = typer.Typer(
+    cls=WholeSentences, no_args_is_help=True, rich_markup_mode=None, help="Measure time and memory, relative to a baseline."
+)
 app.add_typer(bench, name="bench")
 
 

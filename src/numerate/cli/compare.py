@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-import shlex
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from numerate.cli.app import app
+from numerate.cli.app import AsJson, Quiet, app, interruptible, print_json
 from numerate.cli.settings import (
     COLUMNS_HELP,
     ENCODING_HELP,
@@ -84,10 +81,12 @@ def compare(
             "for those given as options."
         ),
     ] = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train with each loss and seed, evaluate on the same examples, write a report. Call again to continue."""
     time = None if budget is None else Budget.of(budget)
-    with _interruptible():
+    with interruptible("Interrupted before the first run."):
         from numerate.lab.plan import comparison_settings, planned
 
         named = {"losses": loss, "tasks": task, "models": model, "seeds": seeds, "baseline": baseline, "skip_bad": skip_bad}
@@ -102,29 +101,22 @@ def compare(
         planned(config, preset, data, target, settings, gpu=lambda: False, **how)
         from numerate.lab.comparison import compare  # loads torch, after what could be wrong with the call
 
-        result = compare(config, preset=preset, data=data, target=target, **how, **settings)
+        show = not (quiet or as_json)
+        result = compare(config, preset=preset, data=data, target=target, progress=show, **how, **settings)
+    if as_json:
+        print_json({name: getattr(result, name) for name in ("path", "answer", "table", "notes")})
+        return
     from rich.console import Console
     from rich.text import Text
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, quiet=quiet)
     _show(console, result.table)
     _show_decisions(console, result.data["decisions"])
-    _show_levels(console, result.data["levels"], result.data["level_notes"])
+    show_levels(console, result.data["levels"], result.data["level_notes"])
     console.print(Text(result.answer))
     for note in result.notes:
         console.print(Text(note), style="yellow")
     console.print(Text.assemble("report in ", (str(result.path), "bold")), soft_wrap=True)
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """After Ctrl-C, say what is finished and how to go on, and exit with 130, as a shell expects."""
-    try:
-        yield
-    except KeyboardInterrupt as stop:
-        typer.echo(f"{str(stop) or 'Interrupted before the first run.'} Go on with:", err=True)
-        typer.echo(f"  {shlex.join(['numerate', *sys.argv[1:]])}", err=True)
-        raise typer.Exit(130) from None
 
 
 def _show(console: Console, rows: list[dict[str, Any]]) -> None:
@@ -191,7 +183,7 @@ def _show_decisions(console: Console, rows: list[dict[str, Any]]) -> None:
         console.print(table)
 
 
-def _show_levels(console: Console, rows: list[dict[str, Any]], notes: list[str]) -> None:
+def show_levels(console: Console, rows: Sequence[Mapping[str, Any]], notes: Sequence[str] = ()) -> None:
     """Print the errors of each loss and decision on a table, beside those of a constant and of gradient boosting."""
     from rich.table import Table
     from rich.text import Text
@@ -200,7 +192,7 @@ def _show_levels(console: Console, rows: list[dict[str, Any]], notes: list[str])
 
     for setup, split in dict.fromkeys((row["setup"], row["split"]) for row in rows):
         mine = [row for row in rows if (row["setup"], row["split"]) == (setup, split)]
-        heading = f"{setup}, {SPLIT_NAMES.get(split, split)}: typical run"
+        heading = f"{setup}, {SPLIT_NAMES.get(split, split)}: {'typical run' if mine[0]['seeds'] > 1 else 'one run'}"
         table = Table("loss", "decision", *mine[0]["shown"], title=heading, title_justify="left")
         models = sum(not row["rival"] for row in mine)
         for place, row in enumerate(mine, 1):
@@ -223,6 +215,8 @@ def _summary(shown: Measure, row: dict[str, Any]) -> str:
 def report(
     folder: Annotated[Path, typer.Argument(help="Folder of a comparison, such as runs/demo.")],
     out: Annotated[Path | None, typer.Option(help="Folder or .html file to write. Default: the same folder.")] = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write the report of a comparison again, from its records."""
     from rich.console import Console
@@ -230,7 +224,9 @@ def report(
 
     from numerate.lab.report import write_report
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, quiet=quiet or as_json)
     with console.status("writing the report"):
         path = write_report(folder, out)
+    if as_json:
+        print_json({"path": path})
     console.print(Text.assemble("report in ", (str(path), "bold")), soft_wrap=True)

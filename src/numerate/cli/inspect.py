@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from numerate.choices import FORMATS, loss_names
-from numerate.cli.app import app
+from numerate.cli.app import AsJson, app, print_json
 from numerate.messages import check_choice
 from numerate.tokenizers import PACKAGED, load_tokenizer
 
@@ -33,6 +34,7 @@ def inspect(
     trust_remote_code: Annotated[
         bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the tokenizer.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show how a tokenizer splits numbers, and which losses fit it."""
     if loss is not None:
@@ -44,13 +46,16 @@ def inspect(
     from rich.console import Console
     from rich.text import Text
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, quiet=as_json)
     with console.status("reading the tokenizer"):
         read = load_tokenizer(tokenizer, trust_remote_code=trust_remote_code)
         from numerate.inspection import EXAMPLES, inspect_tokenizer  # loads torch, after what could be wrong with the name
 
         inspection = inspect_tokenizer(read, text or EXAMPLES)
     _print_inspection(console, tokenizer, inspection)
+    if as_json:
+        parts = {name: [asdict(one) for one in getattr(inspection, name)] for name in ("readings", "advice")}
+        print_json({"tokenizer": tokenizer, "style": inspection.style, "facts": inspection.facts, **parts})
     if plot is not None:
         with console.status("plotting"):
             from numerate.plotting import plot_loss

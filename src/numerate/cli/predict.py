@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from numerate.cli.app import app
+from numerate.cli.app import AsJson, Quiet, app, print_json
 from numerate.cli.settings import ENCODING_HELP, SHEET_HELP
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ def predict(
     trust_remote_code: Annotated[
         bool, typer.Option("--trust-remote-code", help="Run Python code that comes with the model.")
     ] = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Predict a number for each row of a table, with an interval. Call again to continue after an interruption."""
     from rich.console import Console
@@ -68,7 +70,7 @@ def predict(
     from numerate.lab.predict import predict
     from numerate.lab.progress import RunProgress
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, quiet=quiet or as_json)
     bars, done = RunProgress(console), [0, 0]
     try:
         with ExitStack() as shown:
@@ -103,6 +105,10 @@ def predict(
     except KeyboardInterrupt:
         console.print(f"stopped: {done[0]:,} of {done[1]:,} rows are done; the same command continues" if done[1] else "stopped")
         raise
+    if as_json:
+        print_json(
+            {name: getattr(result, name) for name in ("path", "rows", "new_rows", "seconds", "problems", "figures", "notes")}
+        )
     for one in result.explained:
         _show_row(console, one, decide, interval)
     if result.figures:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from numerate.cli.app import app
+from numerate.cli.app import AsJson, app, print_json
 from numerate.cli.settings import COLUMNS_HELP, ENCODING_HELP, SHEET_HELP, WITHOUT_HELP, column_names, parse_settings, task_types
 
 if TYPE_CHECKING:
@@ -38,13 +38,14 @@ def task(
     sheet: Annotated[str | None, typer.Option(help=SHEET_HELP)] = None,
     skip_bad: Annotated[bool, typer.Option(help="Skip rows that cannot be read, and count them.")] = False,
     preview: Annotated[Path | None, typer.Option(help="Save the examples of a visual task as one image: a .png file.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Print examples of a task, generated or from your data, or save them as one image."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, quiet=as_json)
     named = {"target": target, "columns": column_names(columns), "without": column_names(without)}
     named |= {"encoding": encoding, "sheet": sheet}
     selected = make_task(name, setting or [], data, skip_bad, {name: value for name, value in named.items() if value is not None})
@@ -58,6 +59,10 @@ def task(
     chosen: Split = split  # type: ignore[assignment]  # the task checks it
     default = 5 if preview is None else 16
     examples = selected.examples(chosen, n or min(default, selected.count(chosen) or default), seed)
+    if as_json:
+        asked = [{"prompt": example.prompt, "answer": example.answer} for example in examples]
+        notes = [f"{len(selected.skipped):,} rows were skipped"] if selected.skipped else []
+        print_json({"task": name, "split": split, "seed": seed, "examples": asked, "notes": [*notes, *selected.notes]})
     if preview is not None:
         from numerate.lab.tasks.drawing import contact_sheet
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from numerate.cli.app import app
+from numerate.cli.app import AsJson, Quiet, app, interruptible, print_json
+from numerate.cli.compare import show_levels
 from numerate.cli.settings import (
     COLUMNS_HELP,
     ENCODING_HELP,
@@ -20,11 +21,16 @@ from numerate.cli.settings import (
     parse_settings,
     run_types,
 )
+from numerate.lab.budget import Budget
 from numerate.lab.presets import merged
+from numerate.lab.records import is_first_process
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+
+
+_RESULT = ("new", "figures", "levels", "notes")  # in JSON, beside the folders
 
 
 @app.command()
@@ -56,38 +62,45 @@ def train(
         Path | None,
         typer.Option(help="Output folder. Default: runs/TABLE-TARGET-LOSS-SEED, or runs/TASK-LOSS-SEED without data."),
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue from the last checkpoint in the output folder (see save_every).")
-    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a run in the output folder that was interrupted.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete a run in the output folder, and start over.")] = False,
+    budget: Annotated[
+        str | None, typer.Option(help="Time for all of it, such as 300, 90s, 5m or 1h: chooses the steps that fit.")
+    ] = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train a model with one loss, evaluate it, and keep the weights with a model card."""
-    from rich.console import Console
-    from rich.text import Text
+    time = None if budget is None else Budget.of(budget)
+    with interruptible("Interrupted before training began.", "--resume", without="--overwrite"):
+        from rich.console import Console
+        from rich.text import Text
 
-    from numerate.lab.progress import RunProgress
-    from numerate.lab.questions import ASKED
-    from numerate.lab.records import is_first_process
-    from numerate.lab.training import run_settings, train
+        from numerate.lab.progress import RunProgress
+        from numerate.lab.questions import ASKED
+        from numerate.lab.training import run_settings, train
 
-    flags = {"model": model, "task": task, "loss": loss, "data": data, "steps": steps, "seed": seed}
-    settings: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
-    settings |= {"skip_bad": True} if skip_bad else {}
-    read = {name: value for name, value in (("encoding", encoding), ("sheet", sheet)) if value is not None}
-    settings |= {"task_settings": read} if read else {}
-    shown, hidden = column_names(columns), column_names(without)
-    tasks = [run_settings(config, target, shown, hidden, settings).get("task", "arithmetic")]
-    tasks += [text[5:] for text in setting or [] if text.startswith("task=")]
-    settings = merged(settings, parse_settings(setting or [], run_types(tasks[-1])))
-    console = Console(highlight=False, quiet=not is_first_process())
-    with RunProgress(console) as bars:
-        named = {"target": target, "columns": shown, "without": hidden, "out": out, "resume": resume, "overwrite": overwrite}
-        result = train(config, progress=bars, **{**named, **settings})
+        flags = {"model": model, "task": task, "loss": loss, "data": data, "steps": steps, "seed": seed}
+        settings: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
+        settings |= {"skip_bad": True} if skip_bad else {}
+        read = {name: value for name, value in (("encoding", encoding), ("sheet", sheet)) if value is not None}
+        settings |= {"task_settings": read} if read else {}
+        shown, hidden = column_names(columns), column_names(without)
+        tasks = [run_settings(config, target, shown, hidden, settings).get("task", "arithmetic")]
+        tasks += [text[5:] for text in setting or [] if text.startswith("task=")]
+        settings = merged(settings, parse_settings(setting or [], run_types(tasks[-1])))
+        console = Console(highlight=False, quiet=quiet or as_json or not is_first_process())
+        with RunProgress(console) as bars:
+            named = {"target": target, "columns": shown, "without": hidden, "out": out, "resume": resume, "overwrite": overwrite}
+            result = train(config, budget=time, progress=bars, say=bars.write, **{**named, **settings})
     if not result.figures:
+        return
+    if as_json:
+        print_json({"folder": result.folder, "model": result.model} | {name: getattr(result, name) for name in _RESULT})
         return
     if not result.new:
         console.print("This run is already finished.")
-    _show(console, result.folder)
+    _show(console, result.folder, result.levels)
     if (result.model / ASKED).is_file():
         how = shlex.join(["numerate", "predict", str(result.folder), "--data", "new.csv"])
         console.print(Text(f"predict new rows with: {how}"), soft_wrap=True)
@@ -103,23 +116,32 @@ def evaluate_command(
         typer.Option("--set", help="A setting of the evaluation: eval_examples=1000, decide=median,mean; repeat for several."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Output folder. Default: FOLDER/eval-HASH.")] = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Evaluate a trained model, and write one JSON line per example. Call again to continue after an interruption."""
     from rich.console import Console
 
+    from numerate.lab.evaluate import summarize
     from numerate.lab.progress import RunProgress
     from numerate.lab.trained import evaluate_again, plan_evaluation, trained_config
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, quiet=quiet or as_json)
     settings = parse_settings(setting or [], run_types(trained_config(folder).task))
     where = plan_evaluation(folder, settings, out)[1]
-    with RunProgress(console) as bars:
-        evaluate_again(folder, settings, where, progress=bars)
-    _show(console, where)
+    with interruptible("Interrupted."), RunProgress(console) as bars:
+        records = evaluate_again(folder, settings, where, progress=bars)
+    if as_json:
+        print_json({"folder": where, "figures": summarize(records)})
+    elif not quiet:
+        _show(console, where)
 
 
-def _show(console: Console, folder: Path) -> None:
-    """Print a table of the measures; with decisions, one per split, and how much of the error is the decision."""
+def _show(console: Console, folder: Path, levels: Sequence[Mapping[str, Any]] = ()) -> None:
+    """Print a table of the measures; with decisions, one per split, and how much of the error is the decision.
+
+    Of a table of numbers, print ``levels`` instead: each decision beside a constant and gradient boosting.
+    """
     from rich.table import Table
     from rich.text import Text
 
@@ -129,6 +151,10 @@ def _show(console: Console, folder: Path) -> None:
     from numerate.lab.model_card import SPLITS
     from numerate.lab.records import read_jsonl
 
+    if levels:
+        show_levels(console, levels)
+        console.print(Text.assemble("results in ", (str(folder), "bold")), soft_wrap=True)
+        return
     records = read_jsonl(folder / "predictions.jsonl")
     figures = summarize(records)
     golds = {split: gold_answers(records, split) for split in figures}

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from numerate.decode.grammar import NumberGrammar, TextGrammar
+from numerate.messages import public_dir
 
 if TYPE_CHECKING:
     from numerate.decode.decided import DecidedOutput, DecideNumbers
@@ -28,6 +29,7 @@ __all__ = [
     "numbers_only",
     "served_distribution",
 ]
+__dir__ = public_dir(globals())
 
 _HOMES = {
     "CompletionServer": "server",

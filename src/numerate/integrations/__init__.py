@@ -6,10 +6,13 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from numerate.messages import public_dir
+
 if TYPE_CHECKING:
     from numerate.integrations import lightning, loop, transformers, trl
 
 __all__ = ["lightning", "loop", "transformers", "trl"]
+__dir__ = public_dir(globals())
 
 
 def __getattr__(name: str) -> ModuleType:

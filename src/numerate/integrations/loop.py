@@ -41,9 +41,11 @@ from numerate.checks import check_number
 from numerate.integrations.fields import LABEL_FIELDS, Batch, aligned, without_fields
 from numerate.integrations.step import StepCounts, reads_whole_numbers, steps_of
 from numerate.losses.rows import reads_freely
+from numerate.messages import public_dir
 from numerate.objective import NumericObjective, ObjectiveOutput
 
 __all__ = ["Step", "Steps"]
+__dir__ = public_dir(globals())
 
 
 class Steps:

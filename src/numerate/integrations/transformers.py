@@ -34,9 +34,11 @@ from numerate.integrations.step import (
     without_repeats,
 )
 from numerate.labels import IGNORE_INDEX
+from numerate.messages import public_dir
 from numerate.objective import NumericObjective, ObjectiveOutput
 
 __all__ = ["Attachment", "attach", "compute_loss_func", "shifts_labels"]
+__dir__ = public_dir(globals())
 
 _NO_LABELS = (
     "expected labels from the dataset or the data collator, such as DataCollatorForLanguageModeling(tokenizer, mlm=False) makes."

@@ -40,6 +40,7 @@ from numerate.integrations.step import (
     without_repeats,
 )
 from numerate.losses.rows import divide, rest_of, wide
+from numerate.messages import public_dir
 from numerate.objective import NumericObjective, ObjectiveOutput
 from numerate.objective.head import Head
 from numerate.objective.overrun import NumberEnds
@@ -58,6 +59,7 @@ from trl.trainer.sft_trainer import DataCollatorForLanguageModeling  # noqa: E40
 from trl.trainer.utils import FusedCausalLMOutput  # noqa: E402
 
 __all__ = ["NumericCausalLMOutput", "NumericSFTTrainer"]
+__dir__ = public_dir(globals())
 
 
 class NumericSFTTrainer(SFTTrainer):  # type: ignore[misc]

@@ -2,10 +2,13 @@
 
 from typing import TYPE_CHECKING, Any
 
+from numerate.messages import public_dir
+
 if TYPE_CHECKING:
     from numerate.lab.comparison import ComparisonResult, compare
 
 __all__ = ["ComparisonResult", "compare"]
+__dir__ = public_dir(globals())
 
 
 def __getattr__(name: str) -> Any:  # on first use, so that `numerate --help` does not import torch

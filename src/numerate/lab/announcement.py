@@ -1,4 +1,4 @@
-"""Say what a comparison will do before it begins: runs, model, rows, a question as the model sees it, machine, folder."""
+"""Say what a comparison or a run will do before it begins: steps, model, rows, a question as the model sees it, folder."""
 
 from __future__ import annotations
 
@@ -62,6 +62,23 @@ def announcement(experiment: Experiment, cells: Sequence[RunConfig], tasks: Sequ
         *lines,
         *_line("machine", f"{machine}, executor {setting.executor}; folder {setting.folder}", None),
         *(_line("budget", setting.budget, None) if setting.budget else []),
+    ]
+
+
+def run_announcement(config: RunConfig, task: Task, folder: Path, *, step: int = 0, budget: str = "") -> list[str]:
+    """Return the lines to print before a run; ``step`` is that of the checkpoint from which it is resumed."""
+    rows = config.batch_size * config.accumulation
+    most = task.count("train")
+    passes = config.steps * rows / (config.train_examples if most is None else min(config.train_examples, most))
+    begun = f"; resumed after step {step:,}" if step else ""
+    return [
+        *textwrap.wrap(f"Training {config.name} on {config.task}, seed {config.seed}.", _WIDTH),
+        *_line("steps", f"{config.steps:,} of {_counted(rows, 'row')}: {passes:.3g} passes over the training rows{begun}"),
+        *_line("model", _model(config), None),
+        *_line("rows", _rows(config, task, tuned=False)),
+        *_question(config, task),
+        *_line("folder", str(folder), None),
+        *(_line("budget", budget, None) if budget else []),
     ]
 
 

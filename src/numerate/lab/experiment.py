@@ -33,8 +33,8 @@ from numerate.lab.models import load_encoder
 from numerate.lab.pictures import PICTURES
 from numerate.lab.plan import Experiment, cell_key
 from numerate.lab.progress import Progress
-from numerate.lab.records import RESULT, locked, naming_full_disk, read_jsonl, write_json
-from numerate.lab.stacked import OWN, TRAINED, finish_run, run_stack, train_stack
+from numerate.lab.records import RESULT, TRAINED, locked, naming_full_disk, read_jsonl, write_json
+from numerate.lab.stacked import OWN, finish_run, run_stack, train_stack
 from numerate.lab.train import draw_ahead, run
 from numerate.lab.validation import chosen_figure
 

@@ -26,6 +26,7 @@ from numerate.tokenizers import packaged_file
 
 TABLE_TASK = "regression"
 LOSSES = ("ce", "smmd", "ntil", "soft")
+_DECIDE = {"decide": ["median"]}  # beside greedy
 _RELATIVE, _OF_SPREAD = 0.05, 0.2  # width of soft labels, as a share of the label and of the spread of all labels
 _PRETRAINED: dict[str, Any] = {"models": ["smollm2"], "steps": 250, "bf16": True}
 """Steps and precision with which smollm2 was measured on tables (experiments/diamonds.yaml)."""
@@ -54,7 +55,7 @@ def table_settings(given: Mapping[str, Any], *, gpu: Callable[[], bool] = has_gp
         settings |= from_scratch(given)
     numbers, width = _read({**given, **settings})
     if numbers is not False:
-        settings |= {"losses": [*LOSSES], "decide": ["median"]}
+        settings |= {"losses": [*LOSSES], **_DECIDE}
     if width and _has_soft(given.get("losses", LOSSES)):
         settings["soft"] = width
     return {name: value for name, value in settings.items() if name not in given or name == "task_settings"}
@@ -86,6 +87,15 @@ def soft_labels(given: Mapping[str, Any]) -> dict[str, float]:
         given: settings of a run or a comparison, ``data`` among them.
     """
     return _read(given)[1]
+
+
+def decisions(given: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the setting that evaluates a table with the decision of ``numerate predict`` too, if its answers are numbers.
+
+    Args:
+        given: settings of a run or a comparison, ``data`` among them.
+    """
+    return {} if _read(given)[0] is False else dict(_DECIDE)
 
 
 def default_model(*, gpu: Callable[[], bool] = has_gpu) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Show progress: bars of a run, and of a grid of runs. A grid without a terminal (a pipe, CI) prints a line per finished run.
+"""Show progress: bars of a run, and of a grid of runs. Without a terminal (a pipe, CI, a file), print a line now and then.
 
 Runs note how far they are in a file of their folder, by which another process can show it.
 """
@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from numerate.lab.durations import in_words, roughly
 from numerate.lab.records import write_bytes
 from numerate.messages import one_line
 
@@ -21,20 +22,28 @@ Progress = Callable[[str, int, int, dict[str, float]], object]  # "pictures", "t
 NOTE = ".progress"
 """File of a run that has begun and is not finished: the stage, what is done of it, and its total."""
 
+LINE_SECONDS = 60.0  # between lines, without a terminal
+MEASURED_SECONDS = 4.0  # of steps, before a first estimate of the time left
 _NOTE_SECONDS = 1.0  # between notes
 _FIGURES = {"loss": "loss", "loss/cross_entropy": "CE", "loss/numeric": "numeric"}
 
 
 class RunProgress:
-    """A bar per stage of a run, with the parts of the loss and the time left."""
+    """A bar per stage of a run, with the parts of the loss and the time left; without a terminal, a line now and then.
 
-    def __init__(self, console: Console, *, disable: bool = False) -> None:
+    Attributes:
+        lines: whether there is no terminal.
+    """
+
+    def __init__(self, console: Console) -> None:
         from rich import progress as rich
 
         texts = [rich.TextColumn(text) for text in ("{task.description:>8}", "{task.fields[figures]}")]
         columns = (rich.BarColumn(), rich.MofNCompleteColumn(), rich.TimeElapsedColumn(), rich.TimeRemainingColumn())
-        self.console, self.bars = console, rich.Progress(texts[0], *columns, texts[1], console=console, disable=disable)
+        self.lines = not (console.is_terminal or console.is_jupyter)
+        self.console, self.bars = console, rich.Progress(texts[0], *columns, texts[1], console=console, disable=self.lines)
         self.stages: dict[str, Any] = {}
+        self._begun: dict[str, tuple[float, int, float]] = {}  # of each stage: when, what was done then, when a line is due
 
     def __enter__(self) -> Self:
         self.bars.start()
@@ -49,14 +58,32 @@ class RunProgress:
             self.stages[stage] = self.bars.add_task(stage, total=total, figures="")
         shown = "  ".join(f"{name} {figures[key]:.3f}" for key, name in _FIGURES.items() if key in figures)
         self.bars.update(self.stages[stage], completed=done, figures=shown)
+        if self.lines:
+            self._tell(stage, done, total, shown)
+
+    def _tell(self, stage: str, done: int, total: int, figures: str) -> None:
+        """Print a line if it is due: once there is a speed, then every minute, and at the end of a stage."""
+        now = time.monotonic()
+        began, first, due = self._begun.setdefault(stage, (now, done, now + MEASURED_SECONDS))
+        if done < total and now < due:
+            return
+        self._begun[stage] = began, first, now + LINE_SECONDS
+        text = f"{stage}: {done:,} of {total:,}"
+        if done == total:
+            text += f" in {in_words(now - began)}"
+        elif done > first:
+            text += f", about {roughly((now - began) * (total - done) / (done - first))} left"
+        self.write(f"{text}, {figures}" if figures else text)
+
+    def write(self, text: str, *prefix: Any) -> None:
+        """Print a line, above the bars."""
+        from rich.text import Text
+
+        self.console.print(Text.assemble(*prefix, text), soft_wrap=True)
 
 
 class GridProgress(RunProgress):
     """A bar for the grid and, if runs are executed one at a time, the bars of the current run."""
-
-    def __init__(self, console: Console) -> None:
-        self.lines = not (console.is_terminal or console.is_jupyter)
-        super().__init__(console, disable=self.lines)
 
     def begin(self, name: str, total: int, finished: int) -> None:
         """Start a grid of ``total`` runs, ``finished`` of which are done."""
@@ -65,10 +92,9 @@ class GridProgress(RunProgress):
         if self.lines:
             self.write(f"{total} {name}, {finished} of them already finished")
 
-    def __call__(self, stage: str, done: int, total: int, figures: dict[str, float]) -> None:
-        """Update the bar of a stage; without a terminal, print a line when pictures are drawn, before any run begins."""
-        super().__call__(stage, done, total, figures)
-        if stage == "pictures" and self.lines and done in (0, total):
+    def _tell(self, stage: str, done: int, total: int, figures: str) -> None:
+        """Print a line when pictures are drawn, before any run begins: runs are counted when they are finished."""
+        if stage == "pictures" and done in (0, total):
             self.write(f"{total:,} pictures {'are drawn' if done else 'to draw'}")
 
     def finish(self, run: str, summary: str) -> None:
@@ -83,12 +109,6 @@ class GridProgress(RunProgress):
         """Print a failed run."""
         self._remove_stages()
         self.write(f"{run}: {one_line(error)}", ("failed: ", "bold red"))
-
-    def write(self, text: str, *prefix: Any) -> None:
-        """Print a line, above the bars."""
-        from rich.text import Text
-
-        self.console.print(Text.assemble(*prefix, text), soft_wrap=True)
 
     def _remove_stages(self) -> None:
         while self.stages:

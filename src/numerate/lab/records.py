@@ -22,6 +22,8 @@ RESULT = "result.json"  # written last: a run without it is not finished
 _LITTLE = 1 << 16  # bytes that are free on a disk that is full for most purposes
 RUNS = Path("runs")
 """Where runs are kept unless a folder is named."""
+TRAINED = "trained.pt"
+"""File of a run that is trained and not evaluated yet: its weights and its cost."""
 
 TEMPORARY = ("checkpoints", "pictures", "trained.pt", ".progress")
 """What a run keeps until it is finished: to resume from, what it has drawn, weights to be evaluated, how far it is."""
@@ -303,5 +305,5 @@ def _delete_run(folder: Path) -> None:
     clear(folder)
     for path in [*(folder / name for name in ("model", "images", "tensorboard")), *folder.glob("eval-*")]:
         shutil.rmtree(path, ignore_errors=True)
-    for name in ("predictions.jsonl", "curve.jsonl", "environment.json", "config.json"):
+    for name in ("predictions.jsonl", "rivals.json", "curve.jsonl", "environment.json", "config.json"):
         (folder / name).unlink(missing_ok=True)

@@ -4,7 +4,8 @@ runs/name/
 config.json  environment.json   settings, and versions and machine
 curve.jsonl                     the learning curve; also tensorboard/ if requested
 predictions.jsonl               one line per test example
-checkpoints/                    to resume from, if requested; deleted when the run is finished
+checkpoints/                    to resume from, if requested or interrupted; deleted when the run is finished
+trained.pt                      weights of a run that is trained and not evaluated yet; likewise
 pictures/                       what a visual task has drawn, unless runs share it; deleted when the run is finished
 model/                          the trained weights with a model card, if requested
 result.json                     written last: a run without it is not finished
@@ -16,7 +17,7 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from numerate.lab.data import AnswerNumbers, AnswerTries, SharedData, SoftAnswer
 from numerate.lab.derailing import LabelDigits, label_digits
 from numerate.lab.environment import environment
 from numerate.lab.evaluate import Record, evaluate
+from numerate.lab.interruption import Interruption
 from numerate.lab.masks import MaskedRows, check_term_numbers
 from numerate.lab.missing import middle_label
 from numerate.lab.model_card import model_card, save_model
@@ -36,7 +38,7 @@ from numerate.lab.models import LoadedModel, PromptEncoder, load_encoder, load_m
 from numerate.lab.pictures import PICTURES
 from numerate.lab.progress import Progress
 from numerate.lab.questions import asked
-from numerate.lab.records import RESULT, clear, is_first_process, write_json, write_jsonl
+from numerate.lab.records import RESULT, TRAINED, clear, is_first_process, read_state, write_json, write_jsonl, write_state
 from numerate.lab.splits import held_out, reserved_rows, training_examples, validation_examples
 from numerate.lab.tasks import Example, Examples, Picture, Task
 from numerate.lab.validation import MOST, Validation
@@ -57,12 +59,15 @@ def run(
     task: Task | None = None,
     resume: bool = True,
     pictures: Path | None = None,
+    interruption: Interruption | None = None,
+    on_task: Callable[[Task], object] = lambda task: None,
     progress: Progress = lambda *_: None,
 ) -> dict[str, Any]:
     """Train and evaluate; return the content of ``result.json``. ``resume`` continues from the last checkpoint, if any.
 
     ``task`` is that of the configuration, if it is made already. ``pictures`` is a folder in which several runs keep what they
-    draw (:mod:`numerate.lab.pictures`).
+    draw (:mod:`numerate.lab.pictures`). With ``interruption``, a run that a signal ends keeps what it has trained. ``on_task`` is
+    called with the task once all is checked.
 
     If several processes are launched (``accelerate launch``), all of them train. Only the first writes, evaluates and returns
     the result; the others return an empty dict.
@@ -71,10 +76,43 @@ def run(
     encoder = load_encoder(config.model, trust_remote_code=config.trust_remote_code)
     objective = check_fit(config, task, encoder)
     begin_run(config, folder)
+    on_task(task)
     find_pictures([config], task, encoder, folder, pictures, progress)
     loaded = load_run_model(config, encoder)
-    cost = train(config, task, loaded, objective, folder, resume=resume, progress=progress)
-    return finish(config, task, loaded, cost, folder, progress=progress) if is_first_process() else {}
+    if resume and (folder / TRAINED).is_file():
+        cost = read_trained(loaded, folder)
+    else:
+        cost = train(config, task, loaded, objective, folder, resume=resume, interruption=interruption, progress=progress)
+    if not is_first_process():
+        return {}
+    try:
+        if interruption is not None:
+            interruption.check()
+        return finish(config, task, loaded, cost, folder, progress=progress)
+    except KeyboardInterrupt:
+        if interruption is not None and not (folder / RESULT).is_file():
+            write_trained(loaded, cost, folder)
+        raise
+
+
+def write_trained(loaded: LoadedModel, cost: dict[str, Any], folder: Path) -> None:
+    """Keep the trained weights and the cost of a run that is not evaluated yet."""
+    write_state(folder / TRAINED, {"weights": _trained_weights(loaded), "cost": cost})
+
+
+def read_trained(loaded: LoadedModel, folder: Path) -> dict[str, Any]:
+    """Load the weights that :func:`write_trained` kept into the model that the run began with; return the cost."""
+    saved, weights = read_state(folder / TRAINED), _trained_weights(loaded)
+    if missing := weights.keys() - saved["weights"].keys():
+        raise ValueError(f"{folder / TRAINED} has no weight {min(missing)!r}: delete it, and the run is trained again.")
+    for name, weight in weights.items():
+        weight.copy_(saved["weights"][name])
+    return dict(saved["cost"])
+
+
+def _trained_weights(loaded: LoadedModel) -> dict[str, torch.Tensor]:
+    """Return the weights that training changes: with an adapter, its own alone."""
+    return {name: weight.detach() for name, weight in loaded.model.named_parameters() if weight.requires_grad}
 
 
 def finish(
@@ -196,6 +234,7 @@ def train(
     folder: Path,
     *,
     resume: bool = True,
+    interruption: Interruption | None = None,
     progress: Progress = lambda *_: None,
 ) -> dict[str, Any]:
     """Train the model in place; return the cost."""
@@ -213,6 +252,7 @@ def train(
         tensorboard=config.tensorboard,
         checkpoint=last_checkpoint(checkpoints) if resume else None,
         validation=validation([config], task, loaded),
+        interruption=interruption,
         progress=progress,
     )
     return cost | {"examples_too_long": too_long}

@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -18,6 +19,7 @@ from transformers.trainer_callback import PrinterCallback
 
 from numerate.integrations.transformers import attach
 from numerate.lab.data import collate
+from numerate.lab.interruption import Interruption
 from numerate.lab.models import LoadedModel, quietly
 from numerate.lab.progress import Progress
 from numerate.lab.records import cut_curve, is_first_process, plain, saving, write_text
@@ -49,12 +51,14 @@ def fit(
     tensorboard: bool = False,
     checkpoint: Path | None = None,
     validation: Validation | None = None,
+    interruption: Interruption | None = None,
     progress: Progress = lambda *_: None,
 ) -> dict[str, Any]:
     """Train the model in place on rows in training order, and return the cost.
 
     ``arguments`` are those of ``TrainingArguments``. ``objective=None`` trains with cross-entropy alone. ``folder`` receives
-    ``curve.jsonl`` and ``tensorboard/``. ``checkpoint`` is the folder to resume from. ``validation`` joins the curve.
+    ``curve.jsonl`` and ``tensorboard/``. ``checkpoint`` is the folder to resume from. ``validation`` joins the curve. A signal
+    that ``interruption`` catches before the last step ends training with a checkpoint and a KeyboardInterrupt.
     """
     trainer = make_trainer(loaded, data, arguments)
     if tensorboard and is_first_process():
@@ -64,10 +68,12 @@ def fit(
     trainer.add_callback(recorder)
     if validation is not None:
         trainer.add_callback(_Validating(validation, recorder, checkpoint))
+    if interruption is not None:
+        trainer.add_callback(_Stopping(interruption))
     trainer.add_callback(_Checkpoints(validation))
     detach: Callable[[], object] = attach(trainer, objective).detach if objective is not None else lambda: None
     begin = time.perf_counter()
-    with quietly(), saving():  # checkpoints
+    with quietly(), saving(), nullcontext() if interruption is None else interruption.finishing_steps():
         try:
             trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
         except Exception as error:
@@ -76,6 +82,8 @@ def fit(
             why = f"{checkpoint} cannot be read ({one_line(error)})"
             raise ValueError(f"{why}: delete {checkpoint.parent} to train from the start.") from error
     detach()
+    if interruption is not None and trainer.state.global_step < trainer.state.max_steps:
+        raise KeyboardInterrupt
     if validation is not None:
         validation.restore()
     seconds = time.perf_counter() - begin
@@ -188,6 +196,23 @@ class _Validating(TrainerCallback):  # type: ignore[misc]
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.is_world_process_zero and self.validation.due(state.global_step, state.max_steps):
             self.recorder.write(state.global_step, self.validation.after(state.global_step)[0])
+
+
+class _Stopping(TrainerCallback):  # type: ignore[misc]
+    """Callback that ends training with a checkpoint after a signal, at the same step in all processes."""
+
+    def __init__(self, interruption: Interruption) -> None:
+        self.interruption = interruption
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        stop = self.interruption.caught is not None
+        if args.world_size > 1:
+            anywhere = torch.tensor(int(stop), device=args.device)
+            torch.distributed.all_reduce(anywhere, torch.distributed.ReduceOp.MAX)
+            stop = bool(anywhere)
+        if stop and state.global_step < state.max_steps:
+            # Logged too: the losses since the last point of the curve are no part of a checkpoint.
+            control.should_log = control.should_save = control.should_training_stop = True
 
 
 class _Checkpoints(TrainerCallback):  # type: ignore[misc]

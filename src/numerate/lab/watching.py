@@ -13,13 +13,13 @@ from pathlib import Path
 from numerate.lab.config import RunConfig
 from numerate.lab.durations import roughly
 from numerate.lab.experiment import cell_folder, is_finished
-from numerate.lab.progress import NOTE, GridProgress
+from numerate.lab.progress import LINE_SECONDS, MEASURED_SECONDS, NOTE, GridProgress
 from numerate.lab.records import RESULT
 
 CURVE = "curve.jsonl"
 _WATCH_SECONDS = 2.0  # between looks at the runs
-_LINE_SECONDS = (15.0, 60.0)  # without a terminal: before the first line, and between lines
-_MEASURED_SECONDS = 4.0  # of steps, before a first estimate
+_LINE_SECONDS = (15.0, LINE_SECONDS)  # without a terminal: before the first line, and between lines
+_MEASURED_SECONDS = MEASURED_SECONDS
 
 
 @contextmanager

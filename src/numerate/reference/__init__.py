@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from numerate.losses import LOSSES
+from numerate.messages import public_dir
 from numerate.reference.batch import ReferenceCost
 from numerate.reference.number_level import (
     ntil_reference,
@@ -75,3 +76,4 @@ __all__ = [
     "soft_label_reference",
     "squared_emd_reference",
 ]
+__dir__ = public_dir(globals())

@@ -1,5 +1,6 @@
 """Labels that are distributions: bells around numbers, times, ratings of several people; and the tokens to train on."""
 
+from numerate.messages import public_dir
 from numerate.targets.answer_distribution import AnswerDistribution, Target
 from numerate.targets.bell import Bell
 from numerate.targets.circular import CircularBell
@@ -25,3 +26,4 @@ __all__ = [
     "estimate_width",
     "width_of_residuals",
 ]
+__dir__ = public_dir(globals())

@@ -130,7 +130,7 @@ def read_run(directory: str | Path) -> ExperimentRecord:
         baseline=str(experiment.get("baseline") or "ce"),
         config=_object_in(experiment, "config", file),
         environment=_object_in(experiment, "environment", file),
-        cells=[_read_cell(folder) for folder in finished],
+        cells=[read_cell(folder) for folder in finished],
         unfinished=unfinished,
         note=str(experiment.get("note") or ""),
     )
@@ -144,7 +144,8 @@ def _folders(cells: Path, listed: Any, file: Path) -> list[Path]:
     return [cells / name for name in dict.fromkeys(listed)]
 
 
-def _read_cell(folder: Path) -> RunRecord:
+def read_cell(folder: Path) -> RunRecord:
+    """Read a finished run; raise if its files are broken."""
     for name in ("config.json", "predictions.jsonl"):
         if not (folder / name).is_file():
             raise ValueError(f"{folder} has a result.json but no {name}: delete the folder and run it again.")

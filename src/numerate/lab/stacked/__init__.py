@@ -8,6 +8,6 @@ run         runs as one: the same files as one run at a time
 """
 
 from numerate.lab.stacked.model import stack, unstack
-from numerate.lab.stacked.run import OWN, TRAINED, finish_run, run_stack, stackable, stacks, train_stack
+from numerate.lab.stacked.run import OWN, finish_run, run_stack, stackable, stacks, train_stack
 
-__all__ = ["OWN", "TRAINED", "finish_run", "run_stack", "stack", "stackable", "stacks", "train_stack", "unstack"]
+__all__ = ["OWN", "finish_run", "run_stack", "stack", "stackable", "stacks", "train_stack", "unstack"]

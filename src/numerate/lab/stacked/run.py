@@ -21,7 +21,6 @@ from numerate.lab.model_names import BUILT
 from numerate.lab.models import LoadedModel, load_encoder
 from numerate.lab.pictures import PICTURES
 from numerate.lab.progress import Progress
-from numerate.lab.records import read_state, write_state
 from numerate.lab.stacked.fit import fit, loader_workers
 from numerate.lab.stacked.model import stack, unstack
 from numerate.lab.stacked.objective import StackedObjective
@@ -34,18 +33,17 @@ from numerate.lab.train import (
     find_pictures,
     finish,
     load_run_model,
+    read_trained,
     run_data,
     run_examples,
     tested,
     training_arguments,
     validation,
+    write_trained,
 )
 
 OWN = frozenset({"loss", "loss_settings", "weight", "normalize", "scale", "soft", "label", "seed", "learning_rate"})
 """Settings in which the runs of a stack may differ."""
-
-TRAINED = "trained.pt"
-"""File of a run that is trained and not evaluated yet: its weights and its cost."""
 
 _OBJECTIVE = ("loss", "loss_settings", "normalize", "scale")
 
@@ -118,17 +116,15 @@ def train_stack(
     trained = _train(configs, folders, pictures, progress)
     for index, folder in enumerate(folders):
         loaded = unstack(trained.stacked, index, trained.single[index])
-        write_state(folder / TRAINED, {"weights": loaded.model.state_dict(), "cost": trained.costs[index]})
+        write_trained(loaded, trained.costs[index], folder)
 
 
 def finish_run(config: RunConfig, folder: Path, *, pictures: Path | None = None) -> dict[str, Any]:
     """Evaluate a run that :func:`train_stack` trained; return the content of its ``result.json``."""
-    saved = read_state(folder / TRAINED)
     task, encoder = make_task(config), load_encoder(config.model)
     encoder.keep_pictures(folder / PICTURES if pictures is None else pictures)
     loaded = load_run_model(config, encoder)
-    loaded.model.load_state_dict(saved["weights"])
-    return finish(config, task, loaded, saved["cost"], folder)
+    return finish(config, task, loaded, read_trained(loaded, folder), folder)
 
 
 @dataclass(frozen=True)

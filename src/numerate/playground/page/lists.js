@@ -3,7 +3,7 @@
 import { element } from "./controls.js";
 
 export function list(root, { label, onChange }) {
-  const select = element("select", { name: label });
+  const select = element("select", { name: label }, element("option", {}, "loading …"));
   select.addEventListener("change", () => onChange(select.value));
   const made = element("label", { class: "control" }, element("span", { class: "name" }, label), select);
   root.append(made);

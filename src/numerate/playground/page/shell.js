@@ -15,7 +15,9 @@
 //   page.state              the state now; its defaults are those of the tab's request model in Python
 //   page.set({field: 1})    change the state: the server is asked, `show` is called, the address follows
 //   page.watch(update)      call update(state) now, and whenever the state changes (also by the address)
-//   page.say("text")        show a message; page.say("") removes it. Errors of the server are shown here, the old picture stays
+//   page.say("text")        show a message; page.say("") removes it
+//   page.answered()         end an error; the page does it, unless a tab asks the server by itself
+//   page.fail("text")       show an error, and hide what has the class "result" until the next answer: it is of an earlier state
 //
 // The server is asked once at a time; states between are skipped, and the last one is always shown. After `show`, the section
 // gets a `shown` event. To add a tab: import it here and add it to TABS, in the order of numerate/playground/tabs.py.
@@ -87,6 +89,15 @@ function createPage(tab, defaults) {
       message.textContent = text;
       message.hidden = !text;
     },
+    answered(text = "") {
+      page.say(text);
+      root.classList.remove("failed");
+    },
+    fail(text) {
+      page.say(text);
+      root.classList.add("failed");
+      last = null;
+    },
     address() {
       const fields = Object.keys(defaults).filter((field) => !unshared.has(field));
       const other = fields.filter((field) => JSON.stringify(page.state[field]) !== JSON.stringify(defaults[field]));
@@ -125,15 +136,15 @@ function createPage(tab, defaults) {
           const response = await fetch(`/api/${tab.name}`, { method: "POST", headers, body: JSON.stringify(state) });
           const answer = await response.json();
           if (response.ok) {
-            page.say(unread);
+            page.answered(unread);
             last = [answer, state];
             page.show();
           } else {
-            page.say(answer.error);
+            page.fail(answer.error);
           }
         } catch (error) {
           console.warn(error);
-          page.say(error instanceof TypeError && /fetch/i.test(error.message)
+          page.fail(error instanceof TypeError && /fetch/i.test(error.message)
             ? "The server does not answer. Is `numerate playground` still running?" : String(error));
         }
       } while (stale);
@@ -165,6 +176,7 @@ function navigate() {
 
 const defaults = await (await fetch("/api")).json();
 for (const tab of TABS) pages.set(tab.name, createPage(tab, { ...defaults[tab.name], ...tab.defaults }));
+document.getElementById("loading").remove();
 addEventListener("hashchange", navigate);
 navigate();
 

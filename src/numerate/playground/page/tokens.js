@@ -30,7 +30,10 @@ export function tokenizers(root, page) {
   const input = element("select", { name: "tokenizer" });
   const made = element("label", { class: "control" }, element("span", { class: "name" }, "tokenizer"), input);
   root.append(made);
-  page.watch((state) => { input.value = state.tokenizer; });
+  page.watch((state) => {
+    if (input.dataset.listed === undefined) input.replaceChildren(element("option", { value: state.tokenizer }, state.tokenizer));
+    input.value = state.tokenizer;
+  });
   input.addEventListener("change", () => page.set({ tokenizer: input.value }));
   return made;
 }

@@ -45,8 +45,8 @@ export const tab = {
       tree: box("picture"), tested: element("p", { class: "note" }), card: element("pre", { class: "card" }) };
     const heads = ["scored by", "best answer", "score it expects"].map((head, index) => element("th", index ? {} : { class: "left-aligned" }, head));
     root.append(asked, examples, cells, typed,
-      element("p", { class: "note" }, "The model reads: ", parts.prompt), parts.lead, parts.histogram, parts.outside, limits,
-      element("article", { class: "two" },
+      element("div", { class: "result" }, element("p", { class: "note" }, "The model reads: ", parts.prompt), parts.lead, parts.histogram, parts.outside),
+      limits, element("div", { class: "result" }, element("article", { class: "two" },
         element("div", {}, element("h2", {}, "What each metric would decide"),
           element("div", { class: "scroll" }, element("table", { class: "decisions" }, element("thead", {}, element("tr", {}, ...heads)), parts.decisions))),
         element("div", {}, element("h2", {}, "Where the probability is"), parts.shares, parts.key,
@@ -55,7 +55,7 @@ export const tab = {
       element("h2", {}, "The tree that was searched"),
       element("p", { class: "note" }, "Token by token, the likeliest beginnings of an answer. Grey branches were not followed; one marked ~ stands for others as well; a finished number is written whole."),
       parts.tree, parts.tested,
-      element("details", {}, element("summary", {}, "Model card"), parts.card));
+      element("details", {}, element("summary", {}, "Model card"), parts.card)));
   },
 
   show(answer, state) {

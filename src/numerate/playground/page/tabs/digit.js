@@ -45,10 +45,10 @@ export const tab = {
       shares(side, page, { field, labels: DIGITS, label: `distribution ${name}`, marked: (state) => state.target });
       two.append(side);
     }
-    root.append(two, element("p", { class: "answer" }), element("p", { class: "note" },
+    root.append(two, element("p", { class: "answer result" }), element("p", { class: "note result" },
       "Arrows: where a training step moves the logit of each digit, the negative gradient. Up: the digit becomes likelier. "
       + "Within a loss A and B have the same scale. A bar of 0 counts as one in a million."),
-      element("div", { class: "losses" }));
+      element("div", { class: "losses result" }));
   },
 
   show(answer, state, root) {

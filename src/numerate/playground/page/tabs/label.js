@@ -50,8 +50,8 @@ export const tab = {
     choice(draw, page, { field: "draws", label: "drawn paths", options: DRAWS.map((count) => [count, count ? count.toLocaleString("en") : "none"]) });
     button(draw, { label: "Draw paths", onClick: () => page.set(page.state.draws ? { seed: (page.state.seed + 1) % 1000000 } : { draws: 1 }) });
     button(draw, { label: "Ten times as many", onClick: () => page.set({ draws: Math.min(10000, Math.max(1, 10 * page.state.draws)) }) });
-    root.append(element("p", { class: "answer" }), draw, element("p", { class: "drawn note" }), element("div", { class: "tree" }),
-      element("p", { class: "note legend" }), element("div", { class: "two converging" }, element("div", { class: "lines" }), element("div", { class: "gaps" })));
+    root.append(element("p", { class: "answer result" }), draw, element("p", { class: "drawn note result" }), element("div", { class: "tree result" }),
+      element("p", { class: "note legend result" }), element("div", { class: "two converging result" }, element("div", { class: "lines" }), element("div", { class: "gaps" })));
   },
 
   show(answer, state, root) {

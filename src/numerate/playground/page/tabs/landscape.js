@@ -24,14 +24,15 @@ export const tab = {
     choice(row, page, { field: "tokens", label: "tokens", options: Object.keys(MOST),
       also: (value, state) => ({ target: Math.min(state.target, MOST[value]), width: Math.min(state.width, (MOST[value] + 1) * 0.3) }) });
     choice(row, page, { field: "scale", label: "cost", options: [["value", "as computed"], ["share", "as a share of its highest"]] });
-    root.append(element("div", { class: "which-losses" }), element("div", { class: "answer list" }),
+    root.append(element("div", { class: "which-losses" }, "loading …"), element("div", { class: "answer list result" }),
       element("div", { class: "landscape" },
-        element("div", {}, element("div", { class: "plot" }), element("div", { class: "grams" })),
+        element("div", { class: "result" }, element("div", { class: "plot" }), element("div", { class: "grams" })),
         element("div", { class: "settings" })));
   },
 
   show(answer, state, root) {
     const which = root.querySelector(".which-losses");
+    if (!which.firstElementChild) which.replaceChildren();
     if (!which.firstChild) checks(which, current, { field: "losses", label: "losses", options: answer.names });
     const drawn = answer.series.filter((one) => !one.reason);
     const told = answer.series.filter((one) => one.reason).map((one) => `${one.name} is not drawn: ${one.reason}`);

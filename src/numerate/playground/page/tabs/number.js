@@ -31,11 +31,11 @@ export const tab = {
     tokenizers(controls, page);
     slider(controls, page, { field: "certainty", label: "probability of each token", min: 0.5, max: 0.995, step: 0.005, format: (value) => value.toFixed(3) });
     choice(controls, page, { field: "every", label: "losses", options: [[false, "the main ones"], [true, "all"]] });
-    root.append(element("p", { class: "answer" }), element("div", { class: "scroll" }, element("table", { class: "tokens" })), element("div", { class: "notes" }),
-      element("p", { class: "note" }, `Below each token: its place value. ${END} ends the number. Marked: tokens that differ from the target's. Losses compare position by `
+    root.append(element("p", { class: "answer result" }), element("div", { class: "scroll result" }, element("table", { class: "tokens" })),
+      element("div", { class: "notes result" }), element("p", { class: "note result" }, `Below each token: its place value. ${END} ends the number. Marked: tokens that differ from the target's. Losses compare position by `
         + "position, along the target's tokens; at each, the prediction's token has the probability above, and the other tokens of a number share the rest."),
-      element("div", { class: "losses" }),
-      element("p", { class: "note" }, "Bold: the lower cost. Costs are means: over tokens for token-level losses, over numbers for the others. NTIL as published reads runs of single digits, "
+      element("div", { class: "losses result" }),
+      element("p", { class: "note result" }, "Bold: the lower cost. Costs are means: over tokens for token-level losses, over numbers for the others. NTIL as published reads runs of single digits, "
         + "so a point splits a number in two; it is shown without its random noise. NTIL on values reads point and place."));
   },
 

@@ -10,7 +10,7 @@ export const tab = {
 
   mount(root, given) {
     page = given;
-    parts = { folder: element("p", { class: "lead" }), rows: element("tbody"), frame: element("div", { class: "report" }) };
+    parts = { folder: element("p", { class: "lead" }), rows: element("tbody"), frame: element("div", { class: "report result" }) };
     const heads = ["run", "date", "result"].map((head) => element("th", { class: "left-aligned" }, head));
     parts.table = element("div", { class: "scroll runs" }, element("table", {}, element("thead", {}, element("tr", {}, ...heads)), parts.rows));
     root.append(parts.folder, parts.table, parts.frame);

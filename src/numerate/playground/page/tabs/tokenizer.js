@@ -32,16 +32,16 @@ export const tab = {
     const texts = element("textarea", { name: "texts", rows: 4, spellcheck: "false", maxlength: 1600 });
     texts.addEventListener("input", () => { if (lines(texts.value).length) page.set({ texts: lines(texts.value) }); });
     page.watch((state) => { if (document.activeElement !== texts) texts.value = state.texts.join("\n"); });
-    parts = { select, input, close, chosen, style: element("p", { class: "answer" }, "The tokenizer is being read."), facts: element("dl", { class: "facts" }),
-      readings: element("div", { class: "readings" }), advice: element("tbody") };
+    parts = { select, input, close, chosen, style: element("p", { class: "answer result" }, "The tokenizer is being read."), facts: element("dl", { class: "facts" }),
+      readings: element("div", { class: "readings result" }), advice: element("tbody") };
     const heads = ["loss", "fit", "compares", "note"].map((head) => element("th", { class: "left-aligned" }, head));
     root.append(controls, parts.style,
       element("article", { class: "two" },
         element("div", {}, element("h2", {}, "How numbers are split"),
           element("label", { class: "texts" }, element("span", { class: "name" }, "texts, one per line"), texts), parts.readings),
-        element("div", {}, element("h2", {}, "The vocabulary"), parts.facts)),
-      element("h2", {}, "Which losses fit"),
-      element("div", { class: "scroll" }, element("table", { class: "advice" }, element("thead", {}, element("tr", {}, ...heads)), parts.advice)));
+        element("div", { class: "result" }, element("h2", {}, "The vocabulary"), parts.facts)),
+      element("h2", { class: "result" }, "Which losses fit"),
+      element("div", { class: "scroll result" }, element("table", { class: "advice" }, element("thead", {}, element("tr", {}, ...heads)), parts.advice)));
     forget();
   },
 
@@ -86,7 +86,8 @@ async function send(state) {
     problem = "The file could not be sent: it may have changed since it was chosen, or the server has stopped.";
   }
   if (mine !== uploads) return;
-  page.say(problem && `${given.name}: ${problem}`);
+  if (problem) page.fail(`${given.name}: ${problem}`);
+  else page.answered();
   parts.chosen.textContent = problem ? `${given.name} could not be read` : given.name;
   if (problem) { file = null; parts.input.value = ""; parts.close.hidden = true; }
 }
