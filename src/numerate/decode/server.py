@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, OpenerDirector, Request, build_opener
 
 from numerate.messages import check_number, one_line
+from numerate.vocab import read_piece
 
 Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
 """A text, token ids, or the messages of a chat."""
@@ -325,7 +326,7 @@ def _token(entry: Mapping[str, Any], as_ids: bool) -> Token:
     if not as_ids:
         if named is not None:
             raise ValueError(f"the server names tokens by id ({text}): expected texts; pass tokenizer= to search in token ids.")
-        return str(text).replace("▁", " ")
+        return read_piece(text)
     token_id = named if named is not None else entry.get("id")
     if token_id is None:
         raise ValueError(

@@ -26,6 +26,9 @@ from numerate.vocab import NumericVocab, read_texts
 
 Effect = Literal["continues", "ends", "exceeds"]
 
+WHITE_SPACE = "".join(character for character in map(chr, range(0x3001)) if character.isspace())
+"""Characters that may come before a number: spaces, tabs, newlines, no-break spaces."""
+
 _READ = WeakKeyDictionary[Any, tuple[int | None, list[tuple[str, int]]]]()  # reading a vocabulary takes up to a second
 
 
@@ -94,7 +97,7 @@ class TokenTree:
         *,
         end_token_ids: Iterable[int] = (),
         most_spaces: int = 2,
-        spaces: str = " \t\r\n",
+        spaces: str = WHITE_SPACE,
     ) -> None:
         self.grammar, self.most_spaces, self.spaces = grammar, most_spaces, spaces
         self._trie, self._forks = _Node(), dict[Hashable, Fork]()
@@ -211,7 +214,7 @@ class TokenTree:
 
 
 def token_texts(tokens: Any) -> Iterable[tuple[str, int]]:
-    """Return the texts and ids of the tokens that are not special, leading spaces written as spaces.
+    """Return the texts and ids of the tokens that are not special, as :func:`numerate.vocab.read_texts` reads them.
 
     ``tokens`` is a Hugging Face tokenizer, a processor that has one, a :class:`NumericVocab`, or ``{text: token_id}``.
     """
@@ -230,9 +233,9 @@ def token_texts(tokens: Any) -> Iterable[tuple[str, int]]:
     try:
         known = _READ.get(tokens)
         if known is None or known[0] != size or size is None:  # tokens may have been added
-            known = _READ[tokens] = size, read_texts(tokens, skip_special=True)[0]
+            known = _READ[tokens] = size, read_texts(tokens, skip_special=True, all_bytes=True)[0]
     except TypeError:  # not an object that can be a weak key
-        return read_texts(tokens, skip_special=True)[0]
+        return read_texts(tokens, skip_special=True, all_bytes=True)[0]
     return known[1]
 
 
