@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from itertools import groupby
 from typing import Any
 
@@ -139,6 +140,13 @@ class NumberFinder:
                 "tokens for its characters; use the model's own tokenizer."
             )
 
+    @cached_property
+    def unspaced(self) -> Tensor:
+        """The ids of the tokens that begin a number, or more, without white space before it."""
+        fork = self.tree.fork("")
+        ids = [*fork.ids, *fork.late_ids.tolist(), *fork.exceeding_ids.tolist()]
+        return torch.tensor([i for i in ids if self.texts[i][0] not in self.tree.spaces], dtype=torch.long)
+
     def find(self, rows: Rows, indices: Sequence[int], seed: int | Sequence[int]) -> list[Answers]:
         """Return the answers that may follow each row; ``indices`` are the prompts' numbers, ``seed`` is one, or one per row."""
         return self.find_seeded(rows, indices, prompt_seeds(indices, seed))
@@ -167,7 +175,7 @@ class NumberFinder:
         return search([""] * len(rows), _Expansion(rows, self), **limits, seeds=seeds, watch=self.watch)
 
     def _check(self, rows: Rows, indices: Sequence[int]) -> None:
-        """Raise if a row ends within a number, or if there are fewer scores than tokens."""
+        """Raise if a row ends within a number that may go on, or if there are fewer scores than tokens."""
         needed = 1 + max(self.tree.texts)
         if rows.scores.shape[1] < needed:
             raise ValueError(
@@ -176,9 +184,14 @@ class NumberFinder:
             )
         if rows.model.config.is_encoder_decoder:
             return
-        for index, token_id in zip(indices, rows.input_ids[:, -1].tolist() if rows.input_ids.shape[1] else [], strict=False):
+        last = rows.input_ids[:, -1].tolist() if rows.input_ids.shape[1] else []
+        for row, (index, token_id) in enumerate(zip(indices, last, strict=False)):
             text = self.texts.get(token_id, "")
-            if text[-1:].isdigit() and isinstance(self.grammar, NumberGrammar):
+            if (
+                text[-1:].isdigit()
+                and isinstance(self.grammar, NumberGrammar)
+                and bool((rows.scores[row, self.unspaced.to(rows.scores.device)] > -torch.inf).any())
+            ):
                 raise ValueError(
                     f"inputs[{index}] ends with {text!r}, within a number: expected a prompt that ends before the number; end it "
                     "with the text that comes before the answer, such as ' =' or a new line."

@@ -41,6 +41,7 @@ class Node(NamedTuple):
         parent: index of its parent among the nodes that were expanded before; of the prompt for a root.
         branch: index among the parent's continuations; -1 for a root.
         token_ids: the tokens from the root on, where they are known.
+        edges: the length of the text after each of them.
     """
 
     prompt: int
@@ -50,6 +51,7 @@ class Node(NamedTuple):
     parent: int
     branch: int = -1
     token_ids: tuple[int, ...] = ()
+    edges: tuple[int, ...] = ()
 
 
 class Branches(NamedTuple):
@@ -81,11 +83,11 @@ Watch = Callable[[Sequence[Node], Sequence[Branches]], object]
 class Answers:
     """The answers found for a prompt, and where the rest of the probability is.
 
-    ``written`` has the likeliest tokens of each answer, where they are known.
+    ``written`` has the ways to write each answer in tokens, where they are known, with the probability of each.
     """
 
     leaves: dict[str, float] = field(default_factory=dict)
-    written: dict[str, tuple[float, tuple[int, ...]]] = field(default_factory=dict)
+    written: dict[str, dict[tuple[int, ...], float]] = field(default_factory=dict)
     drawn: float = 0.0
     more_digits: float = 0.0
     no_number: float = 0.0
@@ -224,8 +226,11 @@ def _settle(answers: Answers, node: Node, branches: Branches) -> None:
         mass = node.mass * share
         answers.leaves[text] = answers.leaves.get(text, 0.0) + mass
         answers.drawn += 0.0 if node.exact else mass
-        if node.token_ids and node.text.endswith(text):  # not where a full stop was cut off, or a token goes on after the answer
-            answers.written[text] = max(answers.written.get(text, (0.0, ())), (mass, node.token_ids))
+        end = len(node.text) - len(node.text.lstrip()) + len(text)
+        if end in node.edges:  # not where a token holds more than the answer
+            path = node.token_ids[: node.edges.index(end) + 1]
+            ways = answers.written.setdefault(text, {})
+            ways[path] = ways.get(path, 0.0) + mass
 
 
 def _light_left(shares: Floats, slack: float) -> tuple[Any, float]:
@@ -248,5 +253,8 @@ def _children(
         index = parents[owner]
         node = nodes[index]
         text = node.text + branches[index].pieces[branch]
-        token_ids = (*node.token_ids, branches[index].token_ids[branch]) if branches[index].token_ids else ()
-        yield Node(node.prompt, text, weight, node.exact and own, index, branch, token_ids)
+        token_ids: tuple[int, ...] = ()
+        edges: tuple[int, ...] = ()
+        if branches[index].token_ids:
+            token_ids, edges = (*node.token_ids, branches[index].token_ids[branch]), (*node.edges, len(text))
+        yield Node(node.prompt, text, weight, node.exact and own, index, branch, token_ids, edges)
