@@ -15,10 +15,11 @@ from transformers.generation.utils import GenerateDecoderOnlyOutput
 from numerate.decode.grammar import Grammar
 from numerate.decode.model import NumberFinder, ends_of
 from numerate.decode.rows import Rows
-from numerate.decode.search import Answers
+from numerate.decode.search import Answers, check_seed
 from numerate.decode.tokens import TokenTree
 from numerate.distribution import NumberDistribution
 from numerate.distribution.decisions import Cost
+from numerate.messages import check_integer
 
 
 @dataclass
@@ -70,8 +71,8 @@ class DecideNumbers:
     Text is written greedily. Where the likeliest token begins a number, the distribution over the whole number is searched, the
     number of least expected cost is written instead, and the text goes on after it. A digit after a letter (``H2O``, ``v2``) is
     text, and so is a dash that greedy text does not follow with a digit. The number is not changed by what follows: after ``12.``
-    no digit is written. The result is that of ``generate``: token ids, or with ``return_dict_in_generate=True`` a :class:`DecidedOutput` with
-    ``sequences`` and ``distributions``.
+    no digit is written. The result is that of ``generate``: token ids, or with ``return_dict_in_generate=True`` a
+    :class:`DecidedOutput` with ``sequences`` and ``distributions``.
 
     Args:
         tokenizer: the model's tokenizer or processor.
@@ -100,9 +101,9 @@ class DecideNumbers:
         seed: int = 0,
         **search: Any,
     ) -> None:
-        if most_numbers is not None and (isinstance(most_numbers, bool) or not isinstance(most_numbers, int) or most_numbers < 0):
-            raise ValueError(f"most_numbers={most_numbers!r}: expected a whole number >= 0, or None for all.")
-        self.metric, self.rule, self.seed, self.most_numbers = metric, dict(rule or {}), seed, most_numbers
+        if most_numbers is not None:
+            most_numbers = check_integer("most_numbers", most_numbers, "a whole number >= 0, or None for all", least=0)
+        self.metric, self.rule, self.seed, self.most_numbers = metric, dict(rule or {}), check_seed(seed), most_numbers
         NumberDistribution.point(1).decide(metric, **self.rule)  # raises now if the rule is wrong
         self._finder: Callable[[tuple[int, ...]], NumberFinder] = cache(
             lambda ends: NumberFinder(tokenizer, grammar, end_token_ids=ends, **search)

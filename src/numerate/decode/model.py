@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from itertools import groupby
@@ -13,11 +13,11 @@ from torch import Tensor
 
 from numerate.decode.grammar import Grammar, NumberGrammar, check_grammar
 from numerate.decode.rows import Rows, evaluating, ignores_padding
-from numerate.decode.search import Answers, Branches, Node, Rest, Watch, check_limits, search
+from numerate.decode.search import Answers, Branches, Node, Rest, Watch, check_limits, check_seed, search
 from numerate.decode.tokens import Fork, TokenTree, token_texts
 from numerate.distribution import NumberDistribution
 from numerate.distribution.exact import Floats
-from numerate.messages import check_number
+from numerate.messages import check_integer, check_number
 
 _CPU_MEMORY = 2**30
 
@@ -91,13 +91,14 @@ def distribution(
         memory=memory,
         watch=watch,
     )
+    seeds = check_seed(seed)
     found: dict[int, NumberDistribution] = {}
     total = 0
     for indices, total, batch in _batches(inputs, tokenizer, model, batch_size):
         answers: list[Answers] = []
 
         def use(rows: Rows, indices: list[int] = indices, answers: list[Answers] = answers) -> None:
-            answers += finder.find(rows, indices, [seed[index] for index in indices] if isinstance(seed, Sequence) else seed)
+            answers += finder.find(rows, indices, [seeds[index] for index in indices] if isinstance(seeds, list) else seeds)
 
         generate(model, batch, use, options)
         for index, answer in zip(indices, answers, strict=True):
@@ -126,12 +127,15 @@ class NumberFinder:
         watch: Watch = lambda nodes, branches: None,
     ) -> None:
         self.grammar = check_grammar(grammar)
-        check_limits(width, covered, rest)
-        self.width, self.covered = width, covered
+        self.width, self.covered = check_limits(width, covered, rest), covered
         self.rest: Rest = rest
         self.temperature = check_number("temperature", temperature, above=0)
-        self.memory, self.watch = memory, watch
-        ends = {end_token_ids} if isinstance(end_token_ids, int) else {*map(int, end_token_ids)}
+        expected = "a whole number of bytes >= 0, or None"
+        self.memory = None if memory is None else check_integer("memory", memory, expected, least=0)
+        self.watch = watch
+        ids = end_token_ids.reshape(-1).tolist() if isinstance(end_token_ids, Tensor) else end_token_ids
+        listed = [*ids] if isinstance(ids, Iterable) else [ids]
+        ends = {check_integer("end_token_ids", i, "a token id, or several", least=0) for i in listed}
         self.texts = {token_id: text for text, token_id in token_texts(tokenizer)}
         self.tree = TokenTree([(text, i) for i, text in self.texts.items()], self.grammar, end_token_ids=ends)
         if not self.tree.fork("").pieces:
@@ -319,13 +323,12 @@ def ends_of(generation_config: Any) -> list[int]:
     ends = getattr(generation_config, "eos_token_id", None)
     if isinstance(ends, Tensor):
         ends = ends.reshape(-1).tolist()
-    return [] if ends is None else [ends] if isinstance(ends, int) else [*ends]
+    return [] if ends is None else [*ends] if isinstance(ends, Iterable) else [int(ends)]
 
 
 def _batches(inputs: Any, tokenizer: Any, model: Any, batch_size: int) -> Iterator[tuple[list[int], int, dict[str, Any]]]:
     """Yield the indices of prompts, the number of all prompts, and the model's inputs for a batch."""
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-        raise ValueError(f"batch_size={batch_size!r}: expected a whole number of prompts >= 1.")
+    batch_size = check_integer("batch_size", batch_size, "a whole number of prompts >= 1", least=1)
     if isinstance(inputs, str) or not isinstance(inputs, Mapping | Sequence):
         raise TypeError(
             f"inputs is a {type(inputs).__name__}: expected a list of prompts, or what the tokenizer returns for them."

@@ -25,7 +25,7 @@ import numpy as np
 
 from numerate.distribution import NumberDistribution
 from numerate.distribution.exact import Floats
-from numerate.messages import check_choice, check_number, choices
+from numerate.messages import check_choice, check_integer, check_number, choices
 
 Rest = Literal["draw", "drop"]
 
@@ -122,12 +122,19 @@ class Answers:
         )
 
 
-def check_limits(width: Any, covered: Any, rest: Any) -> None:
-    """Raise unless these are limits of a :func:`search`."""
-    if width is not None and (isinstance(width, bool) or not isinstance(width, int) or width < 1):
-        raise ValueError(f"width={width!r}: expected a whole number of beginnings >= 1, or None for no limit.")
+def check_limits(width: Any, covered: Any, rest: Any) -> int | None:
+    """Raise unless these are limits of a :func:`search`; return ``width``."""
     check_number("covered", covered, above=0, most=1)
     check_choice("rest", rest, choices(Rest))
+    expected = "a whole number of beginnings >= 1, or None for no limit"
+    return None if width is None else check_integer("width", width, expected, least=1)
+
+
+def check_seed(seed: Any) -> int | list[int]:
+    """Return one seed, or one per prompt; raise unless they are whole numbers >= 0."""
+    if isinstance(seed, Sequence) and not isinstance(seed, str):
+        return [check_integer(f"seed[{i}]", own, "a whole number >= 0", least=0) for i, own in enumerate(seed)]
+    return check_integer("seed", seed, "a whole number >= 0, or a list with one for each prompt", least=0)
 
 
 def search(

@@ -20,7 +20,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, OpenerDirector, Request, build_opener
 
-from numerate.messages import check_number, one_line
+from numerate.messages import check_integer, check_number, one_line
 from numerate.vocab import read_piece
 
 Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
@@ -83,9 +83,7 @@ class CompletionServer:
                 "or a query; pass a key as api_key=."
             )
         for name, least in (("top", 1), ("retries", 0), ("concurrency", 1), ("per_request", 1)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ValueError(f"{name}={value!r}: expected a whole number >= {least}.")
+            object.__setattr__(self, name, check_integer(name, getattr(self, name), f"a whole number >= {least}", least=least))
         check_number("timeout", self.timeout, above=0)
         self._key()
 

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from numerate.decode.grammar import Grammar
+from numerate.messages import check_integer
 from numerate.vocab import NumericVocab, read_texts
 
 Effect = Literal["continues", "ends", "exceeds"]
@@ -246,8 +247,12 @@ def end_ids(tokens: Any, end_token_ids: Any) -> tuple[int, ...]:
     found = getattr(tokens, "eos_token_id", None) if end_token_ids is None else end_token_ids
     if isinstance(found, Tensor):
         found = found.tolist()
-    ids = [found] if isinstance(found, int) else list(found) if isinstance(found, Iterable) else []
-    if not ids or not all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in ids):
+    try:
+        listed = [*found] if isinstance(found, Iterable) else [found]
+        ids = [check_integer("end_token_ids", i, "a token id", least=0) for i in listed]
+    except ValueError:
+        ids = []
+    if not ids:
         raise ValueError(
             f"end_token_ids={end_token_ids!r} of tokens={type(tokens).__name__} names no end token: expected one token id or "
             "several; pass the model's generation_config.eos_token_id."
