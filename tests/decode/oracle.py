@@ -11,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable
 from decimal import Decimal
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -33,7 +34,11 @@ class Oracle:
     """A model, the ``decode`` of its tokenizer, and the tokens that end a text."""
 
     def __init__(self, model: Any, decode: Callable[[list[int]], str], end: int) -> None:
-        self.model, self.decode, self.end = copy.deepcopy(model).double(), decode, end
+        self.model, self.end = copy.deepcopy(model).double(), end
+        self._decode = cache(lambda ids: decode([*ids]))
+
+    def decode(self, ids: list[int]) -> str:
+        return self._decode(tuple(ids))
 
     @torch.no_grad()
     def chances(self, rows: list[list[int]]) -> list[list[float]]:
