@@ -8,7 +8,7 @@ import pytest
 import torch
 from tests.decode.models import small_llama
 from tests.decode.oracle import DECIMALS, DIGITS, Oracle, median, mode
-from tests.decode.test_tokens import EVERY, decoded, in_context, tokenizer
+from tests.decode.test_tokens import EVERY, MADE, decoded, in_context, tokenizer
 
 from numerate.decode import DecideNumbers, NumberGrammar
 
@@ -39,8 +39,11 @@ class Restricted:
         return decoded(self.name, [[self.ids[i] for i in ids]])[0]
 
 
-@pytest.mark.parametrize("metric", ["absolute", "exact"])
-@pytest.mark.parametrize("name", EVERY)
+# The other versions of Mistral's tokenizer have the same tokens of numbers.
+CASES = [*((name, "absolute") for name in EVERY if "-v" not in name), *((name, "exact") for name in MADE)]
+
+
+@pytest.mark.parametrize(("name", "metric"), CASES)
 def test_answers_are_those_of_the_oracle(name: str, metric: str) -> None:
     tokens = Restricted(name)
     method = DecideNumbers(tokens, metric, grammar=GRAMMAR, width=None, covered=1.0)
