@@ -6,7 +6,6 @@ and probabilities are those of the model in float64, from a forward pass over al
 
 from __future__ import annotations
 
-import copy
 import re
 from collections import defaultdict
 from collections.abc import Callable
@@ -34,7 +33,7 @@ class Oracle:
     """A model, the ``decode`` of its tokenizer, and the tokens that end a text."""
 
     def __init__(self, model: Any, decode: Callable[[list[int]], str], end: int) -> None:
-        self.model, self.end = copy.deepcopy(model).double(), end
+        self.model, self.end = model, end
         self._decode = cache(lambda ids: decode([*ids]))
 
     def decode(self, ids: list[int]) -> str:

@@ -50,7 +50,7 @@ def test_answers_are_those_of_the_oracle(name: str, metric: str) -> None:
     marks = [i for i in tokens.vocab.values() if i and in_context(name)[tokens.ids[i]].strip() in ("", ".", ",")]
     numbers, several = 0, 0
     for seed in range(8):
-        model = small_llama(len(tokens.vocab), end=0, layers=1, key_heads=2, spread=1.0, seed=seed)
+        model = small_llama(len(tokens.vocab), end=0, layers=1, key_heads=2, spread=1.0, seed=seed).double()
         oracle = Oracle(model, tokens.decode, end=0)
         prompts = torch.tensor([[1, marks[0]], [marks[-1], 1]])
         output = model.generate(
@@ -73,6 +73,6 @@ def test_answers_are_those_of_the_oracle(name: str, metric: str) -> None:
                     "none": one.no_number,
                 }
                 for key in masses.keys() | other.masses.keys():
-                    assert masses.get(key, 0.0) == pytest.approx(other.masses.get(key, 0.0), abs=2e-6), key
+                    assert masses.get(key, 0.0) == pytest.approx(other.masses.get(key, 0.0), abs=5e-7), key
     assert numbers >= 3
     assert several
