@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.decode.test_model import Tokens, small
 from tests.samples import BATCHES, TOLERANCE, VOCABS, grad_of, random_logits, refused
 
 import numerate as nm
@@ -160,3 +161,58 @@ def test_a_kernel_that_is_no_tensor_is_refused() -> None:
     for kernel in (np.eye(10), np.eye(10).tolist()):
         parts = ["kernel is a", "expected", "torch.as_tensor(kernel)"]
         refused(TypeError, parts, lambda: nm.SMMDLoss(VOCAB, kernel=kernel))  # noqa: B023
+
+
+NUMBERS = nm.NumberDistribution([1, 2, 3], [1, 1, 1])
+PARTS = {**{str(digit): digit for digit in range(10)}, "-": 10, ".": 11}
+
+
+def _searched(**settings: Any) -> Any:
+    tokens, model = Tokens(["1", "2"]), small(["1", "2"])
+    prompts = {"input_ids": torch.tensor([[1, 2]])}
+    return nm.decode.distribution(model, prompts, tokens, **{"width": 2, **settings})[0].values
+
+
+def _served(**settings: Any) -> Any:
+    chances = {"x": [("1", -0.1)], "x1": [("\n", -0.1)]}
+    return nm.decode.served_distribution(lambda texts: [chances[text] for text in texts], ["x"], **settings)[0].values
+
+
+WHOLE: dict[str, tuple[Any, int]] = {
+    "distribution(width)": (lambda n: _searched(width=n), 3),
+    "distribution(seed)": (lambda n: _searched(seed=n), 3),
+    "distribution(seeds)": (lambda n: _searched(seed=[n]), 3),
+    "distribution(batch_size)": (lambda n: _searched(batch_size=n), 3),
+    "distribution(memory)": (lambda n: _searched(memory=n), 3000),
+    "distribution(end_token_ids)": (lambda n: _searched(end_token_ids=n), 3),
+    "served_distribution(width)": (lambda n: _served(width=n), 3),
+    "served_distribution(seed)": (lambda n: _served(seed=n), 3),
+    "served_distribution(batch_size)": (lambda n: _served(batch_size=n), 3),
+    "CompletionServer(top)": (lambda n: nm.decode.CompletionServer("http://localhost", "m", top=n).top, 3),
+    "CompletionServer(retries)": (lambda n: nm.decode.CompletionServer("http://localhost", "m", retries=n).retries, 3),
+    "DecideNumbers(seed)": (lambda n: nm.decode.DecideNumbers(Tokens(["1"]), seed=n).seed, 3),
+    "DecideNumbers(most_numbers)": (lambda n: nm.decode.DecideNumbers(Tokens(["1"]), most_numbers=n).most_numbers, 3),
+    "numbers_only(prompt_length)": (lambda n: nm.decode.numbers_only(PARTS, end_token_ids=99, prompt_length=n).prompt_length, 3),
+    "numbers_only(end_token_ids)": (lambda n: nm.decode.numbers_only(PARTS, end_token_ids=n).end_token_ids, 99),
+    "NumberGrammar(digits)": (lambda n: nm.decode.NumberGrammar(digits=n).digits, 3),
+    "NumberGrammar(decimals)": (lambda n: nm.decode.NumberGrammar(decimals=(n, n)).decimals, 3),
+    "TextGrammar(most)": (lambda n: nm.decode.TextGrammar("12", int, most=n).most, 3),
+    "sample(n)": (lambda n: NUMBERS.sample(n, 0), 3),
+    "sample(seed)": (lambda n: NUMBERS.sample(2, n), 3),
+    "bell(at_most)": (lambda n: nm.NumberDistribution.bell(5, width=1, at_most=n).values, 3),
+    "bell(decimals)": (lambda n: nm.NumberDistribution.bell(5, width=1, decimals=n).values, 1),
+    "calibration_error(bins)": (lambda n: nm.answers.calibration_error([[0.8, 0.2]], [0, 1], [0], bins=n).error, 3),
+    "SMMDLoss(ignore_index)": (lambda n: nm.SMMDLoss(VOCAB, ignore_index=n).ignore_index, 3),
+}
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.int32, np.uint8, torch.tensor], ids=["int64", "int32", "uint8", "tensor"])
+@pytest.mark.parametrize("name", WHOLE)
+def test_whole_numbers_of_any_type(name: str, kind: Any) -> None:
+    call, number = WHOLE[name]
+    if kind is torch.tensor and ("ignore_index" in name or "sample" in name):
+        pytest.skip("tensors are not taken here")
+    assert call(kind(number % 256)) == call(number % 256)
+    for wrong in (True, 1.0, "3"):
+        with pytest.raises((TypeError, ValueError), match="expected|bool|whole number"):
+            call(wrong)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Integral
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from numerate.messages import check_choice, check_number, check_settings, choices, nearest, one_line
+from numerate.messages import check_choice, check_integer, check_number, check_settings, choices, nearest, one_line
 
 __all__ = [
     "check_choice",
     "check_columns",
     "check_count",
     "check_ignore_index",
+    "check_integer",
     "check_labels",
     "check_logits",
     "check_number",
@@ -53,12 +55,12 @@ def check_columns(name: str, size: int, least: int) -> None:
 
 def check_ignore_index(ignore_index: Any) -> int:
     """Raise unless ``ignore_index`` is a whole number; return it."""
-    if isinstance(ignore_index, bool) or not isinstance(ignore_index, int):
+    if isinstance(ignore_index, bool) or not isinstance(ignore_index, Integral):
         raise TypeError(
             f"ignore_index={ignore_index!r} is not a whole number: expected the label of positions to skip, such as -100; "
             "to skip none, pass an id that does not occur."
         )
-    return ignore_index
+    return int(ignore_index)
 
 
 def check_count(name: str, count: Any, own: Callable[[], Tensor]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import index
 from pickle import UnpicklingError
 from typing import Any, get_args
 
@@ -40,6 +41,20 @@ def check_settings(owner: str, settings: Mapping[str, Any], known: Iterable[str]
         if name not in known:
             expected = f"expected one of {', '.join(known) or 'none'}.{nearest(name, known)}"
             raise TypeError(f"{name}={value!r} is not a setting of {owner}: {expected}")
+
+
+def check_integer(name: str, value: Any, expected: str, *, least: int | None = None, most: int | None = None) -> int:
+    """Return a whole number of any type (also numpy's) as an int; raise unless ``least <= value <= most``.
+
+    ``expected`` describes it: "a whole number >= 1".
+    """
+    try:
+        number = None if isinstance(value, bool) else index(value)
+    except TypeError:
+        number = None
+    if number is None or (least is not None and number < least) or (most is not None and number > most):
+        raise ValueError(f"{name}={value!r} is out of range: expected {expected}.")
+    return number
 
 
 def check_number(

@@ -120,6 +120,28 @@ def test_a_decided_number_is_not_continued() -> None:
     assert re.match(r"x=\d{1,2}[^\d]", text)
 
 
+WORDS = Tokens([*"0123456789", "-", ".", ",", " ", "\n", " 3", " 4", ".\n", "- "])
+LATER = {"<end>": 1.0}
+# What is written after x, for each table: the next token depends on the last one.
+IN_TEXTS: dict[str, dict[str, dict[str, float]]] = {
+    "x 3": {"x": {" 3": 0.55, " 4": 0.45}, " 3": LATER, " 4": LATER},
+    "x-y": {"x": {" ": 1.0}, " ": {"-": 1.0}, "-": {"y": 0.9, "3": 0.1}, "3": LATER, "y": LATER},
+    "x 3.y": {"x": {" 3": 1.0}, " 3": {".": 0.9, "y": 0.1}, ".": {"7": 0.4, "8": 0.3, "y": 0.3}, **dict.fromkeys("78y", LATER)},
+    "x 3.\ny": {"x": {" 3": 0.55, " 4": 0.45}, " 3": {".\n": 1.0}, " 4": {".\n": 1.0}, ".\n": {"y": 1.0}, "y": LATER},
+    "x 3, 4": {"x": {" 3": 1.0}, " 3": {",": 1.0}, ",": {" 4": 1.0}, " 4": LATER},
+    "x 3 4": {"x": {" 3": 1.0}, " 3": {" 4": 1.0}, " 4": LATER},
+}
+
+
+@pytest.mark.parametrize("expected", IN_TEXTS)
+def test_text_around_a_number_stays(expected: str) -> None:
+    """Spaces in a number's token, dashes that are no sign, full stops, lists; with the default grammar, which has commas."""
+    model = Scripted(WORDS, IN_TEXTS[expected])
+    output = _write(model, WORDS, DecideNumbers(WORDS, "exact"), {"input_ids": torch.tensor([[1]])}, max_new_tokens=8)
+    assert _text(WORDS, output.sequences[0]) == expected.replace("x-", "x -")
+    assert [int(one.mode) for one in output.distributions[0]] == [int(digit) for digit in re.findall(r"\d", expected)]
+
+
 def test_a_mean_has_the_decimals_of_the_answers() -> None:
     table = {"x": {"=": 1.0}, "=": {"1": 0.5, "2": 0.5}, ".": {"5": 1.0}, "5": {"<end>": 1.0}, "1": {".": 1.0}, "2": {".": 1.0}}
     output = _write(Scripted(DIGITS, table), DIGITS, DecideNumbers(DIGITS, "squared"), {"input_ids": torch.tensor([[1]])})

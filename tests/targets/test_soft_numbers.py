@@ -457,7 +457,7 @@ class TestHard:
             (lambda t: SoftNumbers("gpt2", NEAR), "tokenizer is a str: expected a Hugging Face tokenizer"),
             (lambda t: SoftNumbers(t, 5), "target=5 cannot be called"),
             (lambda t: SoftNumbers(t, NEAR, where="anser"), "Did you mean 'answer'"),
-            (lambda t: SoftNumbers(t, NEAR, end_token=-1), "end_token=-1 is no token id"),
+            (lambda t: SoftNumbers(t, NEAR, end_token=-1), "end_token=-1 is out of range: expected a token id"),
             (lambda t: SoftNumbers(t, NEAR)({"input_ids": [5]}), "rng=None: expected np.random.default_rng"),
             (lambda t: SoftNumbers(t, NEAR)({"input_ids": [5]}, rng=rng(), path="x"), "path='x' is not known"),
             (lambda t: SoftNumbers(t, str)(make_row(t, "", "5"), rng=rng()), "is a str: expected an AnswerDistribution"),

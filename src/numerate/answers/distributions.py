@@ -31,7 +31,7 @@ import numpy.typing as npt
 from numerate.answers.extract import EXTRACTORS
 from numerate.answers.numerals import number
 from numerate.distribution import NumberDistribution
-from numerate.messages import check_choice
+from numerate.messages import check_choice, check_integer
 
 Floats = npt.NDArray[np.float64]
 MetricInputs = Literal["probabilities", "logits", "samples"]
@@ -144,8 +144,7 @@ def calibration_error(
         >>> round(result.error, 3), result.counts.tolist()
         (0.05, [0, 0, 0, 4, 0])
     """
-    if not isinstance(bins, int) or bins < 1:
-        raise ValueError(f"bins={bins!r} is out of range: expected a whole number >= 1.")
+    bins = check_integer("bins", bins, "a whole number >= 1", least=1)
     p, _, t = _check_probabilities(probabilities, values, targets)
     sure, right = p.max(-1), p.argmax(-1) == t
     edges = np.linspace(0, 1, bins + 1)

@@ -15,9 +15,11 @@ from transformers.generation.utils import GenerateDecoderOnlyOutput
 from numerate.decode.grammar import Grammar
 from numerate.decode.model import NumberFinder, ends_of
 from numerate.decode.rows import Rows
-from numerate.decode.search import Answers
+from numerate.decode.search import Answers, check_seed
+from numerate.decode.tokens import TokenTree
 from numerate.distribution import NumberDistribution
 from numerate.distribution.decisions import Cost
+from numerate.messages import check_integer
 
 
 @dataclass
@@ -32,15 +34,35 @@ class DecidedOutput(GenerateDecoderOnlyOutput):  # type: ignore[misc]
     distributions: tuple[tuple[NumberDistribution, ...], ...] | None = None
 
 
+_END = "\0"  # stands for a token that cannot be part of a number
+
+
 @dataclass
 class _Writing:
-    """Rows of equal length that are written together, and which rows of the batch they are."""
+    """Rows of equal length that are written together, and which rows of the batch they are.
+
+    ``last`` has, for each row of the batch, its last decided number and the text since its beginning, while that text could
+    still be a longer number: ``12`` and ``12.``.
+    """
 
     rows: Rows
     members: list[int]
+    last: dict[int, tuple[str, str]]
 
     def select(self, index: Sequence[int]) -> _Writing:
-        return _Writing(self.rows.select(torch.tensor(index)), [self.members[i] for i in index])
+        return _Writing(self.rows.select(torch.tensor(index)), [self.members[i] for i in index], self.last)
+
+    def keep_numbers(self, tree: TokenTree) -> None:
+        """Forbid tokens that would make another number of a decided one. A full stop or a comma may follow it."""
+        for row, member in enumerate(self.members):
+            number, text = self.last.get(member, ("", _END))
+            if tree.state(text) is None:
+                self.last.pop(member, None)
+                continue
+            fork = tree.fork(text)
+            longer = [*zip(fork.ids, fork.pieces, strict=True), *zip(fork.late_ids.tolist(), fork.late_pieces, strict=True)]
+            changing = [i for i, piece in longer if any(map(str.isdigit, piece)) or tree.answer(text + piece) != number]
+            self.rows.scores[row, [*changing, *fork.exceeding_ids.tolist()]] = -torch.inf
 
 
 class DecideNumbers:
@@ -48,8 +70,9 @@ class DecideNumbers:
 
     Text is written greedily. Where the likeliest token begins a number, the distribution over the whole number is searched, the
     number of least expected cost is written instead, and the text goes on after it. A digit after a letter (``H2O``, ``v2``) is
-    text. The result is that of ``generate``: token ids, or with ``return_dict_in_generate=True`` a :class:`DecidedOutput` with
-    ``sequences`` and ``distributions``.
+    text, and so is a dash that greedy text does not follow with a digit. The number is not changed by what follows: after ``12.``
+    no digit is written. The result is that of ``generate``: token ids, or with ``return_dict_in_generate=True`` a
+    :class:`DecidedOutput` with ``sequences`` and ``distributions``.
 
     Args:
         tokenizer: the model's tokenizer or processor.
@@ -78,9 +101,9 @@ class DecideNumbers:
         seed: int = 0,
         **search: Any,
     ) -> None:
-        if most_numbers is not None and (isinstance(most_numbers, bool) or not isinstance(most_numbers, int) or most_numbers < 0):
-            raise ValueError(f"most_numbers={most_numbers!r}: expected a whole number >= 0, or None for all.")
-        self.metric, self.rule, self.seed, self.most_numbers = metric, dict(rule or {}), seed, most_numbers
+        if most_numbers is not None:
+            most_numbers = check_integer("most_numbers", most_numbers, "a whole number >= 0, or None for all", least=0)
+        self.metric, self.rule, self.seed, self.most_numbers = metric, dict(rule or {}), check_seed(seed), most_numbers
         NumberDistribution.point(1).decide(metric, **self.rule)  # raises now if the rule is wrong
         self._finder: Callable[[tuple[int, ...]], NumberFinder] = cache(
             lambda ends: NumberFinder(tokenizer, grammar, end_token_ids=ends, **search)
@@ -112,7 +135,7 @@ class DecideNumbers:
         written: dict[int, list[int]] = {}
         found: list[list[NumberDistribution]] = [[] for _ in range(input_ids.shape[0])]
         rows = Rows(model, input_ids, model_kwargs, logits_processor)
-        waiting = [_Writing(rows, [*range(len(rows))])]
+        waiting = [_Writing(rows, [*range(len(rows))], {})]
         while waiting:
             group = waiting.pop()
             over = stopping_criteria(group.rows.input_ids, None) if group.rows.input_ids.shape[1] > length else None
@@ -132,14 +155,12 @@ class DecideNumbers:
     def _go_on(self, group: _Writing, finder: NumberFinder, found: list[list[NumberDistribution]]) -> list[_Writing]:
         """Write the next token of each row, or its next number; return groups of rows of equal length."""
         best = group.rows.scores.argmax(-1)
-        begins = [
-            self._begins(finder, last, token) and (self.most_numbers is None or len(found[row]) < self.most_numbers)
-            for row, last, token in zip(group.members, group.rows.input_ids[:, -1:].tolist(), best.tolist(), strict=True)
-        ]
-        numbers = [index for index, begun in enumerate(begins) if begun]
         decided: dict[int, tuple[tuple[int, ...], str]] = {}
-        if numbers:
+        if numbers := self._beginning(group, best, finder, found):
             part = group.select(numbers)
+            for row, last in enumerate(part.rows.input_ids[:, -1:].tolist()):
+                if _in_word(finder, last):  # only a number after white space is not part of the word
+                    part.rows.scores[row, finder.unspaced.to(best.device)] = -torch.inf
             for index, answers in zip(numbers, finder.find(part.rows, part.members, self.seed), strict=True):
                 one = answers.distribution(finder.grammar.value)
                 if one is not None:
@@ -149,37 +170,67 @@ class DecideNumbers:
         groups = []
         if texts:
             plain = group.select(texts) if decided else group
-            plain.rows.feed(best[torch.tensor(texts, device=best.device)])
+            tokens = best[torch.tensor(texts, device=best.device)]
+            plain.rows.feed(tokens)
+            for member, token in zip(plain.members, tokens.tolist(), strict=True):
+                if member in plain.last:
+                    number, text = plain.last[member]
+                    plain.last[member] = number, text + finder.texts.get(token, _END)
             groups.append(plain)
         for count in {len(token_ids) for token_ids, _ in decided.values()}:
             same = [index for index, (token_ids, _) in decided.items() if len(token_ids) == count]
             part = group.select(same)
             for column in torch.tensor([decided[index][0] for index in same]).T:
                 part.rows.feed(column)
-            for row, index in enumerate(same):  # the number is complete
-                fork = finder.tree.fork(decided[index][1])
-                going = torch.cat([fork.token_ids, fork.late_ids, fork.exceeding_ids])
-                part.rows.scores[row, going.to(part.rows.scores.device)] = -torch.inf
+            part.last.update((group.members[index], (decided[index][1], decided[index][1])) for index in same)
             groups.append(part)
+        for written in groups:
+            written.keep_numbers(finder.tree)
         return groups
 
-    def _begins(self, finder: NumberFinder, last: list[int], token: int) -> bool:
-        """Return whether a token begins a number: not white space alone, and not right after a letter or a digit."""
-        before = finder.texts.get(last[0], "") if last else ""
-        piece = finder.tree.texts.get(token, "").strip(finder.tree.spaces)
-        return piece != "" and token in finder.tree.fork("").ids and not before[-1:].isalnum()
+    def _beginning(self, group: _Writing, best: Tensor, finder: NumberFinder, found: list[list[NumberDistribution]]) -> list[int]:
+        """Return the rows that go on with a number: not white space alone, not within a word, and not a dash before text."""
+        tree, begun, texts = finder.tree, list[int](), dict[int, str]()
+        rows, order = group.rows, [*range(len(group.members))]
+        for index, (last, token) in enumerate(zip(rows.input_ids[:, -1:].tolist(), best.tolist(), strict=True)):
+            text = tree.texts.get(token, "")
+            in_word = text[:1] not in tree.spaces and _in_word(finder, last)
+            more = self.most_numbers is None or len(found[group.members[index]]) < self.most_numbers
+            if text.strip(tree.spaces) and not in_word and more:
+                texts[index] = text
+        while texts:
+            ahead: dict[int, str] = {}
+            for index, text in texts.items():
+                piece, effect = tree.split("", text)
+                if tree.answer(piece) is not None:
+                    begun += [index] * (effect != "exceeds")
+                elif effect == "continues":  # a minus, or fewer digits than the grammar wants: see what comes next
+                    ahead[index] = text
+            texts = {}
+            if ahead:
+                chosen = torch.tensor([order.index(index) for index in ahead])
+                rows, order = rows.select(chosen), [*ahead]
+                rows.feed(best[chosen.to(best.device)])
+                best = rows.scores.argmax(-1)
+                texts = {i: ahead[i] + tree.texts.get(token, _END) for i, token in zip(order, best.tolist(), strict=True)}
+        return sorted(begun)
 
     def _tokens(self, finder: NumberFinder, answers: Answers, one: NumberDistribution) -> tuple[tuple[int, ...], str]:
         """Return the tokens of the decided number and its text."""
         number = one.decide(self.metric, **self.rule)
         same = {text: mass for text, mass in answers.leaves.items() if finder.grammar.value(text) == number}
-        known = [text for text in same if text in answers.written]
-        if known:
-            text = max(known, key=lambda text: answers.written[text][0])
-            return answers.written[text][1], text
+        ways = [(mass, path, text) for text in same for path, mass in answers.written.get(text, {}).items()]
+        if ways:
+            _, path, text = max(ways)
+            return path, text
         text = max(same, key=lambda text: same[text]) if same else _rounded(number, answers)
         leading = _leading_space(finder, answers)
         return finder.tree.spelled(leading + text), text
+
+
+def _in_word(finder: NumberFinder, last: list[int]) -> bool:
+    """Return whether a text ends with a letter or a digit; ``last`` is its last token, or empty."""
+    return bool(last) and finder.texts.get(last[0], "")[-1:].isalnum()
 
 
 def _rounded(number: Decimal, answers: Answers) -> str:
@@ -196,7 +247,7 @@ def _leading_space(finder: NumberFinder, answers: Answers) -> str:
     """Return the white space before the likeliest answer."""
     if not answers.written:
         return ""
-    _, token_ids = max(answers.written.values())
+    _, token_ids = max((mass, path) for ways in answers.written.values() for path, mass in ways.items())
     text = "".join(finder.texts[token_id] for token_id in token_ids)
     return text[: len(text) - len(text.lstrip(finder.tree.spaces))]
 

@@ -20,7 +20,7 @@ from math import ceil, floor
 from numbers import Rational, Real
 from typing import Any
 
-from numerate.messages import one_line
+from numerate.messages import check_integer, one_line
 
 MOST_DIGITS = 1000
 """The most whole digits, and the most decimals, that a grammar may have."""
@@ -223,8 +223,8 @@ class TextGrammar:
             raise ValueError(f"characters={self.characters!r}: expected the characters of an answer, such as '0123456789_'.")
         if not callable(self.read):
             raise TypeError(f"read={self.read!r} is a {type(self.read).__name__}: expected a function from text to a number.")
-        if isinstance(self.most, bool) or not isinstance(self.most, int) or not 1 <= self.most <= MOST_DIGITS:
-            raise ValueError(f"most={self.most!r}: expected a whole number of characters from 1 to {MOST_DIGITS}.")
+        expected = f"a whole number of characters from 1 to {MOST_DIGITS}"
+        object.__setattr__(self, "most", check_integer("most", self.most, expected, least=1, most=MOST_DIGITS))
 
     @property
     def alphabet(self) -> str:
@@ -267,15 +267,17 @@ def check_grammar(grammar: Any) -> Grammar:
 
 def _span(name: str, value: Any, least: int) -> tuple[int, int]:
     """Return ``(least, most)`` as two whole numbers; one number stands for both."""
-    pair = (value, value) if isinstance(value, int) else value
-    good = isinstance(pair, (tuple, list)) and len(pair) == 2
-    good = good and all(isinstance(count, int) and not isinstance(count, bool) for count in pair)
-    if not good or not least <= pair[0] <= pair[1] <= MOST_DIGITS:
-        raise ValueError(
-            f"{name}={value!r} is not a number of digits: expected (least, most) with {least} <= least <= most <= {MOST_DIGITS}, "
-            "or one whole number for both."
-        )
-    return pair[0], pair[1]
+    pair = value if isinstance(value, tuple | list) else (value, value)
+    try:
+        low, high = (check_integer(name, count, "a number of digits", least=least, most=MOST_DIGITS) for count in pair)
+        if low <= high:
+            return low, high
+    except ValueError:
+        pass
+    raise ValueError(
+        f"{name}={value!r} is not a number of digits: expected (least, most) with {least} <= least <= most <= {MOST_DIGITS}, "
+        "or one whole number for both."
+    )
 
 
 def _exact(name: str, value: Any) -> Fraction | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from itertools import groupby
 from typing import Any
 
@@ -12,11 +13,11 @@ from torch import Tensor
 
 from numerate.decode.grammar import Grammar, NumberGrammar, check_grammar
 from numerate.decode.rows import Rows, evaluating, ignores_padding
-from numerate.decode.search import Answers, Branches, Node, Rest, Watch, check_limits, search
+from numerate.decode.search import Answers, Branches, Node, Rest, Watch, check_limits, check_seed, search
 from numerate.decode.tokens import Fork, TokenTree, token_texts
 from numerate.distribution import NumberDistribution
 from numerate.distribution.exact import Floats
-from numerate.messages import check_number
+from numerate.messages import check_integer, check_number
 
 _CPU_MEMORY = 2**30
 
@@ -90,13 +91,14 @@ def distribution(
         memory=memory,
         watch=watch,
     )
+    seeds = check_seed(seed)
     found: dict[int, NumberDistribution] = {}
     total = 0
     for indices, total, batch in _batches(inputs, tokenizer, model, batch_size):
         answers: list[Answers] = []
 
         def use(rows: Rows, indices: list[int] = indices, answers: list[Answers] = answers) -> None:
-            answers += finder.find(rows, indices, [seed[index] for index in indices] if isinstance(seed, Sequence) else seed)
+            answers += finder.find(rows, indices, [seeds[index] for index in indices] if isinstance(seeds, list) else seeds)
 
         generate(model, batch, use, options)
         for index, answer in zip(indices, answers, strict=True):
@@ -125,12 +127,15 @@ class NumberFinder:
         watch: Watch = lambda nodes, branches: None,
     ) -> None:
         self.grammar = check_grammar(grammar)
-        check_limits(width, covered, rest)
-        self.width, self.covered = width, covered
+        self.width, self.covered = check_limits(width, covered, rest), covered
         self.rest: Rest = rest
         self.temperature = check_number("temperature", temperature, above=0)
-        self.memory, self.watch = memory, watch
-        ends = {end_token_ids} if isinstance(end_token_ids, int) else {*map(int, end_token_ids)}
+        expected = "a whole number of bytes >= 0, or None"
+        self.memory = None if memory is None else check_integer("memory", memory, expected, least=0)
+        self.watch = watch
+        ids = end_token_ids.reshape(-1).tolist() if isinstance(end_token_ids, Tensor) else end_token_ids
+        listed = [*ids] if isinstance(ids, Iterable) else [ids]
+        ends = {check_integer("end_token_ids", i, "a token id, or several", least=0) for i in listed}
         self.texts = {token_id: text for text, token_id in token_texts(tokenizer)}
         self.tree = TokenTree([(text, i) for i, text in self.texts.items()], self.grammar, end_token_ids=ends)
         if not self.tree.fork("").pieces:
@@ -138,6 +143,13 @@ class NumberFinder:
                 f"tokenizer={type(tokenizer).__name__} has no token with which a number of {self.grammar!r} begins: expected "
                 "tokens for its characters; use the model's own tokenizer."
             )
+
+    @cached_property
+    def unspaced(self) -> Tensor:
+        """The ids of the tokens that begin a number, or more, without white space before it."""
+        fork = self.tree.fork("")
+        ids = [*fork.ids, *fork.late_ids.tolist(), *fork.exceeding_ids.tolist()]
+        return torch.tensor([i for i in ids if self.texts[i][0] not in self.tree.spaces], dtype=torch.long)
 
     def find(self, rows: Rows, indices: Sequence[int], seed: int | Sequence[int]) -> list[Answers]:
         """Return the answers that may follow each row; ``indices`` are the prompts' numbers, ``seed`` is one, or one per row."""
@@ -167,7 +179,7 @@ class NumberFinder:
         return search([""] * len(rows), _Expansion(rows, self), **limits, seeds=seeds, watch=self.watch)
 
     def _check(self, rows: Rows, indices: Sequence[int]) -> None:
-        """Raise if a row ends within a number, or if there are fewer scores than tokens."""
+        """Raise if a row ends within a number that may go on, or if there are fewer scores than tokens."""
         needed = 1 + max(self.tree.texts)
         if rows.scores.shape[1] < needed:
             raise ValueError(
@@ -176,9 +188,14 @@ class NumberFinder:
             )
         if rows.model.config.is_encoder_decoder:
             return
-        for index, token_id in zip(indices, rows.input_ids[:, -1].tolist() if rows.input_ids.shape[1] else [], strict=False):
+        last = rows.input_ids[:, -1].tolist() if rows.input_ids.shape[1] else []
+        for row, (index, token_id) in enumerate(zip(indices, last, strict=False)):
             text = self.texts.get(token_id, "")
-            if text[-1:].isdigit() and isinstance(self.grammar, NumberGrammar):
+            if (
+                text[-1:].isdigit()
+                and isinstance(self.grammar, NumberGrammar)
+                and bool((rows.scores[row, self.unspaced.to(rows.scores.device)] > -torch.inf).any())
+            ):
                 raise ValueError(
                     f"inputs[{index}] ends with {text!r}, within a number: expected a prompt that ends before the number; end it "
                     "with the text that comes before the answer, such as ' =' or a new line."
@@ -306,13 +323,12 @@ def ends_of(generation_config: Any) -> list[int]:
     ends = getattr(generation_config, "eos_token_id", None)
     if isinstance(ends, Tensor):
         ends = ends.reshape(-1).tolist()
-    return [] if ends is None else [ends] if isinstance(ends, int) else [*ends]
+    return [] if ends is None else [*ends] if isinstance(ends, Iterable) else [int(ends)]
 
 
 def _batches(inputs: Any, tokenizer: Any, model: Any, batch_size: int) -> Iterator[tuple[list[int], int, dict[str, Any]]]:
     """Yield the indices of prompts, the number of all prompts, and the model's inputs for a batch."""
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-        raise ValueError(f"batch_size={batch_size!r}: expected a whole number of prompts >= 1.")
+    batch_size = check_integer("batch_size", batch_size, "a whole number of prompts >= 1", least=1)
     if isinstance(inputs, str) or not isinstance(inputs, Mapping | Sequence):
         raise TypeError(
             f"inputs is a {type(inputs).__name__}: expected a list of prompts, or what the tokenizer returns for them."

@@ -13,6 +13,7 @@ from transformers import LogitsProcessor
 from numerate.checks import check_tensor
 from numerate.decode.grammar import NumberGrammar
 from numerate.decode.tokens import TokenTree, end_ids, token_texts
+from numerate.messages import check_integer
 
 __all__ = ["NumbersOnly", "numbers_only"]
 
@@ -75,10 +76,9 @@ class NumbersOnly(LogitsProcessor):  # type: ignore[misc]
             raise TypeError(
                 f"grammar is a {type(grammar).__name__}: expected a NumberGrammar, such as NumberGrammar(decimals=2)."
             )
-        if prompt_length is not None and (type(prompt_length) is not int or prompt_length < 0):
-            raise ValueError(
-                f"prompt_length={prompt_length!r}: expected a whole number >= 0, such as input_ids.shape[1], or None."
-            )
+        if prompt_length is not None:
+            expected = "a whole number >= 0, such as input_ids.shape[1], or None"
+            prompt_length = check_integer("prompt_length", prompt_length, expected, least=0)
         self.grammar, self.prompt_length = grammar, prompt_length
         self.end_token_ids = end_ids(tokens, end_token_ids)
         self._texts = self._usable(tokens, leading_space)

@@ -25,7 +25,7 @@ import numpy as np
 
 from numerate.distribution import NumberDistribution
 from numerate.distribution.exact import Floats
-from numerate.messages import check_choice, check_number, choices
+from numerate.messages import check_choice, check_integer, check_number, choices
 
 Rest = Literal["draw", "drop"]
 
@@ -41,6 +41,7 @@ class Node(NamedTuple):
         parent: index of its parent among the nodes that were expanded before; of the prompt for a root.
         branch: index among the parent's continuations; -1 for a root.
         token_ids: the tokens from the root on, where they are known.
+        edges: the length of the text after each of them.
     """
 
     prompt: int
@@ -50,6 +51,7 @@ class Node(NamedTuple):
     parent: int
     branch: int = -1
     token_ids: tuple[int, ...] = ()
+    edges: tuple[int, ...] = ()
 
 
 class Branches(NamedTuple):
@@ -81,11 +83,11 @@ Watch = Callable[[Sequence[Node], Sequence[Branches]], object]
 class Answers:
     """The answers found for a prompt, and where the rest of the probability is.
 
-    ``written`` has the likeliest tokens of each answer, where they are known.
+    ``written`` has the ways to write each answer in tokens, where they are known, with the probability of each.
     """
 
     leaves: dict[str, float] = field(default_factory=dict)
-    written: dict[str, tuple[float, tuple[int, ...]]] = field(default_factory=dict)
+    written: dict[str, dict[tuple[int, ...], float]] = field(default_factory=dict)
     drawn: float = 0.0
     more_digits: float = 0.0
     no_number: float = 0.0
@@ -120,12 +122,19 @@ class Answers:
         )
 
 
-def check_limits(width: Any, covered: Any, rest: Any) -> None:
-    """Raise unless these are limits of a :func:`search`."""
-    if width is not None and (isinstance(width, bool) or not isinstance(width, int) or width < 1):
-        raise ValueError(f"width={width!r}: expected a whole number of beginnings >= 1, or None for no limit.")
+def check_limits(width: Any, covered: Any, rest: Any) -> int | None:
+    """Raise unless these are limits of a :func:`search`; return ``width``."""
     check_number("covered", covered, above=0, most=1)
     check_choice("rest", rest, choices(Rest))
+    expected = "a whole number of beginnings >= 1, or None for no limit"
+    return None if width is None else check_integer("width", width, expected, least=1)
+
+
+def check_seed(seed: Any) -> int | list[int]:
+    """Return one seed, or one per prompt; raise unless they are whole numbers >= 0."""
+    if isinstance(seed, Sequence) and not isinstance(seed, str):
+        return [check_integer(f"seed[{i}]", own, "a whole number >= 0", least=0) for i, own in enumerate(seed)]
+    return check_integer("seed", seed, "a whole number >= 0, or a list with one for each prompt", least=0)
 
 
 def search(
@@ -224,8 +233,11 @@ def _settle(answers: Answers, node: Node, branches: Branches) -> None:
         mass = node.mass * share
         answers.leaves[text] = answers.leaves.get(text, 0.0) + mass
         answers.drawn += 0.0 if node.exact else mass
-        if node.token_ids and node.text.endswith(text):  # not where a full stop was cut off, or a token goes on after the answer
-            answers.written[text] = max(answers.written.get(text, (0.0, ())), (mass, node.token_ids))
+        end = len(node.text) - len(node.text.lstrip()) + len(text)
+        if end in node.edges:  # not where a token holds more than the answer
+            path = node.token_ids[: node.edges.index(end) + 1]
+            ways = answers.written.setdefault(text, {})
+            ways[path] = ways.get(path, 0.0) + mass
 
 
 def _light_left(shares: Floats, slack: float) -> tuple[Any, float]:
@@ -248,5 +260,8 @@ def _children(
         index = parents[owner]
         node = nodes[index]
         text = node.text + branches[index].pieces[branch]
-        token_ids = (*node.token_ids, branches[index].token_ids[branch]) if branches[index].token_ids else ()
-        yield Node(node.prompt, text, weight, node.exact and own, index, branch, token_ids)
+        token_ids: tuple[int, ...] = ()
+        edges: tuple[int, ...] = ()
+        if branches[index].token_ids:
+            token_ids, edges = (*node.token_ids, branches[index].token_ids[branch]), (*node.edges, len(text))
+        yield Node(node.prompt, text, weight, node.exact and own, index, branch, token_ids, edges)

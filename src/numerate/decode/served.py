@@ -27,10 +27,11 @@ from typing import Any
 import numpy as np
 
 from numerate.decode.grammar import Grammar, NumberGrammar, check_grammar
-from numerate.decode.search import Branches, Node, Rest, check_limits, search
+from numerate.decode.search import Branches, Node, Rest, check_limits, check_seed, search
 from numerate.decode.server import CompletionServer, Prompt, Token
 from numerate.decode.tokens import Effect, Fork, TokenTree, token_texts
 from numerate.distribution import NumberDistribution
+from numerate.messages import check_integer
 
 Complete = Callable[[list[Any]], Sequence[Iterable[tuple[Token, float]]]]
 """From texts, or lists of token ids, to the most likely next tokens of each: texts, or ids, with log-probabilities."""
@@ -87,20 +88,19 @@ def served_distribution(
         NumberDistribution(2 values 1..12: median 12, 90 % in 1..12, covered 0.54)
     """
     grammar = check_grammar(grammar)
-    check_limits(width, covered, rest)
+    width, seeds = check_limits(width, covered, rest), check_seed(seed)
     chat = isinstance(complete, CompletionServer) and complete.chat
     contexts = _contexts(prompts, tokenizer, grammar, chat)
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-        raise ValueError(f"batch_size={batch_size!r}: expected a whole number of prompts >= 1.")
-    ends: set[Any] = {end_tokens} if isinstance(end_tokens, str | int) else {*end_tokens}
+    batch_size = check_integer("batch_size", batch_size, "a whole number of prompts >= 1", least=1)
+    ends: set[Any] = {*end_tokens} if isinstance(end_tokens, Iterable) and not isinstance(end_tokens, str) else {end_tokens}
     tree = TokenTree(() if tokenizer is None else token_texts(tokenizer), grammar, end_token_ids=ends)
     ask = complete.next_tokens if isinstance(complete, CompletionServer) else _joined(complete)
     found: list[NumberDistribution] = []
     for first in range(0, len(contexts), batch_size):
         part = contexts[first : first + batch_size]
         expand = _ServedExpansion(ask, part, first, tree, ends, as_ids=tokenizer is not None)
-        seeds = [(seed, index) if isinstance(seed, int) else (seed[index],) for index in range(first, first + len(part))]
-        answers = search([""] * len(part), expand, width=width, covered=covered, rest=rest, seeds=seeds)
+        drawn = [(seeds, index) if isinstance(seeds, int) else (seeds[index],) for index in range(first, first + len(part))]
+        answers = search([""] * len(part), expand, width=width, covered=covered, rest=rest, seeds=drawn)
         for index, answer in enumerate(answers, first):
             if (one := answer.distribution(grammar.value)) is None:
                 raise ValueError(
@@ -215,6 +215,10 @@ def _joined(complete: Complete) -> Ask:
     return ask
 
 
+def _is_id(part: Any) -> bool:
+    return isinstance(part, Integral) and not isinstance(part, bool)
+
+
 def _contexts(prompts: Any, tokenizer: Any, grammar: Grammar, chat: bool) -> list[Any]:
     """Return what comes before each answer: texts, messages of a chat, or token ids."""
     if isinstance(prompts, str | Mapping) or not isinstance(prompts, Sequence):
@@ -235,8 +239,8 @@ def _contexts(prompts: Any, tokenizer: Any, grammar: Grammar, chat: bool) -> lis
             contexts.append(prompt if tokenizer is None else tuple(tokenizer(prompt)["input_ids"]))
         elif isinstance(prompt, Sequence) and prompt and all(isinstance(part, Mapping) for part in prompt) and chat:
             contexts.append(prompt)
-        elif isinstance(prompt, Sequence) and all(type(part) is int for part in prompt) and tokenizer is not None:
-            contexts.append(tuple(prompt))
+        elif isinstance(prompt, Sequence) and all(_is_id(part) for part in prompt) and tokenizer is not None:
+            contexts.append(tuple(map(int, prompt)))
         else:
             raise TypeError(
                 f"prompts[{index}] is a {type(prompt).__name__}: expected a text, a list of token ids with tokenizer=, or a list "

@@ -20,7 +20,8 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, OpenerDirector, Request, build_opener
 
-from numerate.messages import check_number, one_line
+from numerate.messages import check_integer, check_number, one_line
+from numerate.vocab import read_piece
 
 Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
 """A text, token ids, or the messages of a chat."""
@@ -82,9 +83,7 @@ class CompletionServer:
                 "or a query; pass a key as api_key=."
             )
         for name, least in (("top", 1), ("retries", 0), ("concurrency", 1), ("per_request", 1)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ValueError(f"{name}={value!r}: expected a whole number >= {least}.")
+            object.__setattr__(self, name, check_integer(name, getattr(self, name), f"a whole number >= {least}", least=least))
         check_number("timeout", self.timeout, above=0)
         self._key()
 
@@ -325,7 +324,7 @@ def _token(entry: Mapping[str, Any], as_ids: bool) -> Token:
     if not as_ids:
         if named is not None:
             raise ValueError(f"the server names tokens by id ({text}): expected texts; pass tokenizer= to search in token ids.")
-        return str(text).replace("▁", " ")
+        return read_piece(text)
     token_id = named if named is not None else entry.get("id")
     if token_id is None:
         raise ValueError(

@@ -22,9 +22,13 @@ import torch
 from torch import Tensor
 
 from numerate.decode.grammar import Grammar
+from numerate.messages import check_integer
 from numerate.vocab import NumericVocab, read_texts
 
 Effect = Literal["continues", "ends", "exceeds"]
+
+WHITE_SPACE = "".join(character for character in map(chr, range(0x3001)) if character.isspace())
+"""Characters that may come before a number: spaces, tabs, newlines, no-break spaces."""
 
 _READ = WeakKeyDictionary[Any, tuple[int | None, list[tuple[str, int]]]]()  # reading a vocabulary takes up to a second
 
@@ -94,7 +98,7 @@ class TokenTree:
         *,
         end_token_ids: Iterable[int] = (),
         most_spaces: int = 2,
-        spaces: str = " \t\r\n",
+        spaces: str = WHITE_SPACE,
     ) -> None:
         self.grammar, self.most_spaces, self.spaces = grammar, most_spaces, spaces
         self._trie, self._forks = _Node(), dict[Hashable, Fork]()
@@ -211,7 +215,7 @@ class TokenTree:
 
 
 def token_texts(tokens: Any) -> Iterable[tuple[str, int]]:
-    """Return the texts and ids of the tokens that are not special, leading spaces written as spaces.
+    """Return the texts and ids of the tokens that are not special, as :func:`numerate.vocab.read_texts` reads them.
 
     ``tokens`` is a Hugging Face tokenizer, a processor that has one, a :class:`NumericVocab`, or ``{text: token_id}``.
     """
@@ -230,9 +234,9 @@ def token_texts(tokens: Any) -> Iterable[tuple[str, int]]:
     try:
         known = _READ.get(tokens)
         if known is None or known[0] != size or size is None:  # tokens may have been added
-            known = _READ[tokens] = size, read_texts(tokens, skip_special=True)[0]
+            known = _READ[tokens] = size, read_texts(tokens, skip_special=True, all_bytes=True)[0]
     except TypeError:  # not an object that can be a weak key
-        return read_texts(tokens, skip_special=True)[0]
+        return read_texts(tokens, skip_special=True, all_bytes=True)[0]
     return known[1]
 
 
@@ -243,8 +247,12 @@ def end_ids(tokens: Any, end_token_ids: Any) -> tuple[int, ...]:
     found = getattr(tokens, "eos_token_id", None) if end_token_ids is None else end_token_ids
     if isinstance(found, Tensor):
         found = found.tolist()
-    ids = [found] if isinstance(found, int) else list(found) if isinstance(found, Iterable) else []
-    if not ids or not all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in ids):
+    try:
+        listed = [*found] if isinstance(found, Iterable) else [found]
+        ids = [check_integer("end_token_ids", i, "a token id", least=0) for i in listed]
+    except ValueError:
+        ids = []
+    if not ids:
         raise ValueError(
             f"end_token_ids={end_token_ids!r} of tokens={type(tokens).__name__} names no end token: expected one token id or "
             "several; pass the model's generation_config.eos_token_id."

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from numerate.distribution.exact import EXACT, MAX_DIGITS, SHORT, Floats, Number, exact_number, size, written_decimals
-from numerate.messages import check_choice, choices
+from numerate.messages import check_choice, check_integer, choices
 
 Shape = Literal["gaussian", "laplace", "uniform"]
 
@@ -44,11 +44,10 @@ def bell_steps(
         raise ValueError(
             f"width={width!r} and relative={relative!r}: expected exactly one of them, such as relative=0.05 for 5 %."
         )
-    if isinstance(at_most, bool) or not isinstance(at_most, int) or at_most < 1:
-        raise ValueError(f"at_most={at_most!r} is out of range: expected a whole number >= 1, such as 501.")
+    at_most = check_integer("at_most", at_most, "a whole number >= 1, such as 501", least=1)
     places = written_decimals(center, middle) if decimals is None else decimals
-    if isinstance(places, bool) or not isinstance(places, int) or abs(places) > MAX_DIGITS:
-        raise ValueError(f"decimals={decimals!r} is out of range: expected a whole number such as 2, or -2 for hundreds.")
+    expected = "a whole number such as 2, or -2 for hundreds"
+    places = check_integer("decimals", places, expected, least=-MAX_DIGITS, most=MAX_DIGITS)
     least = Decimal("-Infinity") if lowest is None else exact_number("lowest", lowest)
     most = Decimal("Infinity") if highest is None else exact_number("highest", highest)
     with localcontext(EXACT):

@@ -28,7 +28,7 @@ from numerate.distribution.decisions import Cost, best, decide
 from numerate.distribution.exact import EXACT, Floats, Number, as_list, check_masses, exact_number, first_reached, is_nan, label
 from numerate.distribution.moments import crps_of, mean_of, variance_of
 from numerate.distribution.shares import SHARES, check_shares, share_lines
-from numerate.messages import check_number
+from numerate.messages import check_integer, check_number
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
@@ -442,5 +442,4 @@ class NumberDistribution:
 
 
 def _check_count(name: str, count: object) -> None:
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise ValueError(f"{name}={count!r} is out of range: expected a whole number >= 1.")
+    check_integer(name, count, "a whole number >= 1", least=1)

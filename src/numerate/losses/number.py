@@ -38,7 +38,7 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from numerate.checks import check_number
+from numerate.checks import check_integer, check_number
 from numerate.losses.base import MOST_FACTOR, Fit, SharedSettings
 from numerate.losses.number_level import NumberLevelLoss
 from numerate.losses.rows import by_mean
@@ -96,8 +96,7 @@ class NumberLoss(NumberLevelLoss):
         super().__init__(vocab, **shared)
         self.beta = check_number("beta", beta, least=0.0, most=MOST_FACTOR)
         lowest = check_number("lowest", lowest, above=0.0)
-        if not isinstance(frequencies, int) or frequencies < 1:
-            raise ValueError(f"frequencies={frequencies!r} is out of range: expected a whole number >= 1.")
+        frequencies = check_integer("frequencies", frequencies, "a whole number >= 1", least=1)
         steps = torch.arange(frequencies, dtype=torch.float64)
         frequency = lowest * torch.pow(10.0, steps / PER_DECADE)
         weight = frequency**-self.beta

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from numerate.checks import check_choice, choices
+from numerate.checks import check_choice, check_integer, choices
 from numerate.targets.soft_numbers import Path
 
 Soft = Callable[..., Mapping[str, Any]]
@@ -23,8 +23,7 @@ class _Draws:
         check_choice("path", path, choices(Path))
         if not callable(soft):
             raise TypeError(f"soft={soft!r:.80} cannot be called: expected SoftNumbers(tokenizer, target).")
-        if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-            raise ValueError(f"seed={seed!r} is out of range: expected a whole number >= 0.")
+        seed = check_integer("seed", seed, "a whole number >= 0", least=0)
         self.soft, self.seed, self.path = soft, seed, path
         self._epoch = torch.zeros(1, dtype=torch.int64).share_memory_()
 

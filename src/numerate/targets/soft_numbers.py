@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from numerate.checks import check_choice, choices
+from numerate.checks import check_choice, check_integer, choices
 from numerate.soft import SOFT_FIELDS
 from numerate.targets.answer_distribution import AnswerDistribution, Target
 from numerate.targets.draft import Draft
@@ -81,8 +81,9 @@ class SoftNumbers:
         if not isinstance(where, re.Pattern):
             check_choice("where", where, choices(Where))
         check_choice("unit", unit, ("characters", "tokens"))
-        if end_token is not None and (isinstance(end_token, bool) or not isinstance(end_token, int) or end_token < 0):
-            raise ValueError(f"end_token={end_token!r} is no token id: expected one such as tokenizer.eos_token_id, or None.")
+        if end_token is not None:
+            expected = "a token id such as tokenizer.eos_token_id, or None"
+            end_token = check_integer("end_token", end_token, expected, least=0)
         self.target, self.where, self.column = target, where, column
         self.keep = re.compile(keep) if isinstance(keep, str) else keep
         self.spans, self.unit, self.mask, self.end_token = spans, unit, mask, end_token

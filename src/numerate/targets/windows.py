@@ -7,7 +7,6 @@ tokens for the row's own number. If it does not (the row may have been encoded i
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,6 @@ BARRIER = "\0"
 
 _SIZES = (1, 2, 4, 8, 16, 32)  # neighbours on either side, in tokens
 _ANCHOR = "\n"
-_ASCII_BYTE = re.compile("<0x([0-7][0-9A-F])>")
 _MOST_CACHED = 50_000  # of about 20 kB, for a bell of 501 values
 
 
@@ -52,10 +50,7 @@ class Encoder:
                 f"tokenizer is a {type(tokenizer).__name__}: expected a Hugging Face tokenizer, or a processor that has one."
             )
         self.tokenizer = tokenizer
-        self._pieces = {token_id: text.replace("\u2581", " ") for text, token_id in token_texts(tokenizer)}
-        for token, token_id in tokenizer.get_vocab().items():  # a newline is a byte in SentencePiece
-            if self._pieces.get(token_id) == "\ufffd" and isinstance(token, str) and (byte := _ASCII_BYTE.fullmatch(token)):
-                self._pieces[token_id] = chr(int(byte[1], 16))
+        self._pieces = {token_id: text for text, token_id in token_texts(tokenizer)}
         self._lengths = {token_id: len(text) for token_id, text in self._pieces.items()}
         self._known: dict[str, tuple[int, ...]] = {}
         self._tries: dict[Any, TokenTrie | None] = {}
