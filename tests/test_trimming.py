@@ -45,6 +45,7 @@ def test_no_decision_is_ruined_by_specks(
 ) -> None:
     main = NumberDistribution.bell(center, relative=relative, shape=shape, lowest=1, at_most=101)
     found = with_specks(main, below | above)
+    assert found.decide("absolute") == found.median
     for rule in RULE_NAMES:
         answer = found.decide(rule, **OPTIONS.get(rule, {}))
         assert main.values[0] <= answer <= main.values[-1], rule

@@ -218,8 +218,7 @@ class CircularDistribution:
         if candidates is not None:
             given = [exact_number("candidates", x) for x in as_list("candidates", candidates)]
             candidates = [wrapped(x, self.lowest, self.period) for x in given]
-        found = self.trimmed() if trim else self
-        return decide(found, metric, tolerance, None, None, candidates, self.period)
+        return decide(self, metric, tolerance, None, None, candidates, self.period, trim=trim)
 
     def __len__(self) -> int:
         return len(self.values)

@@ -16,11 +16,11 @@ The costs are those of ``absolute_error``, ``relative_error``, ``log10_error``, 
 
 On a circle (:class:`numerate.CircularDistribution`), |x - y| is the shorter way around, and there is no relative or log error.
 
-Stray values have no weight in a decision, unless ``trim=False``. The central interval [a, b] holds at least 90 %. A value outside
-of it is stray if it is more than 3 (b - a) away or, on a line, less than half as large as everything in [a, b]. At most 5 % on
-either side are stray. A model's search leaves such specks: with 0.1 % on the number 1, the answer of least expected relative
-error to a price of about 10,000 would be 1. If they are right after all, leaving them out costs little: for a share s of stray
-mass, the expected squared error is at most 1 / (1 - s) times the least one.
+Stray values have no weight in decisions other than the median, unless ``trim=False``. The central interval [a, b] holds at least
+90 %. A value outside of it is stray if it is more than 3 (b - a) away or, on a line, less than half as large as all of [a, b].
+At most 5 % on either side are stray. A model's search leaves such specks: with 0.1 % on the number 1, the answer of least
+expected relative error to a price of about 10,000 would be 1. If they are right after all, leaving them out costs little: for a
+share s of stray mass, the expected squared error is at most 1 / (1 - s) times the least one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal, localcontext
 from numbers import Real
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Self
 
 import numpy as np
 
@@ -89,6 +89,7 @@ class _Decidable(Protocol):
     def mean(self) -> Decimal: ...
     @property
     def mode(self) -> Decimal: ...
+    def trimmed(self) -> Self: ...
 
 
 def decide(
@@ -99,6 +100,8 @@ def decide(
     floor: Number | None,
     candidates: Iterable[Number] | None,
     period: Decimal | None = None,
+    *,
+    trim: bool,
 ) -> Decimal:
     """Return the number of least expected cost; :meth:`numerate.NumberDistribution.decide` describes the arguments.
 
@@ -120,6 +123,8 @@ def decide(
     ):
         if value is not None and rule not in rules:
             raise ValueError(f"{name}={value!r:.80} does not belong to metric={metric!r}: expected it only with {rules[0]!r}.")
+    if trim and rule not in ("absolute", "log"):  # a median is not moved by a little mass, however far away
+        distribution = distribution.trimmed()
     answers = (
         distribution.values
         if candidates is None

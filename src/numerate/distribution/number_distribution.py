@@ -373,8 +373,8 @@ class NumberDistribution:
     ) -> Decimal:
         """Return the number of least expected cost; ``numerate.distribution.decisions`` has a table of the rules.
 
-        Stray values are left out first (:meth:`trimmed`): a speck of mass on a far number would move a mean or a relative
-        decision by orders of magnitude. The properties ``mean``, ``median`` and ``mode`` are exact.
+        Stray values are left out first (:meth:`trimmed`), but for the median: a speck of mass on a far number would move a mean
+        or a relative decision by orders of magnitude. The properties ``mean``, ``median`` and ``mode`` are exact.
 
         All answers but the mean are values of the distribution. Ties go to the value nearest to the median, then to the
         lower one; the median itself is the lower one of two.
@@ -400,8 +400,7 @@ class NumberDistribution:
             >>> answer.decide("within", tolerance=1, candidates=[2, 10.5]), answer.decide(lambda x, y: max(y - x, 0))
             (Decimal('2'), Decimal('100'))
         """
-        found = self.trimmed() if trim else self
-        return decide(found, metric, tolerance, relative_tolerance, floor, candidates)
+        return decide(self, metric, tolerance, relative_tolerance, floor, candidates, trim=trim)
 
     def bars(self, rows: int = 10) -> list[Bar]:
         """Return a histogram: a bar per value, or per range of a round width where there are more than ``rows`` values.
