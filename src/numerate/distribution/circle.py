@@ -186,7 +186,7 @@ class CircularDistribution:
             >>> CircularDistribution(NumberDistribution([718, 719, 1, 360], [0.3, 0.4, 0.29, 0.01]), 720).trimmed().values
             (Decimal('1'), Decimal('718'), Decimal('719'))
         """
-        line = self.unrolled.trimmed(sizes=False)
+        line = self.unrolled.trimmed()
         return self if line is self.unrolled else CircularDistribution(line, self.period, self.lowest)
 
     def decide(

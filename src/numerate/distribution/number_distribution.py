@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from numerate.distribution.bars import Bar, bar_lines, bars_of
 from numerate.distribution.bell import Shape, bell_steps
-from numerate.distribution.decisions import CENTRAL, Cost, best, decide, stray
+from numerate.distribution.decisions import CENTRAL, Cost, best, decide, is_relative, stray
 from numerate.distribution.exact import EXACT, Floats, Number, as_list, check_masses, exact_number, first_reached, is_nan, label
 from numerate.distribution.moments import crps_of, mean_of, variance_of
 from numerate.distribution.shares import SHARES, check_shares, share_lines
@@ -324,14 +324,13 @@ class NumberDistribution:
         shares = {name: getattr(self, name) for name in SHARES}
         return NumberDistribution(self.values, np.exp(logs), **shares)
 
-    def trimmed(self, *, sizes: bool = True) -> NumberDistribution:
+    def trimmed(self, *, relative: bool = False) -> NumberDistribution:
         """Return the distribution without stray values, from which :meth:`decide` decides; ``not_searched`` has their mass.
 
-        At most 5 % on either side are stray: values that are farther from the central 90 % than three times its width, or less
-        than half as large as all of it.
+        At most 5 % on either side are stray: values that are farther from the central 90 % than three times its width.
 
         Args:
-            sizes: whether small values may be stray; False where 0 is a place like any other, as on a circle.
+            relative: for a relative error, where small values weigh most: also those less than half as large as the central 90 %.
 
         Examples:
             >>> price = NumberDistribution([1, 9900, 10000, 10100, 10**9], [0.001, 0.3, 0.4, 0.298, 0.001])
@@ -340,7 +339,7 @@ class NumberDistribution:
             >>> price.decide("relative"), price.decide("relative", trim=False)
             (Decimal('10000'), Decimal('1'))
         """
-        kept = ~np.array(stray(self.values, *self.interval(CENTRAL), sizes))
+        kept = ~np.array(stray(self.values, *self.interval(CENTRAL), relative))
         if kept.all():
             return self
         share = float(self.probabilities[kept].sum())
@@ -400,7 +399,8 @@ class NumberDistribution:
             >>> answer.decide("within", tolerance=1, candidates=[2, 10.5]), answer.decide(lambda x, y: max(y - x, 0))
             (Decimal('2'), Decimal('100'))
         """
-        return decide(self, metric, tolerance, relative_tolerance, floor, candidates, trim=trim)
+        found = self.trimmed(relative=True) if trim and is_relative(metric) else self
+        return decide(found, metric, tolerance, relative_tolerance, floor, candidates, trim=trim)
 
     def bars(self, rows: int = 10) -> list[Bar]:
         """Return a histogram: a bar per value, or per range of a round width where there are more than ``rows`` values.
