@@ -20,7 +20,7 @@ from numerate.lab.models import tiny_tokenizer
 from numerate.reference.numbers import numbers_reference
 from numerate.tokenizers import PACKAGED, load_tokenizer, packaged_file
 
-PAGE = (Path(__file__).parents[1] / "docs" / "numbers.md").read_text(encoding="utf-8")
+PAGE, _ = (Path(__file__).parents[1] / "docs" / "numbers.md").read_text(encoding="utf-8").split("## Numbers in answers")
 PLAIN, GROUPED = PAGE.split("### Thousands")
 ROWS = [
     (text, [float(number) for number in numbers.split(",") if number.strip()], page is GROUPED)

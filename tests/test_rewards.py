@@ -329,9 +329,9 @@ def test_with_settings() -> None:
 
 
 def test_with_settings_checks_at_once() -> None:
-    with pytest.raises(TypeError, match=r"scal=0.1 is not a setting of relative_error: .* scale, floor. Did you mean 'scale'\?"):
+    with pytest.raises(TypeError, match=r"not a setting of relative_error: .* scale, floor, decimal. Did you mean 'scale'\?"):
         with_settings(relative_error, scal=0.1)
-    with pytest.raises(TypeError, match="scale=0.1 is not a setting of exact: expected one of none."):
+    with pytest.raises(TypeError, match="scale=0.1 is not a setting of exact: expected one of decimal."):
         with_settings(exact, scale=0.1)
     with pytest.raises(ValueError, match="scale=-1 is out of range: expected a finite number > 0"):
         with_settings(time_gap_circular, scale=-1)

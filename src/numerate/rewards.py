@@ -29,6 +29,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 from numerate.answers.boxes import giou
@@ -36,7 +37,7 @@ from numerate.answers.boxes import iou as box_iou
 from numerate.answers.extract import Box, box, clock_time
 from numerate.answers.metrics import signed_log10
 from numerate.answers.metrics import time_gap_circular as circular_gap
-from numerate.answers.numerals import as_fraction, last_number
+from numerate.answers.numerals import DecimalMark, as_fraction, last_number
 from numerate.messages import check_choice, check_number, check_settings, choices, public_dir
 
 __all__ = [
@@ -61,7 +62,7 @@ T = TypeVar("T")
 MOST_CREDIT = Fraction(10**15)  # larger credits could not be squared in float32, as GRPO does for their deviation
 
 
-def exact(completions: Sequence[Any], answer: Sequence[Any], **ignored: Any) -> list[float]:
+def exact(completions: Sequence[Any], answer: Sequence[Any], *, decimal: DecimalMark = ".", **ignored: Any) -> list[float]:
     """Return 1 if the last number of the completion is the gold number, else 0.
 
     Numbers are compared, not texts: ``3.50`` and ``7/2`` are the same, exactly and at any length.
@@ -69,17 +70,24 @@ def exact(completions: Sequence[Any], answer: Sequence[Any], **ignored: Any) -> 
     Args:
         completions: texts, or lists of chat messages, whose last message is read.
         answer: the gold answers, one per completion: numbers, or texts whose last number is used.
+        decimal: the decimal mark of texts, where they have two readings; see :func:`numerate.answers.last_number`.
         ignored: other arguments of the trainer: prompts, other columns, its state.
 
     Examples:
         >>> exact(["It is 3.50.", "4", "no idea"], ["7/2", "7/2", "7/2"])
         [1.0, 0.0, 0.0]
     """
-    return _rewards(completions, answer, _number, "a number, or text with one", lambda x, y: float(x == y))
+    return _rewards(completions, answer, _numbers(decimal), "a number, or text with one", lambda x, y: float(x == y))
 
 
 def relative_error(
-    completions: Sequence[Any], answer: Sequence[Any], *, scale: float = 0.1, floor: float = 0.0, **ignored: Any
+    completions: Sequence[Any],
+    answer: Sequence[Any],
+    *,
+    scale: float = 0.1,
+    floor: float = 0.0,
+    decimal: DecimalMark = ".",
+    **ignored: Any,
 ) -> list[float]:
     """Reward the last number of the completion by its error relative to the gold number.
 
@@ -91,6 +99,7 @@ def relative_error(
         answer: see :func:`exact`.
         scale: the relative error with reward one half.
         floor: lower bound of the divisor ``|y|``. With 0, a gold of 0 gives a reward only to 0; use 1 for whole numbers.
+        decimal: see :func:`exact`.
         ignored: see :func:`exact`.
 
     Examples:
@@ -106,11 +115,17 @@ def relative_error(
         size = max(abs(y), least)
         return _hyperbola(abs(x - y) / size, half) if size else float(x == y)
 
-    return _rewards(completions, answer, _number, "a number, or text with one", score)
+    return _rewards(completions, answer, _numbers(decimal), "a number, or text with one", score)
 
 
 def log_error(
-    completions: Sequence[Any], answer: Sequence[Any], *, scale: float = 0.3, unit: float = 1.0, **ignored: Any
+    completions: Sequence[Any],
+    answer: Sequence[Any],
+    *,
+    scale: float = 0.3,
+    unit: float = 1.0,
+    decimal: DecimalMark = ".",
+    **ignored: Any,
 ) -> list[float]:
     """Reward the last number of the completion by its distance from the gold number in orders of magnitude.
 
@@ -122,6 +137,7 @@ def log_error(
         answer: see :func:`exact`.
         scale: the error with reward one half, as a power of ten; 0.3 is a factor of two.
         unit: the size above which ratios count. For numbers such as 0.001, set it to the smallest size that matters.
+        decimal: see :func:`exact`.
         ignored: see :func:`exact`.
 
     Examples:
@@ -134,7 +150,7 @@ def log_error(
     def score(x: Fraction, y: Fraction) -> float:
         return _hyperbola(Fraction(abs(signed_log10(x / divisor) - signed_log10(y / divisor))), half)
 
-    return _rewards(completions, answer, _number, "a number, or text with one", score)
+    return _rewards(completions, answer, _numbers(decimal), "a number, or text with one", score)
 
 
 def iou(completions: Sequence[Any], answer: Sequence[Any], *, form: IouForm = "iou", **ignored: Any) -> list[float]:
@@ -195,6 +211,7 @@ def crps(
     unit: float | None = None,
     missing: float = 1.0,
     form: CrpsForm = "empirical",
+    decimal: DecimalMark = ".",
     **columns: Any,
 ) -> list[float]:
     """Credit each completion with what its number adds to the answers of its group: their CRPS without it, minus that with it.
@@ -226,6 +243,7 @@ def crps(
         form: ``"empirical"``: the mean over i and j has n² terms, n of them 0, as in ``sample_crps``. ``"fair"``: the n (n - 1)
             other terms only. The fair CRPS does not depend on the group's size in expectation, and its credits are an unbiased
             gradient of the CRPS of the model's distribution; the empirical one prefers a slightly narrower distribution.
+        decimal: see :func:`exact`.
         columns: other arguments of the trainer.
 
     Examples:
@@ -242,7 +260,7 @@ def crps(
     def place(number: Fraction) -> Fraction:
         return number if log_unit is None else Fraction(signed_log10(number / log_unit))
 
-    pairs = _read_pairs(completions, answer, _number, "a number, or text with one")
+    pairs = _read_pairs(completions, answer, _numbers(decimal), "a number, or text with one")
     asked = [prompts, *(columns.get(name) for name in ("image", "images"))]
     groups: list[tuple[Any, list[int]]] = []
     for position, (_, gold) in enumerate(pairs):
@@ -377,8 +395,15 @@ def _text(completion: Any, position: int) -> str:
     return content if isinstance(content, str) else "\n".join(part.get("text") or "" for part in content)
 
 
-def _number(value: Any) -> Fraction | None:
-    return last_number(value) if isinstance(value, str) else as_fraction(value)
+def _numbers(decimal: DecimalMark) -> Callable[[Any], Fraction | None]:
+    """Return the reader of numbers, and of texts with this decimal mark."""
+    _refuse_column("decimal", decimal)
+    check_choice("decimal", decimal, choices(DecimalMark))
+    return partial(_number, decimal=decimal)
+
+
+def _number(value: Any, decimal: DecimalMark = ".") -> Fraction | None:
+    return last_number(value, decimal=decimal) if isinstance(value, str) else as_fraction(value)
 
 
 def _minutes(value: Any) -> Fraction | None:

@@ -121,16 +121,14 @@ TEXT = st.one_of(st.text(), st.text(st.characters()), NUMERIC, PIECES)
         ("1.2.3", 3),
         ("1e5e7", 7),
         ("9e", 9),
-        ("10²", 10),
+        ("10²", 100),
     ],
 )
 def test_last_number(text: str, number: int | str) -> None:
     assert last_number(text) == Fraction(number)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "no idea", "-", ".", "1/0", "5, for 1/0 has no value", "0/0", "½", "inf", "nan", "²", "\ud800"]
-)
+@pytest.mark.parametrize("text", ["", "no idea", "-", ".", "1/0", "5, for 1/0 has no value", "0/0", "inf", "nan", "²", "\ud800"])
 def test_no_number(text: str) -> None:
     assert last_number(text) is None
 
@@ -305,7 +303,7 @@ def test_number(text: str, value: int | str) -> None:
         "1/2/3",
         "1/0",
         "1..",
-        "1_000",
+        "1_00",
         "1,20",
         "--5",
         "5\x00",
@@ -636,10 +634,10 @@ def corpus() -> Iterator[str]:
 
 # If this fails, answers have changed that were given before: raise the version of the extractor, and enter its new digest.
 DIGESTS = {
-    "last_number": (2, "5ad146108235"),
-    "number": (1, "ad2f34064246"),
-    "rational": (2, "689738040bd7"),
-    "percent": (2, "77a9178c2818"),
+    "last_number": (3, "689738040bd7"),
+    "number": (2, "adb3917999f0"),
+    "rational": (3, "689738040bd7"),
+    "percent": (3, "5dcb8e32b823"),
     "gsm8k_strict": (1, "3da6ecbec0a1"),
     "gsm8k_flexible": (1, "8b43c7f20514"),
     "clock": (1, "175dd8a0df97"),

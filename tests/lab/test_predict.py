@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import time
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -22,6 +23,7 @@ from typer.testing import CliRunner
 
 from numerate.cli import app
 from numerate.decode import distribution
+from numerate.decode.grammar import ANY_NUMBER
 from numerate.lab.answering import RULES, Answering, Source, find_source, parse_rule
 from numerate.lab.config import RunConfig, checked
 from numerate.lab.data import collate, encode
@@ -190,9 +192,13 @@ def test_predictions_come_from_the_model_s_distribution(model, new, tmp_path):
     assert [row["id"] for row in rows] == [f"n{i}" for i in range(10)]
     assert seen == [("predict", done, 10) for done in (0, 4, 8, 10)]
     assert (result.rows, result.new_rows, result.problems, result.figures) == (10, 10, {}, {})
-    loaded = find_source(str(model)).load()
+    source = find_source(str(model))
+    low, high = map(Fraction, source.questions.answers)  # a tenth of the smallest label, and ten times the largest
+    assert (10 * low, high / 10) == (min(labels := [Fraction(row["rent"]) for row in ROWS]), max(labels))
+    loaded, grammar = source.load(), replace(ANY_NUMBER, lowest=low, highest=high)
     prompts = [f"area: {row['area']}, rooms: {row['rooms']}, city: {row['city']}. rent?\n" for row in rows]
-    for row, found in zip(rows, distribution(loaded.model, prompts, loaded.tokenizer), strict=True):
+    for row, found in zip(rows, distribution(loaded.model, prompts, loaded.tokenizer, grammar=grammar), strict=True):
+        assert low <= found.values[0] <= found.values[-1] <= high
         assert row["prediction"] == f"{found.median:f}"
         assert (row["low"], row["high"]) == tuple(f"{end:f}" for end in found.interval(0.5))
         assert float(row["covered"]) == pytest.approx(found.covered, abs=2e-6)

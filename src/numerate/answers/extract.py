@@ -2,7 +2,7 @@ r"""Extractors: read the answer from a text; None if the text has no answer.
 
     last_number      "That makes $1,200."                           1200
     number           "1,200"; no other text is allowed              1200
-    rational         "2 1/2", "2½"                                  5/2
+    rational         "2 1/2", "2½"; another name of last_number      5/2
     percent          "up by 45%, or 9 people"                       9/20
     clock            "2_55", "02:55", "14:55"                       175, in minutes after twelve
     box              "[10, 20, 110, 220]", "(10,20),(110,220)"      10, 20, 110, 220
@@ -230,10 +230,10 @@ class Extractor:
 EXTRACTORS: dict[str, Extractor] = {
     extractor.name: extractor
     for extractor in (
-        Extractor("last_number", 2, last_number, "the last number"),
-        Extractor("number", 1, number, "the whole text, if it is a number"),
-        Extractor("rational", 2, rational, "the last number, including mixed numbers such as 2 1/2 and ½"),
-        Extractor("percent", 2, percent, "the last percentage, 1 for 100%"),
+        Extractor("last_number", 3, last_number, "the last number"),
+        Extractor("number", 2, number, "the whole text, if it is a number"),
+        Extractor("rational", 3, rational, "the last number"),
+        Extractor("percent", 3, percent, "the last percentage, 1 for 100%"),
         Extractor("gsm8k_strict", 1, gsm8k_strict, "the text after ####, lm-evaluation-harness' rule"),
         Extractor("gsm8k_flexible", 1, gsm8k_flexible, "the last number as text, lm-evaluation-harness' rule"),
         Extractor("clock", 1, clock_time, "the last time of day, in minutes after twelve"),

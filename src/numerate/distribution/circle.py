@@ -179,8 +179,23 @@ class CircularDistribution:
         score = float(np.square(heights[heights != 0]) @ ratios(counted, scale))
         return float(SHORT.multiply(Decimal(score), scale))
 
+    def trimmed(self) -> CircularDistribution:
+        """Return the distribution without the values that are stray on the line of ``unrolled``.
+
+        Examples:
+            >>> CircularDistribution(NumberDistribution([718, 719, 1, 360], [0.3, 0.4, 0.29, 0.01]), 720).trimmed().values
+            (Decimal('1'), Decimal('718'), Decimal('719'))
+        """
+        line = self.unrolled.trimmed()
+        return self if line is self.unrolled else CircularDistribution(line, self.period, self.lowest)
+
     def decide(
-        self, metric: str | Cost, *, tolerance: Number | None = None, candidates: Iterable[Number] | None = None
+        self,
+        metric: str | Cost,
+        *,
+        tolerance: Number | None = None,
+        candidates: Iterable[Number] | None = None,
+        trim: bool = True,
     ) -> Decimal:
         """Return the number of least expected cost, on the scale. Ties go to the value nearest to the median.
 
@@ -189,6 +204,7 @@ class CircularDistribution:
                 ``cost(prediction, truth)`` of two floats on the scale. Relative and log errors have no meaning on a circle.
             tolerance: for "within": the largest distance that is right.
             candidates: for "within" and functions: the answers to choose from, by default the values.
+            trim: leave out stray values (:meth:`trimmed`); False for the exact least expected cost.
 
         Examples:
             >>> face = CircularDistribution(NumberDistribution([715, 718, 3, 180], [0.3, 0.2, 0.2, 0.3]), 720)
@@ -202,7 +218,7 @@ class CircularDistribution:
         if candidates is not None:
             given = [exact_number("candidates", x) for x in as_list("candidates", candidates)]
             candidates = [wrapped(x, self.lowest, self.period) for x in given]
-        return decide(self, metric, tolerance, None, None, candidates, self.period)
+        return decide(self, metric, tolerance, None, None, candidates, self.period, trim=trim)
 
     def __len__(self) -> int:
         return len(self.values)

@@ -15,6 +15,12 @@ The costs are those of ``absolute_error``, ``relative_error``, ``log10_error``, 
 ``numerate.answers.METRICS``, and these names are taken too. The mean of logarithms would minimise a squared log error.
 
 On a circle (:class:`numerate.CircularDistribution`), |x - y| is the shorter way around, and there is no relative or log error.
+
+Stray values have no weight in decisions other than the median, unless ``trim=False``. The central interval [a, b] holds at least
+90 %. A value outside of it is stray if it is more than 3 (b - a) away or, for a relative error, less than half as large.
+At most 5 % on either side are stray. A model's search leaves such specks: with 0.1 % on the number 1, the answer of least
+expected relative error to a price of about 10,000 would be 1. If they are right after all, leaving them out costs little: for a
+share s of stray mass, the expected squared error is at most 1 / (1 - s) times the least one.
 """
 
 from __future__ import annotations
@@ -24,7 +30,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal, localcontext
 from numbers import Real
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Self
 
 import numpy as np
 
@@ -53,6 +59,26 @@ CIRCLE_RULE_NAMES = tuple(
 """Those that have a meaning on a circle."""
 
 
+CENTRAL = 0.9
+"""The probability of the central interval; what is stray lies outside of it."""
+
+_REACH = 3  # widths of the central interval
+
+
+def is_relative(metric: object) -> bool:
+    """Return whether a metric divides by the truth, so that small values weigh most."""
+    return isinstance(metric, str) and _ALIASES.get(metric, metric) == "relative"
+
+
+def stray(values: Sequence[Decimal], low: Decimal, high: Decimal, relative: bool) -> list[bool]:
+    """Return which values are stray, given the ends of the central interval; the table of rules says what that means."""
+    reach = EXACT.multiply(Decimal(_REACH), EXACT.subtract(high, low))
+    first, last = EXACT.subtract(low, reach), EXACT.add(high, reach)
+    same_sign = relative and (low > 0 or high < 0)
+    least = EXACT.multiply(Decimal("0.5"), min(EXACT.abs(low), EXACT.abs(high))) if same_sign else Decimal(0)
+    return [not first <= value <= last or EXACT.abs(value) < least for value in values]
+
+
 class _Decidable(Protocol):
     """What a decision reads: sorted values, their probabilities and summaries."""
 
@@ -68,6 +94,7 @@ class _Decidable(Protocol):
     def mean(self) -> Decimal: ...
     @property
     def mode(self) -> Decimal: ...
+    def trimmed(self) -> Self: ...
 
 
 def decide(
@@ -78,6 +105,8 @@ def decide(
     floor: Number | None,
     candidates: Iterable[Number] | None,
     period: Decimal | None = None,
+    *,
+    trim: bool,
 ) -> Decimal:
     """Return the number of least expected cost; :meth:`numerate.NumberDistribution.decide` describes the arguments.
 
@@ -99,6 +128,8 @@ def decide(
     ):
         if value is not None and rule not in rules:
             raise ValueError(f"{name}={value!r:.80} does not belong to metric={metric!r}: expected it only with {rules[0]!r}.")
+    if trim and rule not in ("absolute", "log", "relative"):  # no little mass moves a median; the caller trims relative errors
+        distribution = distribution.trimmed()
     answers = (
         distribution.values
         if candidates is None

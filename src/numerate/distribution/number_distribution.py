@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from numerate.distribution.bars import Bar, bar_lines, bars_of
 from numerate.distribution.bell import Shape, bell_steps
-from numerate.distribution.decisions import Cost, best, decide
+from numerate.distribution.decisions import CENTRAL, Cost, best, decide, is_relative, stray
 from numerate.distribution.exact import EXACT, Floats, Number, as_list, check_masses, exact_number, first_reached, is_nan, label
 from numerate.distribution.moments import crps_of, mean_of, variance_of
 from numerate.distribution.shares import SHARES, check_shares, share_lines
@@ -324,6 +324,31 @@ class NumberDistribution:
         shares = {name: getattr(self, name) for name in SHARES}
         return NumberDistribution(self.values, np.exp(logs), **shares)
 
+    def trimmed(self, *, relative: bool = False) -> NumberDistribution:
+        """Return the distribution without stray values, from which :meth:`decide` decides; ``not_searched`` has their mass.
+
+        At most 5 % on either side are stray: values that are farther from the central 90 % than three times its width.
+
+        Args:
+            relative: for a relative error, where small values weigh most: also those less than half as large as the central 90 %.
+
+        Examples:
+            >>> price = NumberDistribution([1, 9900, 10000, 10100, 10**9], [0.001, 0.3, 0.4, 0.298, 0.001])
+            >>> price.trimmed()
+            NumberDistribution(3 values 9900..10100: median 10000, 90 % in 9900..10100, covered 0.998)
+            >>> price.decide("relative"), price.decide("relative", trim=False)
+            (Decimal('10000'), Decimal('1'))
+        """
+        kept = ~np.array(stray(self.values, *self.interval(CENTRAL), relative))
+        if kept.all():
+            return self
+        share = float(self.probabilities[kept].sum())
+        shares = {name: getattr(self, name) for name in SHARES}
+        shares["not_searched"] = min(1.0, self.not_searched + self.covered * (1 - share))
+        shares["covered"], shares["drawn"] = self.covered * share, min(self.drawn, self.covered * share)
+        values = [value for value, keep in zip(self.values, kept.tolist(), strict=True) if keep]
+        return NumberDistribution(values, self.probabilities[kept], **shares)
+
     def crps(self, truth: Number) -> float:
         """Return the continuous ranked probability score, in the unit of the values; lower is better.
 
@@ -343,8 +368,12 @@ class NumberDistribution:
         relative_tolerance: Number | None = None,
         floor: Number | None = None,
         candidates: Iterable[Number] | None = None,
+        trim: bool = True,
     ) -> Decimal:
         """Return the number of least expected cost; ``numerate.distribution.decisions`` has a table of the rules.
+
+        Stray values are left out first (:meth:`trimmed`), but for the median: a speck of mass on a far number would move a mean
+        or a relative decision by orders of magnitude. The properties ``mean``, ``median`` and ``mode`` are exact.
 
         All answers but the mean are values of the distribution. Ties go to the value nearest to the median, then to the
         lower one; the median itself is the lower one of two.
@@ -361,6 +390,7 @@ class NumberDistribution:
             floor: for "relative": the smallest size to divide by.
             candidates: for "within" and functions: the answers to choose from, by default the values. A function is
                 called once for each pair of a candidate and a value.
+            trim: leave out stray values; False for the exact least expected cost.
 
         Examples:
             >>> answer = NumberDistribution([1, 10, 11, 100], [0.4, 0.15, 0.2, 0.25])
@@ -369,7 +399,8 @@ class NumberDistribution:
             >>> answer.decide("within", tolerance=1, candidates=[2, 10.5]), answer.decide(lambda x, y: max(y - x, 0))
             (Decimal('2'), Decimal('100'))
         """
-        return decide(self, metric, tolerance, relative_tolerance, floor, candidates)
+        found = self.trimmed(relative=True) if trim and is_relative(metric) else self
+        return decide(found, metric, tolerance, relative_tolerance, floor, candidates, trim=trim)
 
     def bars(self, rows: int = 10) -> list[Bar]:
         """Return a histogram: a bar per value, or per range of a round width where there are more than ``rows`` values.

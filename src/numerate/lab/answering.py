@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from fractions import Fraction
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,7 +42,7 @@ Found = NumberDistribution | str  # a distribution, or why there is none
 Interval = Callable[[NumberDistribution], tuple[Decimal, Decimal]]
 
 
-def parse_rule(text: str) -> tuple[str, dict[str, str]]:
+def parse_rule(text: str) -> tuple[str, dict[str, Any]]:
     """Return a rule and its tolerance, as :meth:`numerate.NumberDistribution.decide` takes them.
 
     Examples:
@@ -225,11 +226,14 @@ class Answering:
         import torch
 
         from numerate.decode import distribution
+        from numerate.decode.grammar import ANY_NUMBER
 
         if not group:
             return {}
+        low, high = map(Fraction, self.source.questions.answers) if self.source.questions.answers else (None, None)
         options: dict[str, Any] = {
             "width": self.width,
+            "grammar": replace(ANY_NUMBER, lowest=low, highest=high),
             "seed": [first + index for index, _ in group],
             "end_token_ids": [self.loaded.end],
             "batch_size": len(group),

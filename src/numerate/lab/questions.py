@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from numerate.lab.config import RunConfig
 from numerate.lab.tasks import Task
+from numerate.lab.tasks.base import generous_range
 from numerate.lab.tasks.chats import is_chat
 from numerate.lab.tasks.columns import shown_value
 from numerate.lab.tasks.files import BadData, RowReader, check_path, delimiter, file_type
@@ -43,6 +44,7 @@ class Questions:
         template: the question, with columns in braces; None: the question of the task.
         chat: whether the model was trained with its chat template; None: it was not trained here.
         base: ``model`` and ``seed`` of the model that an adapter was trained on; None if all weights were.
+        answers: the least and greatest number that may answer; None where the training labels are not known.
 
     Examples:
         >>> Questions(Regression(target="price", columns=("area",))).ask({"id": 7, "area": 84.0}, Path()).prompt
@@ -56,6 +58,7 @@ class Questions:
     template: str | None = None
     chat: bool | None = None
     base: Mapping[str, Any] | None = None
+    answers: tuple[str, str] | None = None
 
     @property
     def answer(self) -> str:
@@ -99,7 +102,8 @@ class Questions:
                 decimal=kept["decimal"],
                 wording=kept.get("wording", "names"),  # models of before have no other
             )
-            return cls(task, tuple(kept["optional_columns"]), chat=kept["chat"], base=kept.get("base"))
+            answers = tuple(kept["answers"]) if kept.get("answers") else None  # models of before have none
+            return cls(task, tuple(kept["optional_columns"]), chat=kept["chat"], base=kept.get("base"), answers=answers)
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(
                 f"{file} does not tell how the model was asked ({error}): train again, or restore the file."
@@ -114,7 +118,9 @@ def asked(config: RunConfig, task: Task, encoder: PromptEncoder) -> dict[str, An
     names = {"columns": list(columns), "optional_columns": list(optional)}
     words = {"wording": task.wording, "decimal": task.decimal, "chat": encoder.chat}
     base = {} if config.adapter == "none" else {"base": {"model": config.model, "seed": config.seed}}
-    return {"task": task.name, "target": task.target, **names, **words, **base}
+    low, high = generous_range([task.answer_of(row) for row in (task.rows or {}).get("train", ())])
+    answers = {} if low is None or high is None else {"answers": [str(low), str(high)]}
+    return {"task": task.name, "target": task.target, **names, **words, **base, **answers}
 
 
 def filled(template: str, values: Mapping[str, Any]) -> str:

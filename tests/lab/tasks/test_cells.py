@@ -275,7 +275,7 @@ ANSWERS = {
     "on 2024-04-10": None,
     "at 12:30": None,
     "about 3.5k": None,
-    "1.234,56 in all": None,
+    "1.234,56 in all": "1.234,56 in all",
     "It is 1 234,5": None,
     "pages 3-5": None,
     "none that I know": None,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, overload
 
 from numerate.answers.extract import EXTRACTORS
 from numerate.answers.metrics import METRICS
+from numerate.answers.numerals import last_number
 from numerate.lab.tasks.files import BadData, RowReader, check_path, file_type
 from numerate.lab.tasks.pictures import Picture
 from numerate.lab.tasks.readers import READERS
@@ -247,7 +248,10 @@ class Task:
         return grammar
 
     def number_form(self, answers: Sequence[str]) -> Grammar:
-        """Return the form of one number: with three digits and two decimals more than the ``answers`` that were read."""
+        """Return the form of one number: with three digits and two decimals more than the ``answers`` that were read.
+
+        Numbers outside of :func:`generous_range` are no answers.
+        """
         from numerate.decode.grammar import NumberGrammar
 
         parts = [answer.partition(".") for answer in answers]
@@ -255,7 +259,8 @@ class Task:
         decimals = max((len(after) for _, _, after in parts), default=4) + 2
         thousands = None if any("," in answer for answer in answers) else False
         most = (1, min(digits, 300)), (0, min(decimals, 300))
-        return NumberGrammar(digits=most[0], decimals=most[1], thousands=thousands, leading_zeros=True)
+        low, high = generous_range(answers)
+        return NumberGrammar(digits=most[0], decimals=most[1], lowest=low, highest=high, thousands=thousands, leading_zeros=True)
 
     def answer_of(self, spec: Any) -> str:
         """Return the answer of a row that was read."""
@@ -372,6 +377,23 @@ class Task:
     def read_row(self, row: dict[str, Any]) -> Sequence[Any]:
         """Convert one row of a Hub dataset into one example or several."""
         raise ValueError(f"the task {self.name!r} has no usual layout on the Hub: read its files with from_files.")
+
+
+def generous_range(answers: Sequence[str]) -> tuple[Fraction | None, Fraction | None]:
+    """Return the least and greatest number that may answer, given training labels; None for no bound.
+
+    Where no label is negative, they are a tenth of the smallest label and ten times the largest; else ten times the largest
+    size, of either sign.
+
+    Examples:
+        >>> generous_range(["350", "12.50"]), generous_range(["-3", "2"]), generous_range(["no idea"])
+        ((Fraction(5, 4), Fraction(3500, 1)), (Fraction(-30, 1), Fraction(30, 1)), (None, None))
+    """
+    labels = [label for answer in answers if (label := last_number(answer)) is not None]
+    largest = 10 * max(map(abs, labels), default=Fraction(0))
+    if not largest:
+        return None, None
+    return (min(labels) / 10 if min(labels) >= 0 else -largest), largest
 
 
 def content_hash(content: Any) -> int:
