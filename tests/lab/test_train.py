@@ -19,6 +19,7 @@ from numerate.lab.evaluate import summarize
 from numerate.lab.models import load_model, tiny_tokenizer
 from numerate.lab.records import plain, read_jsonl, write_json, write_text
 from numerate.lab.splits import held_out, reserved_rows, training_examples, validation_examples
+from numerate.lab.stacked import run_stack
 from numerate.lab.tasks import TASKS, Arithmetic
 from numerate.lab.train import run
 from numerate.lab.trained import evaluate_again
@@ -483,3 +484,19 @@ def test_files_are_whole_or_not_there(tmp_path, monkeypatch):
 def test_every_task_has_a_model_that_can_learn_it():
     for name, kind in TASKS.items():
         assert kind.visual == (kind().examples("train", 1)[0].image is not None), name
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_a_run_that_diverges_says_so(stacked, tmp_path):
+    configs = [quick(seed=seed, learning_rate=rate) for seed, rate in ((0, 1e-3), (1, 1e30))]
+    folders = [tmp_path / "right", tmp_path / "diverged"]
+    if stacked:
+        results = run_stack(configs, folders)
+    else:
+        results = [run(config, folder) for config, folder in zip(configs, folders, strict=True)]
+    assert results[0]["notes"] == []
+    (note,) = results[1]["notes"]
+    assert "Training of ce with seed 1 diverged: its weights are not finite" in note
+    assert "learning_rate=1e+30" in note
+    diverged = read_jsonl(folders[1] / "curve.jsonl")
+    assert any(point["grad_norm"] is None or point["loss"] is None for point in diverged)

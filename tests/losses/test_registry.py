@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from tests.samples import BATCHES, VOCABS, random_logits, refused
 
 import numerate as nm
+from numerate.choices import loss_names
 from numerate.losses import register
 from numerate.reference import emd_reference, from_formula
 
@@ -69,3 +71,13 @@ def test_a_formula_becomes_a_reference(settings):
     parameters = inspect.signature(reference).parameters
     assert [*parameters] == ["logits", "labels", "vocab", "scale", "shared"]
     assert parameters["scale"].default == 2.0
+
+
+def test_names_are_known_without_importing_the_losses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong name is refused before torch is loaded."""
+    known = {*nm.LOSSES}
+    monkeypatch.delitem(sys.modules, "numerate.losses")
+    names = loss_names()
+    assert "numerate.losses" not in sys.modules
+    assert {*names} == known
+    assert len(names) == len(known)

@@ -23,6 +23,7 @@ from numerate.lab.experiment import (
     cell_folder,
     is_finished,
     read_headline,
+    read_result,
     tuned_cells,
     tuning_trials,
     write_plan,
@@ -172,14 +173,13 @@ def compare(
                 _execute(cells, "runs", folder, display, run_cells)
             else:
                 notes = _execute_in_time(fitted, grid)
-        with (
-            naming_full_disk(folder),
-            console.status("writing the report"),
-        ):  # a minute, where tens of thousands of distributions were kept
+        # It takes a minute where tens of thousands of distributions were kept.
+        with naming_full_disk(folder), console.status("writing the report"):
             path = write_report(folder)
     except KeyboardInterrupt:
         raise InterruptedComparison(folder, sum(is_finished(folder, cell) for cell in cells), len(cells)) from None
-    return _result(path, list(tasks.values()), notes)
+    of_runs = [note for cell in cells if is_finished(folder, cell) for note in read_result(folder, cell).get("notes", [])]
+    return _result(path, list(tasks.values()), [*notes, *of_runs])
 
 
 class InterruptedComparison(KeyboardInterrupt):

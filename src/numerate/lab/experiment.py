@@ -54,6 +54,12 @@ def is_finished(folder: Path, config: RunConfig) -> bool:
     return (cell_folder(folder, config) / RESULT).is_file()
 
 
+def read_result(folder: Path, config: RunConfig) -> dict[str, Any]:
+    """Return the content of the ``result.json`` of a finished cell."""
+    found: dict[str, Any] = json.loads((cell_folder(folder, config) / RESULT).read_text(encoding="utf-8"))
+    return found
+
+
 def run_cells(
     configs: Sequence[RunConfig], folder: Path, *, wait: bool = True, progress: Progress = lambda *_: None
 ) -> list[RunConfig]:
@@ -158,7 +164,7 @@ def write_plan(experiment: Experiment, cells: Sequence[RunConfig], folder: Path,
 def read_headline(folder: Path, config: RunConfig) -> tuple[str, str, float]:
     """Return the headline measure of a finished cell, its figure on the first split, and the seconds that the run took."""
     mine = cell_folder(folder, config)
-    result = json.loads((mine / RESULT).read_text(encoding="utf-8"))
+    result = read_result(folder, config)
     name, records = result["headline"], read_jsonl(mine / "predictions.jsonl")
     split, figures = next(iter(summarize(records).items()))
     shown = figure_text(name, figures[name], gold_answers(records, split))
@@ -230,5 +236,5 @@ def validation_score(folder: Path, config: RunConfig) -> float:
     """Return the figure of a finished trial by which the best is chosen: larger is better."""
     mine = cell_folder(folder, config)
     records = read_jsonl(mine / "predictions.jsonl")
-    headline = json.loads((mine / RESULT).read_text(encoding="utf-8"))["headline"]
+    headline = read_result(folder, config)["headline"]
     return chosen_figure(headline, config.choose_by, [with_fallback(record, record["measures"]) for record in records])

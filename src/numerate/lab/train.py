@@ -182,12 +182,23 @@ def end_run(
         "label_median": labels[1],
         "splits": {split: {"n": n} for split, n in Counter(record["split"] for record in records).items()},
         "skipped_rows": len(task.skipped),
-        "notes": [*task.notes, *_soft_notes(config, task)],
+        "notes": [*task.notes, *_soft_notes(config, task), *_weight_notes(config, loaded)],
         "cost": cost,
     }
     write_json(folder / RESULT, result)
     clear(folder)
     return result
+
+
+def _weight_notes(config: RunConfig, loaded: LoadedModel) -> list[str]:
+    """Return a warning about weights that are not finite: the Trainer logs such losses as zeros, and answers are nonsense."""
+    if all(bool(weight.isfinite().all()) for weight in loaded.model.parameters() if weight.is_floating_point()):
+        return []
+    how = f"learning_rate={config.learning_rate:g}, bf16={config.bf16}"
+    return [
+        f"Training of {config.name} with seed {config.seed} diverged: its weights are not finite, and its answers mean nothing "
+        f"({how}). Try a lower learning rate; curve.jsonl shows the step after which grad_norm is not finite."
+    ]
 
 
 def check_fit(config: RunConfig, task: Task, encoder: PromptEncoder) -> NumericObjective | None:
