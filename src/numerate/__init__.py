@@ -7,8 +7,6 @@ Names and submodules are imported on first use, so that ``import numerate`` and 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from numerate.messages import public_dir
-
 if TYPE_CHECKING:
     from numerate import answers, calibration, decode, inspection, integrations, plotting, reference, rewards, targets, tokenizers
     from numerate.distribution import CircularDistribution, NumberDistribution
@@ -63,7 +61,10 @@ __all__ = [
     "tokenizers",
 ]
 
-__dir__ = public_dir(globals())
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+
 
 _HOMES = {
     "CircularDistribution": "distribution",

@@ -348,6 +348,7 @@ BAD: list[tuple[str, str]] = [
     ("compare --executor ray --processes 2", "processes=2 has no effect"),
     ("compare --executor ray --budget 5m", "budget is measured on this machine"),
     ("compare --budget soon", "budget='soon'"),
+    ("train --budget soon", "budget='soon'"),
     ("compare --tune-seeds 2", "tune=0, tune_seeds=2"),
     ("compare --loss soft --set weight=1", "weight=1.0 has no effect"),
     ("compare --preset dmo", "Did you mean 'demo'"),
@@ -445,7 +446,7 @@ for call, message in json.load(open("calls.json")):
     assert not out, err
 
 
-FREE = {"text", "skip_bad", "overwrite", "trust_remote_code"}  # nothing is wrong in itself
+FREE = {"text", "skip_bad", "overwrite", "trust_remote_code", "quiet", "json"}  # nothing is wrong in itself
 TYPED = {int, float}
 
 
@@ -550,8 +551,9 @@ def test_how_a_column_was_read_is_said(run, tmp_path):
 # Options of compare
 
 
-def test_options_reach_the_comparison(run, monkeypatch):
+def test_options_reach_the_comparison(run, monkeypatch, tmp_path):
     calls: list[Any] = []
+    (tmp_path / "x.csv").write_text("area,price\n" + "".join(f"{i},{3 * i}\n" for i in range(40)))
 
     def stop(config, **settings):
         calls.append({name: value for name, value in settings.items() if value is not None})
@@ -563,7 +565,10 @@ def test_options_reach_the_comparison(run, monkeypatch):
         ([], {}),
         (["--set", "losses=smmd,emd", "--set", "learning_rate=null"], {"losses": ("smmd", "emd")}),
         (given, {"losses": ["smmd", "emd"], "baseline": "emd", "seeds": 2, "models": ("tiny-3",), "skip_bad": True}),
-        (["--task", "clock", "--set", "size=64"], {"tasks": ["clock"], "task_settings": {"size": 64}}),
+        (
+            ["--task", "clock", "--model", "tiny-vlm", "--set", "size=64"],
+            {"tasks": ["clock"], "models": ["tiny-vlm"], "task_settings": {"size": 64}},
+        ),
         (["--preset", "ranges", "--tune", "2"], {"preset": "ranges", "tune": 2}),
         (["--tune", "2", "--tune-seeds", "3"], {"tune": 2, "tune_seeds": 3}),
         (["--data", "x.csv", "--target", "price"], {"data": "x.csv", "target": "price"}),
@@ -598,7 +603,7 @@ def test_train_does_not_overwrite_a_run(finished, run, tmp_path, monkeypatch):
         begun.append((config, how, sorted(path.name for path in folder.iterdir() if path.name != ".lock")))
         raise ValueError("stop here")
 
-    monkeypatch.setattr("numerate.lab.training.run", stop)
+    monkeypatch.setattr("numerate.lab.train.run", stop)
     fake_run(tmp_path / "a", finished=finished)
     done = run("train", "--out", "a")
     assert done.exit_code == 1
@@ -658,7 +663,7 @@ def test_ctrl_c_is_quiet(run, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("numerate.lab.training.run", interrupted)
+    monkeypatch.setattr("numerate.lab.train.run", interrupted)
     done = run("train", "--steps", "1")
     assert done.exit_code in (1, 130)  # typer's older and newer habit
     assert "Traceback" not in done.output

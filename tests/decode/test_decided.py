@@ -219,17 +219,17 @@ def test_stops_at_the_length_and_pads() -> None:
         assert all(token == 0 for token in row[stopped + 1 :])
 
 
-WORDS = Tokens([*DIGITS.texts[4:], " v", "v=", "v2", "2="])
+SPELLED = Tokens([*DIGITS.texts[4:], " v", "v=", "v2", "2="])
 NINE_OR_LESS = {"9": 0.4, "1": 0.2, "2": 0.2, "3": 0.2}  # the median is 3
 ENDS = {digit: {"<end>": 1.0} for digit in "0123456789"}
 
 
 @pytest.mark.parametrize("word", ["=", " ", ",", ".", "y", " v", "v=", "v2", "2="])
 def test_a_number_begins_after_any_token_that_ends_in_no_letter_or_digit(word: str) -> None:
-    model = Scripted(WORDS, {"x": {word: 1.0}, word: NINE_OR_LESS, **ENDS})
-    output = _write(model, WORDS, DecideNumbers(WORDS), {"input_ids": torch.tensor([[1]])})
+    model = Scripted(SPELLED, {"x": {word: 1.0}, word: NINE_OR_LESS, **ENDS})
+    output = _write(model, SPELLED, DecideNumbers(SPELLED), {"input_ids": torch.tensor([[1]])})
     decided = not word[-1].isalnum()
-    assert _text(WORDS, output.sequences[0]) == f"x{word}{3 if decided else 9}"
+    assert _text(SPELLED, output.sequences[0]) == f"x{word}{3 if decided else 9}"
     assert len(output.distributions[0]) == decided
 
 

@@ -160,7 +160,7 @@ def test_a_quick_look_says_so():
 
 @pytest.mark.parametrize("value", ["2s", "29s", 12.5])
 def test_a_budget_below_the_floor_names_it(value):
-    with pytest.raises(ValueError, match=r"is too short for any comparison: expected --budget 30s or more\.$"):
+    with pytest.raises(ValueError, match=r"is too short to load and train anything: expected --budget 30s or more\.$"):
         Budget.of(value)
 
 

@@ -58,7 +58,7 @@ def test_a_table(name, run):
     assert re.search(r"area: \d+, city: [XY]\. rent\?", shown)
     assert "Not shown: rent (what is asked), id (another value in every row, by its name an index)." in shown
     told = run("train", "--data", name, "--target", "rent", "--steps", 1, *SET, "--out", "r")
-    assert "test rows" in told
+    assert " for training, 2 for the test" in told
     assert "predict new rows with: numerate predict r --data new.csv" in told
     assert json.loads(Path("r/model/numerate.json").read_text())["columns"] == ["area", "city"]
     shutil.move("r/model", "moved")

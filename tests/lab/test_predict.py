@@ -413,7 +413,7 @@ def test_a_missing_column_is_found_before_the_model_is_loaded(model, tmp_path, m
     with pytest.raises(ValueError, match=r"prompt='{area}' does not belong"):
         predict(model, data, prompt="{area}")
     (tmp_path / "new.csv").write_text("area,rooms,city\n")
-    with pytest.raises(BadData, match="has no rows"):
+    with pytest.raises(BadData, match=r"has a header \(area, rooms, city\) and no rows"):
         predict(model, data, tmp_path / "out.csv")
     assert not (tmp_path / "out.csv.json").exists()
 

@@ -44,7 +44,9 @@ class Budget:
         """Return a budget that begins now, unless it has begun; raise if it is below the floor."""
         budget = value if isinstance(value, Budget) else cls(seconds_of("budget", value))
         if budget.seconds < FLOOR:
-            raise ValueError(f"budget={value!r} is too short for any comparison: expected --budget {as_option(FLOOR)} or more.")
+            raise ValueError(
+                f"budget={value!r} is too short to load and train anything: expected --budget {as_option(FLOOR)} or more."
+            )
         return budget
 
     @property

@@ -24,7 +24,7 @@ from numerate.lab.budget import (
 )
 from numerate.lab.checking import check_effect, checked_task, soft_target
 from numerate.lab.config import SOFT, RunConfig, checked, read_yaml
-from numerate.lab.durations import as_option, in_words, roughly
+from numerate.lab.durations import in_words, roughly
 from numerate.lab.interruption import Interruption
 from numerate.lab.model_names import BUILT
 from numerate.lab.own_table import TABLE_TASK, decisions, from_scratch, soft_labels
@@ -166,7 +166,7 @@ def _steps_begun(folder: Path) -> int | None:
 
 
 def _fitted(config: RunConfig, budget: Budget, task: Task, folder: Path, say: Callable[[str], object]) -> tuple[RunConfig, str]:
-    """Return the run with as many steps as fit into a budget, and a text about it; raise if too few do."""
+    """Return the run with as many steps as fit into a budget, at least a few, and a text about it."""
     from numerate.lab.pace import drawing_seconds, measured
     from numerate.lab.pictures import PICTURES
 
@@ -183,12 +183,8 @@ def _fitted(config: RunConfig, budget: Budget, task: Task, folder: Path, say: Ca
     options = Options((config.name,), 1, (1, 1), (min(LEAST_STEPS, most), most), enough, (config.eval_examples,) * 2)
     work = GridWork((kind,), report=(_RIVALS_SECONDS, 0.0))
     choice, needed = best_choice(options, work, USED * budget.seconds - budget.elapsed)
-    if (whole := budget.elapsed + needed) > budget.seconds:
-        raise ValueError(
-            f"budget={as_option(budget.seconds)!r} is too short: {choice.steps} steps take about {in_words(whole)} on this "
-            f"machine. Expected --budget {as_option(whole / USED)} or more, or fewer test rows: --set eval_examples=50."
-        )
     few = f" {choice.steps} steps are few: expect a weak model." if choice.steps < enough else ""
+    few += " That is longer than the budget: no shorter run is of use." if budget.elapsed + needed > budget.seconds else ""
     text = f"{in_words(budget.seconds)}: {choice.steps:,} steps, about {roughly(needed)} from here.{few}"
     return config.model_copy(update={"steps": choice.steps}), text
 

@@ -21,7 +21,7 @@ pytest.importorskip("jinja2")
 pytest.importorskip("matplotlib")
 
 from numerate.answers.metrics import METRICS
-from numerate.cli.compare import _show_levels
+from numerate.cli.compare import show_levels
 from numerate.lab.decided import Decided
 from numerate.lab.decisions import GREEDY
 from numerate.lab.report import write_report
@@ -357,7 +357,7 @@ class TestReport:
     def test_terminal(self, page: Path):
         data = json.loads(page.with_suffix(".json").read_text(encoding="utf-8"))
         console = Console(file=io.StringIO(), width=160, highlight=False)
-        _show_levels(console, data["levels"], ["Without gradient boosting: no."])
+        show_levels(console, data["levels"], ["Without gradient boosting: no."])
         said = console.file.getvalue()  # type: ignore[attr-defined]
         for text in (
             "constant",

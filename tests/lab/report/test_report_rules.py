@@ -108,7 +108,7 @@ def report(errors: Mapping[tuple[str, str], Any], seeds: int, folder: Path) -> S
     result = _result(folder / "report.html", [])
     terminal._show(console, result.table)
     terminal._show_decisions(console, data["decisions"])
-    terminal._show_levels(console, data["levels"], data["level_notes"])
+    terminal.show_levels(console, data["levels"], data["level_notes"])
     console.print(result.answer)
     written = console.file.getvalue()  # type: ignore[attr-defined]
     return Said(data, data["answers"][0]["sentences"], to_html(record, contents), written)
