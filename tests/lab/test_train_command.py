@@ -131,7 +131,13 @@ def test_budgets_that_are_refused(settings, message, paced, tmp_path):
 
 
 def test_a_slow_machine_gets_a_short_run_and_is_told(paced, tmp_path, monkeypatch):
+    def announce(config, folder, *, task, on_task, **_):
+        paced.append(config)
+        on_task(task)
+        return {}
+
     monkeypatch.setattr("numerate.lab.pace.measured", lambda *_: Pace(2.0, 5.0, 0.01))
+    monkeypatch.setattr("numerate.lab.train.run", announce)
     said = []
     train(out=tmp_path / "a", task="arithmetic", budget="30s", say=said.append)
     assert paced[0].steps == 10
