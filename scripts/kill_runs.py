@@ -66,7 +66,8 @@ class Scenario:
         arguments: of ``numerate``, but for ``--out``.
         out: what it writes, in a folder of its own.
         several: whether it starts processes.
-        tolerance: relative difference of numbers. Runs that continue in a smaller stack are the same up to rounding.
+        tolerance: relative difference of numbers. Runs that continue in a smaller stack are the same up to rounding, and so
+            are decisions: some CPUs round sums differently depending on where the memory of a tensor begins.
     """
 
     name: str
@@ -86,7 +87,7 @@ GRID = ["compare", "--task", "arithmetic", "--loss", "ce", "--loss", "smmd", "--
 BEST = sets("save_every=2", "validate_every=2", "keep_best=true")
 
 SCENARIOS = [
-    Scenario("train", 0.34, ["train", *TABLE, "--loss", "soft", "--resume", *sets(*QUICK), *BEST]),
+    Scenario("train", 0.34, ["train", *TABLE, "--loss", "soft", "--resume", *sets(*QUICK), *BEST], tolerance=1e-6),
     Scenario("compare", 0.2, [*GRID, "--processes", "1", *BEST, *sets("keep_model=true")]),
     Scenario("compare, 2 processes", 0.06, [*GRID, "--processes", "2"], several=True),
     Scenario("compare, stacked", 0.2, [*GRID, "--processes", "1", "--executor", "stacked", *BEST], tolerance=1e-3),

@@ -122,7 +122,6 @@ def evaluate_command(
     """Evaluate a trained model, and write one JSON line per example. Call again to continue after an interruption."""
     from rich.console import Console
 
-    from numerate.lab.evaluate import summarize
     from numerate.lab.progress import RunProgress
     from numerate.lab.trained import evaluate_again, plan_evaluation, trained_config
 
@@ -132,6 +131,8 @@ def evaluate_command(
     with interruptible("Interrupted."), RunProgress(console) as bars:
         records = evaluate_again(folder, settings, where, progress=bars)
     if as_json:
+        from numerate.lab.evaluate import summarize
+
         print_json({"folder": where, "figures": summarize(records)})
     elif not quiet:
         _show(console, where)

@@ -157,7 +157,7 @@ def test_an_exhausted_range_says_so():
         (lambda: WordProblems(largest=3), "at least 10"),
         (lambda: Regression(kind="tree"), "expected one of 'table', 'series'"),
         (lambda: Regression(extrapolate=0.9), "expected a share"),
-        (lambda: Regression(columns="area"), "expected several names"),
+        (lambda: Regression(target="rent", columns="area"), "expected several names"),
         (lambda: Arithmetic().examples("test", 3), "expected one of 'train', 'interpolate', 'extrapolate'"),
         (lambda: Arithmetic().examples("train"), "generates them without limit: expected a number"),
         (lambda: Arithmetic().examples("train", -1), "expected a whole number"),
