@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from numerate import CircularDistribution, NumberDistribution
@@ -32,6 +32,14 @@ def with_specks(main: NumberDistribution, specks: dict[str, float]) -> NumberDis
     return NumberDistribution([*main.values, *specks], [*(main.probabilities * rest), *specks.values()])
 
 
+@example(  # a few specks near each other, and a broad bell
+    center=1500,
+    relative="0.05",
+    shape="laplace",
+    below=dict.fromkeys(PLACES[:4], 0.0078125),
+    above={},
+)
+@example(center=1000, relative="0.3", shape="uniform", below={"1": 0.01}, above={"1e9": 0.01})
 @settings(max_examples=40)
 @given(
     center=st.integers(20, 10**6),

@@ -23,7 +23,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from numerate.distribution.decisions import Cost, best, decide
+from numerate.distribution.decisions import REACH, Cost, best, decide
 from numerate.distribution.exact import (
     EXACT,
     SHORT,
@@ -179,14 +179,14 @@ class CircularDistribution:
         score = float(np.square(heights[heights != 0]) @ ratios(counted, scale))
         return float(SHORT.multiply(Decimal(score), scale))
 
-    def trimmed(self) -> CircularDistribution:
-        """Return the distribution without the values that are stray on the line of ``unrolled``.
+    def trimmed(self, *, reach: int = REACH) -> CircularDistribution:
+        """Return the distribution without the values that are stray on the line of ``unrolled``, with the same ``reach``.
 
         Examples:
             >>> CircularDistribution(NumberDistribution([718, 719, 1, 360], [0.3, 0.4, 0.29, 0.01]), 720).trimmed().values
             (Decimal('1'), Decimal('718'), Decimal('719'))
         """
-        line = self.unrolled.trimmed()
+        line = self.unrolled.trimmed(reach=reach)
         return self if line is self.unrolled else CircularDistribution(line, self.period, self.lowest)
 
     def decide(

@@ -17,7 +17,8 @@ The costs are those of ``absolute_error``, ``relative_error``, ``log10_error``, 
 On a circle (:class:`numerate.CircularDistribution`), |x - y| is the shorter way around, and there is no relative or log error.
 
 Stray values have no weight in decisions other than the median, unless ``trim=False``. The central interval [a, b] holds at least
-90 %. A value outside of it is stray if it is more than 3 (b - a) away or, for a relative error, less than half as large.
+90 %. A value outside of it is stray if it is more than 3 (b - a) away or, for a relative error, less than half as large; for the
+mode and for answers within a tolerance, which a few equal specks could win over a broad bell, every value outside of it.
 At most 5 % on either side are stray. A model's search leaves such specks: with 0.1 % on the number 1, the answer of least
 expected relative error to a price of about 10,000 would be 1. If they are right after all, leaving them out costs little: for a
 share s of stray mass, the expected squared error is at most 1 / (1 - s) times the least one.
@@ -62,7 +63,8 @@ CIRCLE_RULE_NAMES = tuple(
 CENTRAL = 0.9
 """The probability of the central interval; what is stray lies outside of it."""
 
-_REACH = 3  # widths of the central interval
+REACH = 3
+"""How far from the central interval values are stray, in its widths."""
 
 
 def is_relative(metric: object) -> bool:
@@ -70,10 +72,10 @@ def is_relative(metric: object) -> bool:
     return isinstance(metric, str) and _ALIASES.get(metric, metric) == "relative"
 
 
-def stray(values: Sequence[Decimal], low: Decimal, high: Decimal, relative: bool) -> list[bool]:
+def stray(values: Sequence[Decimal], low: Decimal, high: Decimal, relative: bool, reach: int) -> list[bool]:
     """Return which values are stray, given the ends of the central interval; the table of rules says what that means."""
-    reach = EXACT.multiply(Decimal(_REACH), EXACT.subtract(high, low))
-    first, last = EXACT.subtract(low, reach), EXACT.add(high, reach)
+    away = EXACT.multiply(Decimal(reach), EXACT.subtract(high, low))
+    first, last = EXACT.subtract(low, away), EXACT.add(high, away)
     same_sign = relative and (low > 0 or high < 0)
     least = EXACT.multiply(Decimal("0.5"), min(EXACT.abs(low), EXACT.abs(high))) if same_sign else Decimal(0)
     return [not first <= value <= last or EXACT.abs(value) < least for value in values]
@@ -94,7 +96,7 @@ class _Decidable(Protocol):
     def mean(self) -> Decimal: ...
     @property
     def mode(self) -> Decimal: ...
-    def trimmed(self) -> Self: ...
+    def trimmed(self, *, reach: int) -> Self: ...
 
 
 def decide(
@@ -129,7 +131,7 @@ def decide(
         if value is not None and rule not in rules:
             raise ValueError(f"{name}={value!r:.80} does not belong to metric={metric!r}: expected it only with {rules[0]!r}.")
     if trim and rule not in ("absolute", "log", "relative"):  # no little mass moves a median; the caller trims relative errors
-        distribution = distribution.trimmed()
+        distribution = distribution.trimmed(reach=0 if rule in ("exact", "within") else REACH)
     answers = (
         distribution.values
         if candidates is None

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from numerate.distribution.bars import Bar, bar_lines, bars_of
 from numerate.distribution.bell import Shape, bell_steps
-from numerate.distribution.decisions import CENTRAL, Cost, best, decide, is_relative, stray
+from numerate.distribution.decisions import CENTRAL, REACH, Cost, best, decide, is_relative, stray
 from numerate.distribution.exact import EXACT, Floats, Number, as_list, check_masses, exact_number, first_reached, is_nan, label
 from numerate.distribution.moments import crps_of, mean_of, variance_of
 from numerate.distribution.shares import SHARES, check_shares, share_lines
@@ -324,13 +324,14 @@ class NumberDistribution:
         shares = {name: getattr(self, name) for name in SHARES}
         return NumberDistribution(self.values, np.exp(logs), **shares)
 
-    def trimmed(self, *, relative: bool = False) -> NumberDistribution:
+    def trimmed(self, *, relative: bool = False, reach: int = REACH) -> NumberDistribution:
         """Return the distribution without stray values, from which :meth:`decide` decides; ``not_searched`` has their mass.
 
         At most 5 % on either side are stray: values that are farther from the central 90 % than three times its width.
 
         Args:
             relative: for a relative error, where small values weigh most: also those less than half as large as the central 90 %.
+            reach: how far from the central 90 % values are stray, in its widths; 0 keeps the central 90 % alone.
 
         Examples:
             >>> price = NumberDistribution([1, 9900, 10000, 10100, 10**9], [0.001, 0.3, 0.4, 0.298, 0.001])
@@ -339,7 +340,7 @@ class NumberDistribution:
             >>> price.decide("relative"), price.decide("relative", trim=False)
             (Decimal('10000'), Decimal('1'))
         """
-        kept = ~np.array(stray(self.values, *self.interval(CENTRAL), relative))
+        kept = ~np.array(stray(self.values, *self.interval(CENTRAL), relative, reach))
         if kept.all():
             return self
         share = float(self.probabilities[kept].sum())
