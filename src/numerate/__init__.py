@@ -63,6 +63,7 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
+    # As messages.public_dir, which would load a submodule here.
     return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
 
 
