@@ -8,6 +8,7 @@ from functools import cached_property
 from itertools import groupby
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -268,20 +269,20 @@ def _branches(fork: Fork, texts: list[str], shares: Floats, ends: list[float]) -
     going, late = len(fork.token_ids), len(fork.late_ids)
     exceeding = shares[:, going + late :].sum(1).tolist()
     begun = shares[:, :going]
+    # Thousands of tokens may have the same piece, such as those that begin with a point.
+    firsts = [first for first, _, _ in fork.late_groups]
+    endings = np.add.reduceat(shares[:, going : going + late], firsts, axis=1).tolist() if late else [()] * len(texts)
     for index, (text, end, beyond) in enumerate(zip(texts, ends, exceeding, strict=True)):
         answers, nothing = list[tuple[str, float]](), 0.0
         if fork.cut is None:
             nothing = end
         elif end > 0:
             answers.append((text[: len(text) - fork.cut], end))
-        if late:
-            for piece, cut, share in zip(
-                fork.late_pieces, fork.late_cuts, shares[index, going : going + late].tolist(), strict=True
-            ):
-                if cut is None:
-                    nothing += share
-                elif share > 0:
-                    answers.append(((text + piece)[: len(text) + len(piece) - cut], share))
+        for (_, piece, cut), share in zip(fork.late_groups, endings[index], strict=True):
+            if cut is None:
+                nothing += share
+            elif share > 0:
+                answers.append(((text + piece)[: len(text) + len(piece) - cut], share))
         yield Branches(fork.pieces, begun[index], answers, nothing, beyond, 0.0, fork.ids)
 
 

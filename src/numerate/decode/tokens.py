@@ -57,7 +57,7 @@ class Fork:
         token_ids: ``[C]``, tokens that continue the answer, sorted by text.
         pieces: the text of each of them.
         states: the state after each of them; see :meth:`TokenTree.fork`.
-        late_ids: ``[L]``, tokens that continue the answer and end it, such as ``5\n``.
+        late_ids: ``[L]``, tokens that continue the answer and end it, such as ``5\n``; those with the same piece are neighbours.
         late_pieces: the part of each that belongs to the answer.
         late_cuts: like ``cut``, for each of them.
         exceeding_ids: ``[X]``, tokens with which the answer has more digits than allowed, or leaves the range.
@@ -78,6 +78,12 @@ class Fork:
     def ids(self) -> tuple[int, ...]:
         """``token_ids`` as plain numbers."""
         return tuple(self.token_ids.tolist())
+
+    @cached_property
+    def late_groups(self) -> list[tuple[int, str, int | None]]:
+        """The first of the late tokens with each piece, the piece, and its cut: ``.com`` and ``.get`` are one group."""
+        pieces = self.late_pieces
+        return [(i, pieces[i], self.late_cuts[i]) for i in range(len(pieces)) if not i or pieces[i] != pieces[i - 1]]
 
 
 class TokenTree:
@@ -197,6 +203,7 @@ class TokenTree:
                 elif piece:
                     late += [(piece, token_id) for token_id in child.below()]
         going.sort(key=lambda found: found[:2])
+        late.sort()
         cuts = {piece: self._cut(text + piece) for piece in {piece for piece, _ in late}}
         return Fork(
             torch.tensor([token_id for _, token_id, _ in going], dtype=torch.long),
