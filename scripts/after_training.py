@@ -38,19 +38,19 @@ import numpy as np
 import torch
 
 from numerate.decode.rows import any_shape
-from numerate.lab.checking import make_task
-from numerate.lab.config import RunConfig
-from numerate.lab.data import SharedData
-from numerate.lab.decided import read_decisions
-from numerate.lab.evaluate import Record
-from numerate.lab.missing import with_fallback
-from numerate.lab.models import LoadedModel, quietly
-from numerate.lab.records import RESULT, read_jsonl, write_text
+from numerate.lab.data import Examples, Task
+from numerate.lab.evaluation.checking import make_task
+from numerate.lab.evaluation.error_sources import read_decisions
+from numerate.lab.evaluation.evaluate import Record
+from numerate.lab.evaluation.missing import with_fallback
+from numerate.lab.files.records import RESULT, read_jsonl, write_text
+from numerate.lab.models.config import RunConfig
+from numerate.lab.models.encoding import SharedData
+from numerate.lab.models.loading import LoadedModel, quietly
 from numerate.lab.report.wording import p_text
 from numerate.lab.stats import holm, paired_t
-from numerate.lab.tasks import Examples, Task
-from numerate.lab.train import check_fit, evaluated, run_data, run_examples, training_arguments
-from numerate.lab.trained import load_run, trained_config
+from numerate.lab.training.kept_runs import load_run, trained_config
+from numerate.lab.training.run import check_fit, evaluated, run_data, run_examples, training_arguments
 from numerate.messages import check_choice
 from numerate.rewards import REWARDS, RewardFunction, with_settings
 
@@ -261,7 +261,7 @@ def train_on(start: Start, config: RunConfig, task: Task, loaded: LoadedModel, s
 
 def _more_steps(config: RunConfig, task: Task, loaded: LoadedModel, shared: SharedData, steps: int) -> float:
     """Train on the rows that would have followed those of the run, with soft labels that are drawn anew; return the seconds."""
-    from numerate.lab.trainer import fit
+    from numerate.lab.training.trainer import fit
 
     data, _ = run_data(config.model_copy(update={"steps": config.steps + steps}), task, loaded, shared)
     first = config.steps * config.batch_size * config.accumulation

@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 MOST_BYTES = 1_000_000
-MAY_BE_LARGE = {"numerate/lab/tasks/tables/diamonds.csv.gz"}  # the table of the demo
+MAY_BE_LARGE = {"numerate/lab/data/tables/diamonds.csv.gz"}  # the table of the demo
 NEEDED = ("numerate/py.typed", "numerate/playground/page/index.html", "numerate/lab/report/page.html")
 BESIDE_THE_CODE = (
     "LICENSE",

@@ -110,8 +110,8 @@ class _Measuring:
 
 def steps(times: int) -> Endured:
     """Train tiny on arithmetic with SMMD."""
-    from numerate.lab.config import RunConfig
-    from numerate.lab.train import run
+    from numerate.lab.models.config import RunConfig
+    from numerate.lab.training.run import run
 
     shape = {"steps": times, "batch_size": 8, "train_examples": 512, "eval_examples": 2, "log_every": max(1, times // 100)}
     config = RunConfig(task="arithmetic", loss="smmd", task_settings={"difficulty": 1, "wording": "bare"}, **shape)
@@ -126,7 +126,7 @@ def attach(times: int) -> Endured:
     from transformers import Trainer, TrainingArguments
 
     from numerate.integrations.transformers import attach
-    from numerate.lab.models import load_model
+    from numerate.lab.models.loading import load_model
     from numerate.losses import SMMDLoss
     from numerate.objective import NumericObjective
     from numerate.vocab import NumericVocab

@@ -38,7 +38,13 @@ from pathlib import Path
 from typing import Any
 
 IMPORTED = (
-    *("numerate.cli", "numerate.lab.comparison", "numerate.lab.report", "numerate.lab.predict", "numerate.lab.trainer"),
+    *(
+        "numerate.cli",
+        "numerate.lab.comparison.compare",
+        "numerate.lab.report",
+        "numerate.lab.prediction.predict",
+        "numerate.lab.training.trainer",
+    ),
     *("transformers.models.llama.modeling_llama", "transformers.trainer", "matplotlib.pyplot", "scipy.stats"),
 )
 MOMENTS = ("times", "operations")

@@ -11,7 +11,7 @@ import argparse
 import io
 import time
 
-from numerate.lab.tasks import TASKS
+from numerate.lab.data import TASKS
 
 BLOCK = 4096
 

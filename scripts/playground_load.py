@@ -31,7 +31,7 @@ from tempfile import TemporaryDirectory
 from threading import Lock, Thread
 from urllib.parse import urlsplit
 
-from numerate.lab.models import tiny_tokenizer
+from numerate.lab.models.loading import tiny_tokenizer
 
 JSON, BYTES = {"content-type": "application/json"}, {"content-type": "application/octet-stream"}
 UPLOAD = "/api/tokenizer/upload"

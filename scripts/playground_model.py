@@ -14,7 +14,7 @@ import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from numerate.lab.training import train
+from numerate.lab.prediction.train import train
 from numerate.playground.models import SHIPPED
 
 SETTINGS = {

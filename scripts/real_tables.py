@@ -183,8 +183,8 @@ def baselines(name: str, file: Path) -> Iterable[str]:
     import numpy as np
     from sklearn.ensemble import HistGradientBoostingRegressor
 
-    from numerate.lab.splits import held_out, training_examples
-    from numerate.lab.tasks import Regression
+    from numerate.lab.data import Regression
+    from numerate.lab.data.splits import held_out, training_examples
 
     target = TABLES[name].target
     columns = [column for column in TABLES[name].columns if column != target]

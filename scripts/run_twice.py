@@ -18,10 +18,10 @@ from pathlib import Path
 import torch
 
 from numerate.bench.losses import device_name
-from numerate.lab.config import SOFT, RunConfig
-from numerate.lab.records import read_jsonl
-from numerate.lab.stacked import run_stack
-from numerate.lab.train import run
+from numerate.lab.files.records import read_jsonl
+from numerate.lab.models.config import SOFT, RunConfig
+from numerate.lab.training.run import run
+from numerate.lab.training.stacked import run_stack
 from numerate.losses import LOSSES
 from numerate.messages import check_choice
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 
 from numerate.decode import distribution, served_distribution
-from numerate.lab.models import load_model
+from numerate.lab.models.loading import load_model
 
 PROMPT, TOPS = "12 + 30 =", (5, 20, 100)
 

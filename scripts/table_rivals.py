@@ -21,10 +21,10 @@ from statistics import mean
 from typing import Any
 
 from numerate.cli.settings import experiment_types, parse_settings
-from numerate.lab.checking import make_task
-from numerate.lab.experiment import tuning_trials
-from numerate.lab.plan import Experiment, comparison_settings, read_experiment
-from numerate.lab.rivals import RIVALS, NotApplicable, rival_rows, write_rows
+from numerate.lab.baselines import RIVALS, NotApplicable, rival_rows, write_rows
+from numerate.lab.comparison.cells import tuning_trials
+from numerate.lab.comparison.plan import Experiment, comparison_settings, read_experiment
+from numerate.lab.evaluation.checking import make_task
 from numerate.messages import check_choice
 
 

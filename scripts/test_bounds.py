@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 TORCH = os.environ.get("TORCH", "torch==2.13.0")
-EVERY_TEST = [["-n", "auto"], ["-m", "slow", "-k", "ray", "tests/lab/test_experiment.py"]]
+EVERY_TEST = [["-n", "auto"], ["-m", "slow", "-k", "ray", "tests/lab/comparison/test_compare.py"]]
 
 # Run in the new environment, which has packaging.
 REPORT = """

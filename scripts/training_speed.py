@@ -38,9 +38,9 @@ from numerate.bench.losses import DTYPES, bench_labels, bench_soft_targets, benc
 from numerate.bench.measure import compare_ms, median_ratio, peak_mib
 from numerate.integrations.fields import take_fields
 from numerate.integrations.transformers import attach
-from numerate.lab.models import load_model
-from numerate.lab.records import write_text
-from numerate.lab.workloads import llama_1b
+from numerate.lab.comparison.workloads import llama_1b
+from numerate.lab.files.records import write_text
+from numerate.lab.models.loading import load_model
 from numerate.losses import LOSSES
 from numerate.messages import check_choice
 from numerate.objective import NumericObjective

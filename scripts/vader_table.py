@@ -28,8 +28,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from scores import digits, keep, recorded_scores
 
 from numerate import NumberDistribution
-from numerate.lab.decisions import recorded_distribution
-from numerate.lab.tasks import Regression
+from numerate.lab.data import Regression
+from numerate.lab.evaluation.decisions import recorded_distribution
 
 ERROR = "absolute_error"
 LEVEL = 0.9

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-IMPORTED = ["numerate.cli", "numerate.lab.comparison", "transformers.models.llama.modeling_llama", "transformers.trainer"]
+IMPORTED = ["numerate.cli", "numerate.lab.comparison.compare", "transformers.models.llama.modeling_llama", "transformers.trainer"]
 
 
 def start(function: Callable[..., object], *arguments: Any, output: Path, folder: Path | None = None) -> ForkServerProcess:

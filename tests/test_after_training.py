@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from numerate.lab.experiment import run_cells, tuned_cells, tuning_trials, write_plan
-from numerate.lab.plan import read_experiment
+from numerate.lab.comparison.cells import run_cells, tuned_cells, tuning_trials, write_plan
+from numerate.lab.comparison.plan import read_experiment
 
 pytest.importorskip("trl")
 
@@ -124,7 +124,7 @@ class Without:
 sys.meta_path[:] = [Without(finder) for finder in sys.meta_path]
 sys.path.insert(0, "scripts")
 import after_training as script
-from numerate.lab.models import load_model
+from numerate.lab.models.loading import load_model
 
 config = script.RunConfig(task="regression", train_examples=8, steps=1)
 loaded = load_model(config.model)

@@ -1,6 +1,7 @@
 """The plan of the package as a test: imports point upwards in this list, and never in a circle."""
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import numerate
+import numerate.lab
 
 PACKAGE = Path(numerate.__file__).parent
 # A room imports only rooms above it: first the library, then the lab, the playground and the command line.
@@ -31,59 +33,7 @@ LIBRARY = [
     "answers",
 ]
 LIBRARY += ["rewards", "integrations", "tokenizers", "inspection", "plotting", "reference", "bench"]
-LAB = [
-    "durations",
-    "budget",
-    "records",
-    "interruption",
-    "csv_lines",
-    "markdown",
-    "environment",
-    "progress",
-    "tasks",
-    "derailing",
-    "likelihood",
-    "missing",
-    "stats",
-    "pictures",
-    "gguf_header",
-    "model_names",
-    "models",
-    "config",
-    "splits",
-    "data",
-    "masks",
-    "questions",
-    "decisions",
-    "checking",
-    "decided",
-    "evaluate",
-    "validation",
-    "trainer",
-    "model_card",
-]
-LAB += [
-    "train",
-    "trained",
-    "stacked",
-    "rivals",
-    "workloads",
-    "predictions",
-    "answering",
-    "predict",
-    "presets",
-    "own_table",
-    "plan",
-    "experiment",
-    "executors",
-    "watching",
-    "announcement",
-    "pace",
-    "fitted",
-    "report",
-    "training",
-    "comparison",
-]
+LAB = re.findall(r"^    (\w+) {2,}\w", numerate.lab.__doc__ or "", re.MULTILINE)  # the folders, as the lab lists them
 ROOMS = ["", *LIBRARY, *(f"lab.{room}" for room in LAB), "lab", "playground", "cli", "__main__"]  # "": the package itself
 
 
@@ -123,6 +73,10 @@ IMPORTS = {module: set(_imports(file)) for module, file in MODULES.items()}
 
 def test_every_room_has_a_place() -> None:
     assert {_room(module) for module in MODULES} == set(ROOMS)
+
+
+def test_nothing_is_loose_in_the_lab() -> None:
+    assert {path.name for path in (PACKAGE / "lab").iterdir()} - {"__pycache__"} == {*LAB, "__init__.py"}
 
 
 @pytest.mark.parametrize(

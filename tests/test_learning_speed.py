@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from numerate.lab.comparison import compare
+from numerate.lab.comparison.compare import compare
 
 ROOT = Path(__file__).parents[1]
 

@@ -16,8 +16,8 @@ pytest.importorskip("transformers")
 from typer.testing import CliRunner
 
 from numerate.cli import app
-from numerate.lab.predict import predict
-from numerate.lab.training import train
+from numerate.lab.prediction.predict import predict
+from numerate.lab.prediction.train import train
 
 # Loaded by every Python process, workers and forks too. Loopback and sockets of the file system stay: processes talk over them.
 CUT = """
@@ -82,7 +82,7 @@ print("all done")
 """  # noqa: E501
 
 HUB = """
-from numerate.lab.models import load_model
+from numerate.lab.models.loading import load_model
 from numerate.tokenizers import load_tokenizer
 for load, kind in ((load_model, ValueError), (load_tokenizer, OSError)):
     try:
@@ -180,7 +180,7 @@ def test_ray_sends_no_statistics(monkeypatch, tmp_path):
     """Ray reports its use to its makers unless it is told not to."""
     import types
 
-    from numerate.lab import executors
+    from numerate.lab.comparison import executors
 
     seen = []
 

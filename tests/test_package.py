@@ -52,4 +52,4 @@ def test_the_wheel_has_the_files_that_are_read() -> None:
     files = {path.relative_to(root / "src").as_posix() for path in (root / "src" / "numerate").rglob("*") if path.is_file()}
     wanted = {file for file in files if not ignored & set(file.split("/"))}
     assert wanted <= packed
-    assert {"numerate/lab/tasks/tables/diamonds.csv.gz", "numerate/py.typed"} <= packed
+    assert {"numerate/lab/data/tables/diamonds.csv.gz", "numerate/py.typed"} <= packed

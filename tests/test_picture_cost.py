@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numerate.lab.tasks import TASKS
+from numerate.lab.data import TASKS
 
 
 def test_every_visual_task_has_a_line(script, capsys):

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from numerate.lab.plan import comparison_settings, read_experiment
-from numerate.lab.tasks import Regression
-from numerate.lab.tasks.tables import FOLDER
+from numerate.lab.comparison.plan import comparison_settings, read_experiment
+from numerate.lab.data import Regression
+from numerate.lab.data.tables import FOLDER
 
 ROOT = Path(__file__).parents[1]
 

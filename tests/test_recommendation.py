@@ -11,10 +11,10 @@ import pytest
 
 import numerate as nm
 from numerate.cli.settings import experiment_types, parse_settings
-from numerate.lab.config import PLAIN, RULES, SOFT
-from numerate.lab.decisions import GREEDY, check_decisions
-from numerate.lab.plan import read_experiment
-from numerate.lab.tasks import TASKS, Regression
+from numerate.lab.comparison.plan import read_experiment
+from numerate.lab.data import TASKS, Regression
+from numerate.lab.evaluation.decisions import GREEDY, check_decisions
+from numerate.lab.models.config import PLAIN, RULES, SOFT
 from numerate.messages import choices
 from numerate.recommendation import NumberKind
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from numerate.lab.likelihood import NUMBER_NLL, TEXT_NLL
+from numerate.lab.evaluation.likelihood import NUMBER_NLL, TEXT_NLL
 
 EXAMPLES = 30
 KNOWN = {"ce": (0.975, 0.5, 10), "ntil": (0.8, 0.502, 11), "ntil results": (0.8, 0.55, 20)}  # numbers, text, exact answers

@@ -16,7 +16,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from numerate import NumericVocab, tokenizers
-from numerate.lab.models import load_encoder, load_model
+from numerate.lab.models.loading import load_encoder, load_model
 from numerate.tokenizers import PACKAGED, load_tokenizer, packaged_file
 
 SENTENCE = "It is 12345.678, -7 and 1,000"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from numerate.lab import workloads
+from numerate.lab.comparison import workloads
 from numerate.losses import LOSSES
 
 

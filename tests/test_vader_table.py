@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from numerate.lab.checking import make_task
-from numerate.lab.models import load_encoder
-from numerate.lab.plan import comparison_settings, read_experiment
-from numerate.lab.train import check_fit
+from numerate.lab.comparison.plan import comparison_settings, read_experiment
+from numerate.lab.evaluation.checking import make_task
+from numerate.lab.models.loading import load_encoder
+from numerate.lab.training.run import check_fit
 
 EXPERIMENT = Path(__file__).parents[1] / "experiments" / "vader.yaml"
 LEXICON = "good\t2.0\t0.6\t[1, 2, 3]\nbad\t-2.0\t0.0\t[-2, -2, -2]\ngood\t2.0\t0.6\t[3, 3, 3]\n"

@@ -11,7 +11,7 @@ from tests.answers.number_cases import CASES, Case, table
 from numerate.answers import number_distribution
 from numerate.answers.extract import EXTRACTORS
 from numerate.answers.numerals import last_number, number, percent, rational
-from numerate.lab.tasks import TASKS
+from numerate.lab.data import TASKS
 from numerate.rewards import REWARDS
 
 PAGE = Path(__file__).parents[2] / "docs" / "numbers.md"

@@ -14,8 +14,8 @@ from numerate import NumberDistribution
 from numerate.bench.decode import DecodeWorkload, bench_decode, counted, covers, half_gini, mean_crps
 from numerate.cli import app
 from numerate.decode import NumberGrammar
-from numerate.lab import workloads
-from numerate.lab.workloads import decode_workload
+from numerate.lab.comparison import workloads
+from numerate.lab.comparison.workloads import decode_workload
 
 
 def decimals(numbers: list[int]) -> list[Decimal]:

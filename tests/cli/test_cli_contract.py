@@ -19,10 +19,10 @@ import numerate
 from numerate.cli import app
 from numerate.cli.settings import parse_settings, run_types
 from numerate.cli.task import TASK_NAMES
-from numerate.lab.comparison import ComparisonResult
-from numerate.lab.config import SOFT
-from numerate.lab.presets import merged
-from numerate.lab.tasks import TASKS
+from numerate.lab.comparison.compare import ComparisonResult
+from numerate.lab.comparison.presets import merged
+from numerate.lab.data import TASKS
+from numerate.lab.models.config import SOFT
 
 Call = tuple[str, ...]
 
@@ -109,7 +109,7 @@ def test_every_command_with_a_result_prints_it_as_json(path):
 
 def test_results_as_json_or_none_at_all(run, tmp_path, monkeypatch):
     empty: dict[str, Any] = {"decisions": [], "levels": [], "level_notes": []}
-    monkeypatch.setattr("numerate.lab.comparison.compare", lambda *_, **__: ComparisonResult(Path("b"), "yes", [], empty))
+    monkeypatch.setattr("numerate.lab.comparison.compare.compare", lambda *_, **__: ComparisonResult(Path("b"), "yes", [], empty))
     monkeypatch.setattr("numerate.lab.report.write_report", lambda *_: Path("b"))
     (tmp_path / "table.csv").write_text(TABLE)
     short = ["--data", "table.csv", "--target", "price", "--set", "eval_examples=4", "--set", "batch_size=4"]
@@ -168,7 +168,7 @@ for path in {list(EVERY)!r}:
         except SystemExit as end:
             assert end.code == code, (path, last, end.code)
 heavy = ("torch", "transformers", "trl", "peft", "datasets", "pandas", "pyarrow", "sklearn", "ray", "scipy", "numpy")
-heavy += ("matplotlib", "jinja2", "yaml", "PIL", "rich", "numerate.lab.tasks", "numerate.lab.config")
+heavy += ("matplotlib", "jinja2", "yaml", "PIL", "rich", "numerate.lab.data", "numerate.lab.models.config")
 print([name for name in heavy if name in sys.modules])
 """
     out, err = start("-c", script).communicate(timeout=600)
@@ -559,7 +559,7 @@ def test_options_reach_the_comparison(run, monkeypatch, tmp_path):
         calls.append({name: value for name, value in settings.items() if value is not None})
         raise ValueError("stop here")
 
-    monkeypatch.setattr("numerate.lab.comparison.compare", stop)
+    monkeypatch.setattr("numerate.lab.comparison.compare.compare", stop)
     given = ["--loss", "smmd", "--loss", "emd", "--baseline", "emd", "--seeds", "2", "--set", "models=tiny-3", "--skip-bad"]
     for arguments, expected in [
         ([], {}),
@@ -583,7 +583,7 @@ def test_options_reach_the_comparison(run, monkeypatch, tmp_path):
 
 
 def fake_run(folder: Path, *, finished: bool, **settings: Any) -> None:
-    from numerate.lab.config import RunConfig, checked
+    from numerate.lab.models.config import RunConfig, checked
 
     folder.mkdir()
     config = checked(RunConfig, {"keep_model": True, **settings})
@@ -603,7 +603,7 @@ def test_train_does_not_overwrite_a_run(finished, run, tmp_path, monkeypatch):
         begun.append((config, how, sorted(path.name for path in folder.iterdir() if path.name != ".lock")))
         raise ValueError("stop here")
 
-    monkeypatch.setattr("numerate.lab.train.run", stop)
+    monkeypatch.setattr("numerate.lab.training.run.run", stop)
     fake_run(tmp_path / "a", finished=finished)
     done = run("train", "--out", "a")
     assert done.exit_code == 1
@@ -640,8 +640,10 @@ def test_eval_refuses_settings_without_effect(setting, run, tmp_path):
 
 
 def test_eval_keeps_other_predictions(run, tmp_path, monkeypatch):
-    monkeypatch.setattr("numerate.lab.trained._load_trained", lambda *_: None)
-    monkeypatch.setattr("numerate.lab.train.evaluate", lambda model, task, examples, **_: [{"n": len(examples["interpolate"])}])
+    monkeypatch.setattr("numerate.lab.training.kept_runs._load_trained", lambda *_: None)
+    monkeypatch.setattr(
+        "numerate.lab.training.run.evaluate", lambda model, task, examples, **_: [{"n": len(examples["interpolate"])}]
+    )
     monkeypatch.setattr("numerate.cli.train._show", lambda *_: None)
     fake_run(tmp_path / "a", finished=True)
     before = (tmp_path / "a" / "predictions.jsonl").read_text()
@@ -663,7 +665,7 @@ def test_ctrl_c_is_quiet(run, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("numerate.lab.train.run", interrupted)
+    monkeypatch.setattr("numerate.lab.training.run.run", interrupted)
     done = run("train", "--steps", "1")
     assert done.exit_code in (1, 130)  # typer's older and newer habit
     assert "Traceback" not in done.output

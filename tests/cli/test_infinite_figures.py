@@ -14,13 +14,13 @@ from rich.console import Console
 from numerate.answers.metrics import METRICS
 from numerate.cli.predict import _show_figures
 from numerate.cli.train import _show
-from numerate.lab.config import RunConfig
-from numerate.lab.experiment import cell_folder, read_headline
-from numerate.lab.missing import NO_NUMBER, WHY_INFINITE, ZERO_LABELS, figure_text
-from numerate.lab.model_card import model_card
-from numerate.lab.predict import Predicted, score
-from numerate.lab.records import plain, write_json, write_jsonl
-from numerate.lab.tasks import Regression
+from numerate.lab.comparison.cells import cell_folder, read_headline
+from numerate.lab.data import Regression
+from numerate.lab.evaluation.missing import NO_NUMBER, WHY_INFINITE, ZERO_LABELS, figure_text
+from numerate.lab.files.records import plain, write_json, write_jsonl
+from numerate.lab.models.config import RunConfig
+from numerate.lab.prediction.predict import Predicted, score
+from numerate.lab.training.model_card import model_card
 
 CASES = {NO_NUMBER: ("7", None), ZERO_LABELS: ("0", "3")}  # gold and answer
 

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from numerate.cli import app
-from numerate.lab.config import RunConfig, checked
-from numerate.lab.train import run as train
+from numerate.lab.models.config import RunConfig, checked
+from numerate.lab.training.run import run as train
 
 ROWS = [f"{20 + i},{i % 4},{30 + i % 7}" for i in range(30)]
 QUICK = {"task": "regression", "keep_model": True, "steps": 30, "batch_size": 16, "eval_examples": 2, "learning_rate": 0.01}
@@ -106,7 +106,7 @@ def test_continuing_and_refusing(run):
 
 
 def test_ctrl_c_tells_how_far_it_came(run, monkeypatch):
-    from numerate.lab.predictions import PredictionFile
+    from numerate.lab.prediction.prediction_file import PredictionFile
 
     append = PredictionFile.append
 
@@ -123,12 +123,12 @@ def test_ctrl_c_tells_how_far_it_came(run, monkeypatch):
 
 
 def test_problems_are_counted(run, monkeypatch):
-    monkeypatch.setattr("numerate.lab.answering._ROOM", 980)
+    monkeypatch.setattr("numerate.lab.prediction.answering._ROOM", 980)
     long = "1" * 30
     done = run(["area,rooms", "25,1", f"26,{long}", f"27,{long}"], "--explain", 3)
     assert done.exit_code == 0, done.output
     assert "2 rows without a prediction: the question has more tokens than the model takes" in done.output
-    monkeypatch.setattr("numerate.lab.answering._ROOM", 1020)
+    monkeypatch.setattr("numerate.lab.prediction.answering._ROOM", 1020)
     none = run(["area,rooms", "25,1"], "--out", "none.csv")
     assert none.exit_code == 1
     assert "no row has a prediction" in none.stderr

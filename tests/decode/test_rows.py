@@ -308,7 +308,7 @@ def test_pictures_that_cannot_be_selected_are_refused() -> None:
 
 @pytest.mark.parametrize("name", ["tiny-vlm", "tiny-3"])
 def test_models_of_the_lab(name: str) -> None:
-    from numerate.lab.models import load_model
+    from numerate.lab.models.loading import load_model
 
     loaded = load_model(name)
     torch.manual_seed(0)

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("starlette", reason="the extra playground is not installed")
 pytest.importorskip("transformers", reason="the extra train is not installed")
 
-from numerate.lab.models import tiny_tokenizer
+from numerate.lab.models.loading import tiny_tokenizer
 from numerate.playground import answer
 from numerate.playground.answer import AnswerRequest
 from numerate.playground.models import SHIPPED_NAME

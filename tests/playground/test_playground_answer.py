@@ -18,9 +18,9 @@ from numerate import decode
 from numerate.answers import METRICS
 from numerate.distribution import NumberDistribution
 from numerate.distribution.decisions import RULE_NAMES
-from numerate.lab.models import load_model
-from numerate.lab.tasks.regression import Regression
-from numerate.lab.tasks.tables import table_file
+from numerate.lab.data.regression import Regression
+from numerate.lab.data.tables import table_file
+from numerate.lab.models.loading import load_model
 from numerate.playground import answer, loading, models
 from numerate.playground.answer import DECIDED, AnswerRequest, compute
 from numerate.playground.models import SHIPPED, SHIPPED_NAME, find_models, open_model

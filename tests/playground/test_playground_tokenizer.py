@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from starlette.testclient import TestClient
 
 from numerate.inspection import EXAMPLES, inspect_tokenizer
-from numerate.lab.models import tiny_tokenizer
+from numerate.lab.models.loading import tiny_tokenizer
 from numerate.playground import loading, tokenizer, uploaded
 from numerate.playground.server import create_app
 from numerate.playground.tokenizer import UPLOAD, TokenizerRequest, choices, compute

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from numerate.lab.records import is_first_process, plain
+from numerate.lab.files.records import is_first_process, plain
 from numerate.messages import one_line
 
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]

@@ -155,7 +155,7 @@ def bench_decode_command(
     from numerate.bench.decode import WIDTHS, bench_decode
     from numerate.bench.losses import DTYPES
     from numerate.bench.picture import plot_decode
-    from numerate.lab.workloads import decode_workload
+    from numerate.lab.comparison.workloads import decode_workload
     from numerate.messages import check_choice
 
     check_choice("dtype", dtype, tuple(DTYPES))

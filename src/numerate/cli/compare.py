@@ -20,8 +20,8 @@ from numerate.cli.settings import (
     experiment_types,
     parse_settings,
 )
-from numerate.lab.budget import Budget
-from numerate.lab.presets import PRESETS, merged
+from numerate.lab.comparison.budget import Budget
+from numerate.lab.comparison.presets import PRESETS, merged
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -87,7 +87,7 @@ def compare(
     """Train with each loss and seed, evaluate on the same examples, write a report. Call again to continue."""
     time = None if budget is None else Budget.of(budget)
     with interruptible("Interrupted before the first run."):
-        from numerate.lab.plan import comparison_settings, planned
+        from numerate.lab.comparison.plan import comparison_settings, planned
 
         named = {"losses": loss, "tasks": task, "models": model, "seeds": seeds, "baseline": baseline, "skip_bad": skip_bad}
         settings: dict[str, Any] = {name: value for name, value in named.items() if value}
@@ -99,7 +99,7 @@ def compare(
         how: dict[str, Any] = {"processes": processes, "executor": executor, "address": address, "out": out, "budget": time}
         how |= {"tune": tune, "tune_seeds": tune_seeds}
         planned(config, preset, data, target, settings, gpu=lambda: False, **how)
-        from numerate.lab.comparison import compare  # loads torch, after what could be wrong with the call
+        from numerate.lab.comparison.compare import compare  # loads torch, after what could be wrong with the call
 
         show = not (quiet or as_json)
         result = compare(config, preset=preset, data=data, target=target, progress=show, **how, **settings)

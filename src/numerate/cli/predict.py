@@ -16,7 +16,7 @@ from numerate.cli.settings import ENCODING_HELP, SHEET_HELP
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from numerate.lab.predict import Explained, Predicted
+    from numerate.lab.prediction.predict import Explained, Predicted
 
 _MOST_PROBLEMS, _BARS = 5, 8
 _SCORES = {
@@ -67,8 +67,8 @@ def predict(
     from rich.console import Console
     from rich.text import Text
 
-    from numerate.lab.predict import predict
-    from numerate.lab.progress import RunProgress
+    from numerate.lab.files.progress import RunProgress
+    from numerate.lab.prediction.predict import predict
 
     console = Console(highlight=False, quiet=quiet or as_json)
     bars, done = RunProgress(console), [0, 0]

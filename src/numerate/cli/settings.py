@@ -20,7 +20,7 @@ from importlib.util import find_spec
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from numerate.lab.presets import merged
+from numerate.lab.comparison.presets import merged
 from numerate.messages import check_choice
 
 COLUMNS_HELP = "Columns of the table to predict from: area,rooms. Default: all others that tell something."
@@ -73,7 +73,7 @@ def column_names(text: str | None) -> tuple[str, ...] | None:
 
 def task_types(*names: str, prefix: str = "") -> dict[str, Any]:
     """Return the types of the settings of these tasks."""
-    from numerate.lab.tasks import TASKS
+    from numerate.lab.data import TASKS
 
     types: dict[str, Any] = {}
     for name in names:
@@ -85,7 +85,7 @@ def task_types(*names: str, prefix: str = "") -> dict[str, Any]:
 
 def run_types(*tasks: str) -> dict[str, Any]:
     """Return the types of the settings of a run and its task."""
-    from numerate.lab.config import RunConfig, SoftLabels
+    from numerate.lab.models.config import RunConfig, SoftLabels
 
     hints, soft = get_type_hints(RunConfig), get_type_hints(SoftLabels)
     types = {name: hints[name] for name in RunConfig.model_fields} | {
@@ -96,7 +96,7 @@ def run_types(*tasks: str) -> dict[str, Any]:
 
 def experiment_types(tasks: str | Sequence[str | Mapping[str, Any]]) -> dict[str, Any]:
     """Return the types of the settings of a comparison, its runs and their tasks."""
-    from numerate.lab.plan import task_names
+    from numerate.lab.comparison.plan import task_names
 
     several = {"losses": tuple[Any, ...], "tasks": tuple[Any, ...], "models": tuple[str, ...], "seeds": int | tuple[int, ...]}
     return run_types(*task_names(tasks)) | several | {"name": str, "baseline": str, "settings": dict}

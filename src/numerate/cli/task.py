@@ -12,8 +12,8 @@ from numerate.cli.app import AsJson, app, print_json
 from numerate.cli.settings import COLUMNS_HELP, ENCODING_HELP, SHEET_HELP, WITHOUT_HELP, column_names, parse_settings, task_types
 
 if TYPE_CHECKING:
-    from numerate.lab.tasks import Task
-    from numerate.lab.tasks.base import Split
+    from numerate.lab.data import Task
+    from numerate.lab.data.base import Split
 
 
 TASK_NAMES = "arithmetic, word_problems, clock, charts, grounding, scene_text, math_vision, regression"
@@ -64,7 +64,7 @@ def task(
         notes = [f"{len(selected.skipped):,} rows were skipped"] if selected.skipped else []
         print_json({"task": name, "split": split, "seed": seed, "examples": asked, "notes": [*notes, *selected.notes]})
     if preview is not None:
-        from numerate.lab.tasks.drawing import contact_sheet
+        from numerate.lab.data.drawing import contact_sheet
 
         if examples[0].image is None:
             raise ValueError(f"the task {name!r} has no images: leave out --preview, or choose a visual task.")
@@ -84,7 +84,7 @@ def task(
 
 def make_task(name: str, settings: list[str], data: Path | None, skip_bad: bool, named: Mapping[str, Any]) -> Task:
     """Create the task from the command line's options; ``named`` are settings that have one of their own."""
-    from numerate.lab.tasks import TASKS
+    from numerate.lab.data import TASKS
 
     chosen = {**parse_settings(settings, task_types(name)), **named}
     TASKS[name].check_source(chosen, data)

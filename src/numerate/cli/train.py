@@ -21,9 +21,9 @@ from numerate.cli.settings import (
     parse_settings,
     run_types,
 )
-from numerate.lab.budget import Budget
-from numerate.lab.presets import merged
-from numerate.lab.records import is_first_process
+from numerate.lab.comparison.budget import Budget
+from numerate.lab.comparison.presets import merged
+from numerate.lab.files.records import is_first_process
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -76,9 +76,9 @@ def train(
         from rich.console import Console
         from rich.text import Text
 
-        from numerate.lab.progress import RunProgress
-        from numerate.lab.questions import ASKED
-        from numerate.lab.training import run_settings, train
+        from numerate.lab.files.progress import RunProgress
+        from numerate.lab.models.questions import ASKED
+        from numerate.lab.prediction.train import run_settings, train
 
         flags = {"model": model, "task": task, "loss": loss, "data": data, "steps": steps, "seed": seed}
         settings: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
@@ -122,16 +122,16 @@ def evaluate_command(
     """Evaluate a trained model, and write one JSON line per example. Call again to continue after an interruption."""
     from rich.console import Console
 
-    from numerate.lab.progress import RunProgress
-    from numerate.lab.trained import evaluate_again, plan_evaluation, trained_config
+    from numerate.lab.files.progress import RunProgress
+    from numerate.lab.training.kept_runs import evaluate, plan_evaluation, trained_config
 
     console = Console(highlight=False, quiet=quiet or as_json)
     settings = parse_settings(setting or [], run_types(trained_config(folder).task))
     where = plan_evaluation(folder, settings, out)[1]
     with interruptible("Interrupted."), RunProgress(console) as bars:
-        records = evaluate_again(folder, settings, where, progress=bars)
+        records = evaluate(folder, settings, where, progress=bars)
     if as_json:
-        from numerate.lab.evaluate import summarize
+        from numerate.lab.evaluation.evaluate import summarize
 
         print_json({"folder": where, "figures": summarize(records)})
     elif not quiet:
@@ -147,10 +147,10 @@ def _show(console: Console, folder: Path, levels: Sequence[Mapping[str, Any]] = 
     from rich.text import Text
 
     from numerate.answers.metrics import METRICS
-    from numerate.lab.evaluate import summarize
-    from numerate.lab.missing import figure_text, gold_answers
-    from numerate.lab.model_card import SPLITS
-    from numerate.lab.records import read_jsonl
+    from numerate.lab.evaluation.evaluate import summarize
+    from numerate.lab.evaluation.missing import figure_text, gold_answers
+    from numerate.lab.files.records import read_jsonl
+    from numerate.lab.training.model_card import SPLITS
 
     if levels:
         show_levels(console, levels)
@@ -178,7 +178,7 @@ def _show(console: Console, folder: Path, levels: Sequence[Mapping[str, Any]] = 
 
 def _explain(console: Console, table: Table) -> None:
     """Say why figures of a table are missing, if some are."""
-    from numerate.lab.missing import WHY_INFINITE
+    from numerate.lab.evaluation.missing import WHY_INFINITE
 
     found = {cell for column in table.columns for cell in column.cells}
     for text in (text for text in WHY_INFINITE if text in found):
@@ -190,8 +190,8 @@ def _show_decisions(console: Console, name: str, golds: Sequence[str], records: 
     from rich.table import Table
     from rich.text import Text
 
-    from numerate.lab.decided import read_decisions
-    from numerate.lab.missing import figure_text
+    from numerate.lab.evaluation.error_sources import read_decisions
+    from numerate.lab.evaluation.missing import figure_text
     from numerate.lab.report.decision_words import evaluation_sentences, summary_rows
 
     part = read_decisions(records)

@@ -21,7 +21,7 @@ from numerate.playground.request import TabRequest
 from numerate.playground.searched import SearchedTree
 
 if TYPE_CHECKING:
-    from numerate.lab.tasks.regression import Row
+    from numerate.lab.data.regression import Row
 
 BARS = 32
 SHOWN_BRANCHES, SHOWN_EACH = 28, 4  # of the tree, and of one beginning
@@ -85,7 +85,7 @@ def compute(request: AnswerRequest, runs: Path) -> dict[str, object]:
 
 
 def _question(model: AskableModel, cells: Mapping[str, str], line: str) -> Row:
-    from numerate.lab.tasks.regression import Row
+    from numerate.lab.data.regression import Row
 
     if line:
         return Row(line, "")

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from numerate.playground.loading import LOADING, check_installed
 
 if TYPE_CHECKING:
-    from numerate.lab.answering import Answering, Source
-    from numerate.lab.tasks.regression import Row
+    from numerate.lab.data.regression import Row
+    from numerate.lab.prediction.answering import Answering, Source
 
 T = TypeVar("T")
 
@@ -72,7 +72,7 @@ class AskableModel:
     def source(self) -> Source:
         """Where the weights are, and how the model is asked."""
         with LOADING:
-            from numerate.lab.answering import find_source
+            from numerate.lab.prediction.answering import find_source
 
             return find_source(str(self.folder))
 
@@ -80,7 +80,7 @@ class AskableModel:
     def answering(self) -> Answering:
         """The loaded model."""
         with LOADING:
-            from numerate.lab.answering import Answering
+            from numerate.lab.prediction.answering import Answering
 
             return Answering(self.source, "median", lambda found: found.interval(0.9))
 
@@ -100,7 +100,7 @@ class AskableModel:
     @cached_property
     def examples(self) -> tuple[AskedExample, ...]:
         """A few test rows of the table, if it is at hand."""
-        from numerate.lab.tasks.columns import shown_value
+        from numerate.lab.data.columns import shown_value
 
         names = {column.name for column in self.columns}
         rows = [row for row in self._rows("interpolate", _EXAMPLES) if names and {*row.cells} == names]
@@ -148,8 +148,8 @@ class AskableModel:
 
     def _rows(self, split: Any, most: int) -> Sequence[Row]:
         """Return rows of the table that the model was trained on; none if it is not at hand, or large."""
-        from numerate.lab.tasks.regression import Regression
-        from numerate.lab.tasks.tables import table_file
+        from numerate.lab.data.regression import Regression
+        from numerate.lab.data.tables import table_file
 
         config = self.source.config
         data = SHIPPED_TABLE if self.folder == SHIPPED else None if config is None else config.data
@@ -173,7 +173,7 @@ class AskableModel:
 
 
 def _column(name: str, values: Sequence[Any]) -> Column:
-    from numerate.lab.tasks.columns import shown_value
+    from numerate.lab.data.columns import shown_value
 
     texts = Counter(shown_value(value) for value in values)
     numbers = [number for text in texts if (number := _number(text)) is not None]

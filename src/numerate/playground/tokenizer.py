@@ -53,7 +53,7 @@ def inspect_file(data: bytes, request: TokenizerRequest) -> dict[str, object]:
 
 def choices() -> dict[str, Callable[[], Any]]:
     """Return the tokenizers that are at hand, and what loads each."""
-    from numerate.lab.models import tiny_tokenizer
+    from numerate.lab.models.loading import tiny_tokenizer
 
     at_hand: dict[str, Callable[[], Any]] = {
         "one digit": partial(tiny_tokenizer, 1),

@@ -20,7 +20,7 @@ from rich.console import Console
 from numerate.answers.metrics import METRICS
 from numerate.cli.compare import _show, _show_decisions
 from numerate.lab import stats
-from numerate.lab.comparison import _result
+from numerate.lab.comparison.compare import _result
 from numerate.lab.report import write_report
 from numerate.lab.report.analysis import Setup, scores, setups
 from numerate.lab.report.answer import derailed_sentence

@@ -22,16 +22,16 @@ pytest.importorskip("matplotlib")
 
 from numerate.answers.metrics import METRICS
 from numerate.cli.compare import show_levels
-from numerate.lab.decided import Decided
-from numerate.lab.decisions import GREEDY
+from numerate.lab.baselines import KeptRivals
+from numerate.lab.data import Regression
+from numerate.lab.evaluation.decisions import GREEDY
+from numerate.lab.evaluation.error_sources import Decided
 from numerate.lab.report import write_report
 from numerate.lab.report.analysis import Setup, costs, scores
 from numerate.lab.report.answer import answer
 from numerate.lab.report.decisions import decisions
 from numerate.lab.report.levels import FEW, MOST_MISSING, Level, Levels, found_levels, levels_rows
 from numerate.lab.report.records import Floats, Predictions, RunRecord
-from numerate.lab.rivals import KeptRivals
-from numerate.lab.tasks import Regression
 
 REMEDY = "train longer or use a pre-trained model"
 EXAMPLES = 40

@@ -24,10 +24,11 @@ from rich.console import Console
 from numerate.answers.distributions import DISTRIBUTION_METRICS
 from numerate.answers.metrics import METRICS
 from numerate.cli.compare import _show, _show_decisions
-from numerate.lab.comparison import _result
-from numerate.lab.decisions import FITTING, GREEDY
-from numerate.lab.derailing import DERAILED, SAMPLE_DERAILED
-from numerate.lab.likelihood import LIKELIHOODS
+from numerate.lab.comparison.compare import _result
+from numerate.lab.data import TASKS
+from numerate.lab.evaluation.decisions import FITTING, GREEDY
+from numerate.lab.evaluation.derailing import DERAILED, SAMPLE_DERAILED
+from numerate.lab.evaluation.likelihood import LIKELIHOODS
 from numerate.lab.report import series, write_report
 from numerate.lab.report.analysis import scores, setups
 from numerate.lab.report.chapters import DrawnFigure
@@ -38,7 +39,6 @@ from numerate.lab.report.examples import differing
 from numerate.lab.report.plans import FigurePlan
 from numerate.lab.report.records import read_run
 from numerate.lab.report.wording import measure
-from numerate.lab.tasks import TASKS
 
 EXAMPLES = 24
 LABELS = ("ce", "emd", "smmd")

@@ -18,6 +18,7 @@ pytest.importorskip("matplotlib")
 
 from test_report_missing_numbers import CASES, EXAMPLES, make_run
 
+from numerate.lab.data import TASKS
 from numerate.lab.report import palette, write_report
 from numerate.lab.report.analysis import Setup, setups
 from numerate.lab.report.identical import identical, identical_sentence
@@ -25,7 +26,6 @@ from numerate.lab.report.predicted import MOST_POINTS, draw_points, points, resi
 from numerate.lab.report.records import read_run
 from numerate.lab.report.subject import subject
 from numerate.lab.report.svg import loss_key
-from numerate.lab.tasks import TASKS
 
 LABELS = ("ce", "emd", "smmd")
 _LOADS = {"src", "href", "xlink:href", "action", "data", "poster", "srcset"}

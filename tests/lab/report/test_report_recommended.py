@@ -19,8 +19,8 @@ pytest.importorskip("jinja2")
 pytest.importorskip("matplotlib")
 
 from numerate.lab import stats
-from numerate.lab.decided import Decided
-from numerate.lab.decisions import GREEDY
+from numerate.lab.evaluation.decisions import GREEDY
+from numerate.lab.evaluation.error_sources import Decided
 from numerate.lab.report import write_report
 from numerate.lab.report.analysis import Setup, scores
 from numerate.lab.report.recommended import RecommendationCheck, check_recommendation

@@ -23,9 +23,9 @@ pytest.importorskip("matplotlib")
 from tests.lab.report.test_report_levels import EXAMPLES, SPLIT, rivals, setup_of
 
 from numerate.cli import compare as terminal
-from numerate.lab.comparison import _result
-from numerate.lab.decisions import GREEDY
-from numerate.lab.records import write_json
+from numerate.lab.comparison.compare import _result
+from numerate.lab.evaluation.decisions import GREEDY
+from numerate.lab.files.records import write_json
 from numerate.lab.report import chapters as made
 from numerate.lab.report import levels as read_levels
 from numerate.lab.report.analysis import LEAST_SEEDS

@@ -32,7 +32,7 @@ def write_report(run_directory: str | Path, out: str | Path | None = None) -> Pa
         import scipy  # type: ignore[import-untyped]  # noqa: F401
     except ImportError as error:
         raise ModuleNotFoundError(f"a report needs {error.name}: run pip install 'numerate[report]'.") from error
-    from numerate.lab.records import write_json, write_text
+    from numerate.lab.files.records import write_json, write_text
     from numerate.lab.report.analysis import setups
     from numerate.lab.report.chapters import chapters
     from numerate.lab.report.data import to_data, to_decisions, to_table

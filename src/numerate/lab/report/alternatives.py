@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from numerate.lab.missing import NO_NUMBER
+from numerate.lab.evaluation.missing import NO_NUMBER
 from numerate.lab.report.drawing import split_name
 from numerate.lab.report.predicted import group_text, residual_text
 from numerate.lab.report.series import ErrorScale, calibration_errors, place_name

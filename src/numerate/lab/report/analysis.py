@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from numerate.lab.decisions import GREEDY
-from numerate.lab.derailing import DERAILED, SAMPLE_DERAILED
-from numerate.lab.likelihood import LIKELIHOODS
-from numerate.lab.missing import ZERO_LABELS, mostly_zero
+from numerate.lab.evaluation.decisions import GREEDY
+from numerate.lab.evaluation.derailing import DERAILED, SAMPLE_DERAILED
+from numerate.lab.evaluation.likelihood import LIKELIHOODS
+from numerate.lab.evaluation.missing import ZERO_LABELS, mostly_zero
 from numerate.lab.report.records import ExperimentRecord, Floats, Predictions, RunRecord
 from numerate.lab.report.wording import EXAMPLES_WON, Measure, measure
 from numerate.lab.stats import Comparison, Interval, compare, corrected, mean_interval, median_interval

@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from numerate.lab.decisions import GREEDY
-from numerate.lab.derailing import DERAILED
-from numerate.lab.missing import NO_NUMBER, ZERO_LABELS
+from numerate.lab.evaluation.decisions import GREEDY
+from numerate.lab.evaluation.derailing import DERAILED
+from numerate.lab.evaluation.missing import NO_NUMBER, ZERO_LABELS
 from numerate.lab.report.analysis import LEAST_SEEDS, LEVEL, SPLIT_NAMES, RunCost, Score, Setup, few_decide, typical
 from numerate.lab.report.decision_words import decision_title, pair
 from numerate.lab.report.wording import MOST_NAMED, counted, listed, p_equation, sentence, times

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from numerate.lab.decisions import GREEDY
+from numerate.lab.evaluation.decisions import GREEDY
 from numerate.lab.report.analysis import LEAST_SEEDS, RunCost, Score, Setup, costs, scores
 from numerate.lab.report.answer import Answer, answer, derailed_sentence, error_sizes, exploded_sentence, overall
 from numerate.lab.report.decision_words import decision_sentence

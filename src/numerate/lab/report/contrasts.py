@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from numerate.lab.decided import Decided
+from numerate.lab.evaluation.error_sources import Decided
 from numerate.lab.report.analysis import LEVEL, Setup, interval, verdict
 from numerate.lab.report.wording import Measure
 from numerate.lab.stats import Comparison, compare, corrected

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from numerate.answers.metrics import METRICS
-from numerate.lab.decided import Decided, ErrorSources, error_sources
-from numerate.lab.decisions import FITTING, GREEDY, cost
-from numerate.lab.derailing import DERAILED
+from numerate.lab.evaluation.decisions import FITTING, GREEDY, cost
+from numerate.lab.evaluation.derailing import DERAILED
+from numerate.lab.evaluation.error_sources import Decided, ErrorSources, error_sources
 from numerate.lab.report.analysis import LEAST_SEEDS, SPLIT_NAMES
 from numerate.lab.report.contrasts import Contrast
 from numerate.lab.report.decisions import Decisions, DecisionScore, decision_cost, fitting_rule, mean_measure

@@ -1,10 +1,10 @@
 """Losses x decisions: what deciding from the model's distribution changes, against greedy answers of the same weights.
 
 Differences are paired by example and seed. Means are over the examples on which every decision of a loss has a finite score with
-every seed; an answer without a number counts as :mod:`numerate.lab.missing` says. The mean of an error without an upper limit is
-that of a typical run, the median over seeds, as in :mod:`numerate.lab.report.levels`. Where a few answers decide the mean of a
-run, such as one of ten digits, errors are summarised by medians and compared by the share of examples closer minus the share
-farther. The statistics are those of :mod:`numerate.lab.stats`.
+every seed; an answer without a number counts as :mod:`numerate.lab.evaluation.missing` says. The mean of an error without an
+upper limit is that of a typical run, the median over seeds, as in :mod:`numerate.lab.report.levels`. Where a few answers decide
+the mean of a run, such as one of ten digits, errors are summarised by medians and compared by the share of examples closer minus
+the share farther. The statistics are those of :mod:`numerate.lab.stats`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from numerate.lab.decided import Decided, ErrorSources, error_sources
-from numerate.lab.decisions import FITTING, GREEDY, SAMPLED
-from numerate.lab.derailing import DERAILED
+from numerate.lab.evaluation.decisions import FITTING, GREEDY, SAMPLED
+from numerate.lab.evaluation.derailing import DERAILED
+from numerate.lab.evaluation.error_sources import Decided, ErrorSources, error_sources
 from numerate.lab.report.analysis import LEAST_SEEDS, LEVEL, Setup, few_decide, interval, verdict
 from numerate.lab.report.contrasts import Contrast, contrasts, share_of_change
 from numerate.lab.report.records import Floats

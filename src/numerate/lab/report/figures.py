@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from numerate.lab.decisions import GREEDY
-from numerate.lab.missing import NO_NUMBER
+from numerate.lab.evaluation.decisions import GREEDY
+from numerate.lab.evaluation.missing import NO_NUMBER
 from numerate.lab.report.analysis import IN_RANGE, OUT_OF_RANGE, Setup
 from numerate.lab.report.decision_words import decision_title, title
 from numerate.lab.report.decisions import Decisions

@@ -2,9 +2,9 @@
 
 MAE, RMSE and R² are those of a typical run, the median over seeds, which one derailed run does not decide; the other figures are
 means over seeds, as everywhere in the report. The lowest and the highest run are beside them. An answer without a number counts
-in MAE, RMSE and R² as :mod:`numerate.lab.missing` says. Each loss and decision is compared with the constant and with boosting,
-paired by row and seed: by the mean absolute error or, if a few answers decide that, by the share of rows that are closer minus
-the share farther. P-values are corrected by Holm's method. Below three seeds, every run by itself must differ.
+in MAE, RMSE and R² as :mod:`numerate.lab.evaluation.missing` says. Each loss and decision is compared with the constant and with
+boosting, paired by row and seed: by the mean absolute error or, if a few answers decide that, by the share of rows that are
+closer minus the share farther. P-values are corrected by Holm's method. Below three seeds, every run by itself must differ.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ import numpy as np
 
 from numerate.answers.numerals import last_number
 from numerate.answers.overall import r_squared, rmse
-from numerate.lab.decisions import GREEDY
-from numerate.lab.missing import NO_NUMBER, WHY_INFINITE, ZERO_LABELS
-from numerate.lab.model_names import BUILT
-from numerate.lab.own_table import TABLE_TASK
+from numerate.lab.baselines.kept import TITLES, KeptRivals, kept_rivals
+from numerate.lab.data import TABLE_TASK
+from numerate.lab.evaluation.decisions import GREEDY
+from numerate.lab.evaluation.missing import NO_NUMBER, WHY_INFINITE, ZERO_LABELS
+from numerate.lab.models.names import BUILT
 from numerate.lab.report.analysis import LEAST_SEEDS, LEVEL, Setup, few_decide
 from numerate.lab.report.decision_words import pair, percent
 from numerate.lab.report.records import Floats, Predictions
 from numerate.lab.report.wording import MOST_NAMED, listed, minus, p_equation, rounded, sentence
-from numerate.lab.rivals.kept import TITLES, KeptRivals, kept_rivals
 from numerate.lab.stats import compare
 from numerate.lab.stats.correction import holm
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from numerate.lab.decisions import GREEDY
+from numerate.lab.evaluation.decisions import GREEDY
 from numerate.lab.report import alternatives, figures, predicted, series
 from numerate.lab.report.analysis import RunCost, Score, Setup
 from numerate.lab.report.decision_words import title

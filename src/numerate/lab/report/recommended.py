@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from numerate.lab.config import PLAIN, run_name
-from numerate.lab.decisions import GREEDY
+from numerate.lab.evaluation.decisions import GREEDY
+from numerate.lab.models.config import PLAIN, run_name
 from numerate.lab.report.analysis import LEAST_SEEDS, Score, Setup, against, few_decide, typical
 from numerate.lab.report.answer import in_split, tested_gain
 from numerate.lab.report.decision_words import pair

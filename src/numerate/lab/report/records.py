@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from numerate.lab.decided import Decided, read_decisions
-from numerate.lab.decisions import GREEDY
-from numerate.lab.missing import FALLBACK
+from numerate.lab.evaluation.decisions import GREEDY
+from numerate.lab.evaluation.error_sources import Decided, read_decisions
+from numerate.lab.evaluation.missing import FALLBACK
 
 Floats = NDArray[np.float64]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
-from numerate.lab.model_names import BUILT
+from numerate.lab.data import TASKS, Task
+from numerate.lab.models.names import BUILT
 from numerate.lab.report.analysis import Setup
-from numerate.lab.tasks import TASKS, Task
 
 
 def subject(setup: Setup) -> str:

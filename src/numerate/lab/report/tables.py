@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from numerate.lab.csv_lines import csv_line
+from numerate.lab.files.csv_lines import csv_line
 
 _MAX_CHARACTERS = 2000  # of one field
 

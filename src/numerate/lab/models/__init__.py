@@ -1,0 +1,1 @@
+"""Names and settings become a model, and examples become encoded rows."""

@@ -1,0 +1,37 @@
+"""Names of models and adapters, and a learning rate that suits them. Needs no torch, so that settings are checked at once."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Literal
+
+from numerate.lab.files.records import RUNS, check_folder
+
+Adapter = Literal["none", "lora", "qlora"]
+
+BUILT = ("tiny", "tiny-3", "tiny-vlm", "small")
+"""Names of models that are built from a configuration, with random weights."""
+
+NAMED = (*BUILT, "smollm2")
+SEEING = "tiny-vlm"
+"""The one of them that accepts pictures."""
+
+
+def suitable_rate(name: str, adapter: Adapter) -> float:
+    """Return a learning rate to start with: large for small models, small for pre-trained ones, which would forget."""
+    return {"tiny": 4e-3, "tiny-3": 4e-3, "tiny-vlm": 1e-3, "small": 1e-3}.get(name, 5e-5 if adapter == "none" else 2e-4)
+
+
+def check_model_name(name: str) -> None:
+    """Raise if a name is the path of a folder that is not there, rather than a Hub id, or is close to that of a run."""
+    path = Path(name).expanduser()
+    if name in NAMED or path.exists():
+        return
+    runs = [folder.name for folder in RUNS.iterdir()] if RUNS.is_dir() else []
+    inside = len(path.parts) == 2 and Path(path.parts[0]).is_dir()
+    if inside or path.is_absolute() or len(path.parts) > 2 or name.startswith("."):
+        check_folder(path)
+    elif len(path.parts) == 1 and difflib.get_close_matches(name, runs, 1, cutoff=0.8):
+        check_folder(RUNS / name)
+        raise ValueError(f"{name}: there is no such folder. Did you mean '{RUNS / name}'?")

@@ -1,0 +1,1 @@
+"""A trained run and rows become predictions; training a model to predict with."""

@@ -1,0 +1,302 @@
+"""Let a model answer questions about rows: its distribution over numbers, the decision on one of them, and an interval."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from fractions import Fraction
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from numerate.answers.extract import EXTRACTORS
+from numerate.distribution import NumberDistribution
+from numerate.distribution.decisions import RULE_NAMES
+from numerate.distribution.exact import exact_number
+from numerate.lab.data import TASKS
+from numerate.lab.data.regression import Regression, Row
+from numerate.lab.data.row_reader import BadData, open_image
+from numerate.lab.evaluation.decisions import GREEDY
+from numerate.lab.models.config import RunConfig
+from numerate.lab.models.names import NAMED, check_model_name
+from numerate.lab.models.questions import ASKED, Questions
+from numerate.lab.prediction.prediction_file import Prediction
+from numerate.lab.training.kept_runs import load_adapter, load_run, trained_config
+from numerate.messages import check_choice, one_line
+
+if TYPE_CHECKING:
+    import torch
+    from PIL.Image import Image
+
+    from numerate.lab.models.loading import LoadedModel
+
+RULES = (*(name for name in RULE_NAMES if name != "within"), GREEDY)
+"""Names of decisions; ``within:2`` and ``within:5%`` have a tolerance of your own."""
+
+_ONE_NUMBER = ("last_number", "rational")  # extractors of tasks whose answers are one number
+_WEIGHTS, _BESIDE = (".safetensors", ".bin", ".gguf"), ("config.json", "adapter_config.json", "tokenizer.json", ASKED)
+_ROOM = 32  # tokens for an answer
+
+Found = NumberDistribution | str  # a distribution, or why there is none
+Interval = Callable[[NumberDistribution], tuple[Decimal, Decimal]]
+
+
+def parse_rule(text: str) -> tuple[str, dict[str, Any]]:
+    """Return a rule and its tolerance, as :meth:`numerate.NumberDistribution.decide` takes them.
+
+    Examples:
+        >>> parse_rule("median"), parse_rule("within:2.5"), parse_rule("within:5%")
+        (('median', {}), ('within', {'tolerance': '2.5'}), ('within', {'relative_tolerance': '0.05'}))
+    """
+    name, colon, tolerance = text.partition(":")
+    if name != "within":
+        check_choice("decide", text, (*RULES, "within:2", "within:5%"))
+        return name, {}
+    try:
+        size = exact_number("decide", tolerance.removesuffix("%"))
+    except ValueError:
+        size = Decimal(-1)
+    if not colon or size < 0:
+        raise ValueError(f"decide={text!r} has no tolerance: expected within:2 for the unit of the answers, or within:5%.")
+    return "within", {"relative_tolerance": f"{size / 100:f}"} if tolerance.endswith("%") else {"tolerance": f"{size:f}"}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model that is not loaded yet, and how it is asked.
+
+    Attributes:
+        name: a folder or a name; of a run, its folder.
+        questions: how rows are asked about.
+        config: of a run.
+        trust_remote_code: run Python code that comes with the model.
+    """
+
+    name: str
+    questions: Questions
+    config: RunConfig | None = None
+    trust_remote_code: bool = False
+
+    @property
+    def trained(self) -> bool:
+        """Whether it was trained by ``numerate train``."""
+        return self.config is not None or self.questions.chat is not None
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the weights, if the model is in one."""
+        return Path(self.name) / ("model" if self.config is not None else "")
+
+    @property
+    def weights(self) -> str | None:
+        """A mark that changes when the files of a local model change; None for other models."""
+        if not self.folder.is_dir():
+            return None
+        kept = [file for file in sorted(self.folder.iterdir()) if file.suffix in _WEIGHTS or file.name in _BESIDE]
+        files = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in kept]
+        return blake2b(repr(files).encode(), digest_size=8).hexdigest()
+
+    def load(self) -> LoadedModel:
+        """Load the model, on the GPU if there is one."""
+        import torch
+
+        from numerate.lab.models.loading import load_model
+
+        gpu = torch.cuda.is_available()
+        if self.config is not None:
+            loaded = load_run(Path(self.name), self.config)
+        elif self.questions.base is not None:
+            loaded = load_adapter(Path(self.name), **self.questions.base, trust_remote_code=self.trust_remote_code)
+        else:
+            dtype = torch.bfloat16 if gpu and self.name not in NAMED else torch.float32
+            loaded = load_model(self.name, dtype=dtype, trust_remote_code=self.trust_remote_code)
+        if self.questions.chat is not None:
+            loaded.chat = self.questions.chat
+        loaded.model.to("cuda" if gpu else "cpu").eval()
+        return loaded
+
+
+def find_source(model: str, target: str | None = None, prompt: str | None = None, *, trust_remote_code: bool = False) -> Source:
+    """Return the model of a name, a folder or a run of ``numerate train``, and how it is asked."""
+    check_model_name(model)
+    folder = Path(model)
+    run = folder.resolve().parent  # of a folder with weights, if it is still there
+    if (folder / ASKED).is_file() and (run / "config.json").is_file() and (run / "model").resolve() == folder.resolve():
+        folder = run
+    if not (folder / "config.json").is_file() or not (folder / "model").is_dir():
+        if folder.is_dir() and not any((folder / name).is_file() for name in ("config.json", "adapter_config.json")):
+            trained_config(folder)  # raises: neither a run nor a model
+        kept = Questions.read(folder / ASKED) if (folder / ASKED).is_file() else Questions(Regression())
+        return Source(model, _changed(kept, model, target, prompt), trust_remote_code=trust_remote_code)
+    config = trained_config(folder, trust_remote_code=trust_remote_code)
+    if TASKS[config.task].extractor not in _ONE_NUMBER:
+        raise ValueError(
+            f"model={model!r} was trained on task={config.task!r}, whose answers are not one number: expected a model of a table "
+            "(numerate train --data my.csv --target price)."
+        )
+    if (folder / "model" / ASKED).is_file():
+        kept = Questions.read(folder / "model" / ASKED)
+    elif config.task == "regression" and config.data is not None:
+        task = Regression(**config.task_settings)
+        columns, optional = task.asked_columns(Path(config.data))
+        asked = Regression(target=task.target, columns=columns or None, decimal=task.decimal, wording=task.wording)
+        kept = Questions(asked, optional)
+    else:
+        kept = Questions(Regression())
+    return Source(str(folder.resolve()), _changed(kept, model, target, prompt), config)
+
+
+def _changed(questions: Questions, model: str, target: str | None, prompt: str | None) -> Questions:
+    """Return the questions with what the caller asks for; a model of a table is asked as it was trained."""
+    trained = questions.task.target
+    if trained is None:
+        return Questions(Regression(target=target), template=prompt, chat=questions.chat)
+    for name, value in (("target", target), ("prompt", prompt)):
+        if value not in (None, trained if name == "target" else None):
+            raise ValueError(
+                f"{name}={value!r} does not belong to model={model!r}, which was trained to predict {trained!r}: leave it out; "
+                "the questions are those of the training."
+            )
+    return questions
+
+
+@dataclass
+class Answering:
+    """A loaded model that answers questions.
+
+    Args:
+        source: the model and its questions.
+        decide: see :func:`parse_rule`.
+        interval: returns the ends of the interval of a distribution.
+        width: of the search.
+    """
+
+    source: Source
+    decide: str
+    interval: Interval
+    width: int | None = 16
+    loaded: LoadedModel = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.metric, self.tolerances = parse_rule(self.decide)
+        self.loaded = self.source.load()
+        config = self.loaded.model.config.get_text_config()
+        self.longest = getattr(config, "max_position_embeddings", None)
+        self.bf16 = self.source.config is not None and self.source.config.bf16
+
+    def predict(self, rows: Sequence[Row | str], first: int) -> list[tuple[Found, Prediction]]:
+        """Return distribution and prediction of each row; a text instead of a row is the reason why it has none.
+
+        ``first`` is the number of the first row in the table: what a search draws depends on the number of the row alone.
+        """
+        found = self.search(rows, first)
+        read = [row for row, one in zip(rows, found, strict=True) if isinstance(row, Row) and not isinstance(one, str)]
+        said = iter(self._said(read) if self.metric == GREEDY else [None] * len(read))
+        return [(one, Prediction(problem=one) if isinstance(one, str) else self._decided(one, next(said))) for one in found]
+
+    def search(self, rows: Sequence[Row | str], first: int = 0, **options: Any) -> list[Found]:
+        """Return the distribution over the answers to each question, or why there is none.
+
+        ``options`` are those of :func:`numerate.decode.distribution`, such as another width.
+        """
+        found: dict[int, Found] = {index: row for index, row in enumerate(rows) if isinstance(row, str)}
+        seen: dict[bool, list[tuple[int, dict[str, Any]]]] = {False: [], True: []}
+        for index, row in enumerate(rows):
+            if isinstance(row, str):
+                continue
+            try:
+                encoded, picture = self._encoded(row)
+            except BadData as bad:
+                found[index] = one_line(bad)
+                continue
+            length = len(encoded["input_ids"])
+            if self.longest is not None and length + _ROOM > self.longest:
+                found[index] = f"the question has more tokens than the model takes, {self.longest:,} with the answer"
+            elif not length:
+                found[index] = "the question is empty"
+            else:
+                seen[picture].append((index, encoded))
+        for group in seen.values():
+            found |= self._searched(group, first, options)
+        return [found[index] for index in range(len(rows))]
+
+    def _searched(self, group: Sequence[tuple[int, dict[str, Any]]], first: int, others: Mapping[str, Any]) -> dict[int, Found]:
+        """Search in one batch; where that fails, in halves, so that a bad row does not affect the others."""
+        import torch
+
+        from numerate.decode import distribution
+        from numerate.decode.grammar import ANY_NUMBER
+
+        if not group:
+            return {}
+        low, high = map(Fraction, self.source.questions.answers) if self.source.questions.answers else (None, None)
+        options: dict[str, Any] = {
+            "width": self.width,
+            "grammar": replace(ANY_NUMBER, lowest=low, highest=high),
+            "seed": [first + index for index, _ in group],
+            "end_token_ids": [self.loaded.end],
+            "batch_size": len(group),
+            **others,
+        }
+        try:
+            with self._autocast():
+                found = distribution(self.loaded.model, self._batch(group), self.loaded.tokenizer, **options)
+        except ValueError as error:
+            if len(group) == 1:
+                return {group[0][0]: one_line(error).removeprefix("inputs[0]").removeprefix(": ").lstrip()}
+            half = len(group) // 2
+            return self._searched(group[:half], first, others) | self._searched(group[half:], first, others)
+        except torch.cuda.OutOfMemoryError as error:
+            raise RuntimeError(f"the GPU has no memory for {len(group)} rows at a time: use a smaller --batch-size.") from error
+        return {index: one for (index, _), one in zip(group, found, strict=True)}
+
+    def _decided(self, found: NumberDistribution, said: str | None) -> Prediction:
+        rest = (*self.interval(found), found.covered, found.no_number)
+        if said is None:
+            return Prediction(found.decide(self.metric, **self.tolerances), *rest)
+        number = EXTRACTORS["last_number"](said)
+        if number is None:
+            return Prediction(None, *rest, "the greedy answer has no number")
+        return Prediction(exact_number("answer", number), *rest)
+
+    def _said(self, rows: Sequence[Row]) -> list[str]:
+        """Return the greedy answers."""
+        import torch
+
+        texts: dict[int, str] = {}
+        encoded = [(index, *self._encoded(row)) for index, row in enumerate(rows)]
+        for picture in (False, True):
+            group = [(index, one) for index, one, has in encoded if has is picture]
+            if not group:
+                continue
+            with torch.no_grad(), self._autocast():
+                answers = self.loaded.answers(None, **self._batch(group), do_sample=False, num_beams=1, max_new_tokens=_ROOM)
+            texts |= {index: answer for (index, _), answer in zip(group, answers, strict=True)}
+        return [texts[index] for index in range(len(rows))]
+
+    def _encoded(self, row: Row) -> tuple[dict[str, Any], bool]:
+        """Return the tokens of a question as in training, and whether it has a picture."""
+        image: Image | None = None if row.image is None else open_image(row.image)
+        if image is not None and not self.loaded.sees:
+            if not self.source.trained:
+                raise ValueError(
+                    f"model={self.source.name!r} does not accept pictures, which the column image has: expected a "
+                    "vision-language model; rename the column if it is not a picture."
+                )
+            image = None  # a column that the training did not have
+        own = self.source.questions.template is not None and not self.source.trained
+        if own and image is None and not self.loaded.chat:
+            return {"input_ids": self.loaded.tokenizer(row.prompt)["input_ids"]}, False
+        return self.loaded.encode([(row.prompt, image)])[0], image is not None
+
+    def _batch(self, group: Sequence[tuple[int, Mapping[str, Any]]]) -> dict[str, torch.Tensor]:
+        from numerate.lab.models.encoding import collate
+
+        batch = collate([dict(encoded) for _, encoded in group], pad=self.loaded.pad, left=True)
+        return {name: value.to(self.loaded.model.device) for name, value in batch.items()}
+
+    def _autocast(self) -> torch.autocast:
+        import torch
+
+        return torch.autocast(self.loaded.model.device.type, torch.bfloat16, enabled=self.bf16)

@@ -1,0 +1,131 @@
+"""Runs whose weights were kept: load them, and evaluate them again with other settings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from numerate.lab.evaluation.checking import make_task
+from numerate.lab.evaluation.decisions import check_decisions
+from numerate.lab.files.progress import Progress
+from numerate.lab.files.records import RESULT, check_folder, naming_full_disk, plain, recover_jsonl, write_json, write_jsonl
+from numerate.lab.models.config import RunConfig, checked
+from numerate.lab.models.names import NAMED
+from numerate.messages import one_line
+
+if TYPE_CHECKING:
+    from numerate.lab.evaluation.evaluate import Record
+    from numerate.lab.models.loading import LoadedModel
+
+EVALUATION = (
+    *("task", "task_settings", "data", "skip_bad", "trust_remote_code"),
+    *("eval_splits", "eval_examples", "eval_batch_size", "max_new_tokens", "samples", "bf16"),
+    *("decide", "interval", "decide_width"),
+)
+"""Settings that can be changed when a trained model is evaluated again."""
+
+
+def evaluate(
+    folder: Path, settings: dict[str, Any], out: Path | None = None, *, progress: Progress = lambda *_: None
+) -> list[Record]:
+    """Evaluate the model in ``folder`` with changed settings; continue an interrupted evaluation with the same settings."""
+    config, out = plan_evaluation(folder, settings, out)
+    task = make_task(config)
+    check_decisions(config.decide, task, config.samples)
+    from numerate.lab.training.run import evaluated  # loads torch, after what could be wrong with the settings
+
+    part = out / f".predictions.{config.hash}.part"
+    done = recover_jsonl(part)
+    loaded = load_run(folder, config)
+    result = folder / RESULT
+    known = json.loads(result.read_text(encoding="utf-8")) if result.is_file() else {}
+    with naming_full_disk(out):
+        write_json(out / "evaluation.json", {"hash": config.hash, "model": str(folder / "model"), **config.used})
+        with part.open("a", encoding="utf-8") as lines:
+
+            def keep(record: Record) -> None:
+                lines.write(json.dumps(plain(record)) + "\n")
+                lines.flush()
+
+            labels = known.get("label_digits"), known.get("label_median")
+            records = evaluated(config, task, loaded, labels, images=out, done=done, keep=keep, progress=progress)
+        write_jsonl(out / "predictions.jsonl", records)
+        part.unlink()
+    return records
+
+
+def trained_config(folder: Path, *, trust_remote_code: bool = False) -> RunConfig:
+    """Return the settings of a run whose weights were kept.
+
+    The folder may come from somebody else: that its own settings trust the code in it counts for nothing.
+    """
+    check_folder(folder)
+    file = folder / "config.json"
+    if not file.is_file() or not (folder / "model").is_dir():
+        raise ValueError(f"{folder} holds no trained model: expected what `numerate train` writes, with config.json and model/.")
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{file} is not valid JSON ({error}): train again, or restore the file.") from None
+    if not isinstance(values, dict):
+        raise ValueError(f"{file} holds a {type(values).__name__}: expected the settings of a run.")
+    return checked(RunConfig, {**values, "trust_remote_code": trust_remote_code}, str(file))
+
+
+def plan_evaluation(folder: Path, settings: dict[str, Any], out: Path | None = None) -> tuple[RunConfig, Path]:
+    """Return the settings of an evaluation and its folder; raise if the folder holds results of other settings."""
+    config = trained_config(folder)
+    for name, value in settings.items():
+        if name in RunConfig.model_fields and name not in EVALUATION:
+            raise ValueError(
+                f"{name}={value!r} has no effect on an evaluation: expected one of {', '.join(EVALUATION)}. "
+                "Train again to change another setting."
+            )
+    if "task_settings" in settings and "task" not in settings:  # added to those of the training
+        settings = {**settings, "task_settings": {**config.task_settings, **settings["task_settings"]}}
+    config = checked(RunConfig, config.model_dump(mode="json") | settings)
+    out = folder / f"eval-{config.hash}" if out is None else out
+    record = out / "evaluation.json"
+    same = record.is_file() and json.loads(record.read_text(encoding="utf-8"))["hash"] == config.hash
+    if (out / "predictions.jsonl").exists() and not same:
+        raise ValueError(f"{out} holds other predictions, which would be lost: name another folder with --out, or omit --out.")
+    return config, out
+
+
+def load_run(folder: Path, config: RunConfig) -> LoadedModel:
+    """Load the weights of a run that were kept; raise a ValueError if their file is damaged."""
+    from safetensors import SafetensorError
+
+    from numerate.lab.models.loading import quietly
+
+    with quietly():
+        try:
+            return _load_trained(config, folder / "model")
+        except SafetensorError as error:
+            raise ValueError(f"{folder / 'model'} is damaged ({one_line(error)}): train again, or restore the files.") from error
+
+
+def load_adapter(weights: Path, model: str, seed: int, *, trust_remote_code: bool = False) -> LoadedModel:
+    """Load an adapter with the model that it was trained on."""
+    from peft import PeftModel
+
+    from numerate.lab.models.loading import load_model, plain_weights, quietly
+
+    loaded = load_model(model, seed=seed, trust_remote_code=trust_remote_code)
+    with plain_weights(weights), quietly():
+        loaded.model = PeftModel.from_pretrained(loaded.model, weights)
+    return loaded
+
+
+def _load_trained(config: RunConfig, weights: Path) -> LoadedModel:
+    from numerate.lab.models.loading import load_model, plain_weights
+
+    if config.adapter != "none":
+        return load_adapter(weights, config.model, config.seed, trust_remote_code=config.trust_remote_code)
+    if config.model not in NAMED:
+        return load_model(weights, trust_remote_code=config.trust_remote_code)
+    loaded = load_model(config.model, seed=config.seed, trust_remote_code=config.trust_remote_code)
+    with plain_weights(weights):
+        loaded.model = type(loaded.model).from_pretrained(weights)
+    return loaded

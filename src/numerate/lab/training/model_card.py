@@ -1,0 +1,225 @@
+"""Save trained weights with a model card: how good the model is, how it was trained and asked, and code that predicts.
+
+The front matter is metadata of the Hugging Face Hub, with the measures as evaluation results.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from numerate.answers.metrics import METRICS
+from numerate.lab.data import Task
+from numerate.lab.data.regression import Regression
+from numerate.lab.data.tables import TABLES
+from numerate.lab.evaluation.decisions import GREEDY
+from numerate.lab.evaluation.error_sources import read_decisions
+from numerate.lab.evaluation.evaluate import Record, summarize
+from numerate.lab.evaluation.missing import WHY_INFINITE, figure_text, gold_answers
+from numerate.lab.files.markdown import block, code, inline
+from numerate.lab.files.records import saving, write_json, write_text
+from numerate.lab.models.config import PLAIN, run_name
+from numerate.lab.models.loading import LoadedModel, quietly
+from numerate.lab.models.names import NAMED
+from numerate.lab.models.questions import ASKED
+
+HUB_NAMES = {"smollm2": "HuggingFaceTB/SmolLM2-135M-Instruct"}
+"""The Hub ids of models that have a name of their own here; other such models are not on the Hub."""
+
+_HEADLINES = 4  # measures in the front matter; the card has all of them
+
+SPLITS = {"interpolate": "test rows", "extrapolate": "test rows out of range", "validation": "validation rows"}
+
+
+def save_model(loaded: LoadedModel, folder: Path, card: str, asked: Mapping[str, Any] | None = None) -> None:
+    """Save weights, tokenizer, model card and what the model was asked; the folder gets its name when all are written."""
+    part = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    with quietly(), saving():
+        loaded.model.save_pretrained(part)
+        (loaded.processor or loaded.tokenizer).save_pretrained(part)
+    write_text(part / "README.md", card)
+    if asked is not None:
+        write_json(part / ASKED, asked)
+    shutil.rmtree(folder, ignore_errors=True)
+    part.replace(folder)
+
+
+def model_card(settings: Mapping[str, Any], records: Sequence[Record], task: Task, asked: Mapping[str, Any] | None = None) -> str:
+    """Return the model card of a run.
+
+    Args:
+        settings: of the run.
+        records: its predictions.
+        task: that it was trained on.
+        asked: what its questions looked like (:func:`numerate.lab.models.questions.asked`).
+    """
+    data = None if settings.get("data") is None else Path(settings["data"]).name
+    target = getattr(task, "target", None)
+    title = f"{settings['model']}: {f'{target} of {data}' if target else data or settings['task']}"
+    figures = list(_figures(records))
+    parts = [
+        f"---\n{_front_matter(settings, task, data, title, figures)}---",
+        f"# {inline(title)}",
+        _objective(settings),
+        "## How good it is",
+        _measures(figures, task, records),
+        _decision(settings),
+        "## How it is asked",
+        "\n\n".join(_asking(task, asked, data, records)),
+    ]
+    if (row := example_row(task, records)) is not None:
+        parts += ["## How to predict", _snippet(row)]
+    shown = {**settings, "data": data}  # without the folder, which is of no use elsewhere
+    shown |= {"loss": _name(settings)} if settings["loss"] == PLAIN else {}
+    listed = "\n".join(f"- {name}: {code(value)}" for name, value in shown.items())
+    return "\n\n".join([*parts, "## Settings", listed]) + "\n"
+
+
+def _front_matter(settings: Mapping[str, Any], task: Task, data: str | None, title: str, figures: Sequence[_Figures]) -> str:
+    import yaml
+
+    kind = "tabular-regression" if getattr(task, "target", None) else "text-generation"
+    table = {"name": data or settings["task"], "type": data or settings["task"]}
+    results: list[dict[str, Any]] = []
+    for split in dict.fromkeys(split for split, *_ in figures):
+        metrics = [
+            {"type": name, "name": f"{name}, {decision}", "value": float(f"{values[name]:.6g}")}
+            for own, decision, _, values in figures
+            for name in task.measures[:_HEADLINES]
+            if own == split and math.isfinite(values.get(name, math.inf))
+        ]
+        results += [{"task": {"type": kind}, "dataset": {**table, "split": split}, "metrics": metrics}] if metrics else []
+    model = settings["model"]
+    base = HUB_NAMES.get(model, model if model not in NAMED and not Path(model).is_dir() and model.count("/") == 1 else None)
+    metadata: dict[str, Any] = {
+        "library_name": "peft" if settings.get("adapter", "none") != "none" else "transformers",
+        "pipeline_tag": "image-text-to-text" if task.visual else "text-generation",
+        **({"base_model": base} if base else {}),
+        "tags": list(dict.fromkeys(["numerate", settings["task"], *_name(settings).split("+")])),
+        "model-index": [{"name": title, "results": results}],
+    }
+    return str(yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True, width=1000))
+
+
+def _name(settings: Mapping[str, Any]) -> str:
+    """Return the name of the loss as ``numerate train`` takes it: soft labels are the loss ``ce`` with ``soft``."""
+    return run_name(settings["loss"], (settings.get("soft") or {}).get("path"))
+
+
+def _objective(settings: Mapping[str, Any]) -> str:
+    numeric = "" if settings["loss"] == PLAIN else f" + {settings['weight']:g} x {code(settings['loss'])}"
+    if soft := settings.get("soft"):
+        used = ", ".join(f"{name} {value}" for name, value in soft.items() if value not in (None, 0))
+        numeric += f" on soft labels ({used})"
+    return f"Trained with cross-entropy{numeric} for {settings['steps']:,} steps with numerate."
+
+
+# Measures
+
+_Figures = tuple[str, str, int, dict[str, float]]  # split, decision, examples, figures by measure
+
+
+def _figures(records: Sequence[Record]) -> Iterator[_Figures]:
+    for split, greedy in summarize(records).items():
+        mine = [record for record in records if record["split"] == split]
+        yield split, GREEDY, len(mine), greedy
+        if (decided := read_decisions(mine)) is not None:
+            for rule in decided.rules:
+                yield split, rule, len(mine), {name: _summary(name, scores) for name, scores in decided.measures[rule].items()}
+
+
+def _summary(name: str, scores: Iterable[float]) -> float:
+    values = [float(score) for score in scores]
+    return METRICS[name].summarize(values) if name in METRICS else float(np.mean(values))
+
+
+def _measures(figures: Sequence[_Figures], task: Task, records: Sequence[Record]) -> str:
+    """Return a table of the measures, the headline first."""
+    heads = [
+        f"{SPLITS.get(split, split)} ({examples:,}){'' if decision == GREEDY else f', {decision}'}"
+        for split, decision, examples, _ in figures
+    ]
+    names = dict.fromkeys((task.measures[0], *(name for *_, values in figures for name in values)))
+    golds = {split: gold_answers(records, split) for split, *_ in figures}
+    lines = [f"| measure | {' | '.join(heads)} |", f"|---|{'---|' * len(heads)}"]
+    for name in names:
+        cells = ["-" if name not in own else figure_text(name, own[name], golds[split], ".4g") for split, *_, own in figures]
+        median = " (median)" if name in METRICS and METRICS[name].summary == "median" else ""
+        lines.append(f"| {name}{median} | {' | '.join(cells)} |")
+    lines += [f"\n{text}: {why}." for text, why in WHY_INFINITE.items() if any(f" {text} " in line for line in lines)]
+    return "\n".join(lines)
+
+
+def _decision(settings: Mapping[str, Any]) -> str:
+    said = "Answers are greedy, what the model writes token by token"
+    if not settings.get("decide"):
+        return f"{said}. `numerate predict` gives the median of the model's distribution over numbers."
+    return f"{said}, or decided from its distribution over numbers: {', '.join(settings['decide'])}."
+
+
+# Questions
+
+
+def _asking(task: Task, asked: Mapping[str, Any] | None, data: str | None, records: Sequence[Record]) -> Iterator[str]:
+    if asked is not None and asked["target"] is not None:
+        columns = ", ".join(map(code, asked["columns"]))
+        source = f"the table {data} that comes with numerate" if data in TABLES else inline(data)
+        yield f"{code(asked['target'])} is predicted from {columns}. The rows are those of {source}."
+        if left_out := {name: why for name, why in getattr(task, "left_out", {}).items() if name != asked["target"]}:
+            yield f"Columns that are not shown: {', '.join(f'{code(name)} ({inline(why)})' for name, why in left_out.items())}."
+    elif data is not None:
+        yield f"The questions are those of {inline(data)}, unchanged."
+    else:
+        yield f"The questions are generated by the task `{task.name}`."
+    row = example_row(task, records)
+    known = asked is not None and asked["target"] is not None and row is not None and isinstance(task, Regression)
+    prompt = task.ask(row, Path()).prompt if known else records[0]["prompt"]  # type: ignore[attr-defined]
+    yield f"A question:\n\n{block(prompt, 'text')}"
+
+
+def example_row(task: Task, records: Sequence[Record]) -> dict[str, Any] | None:
+    """Return a row to predict: the most frequent value of each column; None if the answers are not one number.
+
+    A model of a table is shown no row that is in it, unless all its values are frequent ones.
+    """
+    if task.visual or task.answer_is != "one number" or task.period is not None:
+        return None
+    rows = (task.rows or {}).get("train", ())
+    if not isinstance(task, Regression) or task.target is None or not rows:
+        return {"prompt": records[0]["prompt"]}
+    if any(row.image is not None for row in rows):
+        return None
+    cells: dict[str, Counter[str]] = {}
+    for row in rows:
+        for name, value in row.cells.items():
+            cells.setdefault(name, Counter())[json.dumps(value, ensure_ascii=False, default=str)] += 1
+    return {name: json.loads(max(counts, key=lambda text: (counts[text], text))) for name, counts in cells.items()}
+
+
+def _snippet(row: Mapping[str, Any]) -> str:
+    cells = {
+        name: json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value) for name, value in row.items()
+    }
+    inner = "".join(f"        {json.dumps(name, ensure_ascii=False)}: {cell},\n" for name, cell in cells.items())
+    example = f"""from numerate.lab.prediction.predict import predict
+
+rows = [
+    {{
+{inner}    }}
+]
+result = predict(".", rows, "predictions/new.csv", explain=1, overwrite=True)
+print(result.path.read_text())
+print(result.explained[0].distribution)"""
+    return f"""In the folder of this model, with `pip install 'numerate[train]'`; elsewhere, put its path in place of the dot:
+
+{block(example, "python")}
+
+`rows` may also be a pandas frame or the path of a file. For a file, `numerate predict . --data new.csv` does the same."""

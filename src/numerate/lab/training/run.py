@@ -1,0 +1,387 @@
+"""One run: train a model and evaluate it. The configuration is taken apart here.
+
+runs/name/
+config.json  environment.json   settings, and versions and machine
+curve.jsonl                     the learning curve; also tensorboard/ if requested
+predictions.jsonl               one line per test example
+checkpoints/                    to resume from, if requested or interrupted; deleted when the run is finished
+trained.pt                      weights of a run that is trained and not evaluated yet; likewise
+pictures/                       what a visual task has drawn, unless runs share it; deleted when the run is finished
+model/                          the trained weights with a model card, if requested
+result.json                     written last: a run without it is not finished
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from numerate.lab.data import Example, Examples, Picture, Task
+from numerate.lab.data.picture_store import PICTURES
+from numerate.lab.data.splits import held_out, reserved_rows, training_examples, validation_examples
+from numerate.lab.evaluation.checking import check_task, make_task, soft_target
+from numerate.lab.evaluation.derailing import LabelDigits, label_digits
+from numerate.lab.evaluation.evaluate import Record, evaluate
+from numerate.lab.evaluation.missing import middle_label
+from numerate.lab.files.environment import environment
+from numerate.lab.files.interruption import Interruption
+from numerate.lab.files.progress import Progress
+from numerate.lab.files.records import RESULT, TRAINED, clear, is_first_process, read_state, write_json, write_jsonl, write_state
+from numerate.lab.models.config import PLAIN, RunConfig
+from numerate.lab.models.encoding import AnswerNumbers, AnswerTries, SharedData, SoftAnswers, training_data, training_order
+from numerate.lab.models.loading import LoadedModel, PromptEncoder, load_encoder, load_model
+from numerate.lab.models.masks import MaskedRows, check_term_numbers
+from numerate.lab.models.questions import asked
+from numerate.lab.training.model_card import model_card, save_model
+from numerate.lab.training.validation import MOST, Validation
+from numerate.losses import LOSSES
+from numerate.objective import NumericObjective
+from numerate.vocab import NumericVocab
+
+_DRAWS = 64  # of the first answer, to see whether the tokenizer fits
+
+LabelFacts = tuple[LabelDigits | None, str | None]
+"""The most digits of the training labels, and their median."""
+
+
+def run(
+    config: RunConfig,
+    folder: Path,
+    *,
+    task: Task | None = None,
+    resume: bool = True,
+    pictures: Path | None = None,
+    interruption: Interruption | None = None,
+    on_task: Callable[[Task], object] = lambda task: None,
+    progress: Progress = lambda *_: None,
+) -> dict[str, Any]:
+    """Train and evaluate; return the content of ``result.json``. ``resume`` continues from the last checkpoint, if any.
+
+    ``task`` is that of the configuration, if it is made already. ``pictures`` is a folder in which several runs keep what they
+    draw (:mod:`numerate.lab.data.picture_store`). With ``interruption``, a run that a signal ends keeps what it has trained.
+    ``on_task`` is called with the task once all is checked.
+
+    If several processes are launched (``accelerate launch``), all of them train. Only the first writes, evaluates and returns
+    the result; the others return an empty dict.
+    """
+    task = make_task(config) if task is None else task
+    encoder = load_encoder(config.model, trust_remote_code=config.trust_remote_code)
+    objective = check_fit(config, task, encoder)
+    begin_run(config, folder)
+    on_task(task)
+    find_pictures([config], task, encoder, folder, pictures, progress)
+    loaded = load_run_model(config, encoder)
+    if resume and (folder / TRAINED).is_file():
+        cost = read_trained(loaded, folder)
+    else:
+        cost = train(config, task, loaded, objective, folder, resume=resume, interruption=interruption, progress=progress)
+    if not is_first_process():
+        return {}
+    try:
+        if interruption is not None:
+            interruption.check()
+        return finish(config, task, loaded, cost, folder, progress=progress)
+    except KeyboardInterrupt:
+        if interruption is not None and not (folder / RESULT).is_file():
+            write_trained(loaded, cost, folder)
+        raise
+
+
+def write_trained(loaded: LoadedModel, cost: dict[str, Any], folder: Path) -> None:
+    """Keep the trained weights and the cost of a run that is not evaluated yet."""
+    write_state(folder / TRAINED, {"weights": _trained_weights(loaded), "cost": cost})
+
+
+def read_trained(loaded: LoadedModel, folder: Path) -> dict[str, Any]:
+    """Load the weights that :func:`write_trained` kept into the model that the run began with; return the cost."""
+    saved, weights = read_state(folder / TRAINED), _trained_weights(loaded)
+    if missing := weights.keys() - saved["weights"].keys():
+        raise ValueError(f"{folder / TRAINED} has no weight {min(missing)!r}: delete it, and the run is trained again.")
+    for name, weight in weights.items():
+        weight.copy_(saved["weights"][name])
+    return dict(saved["cost"])
+
+
+def _trained_weights(loaded: LoadedModel) -> dict[str, torch.Tensor]:
+    """Return the weights that training changes: with an adapter, its own alone."""
+    return {name: weight.detach() for name, weight in loaded.model.named_parameters() if weight.requires_grad}
+
+
+def finish(
+    config: RunConfig,
+    task: Task,
+    loaded: LoadedModel,
+    cost: dict[str, Any],
+    folder: Path,
+    *,
+    progress: Progress = lambda *_: None,
+) -> dict[str, Any]:
+    """Evaluate the trained model of a run, and write the result; return it."""
+    begin = time.perf_counter()
+    examples = run_examples(config, task)
+    labels = label_digits(task, examples), middle_label(task, examples)
+    records = evaluated(config, task, loaded, labels, images=folder, progress=progress)
+    return end_run(config, task, loaded, records, labels, cost | {"eval_seconds": time.perf_counter() - begin}, folder)
+
+
+def evaluated(config: RunConfig, task: Task, loaded: LoadedModel, labels: LabelFacts, **options: Any) -> list[Record]:
+    """Evaluate a model on the examples of a run; ``labels`` are the digits and the median of its training labels."""
+    digits, middle = labels
+    examples, settings = tested(config, task), evaluation_options(config)
+    return evaluate(loaded, task, examples, seed=config.seed, label_digits=digits, fallback=middle, **settings, **options)
+
+
+def begin_run(config: RunConfig, folder: Path) -> None:
+    """Write what is known before training."""
+    if is_first_process():
+        write_json(folder / "config.json", {**config.used, "label": config.name})
+        write_json(folder / "environment.json", environment())
+
+
+def load_run_model(config: RunConfig, encoder: PromptEncoder) -> LoadedModel:
+    """Return the model that a run begins with."""
+    return load_model(
+        config.model,
+        seed=config.seed,
+        # Trained weights stay in float32; frozen weights below an adapter need not.
+        dtype=torch.bfloat16 if config.bf16 and config.adapter != "none" else torch.float32,
+        adapter=config.adapter,
+        rank=config.rank,
+        encoder=encoder,
+        trust_remote_code=config.trust_remote_code,
+    )
+
+
+def end_run(
+    config: RunConfig,
+    task: Task,
+    loaded: LoadedModel,
+    records: list[Record],
+    labels: LabelFacts,
+    cost: dict[str, Any],
+    folder: Path,
+) -> dict[str, Any]:
+    """Write predictions, weights and, last, the result; return it."""
+    write_jsonl(folder / "predictions.jsonl", records)
+    if config.keep_model:
+        settings, questions = {**config.used, "label": config.name}, asked(config, task, loaded)
+        save_model(loaded, folder / "model", model_card(settings, records, task, questions), questions)
+    result = {
+        "hash": config.hash,
+        "label": config.name,
+        "headline": task.measures[0],
+        "label_digits": labels[0],
+        "label_median": labels[1],
+        "splits": {split: {"n": n} for split, n in Counter(record["split"] for record in records).items()},
+        "skipped_rows": len(task.skipped),
+        "notes": [*task.notes, *_soft_notes(config, task), *_weight_notes(config, loaded)],
+        "cost": cost,
+    }
+    write_json(folder / RESULT, result)
+    clear(folder)
+    return result
+
+
+def _weight_notes(config: RunConfig, loaded: LoadedModel) -> list[str]:
+    """Return a warning about weights that are not finite: the Trainer logs such losses as zeros, and answers are nonsense."""
+    if all(bool(weight.isfinite().all()) for weight in loaded.model.parameters() if weight.is_floating_point()):
+        return []
+    how = f"learning_rate={config.learning_rate:g}, bf16={config.bf16}"
+    return [
+        f"Training of {config.name} with seed {config.seed} diverged: its weights are not finite, and its answers mean nothing "
+        f"({how}). Try a lower learning rate; curve.jsonl shows the step after which grad_norm is not finite."
+    ]
+
+
+def check_fit(config: RunConfig, task: Task, encoder: PromptEncoder) -> NumericObjective | None:
+    """Check that data, model, task and loss fit together; return the objective, or None for plain cross-entropy."""
+    check_task(config, task, sees=encoder.sees)
+    if config.soft is not None:
+        _check_soft_labels(config, task, encoder)
+    check_term_numbers(config, task)
+    vocab = NumericVocab.from_tokenizer(encoder.tokenizer)
+    if config.loss == PLAIN:
+        # Jitter is plain cross-entropy on drawn answers.
+        return None if config.soft is None or config.soft.path == "jitter" else NumericObjective(None, vocab=vocab)
+    loss = LOSSES[config.loss](vocab, **config.loss_settings)
+    return NumericObjective(loss, config.weight, config.normalize, config.scale)
+
+
+def _check_soft_labels(config: RunConfig, task: Task, encoder: PromptEncoder) -> None:
+    """Raise unless the task has soft labels, and the tokenizer fits answers with several numbers, which the first one shows."""
+    target = soft_target(config, task)
+    if (where := task.soft_pattern) is not None:
+        example = task.examples("train", 1)[0]
+        label = [*encoder.tokens_of(example.answer), encoder.tokenizer.eos_token_id]
+        numbers = AnswerNumbers(encoder, target, where)
+        for seed in range(_DRAWS):
+            numbers.answer(example, label, np.random.default_rng(seed))
+
+
+def _soft_notes(config: RunConfig, task: Task) -> list[str]:
+    """Say how many answers of the training rows keep hard labels, if some do."""
+    kept = [] if config.soft is None else task.answers_in_words()
+    rows = task.count("train")
+    return (
+        [f"{len(kept):,} of {rows:,} training answers are not plain numbers, such as {kept[0]!r:.40}: their labels stay hard."]
+        if kept
+        else []
+    )
+
+
+def train(
+    config: RunConfig,
+    task: Task,
+    loaded: LoadedModel,
+    objective: NumericObjective | None,
+    folder: Path,
+    *,
+    resume: bool = True,
+    interruption: Interruption | None = None,
+    progress: Progress = lambda *_: None,
+) -> dict[str, Any]:
+    """Train the model in place; return the cost."""
+    from numerate.lab.training.trainer import fit, last_checkpoint
+
+    data, too_long = run_data(config, task, loaded)
+    checkpoints = folder / "checkpoints"
+    arguments = training_arguments(config) | {"output_dir": str(checkpoints)}
+    cost = fit(
+        loaded,
+        data,
+        objective,
+        arguments,
+        folder,
+        tensorboard=config.tensorboard,
+        checkpoint=last_checkpoint(checkpoints) if resume else None,
+        validation=validation([config], task, loaded),
+        interruption=interruption,
+        progress=progress,
+    )
+    return cost | {"examples_too_long": too_long}
+
+
+def validation(configs: Sequence[RunConfig], task: Task, loaded: LoadedModel, *, stacked: bool = False) -> Validation | None:
+    """Return the validation of a run while it trains, or of the runs of a stack; None if there is none."""
+    first = configs[0]
+    if first.validate_every is None:
+        return None
+    count = min(MOST, first.eval_examples)
+    questions = [validation_examples(task, count, config.seed)["interpolate"] for config in configs]
+    fallbacks = [middle_label(task, run_examples(config, task)) for config in configs]
+    every = evaluation_options(first)
+    options = {name: every[name] for name in ("batch_size", "max_new_tokens", "bf16")} | {"stacked": stacked}
+    chosen = first.validate_every, first.keep_best, first.choose_by
+    return Validation(loaded, task, questions, fallbacks, *chosen, options)
+
+
+def run_data(
+    config: RunConfig, task: Task, loaded: LoadedModel, shared: SharedData | None = None
+) -> tuple[torch.utils.data.Dataset[dict[str, Any]], int]:
+    """Return the rows that a run trains on, in order, and how many examples were left out because they are too long.
+
+    ``shared`` has what other runs on the same task and model have made; this one adds to it.
+    """
+    examples, soft = run_examples(config, task), None
+    if config.soft is not None:
+        tries, fixed = {} if shared is None else shared.tries, config.soft.path == "fixed"
+        key = f"{config.soft.model_dump_json(exclude={'path'})} {fixed}"
+        target = soft_target(config, task)
+        if key not in tries and (where := task.soft_pattern) is not None:
+            tries[key] = AnswerNumbers(loaded, target, where, with_label=fixed)
+        elif key not in tries:
+            tries[key] = AnswerTries(loaded, target, with_label=fixed)
+        if shared is not None:
+            tries[key].expect(examples)
+        soft = SoftAnswers(tries[key], config.soft.path, config.seed)
+    rows, too_long = training_data(
+        loaded,
+        examples,
+        batch_size=config.batch_size,
+        batches=_batches(config),
+        seed=config.seed,
+        max_length=config.max_length,
+        soft=soft,
+        shared=shared,
+    )
+    masked = config.loss != PLAIN and config.term_numbers != "all"
+    return MaskedRows(rows, loaded, config.term_numbers) if masked else rows, too_long
+
+
+def _batches(config: RunConfig) -> int:
+    """Return how many micro-batches a run trains on, in all processes."""
+    return config.steps * config.accumulation * int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def find_pictures(
+    configs: Sequence[RunConfig], task: Task, encoder: PromptEncoder, folder: Path, shared: Path | None, progress: Progress
+) -> None:
+    """Let runs take their pictures from a folder that they share, or from their own, and draw those ahead."""
+    encoder.keep_pictures(folder / PICTURES if shared is None else shared)
+    if shared is None and is_first_process():
+        draw_ahead(configs, task, encoder, progress)
+
+
+def draw_ahead(configs: Sequence[RunConfig], task: Task, encoder: PromptEncoder, progress: Progress) -> None:
+    """Draw and keep the pictures that runs on a task will need."""
+    if not encoder.sees or task.examples("train", 1)[0].picture is None:
+        return
+    seen: list[Example] = []
+    asked_about: list[Example] = []
+    for config in configs:
+        examples = run_examples(config, task)
+        order = training_order([1] * len(examples), config.batch_size, _batches(config), config.seed)
+        seen += [examples[index] for index in dict.fromkeys(order)]
+        if config.validate_every is not None:
+            seen += validation_examples(task, min(MOST, config.eval_examples), config.seed)["interpolate"]
+        asked_about += [example for rows in tested(config, task).values() for example in rows]
+    trained, shown = ([row.picture for row in part if isinstance(row.picture, Picture)] for part in (seen, asked_about))
+    encoder.pictures.make_ahead(trained, shown, progress)
+
+
+def training_arguments(config: RunConfig) -> dict[str, Any]:
+    """Return the arguments of ``TrainingArguments`` for a run."""
+    return {
+        "max_steps": config.steps,
+        "per_device_train_batch_size": config.batch_size,
+        "gradient_accumulation_steps": config.accumulation,
+        "learning_rate": config.learning_rate,
+        "lr_scheduler_type": "cosine",
+        "warmup_steps": math.ceil(config.warmup * config.steps),
+        "weight_decay": config.weight_decay,
+        "max_grad_norm": config.max_grad_norm,
+        "seed": config.seed,
+        "data_seed": config.seed,
+        "bf16": config.bf16,
+        "logging_steps": config.log_every,
+        "save_strategy": "no" if config.save_every is None else "steps",
+        "save_steps": config.save_every or config.steps,
+    }
+
+
+def run_examples(config: RunConfig, task: Task) -> Examples:
+    """Return the examples that a run trains on."""
+    kept_out = config.eval_examples if config.validation else min(MOST, config.eval_examples) if config.validate_every else 0
+    reserved = reserved_rows(task, kept_out) if kept_out else 0
+    return training_examples(task, config.train_examples, config.seed, reserved=reserved)
+
+
+def tested(config: RunConfig, task: Task) -> dict[str, Examples]:
+    """Return the examples that a run is evaluated on, by split."""
+    if config.validation:
+        return validation_examples(task, config.eval_examples, config.seed)
+    return held_out(task, config.eval_splits, config.eval_examples)
+
+
+def evaluation_options(config: RunConfig) -> dict[str, Any]:
+    """Return the options of :func:`numerate.lab.evaluation.evaluate.evaluate_all` for a run."""
+    names = ("max_new_tokens", "samples", "decide", "interval", "decide_width", "bf16")
+    return {"batch_size": config.eval_batch_size, **{name: getattr(config, name) for name in names}}

@@ -1,0 +1,425 @@
+import itertools
+import json
+import random
+import re
+import sys
+from dataclasses import replace
+from fractions import Fraction
+from functools import cache
+from math import inf
+from statistics import mean, median
+
+import matplotlib
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib.colors import to_rgb
+from PIL import Image
+
+from numerate.lab.data import drawing
+from numerate.lab.data.base import Example
+from numerate.lab.data.charts.figure import PALETTES, chart_image, chart_page
+from numerate.lab.data.charts.page import Page
+from numerate.lab.data.charts.task import Charts, chart_question
+from numerate.lab.data.row_reader import BadData
+from numerate.lab.data.scene_text.signs import apart
+
+SPLITS = ("train", "interpolate", "extrapolate")
+RIGHT = {"relaxed_accuracy": 1.0, "exact": 1.0, "parsed": 1.0, "relative_error": 0.0}
+WORST = {"relaxed_accuracy": 0.0, "exact": 0.0, "parsed": 0.0, "relative_error": inf}
+
+
+@cache
+def drawn(n, split="train", seed=0, kind=None, labels=None, **settings):
+    """Charts as they are drawn, of one kind where that is asked for."""
+    task, rng = Charts(**settings), random.Random(seed)
+    endless = (task.draw(rng, split) for _ in itertools.count())
+    fitting = (chart for chart in endless if kind in (None, chart.kind) and labels in (None, chart.labels))
+    return list(itertools.islice(fitting, n))
+
+
+def mentions(text, name):
+    return re.search(rf"(?<![\w-]){re.escape(name)}(?![\w+-])", text)
+
+
+def worth(chart, row=0):
+    return [Fraction(value, 10**chart.table.topic.decimals) for value in chart.table.values[row]]
+
+
+# Examples
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_gold_is_right(split):
+    task = Charts()
+    (example,) = task.examples(split, 1)
+    assert (example.image.mode, example.image.width) == ("RGB", 560)
+    for chart in drawn(300, split):
+        assert re.fullmatch(r"\d+(\.\d\d?)?", chart.answer)
+        assert task.score(Example("", chart.answer), f"It is {chart.answer}.") == RIGHT
+
+
+def test_scores_follow_chartqa():
+    score = Charts().score
+    assert score(Example("", "100"), "105")["relaxed_accuracy"] == 1.0
+    assert score(Example("", "100"), "The bar ends at 105")["exact"] == 0.0
+    assert score(Example("", "100"), "106")["relaxed_accuracy"] == 0.0
+    assert score(Example("", "100"), "150")["relative_error"] == 0.5
+    assert score(Example("", "1200"), "$1,200.") == RIGHT
+    assert score(Example("", "62"), "62%") == RIGHT
+    assert score(Example("", "0.62"), "62%")["relaxed_accuracy"] == 1.0
+    assert score(Example("", "62%"), "62") == RIGHT
+    assert score(Example("", "Kenya"), "Final answer: kenya") == RIGHT
+    assert score(Example("", "Kenya"), "Peru") == {**WORST, "parsed": 1.0}
+    assert score(Example("", "[12, 63]"), "[12, 63]") == RIGHT
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(), st.sampled_from(["12.5", "0", "Kenya", "[1, 2]"]))
+def test_any_text_can_be_scored(text, gold):
+    scores = Charts().score(Example("", gold), text)
+    assert set(scores) == set(RIGHT)
+    assert scores["relaxed_accuracy"] in (0.0, 1.0)
+
+
+@given(st.text(st.characters(exclude_categories=("Nd", "No", "Nl"))))
+def test_text_without_digits_scores_the_worst(text):
+    assert Charts().score(Example("", "12"), text) == WORST
+
+
+def test_the_users_matplotlib_settings_change_nothing_and_stay():
+    chart = drawn(1)[0]
+    plain = chart_image(chart, 320).tobytes()
+    with matplotlib.rc_context({"axes.facecolor": "red", "font.size": 20, "lines.linewidth": 9, "savefig.dpi": 50}):
+        before = dict(matplotlib.rcParams)
+        assert chart_image(chart, 320).tobytes() == plain
+        assert dict(matplotlib.rcParams) == before
+
+
+def test_looks_are_no_content():
+    task, (one, other) = Charts(), drawn(2)
+    assert task.content(one) == task.content(replace(one, look=other.look))
+    assert task.content(one) != task.content(other)
+
+
+@pytest.mark.parametrize("setting", [{}, {"categories": 3, "largest": 137}, {"largest": 100}])
+def test_extrapolation_has_more_and_larger_values(setting):
+    task = Charts(**setting)
+    for inside, outside in zip(drawn(200, **setting), drawn(200, "extrapolate", **setting), strict=True):
+        assert 3 <= len(inside.table.categories) <= task.categories < len(outside.table.categories) <= task.categories + 4
+        for row in range(len(inside.table.series)):
+            assert 0 < min(worth(inside, row)) <= max(worth(inside, row)) <= task.largest
+        for row in range(len(outside.table.series)):
+            assert task.largest < min(worth(outside, row)) <= max(worth(outside, row)) <= 10 * task.largest
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"size": 100}, "size=100 is out of range: expected a whole number from 320 to 4096"),
+        ({"categories": 9}, "categories=9 is out of range: expected a whole number from 3 to 6"),
+        ({"largest": 10}, "largest=10 is out of range"),
+        ({"largest": 500.0}, "largest=500.0"),
+    ],
+)
+def test_settings_out_of_range_are_refused(setting, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        Charts(**setting)
+
+
+# Questions
+
+
+def test_answers_are_those_of_the_questions():
+    """Reads the question's words and works the answer out anew."""
+    checked = 0
+    for chart in drawn(1500) + drawn(500, "extrapolate"):
+        table, text = chart.table, chart.question
+        rows = [k for k, name in enumerate(table.series) if name and text.endswith(f" {name}?")] or [0]
+        values = worth(chart, rows[0])
+        named = [value for name, value in zip(table.categories, values, strict=True) if mentions(text, name)]
+        above = re.search(r"above ([\d.]+)", text)
+        if above:
+            answer = sum(value > Fraction(above[1]) for value in values)
+        elif text.startswith("How many"):
+            answer = len(table.categories)
+        elif text.startswith("For how many"):
+            one, other = re.search(r" is (.+) higher than (.+)\?", text).groups()
+            pairs = zip(*(table.values[table.series.index(name)] for name in (one, other)), strict=True)
+            answer = sum(a > b for a, b in pairs)
+        elif "sum of all values for" in text:
+            at = table.categories.index(re.search(r"values for (.+)\?", text)[1])
+            answer = sum(worth(chart, row)[at] for row in range(len(table.series)))
+        elif "sum of all values" in text:
+            answer = sum(values)
+        elif "average of all values" in text:
+            answer = mean(values)
+        elif "median of the values" in text:
+            answer = median(values)
+        elif "highest and the lowest" in text:
+            answer = max(values) - min(values)
+        elif "second highest" in text:
+            answer = sorted(values)[-2]
+        elif "the highest" in text:
+            answer = max(values)
+        elif "the lowest" in text:
+            answer = min(values)
+        elif "difference" in text and len(named) == 2:
+            answer = abs(named[0] - named[1])
+        elif "sum" in text and len(named) == 2:
+            answer = sum(named)
+        elif "ratio" in text and len(named) == 2:
+            answer = max(named) / min(named)
+        elif "difference" in text and len(named) == 1 and len(table.series) > 1:
+            at = next(k for k, name in enumerate(table.categories) if mentions(text, name))
+            pair = [worth(chart, k)[at] for k, name in enumerate(table.series) if mentions(text, name)]
+            answer = abs(pair[0] - pair[1])
+        elif text.startswith("What is the") and len(named) == 1:
+            answer = named[0]
+        else:
+            continue
+        checked += 1
+        assert abs(Fraction(chart.answer) - answer) <= Fraction(1, 200), (text, table)
+    assert checked > 1950
+
+
+def test_values_are_written_or_lie_on_the_grid():
+    for chart in drawn(300) + drawn(300, "extrapolate"):
+        if not chart.labels:
+            assert chart.kind != "pie"
+            assert all(value % (chart.tick // 2) == 0 for row in chart.table.values for value in row)
+        assert max(map(max, chart.table.values)) <= chart.top
+        assert chart.top % chart.tick == 0
+
+
+def test_all_kinds_forms_and_questions_occur():
+    charts = drawn(1500)
+    assert {chart.kind for chart in charts} == {"bar", "barh", "grouped", "line", "pie"}
+    assert {chart.table.topic.form for chart in charts} == {"plain", "thousands", "percent", "dollars"}
+    assert {chart.labels for chart in charts} == {True, False}
+    assert sum(set(chart.table.values[0]) != {chart.table.values[0][0]} for chart in charts) > 1450
+    wholes = [sum(chart.table.values[0]) for chart in charts if chart.table.topic.whole]
+    assert set(wholes) == {100}
+
+
+# The picture shows the values
+
+
+def coloured(picture, row):
+    """Where a picture has the colour of a series, of the second palette."""
+    colour = np.round(np.array(to_rgb(PALETTES[1][row])) * 255)
+    return np.abs(np.asarray(picture, int) - colour).max(-1) < 12
+
+
+def charts_of_one_palette(*args, **kwargs):
+    return [replace(chart, look=replace(chart.look, palette=1, first=0, varied=False)) for chart in drawn(*args, **kwargs)]
+
+
+def axes(chart, page):
+    """What a reader takes from the axes: the places of the categories, and of any value, in pixels."""
+    across, names, texts = chart.kind == "barh", list(chart.table.categories), [text for text, _ in page.texts]
+    begin = next(k for k in range(len(texts)) if texts[k : k + len(names)] == names)
+    ticks = begin - chart.top // chart.tick - 1
+    values = [float(re.sub("[$,%]", "", text)) for text in texts[ticks:begin]]
+    assert values == pytest.approx([tick / 10**chart.table.topic.decimals for tick in range(0, chart.top + 1, chart.tick)])
+    middles = [np.mean(corners, 0)[0 if across else 1] for _, corners in page.texts[ticks:begin]]
+    slope, start = np.polyfit(values, middles, 1)
+    assert middles == pytest.approx([start + slope * value for value in values], abs=1.5)
+    boxes = [np.array(corners) for _, corners in page.texts[begin : begin + len(names)]]
+    slanted = any(box[0, 1] != box[1, 1] for box in boxes)
+    places = [box[2, 0] - 6 if slanted else box[:, 1 if across else 0].mean() for box in boxes]
+    return places, lambda value: round(start + slope * float(value))
+
+
+@pytest.mark.parametrize("split", ["train", "extrapolate"])
+@pytest.mark.parametrize("kind", ["bar", "barh", "grouped"])
+def test_bars_end_at_their_values(kind, split):
+    for chart in charts_of_one_palette(12, split, kind=kind):
+        page, away = chart_page(chart, 560), 1 if kind == "barh" else -1  # the direction of larger values
+        places, end = axes(chart, page)
+        for row in range(len(chart.table.series)):
+            found = coloured(page.image, row)
+            found = found.T if kind == "barh" else found  # [along the values, along the categories]
+            runs = itertools.groupby(enumerate(found[end(0) + 5 * away]), lambda pixel: pixel[1])
+            bars = [[k for k, _ in run] for filled, run in runs if filled]
+            assert len(bars) == len(places)
+            for bar, place, value in zip(bars, places, worth(chart, row), strict=True):
+                middle = (bar[0] + bar[-1]) // 2
+                assert abs(middle - place) < (8 if kind != "grouped" else 40)
+                assert found[end(0) + 5 * away : end(value) - 3 * away : away, middle].all(), (chart, value)
+                assert not found[end(value) + 4 * away, middle], (chart, value)
+
+
+@pytest.mark.parametrize("split", ["train", "extrapolate"])
+def test_lines_pass_through_their_values(split):
+    for chart in charts_of_one_palette(20, split, kind="line"):
+        page = chart_page(chart, 560)
+        places, end = axes(chart, page)
+        heights = [[end(value) for value in worth(chart, row)] for row in range(len(chart.table.series))]
+        for row, line in enumerate(heights):
+            found = coloured(page.image, row)
+            for k, (place, height) in enumerate(zip(places, line, strict=True)):
+                if all(abs(other[k] - height) > 12 for other in heights[row + 1 :]):  # else another marker lies on top
+                    assert found[height - 2 : height + 3, round(place) - 5 : round(place) + 6].any(), (chart, row, k)
+
+
+def test_slices_are_as_large_as_their_values():
+    for chart in drawn(2, kind="pie"):
+        look = replace(chart.look, palette=0, first=0, paper=0, hole=False)
+        picture = np.asarray(chart_image(replace(chart, look=look), 640), int)
+        values = chart.table.values[0]
+        areas = []
+        for k in range(len(values)):
+            colour = np.round(np.array(to_rgb(PALETTES[0][k])) * 255)
+            areas.append((np.abs(picture - colour).max(-1) < 4).sum())
+        assert [area / sum(areas) for area in areas] == pytest.approx([v / sum(values) for v in values], abs=0.02)
+
+
+@pytest.mark.parametrize("kind", ["bar", "barh", "grouped", "line", "pie"])
+def test_printed_values_stand_at_their_categories(kind):
+    for chart in drawn(8, kind=kind, labels=True):
+        page, rows = chart_page(chart, 560), len(chart.table.series)
+        values = [value for row in range(rows) for value in worth(chart, row)]
+        texts = [
+            (Fraction(re.sub("[$,%]", "", text)), corners) for text, corners in page.texts if re.fullmatch(r"[$\d,.%]+", text)
+        ]
+        printed = texts[-len(values) :]
+        assert [value for value, _ in printed] == values
+        if kind != "pie":
+            places, _ = axes(chart, page)
+            for k, (_, corners) in enumerate(printed):
+                middle = np.mean(corners, 0)[1 if kind == "barh" else 0]
+                assert np.argmin(np.abs(np.array(places) - middle)) == k % len(places), (chart, k)
+
+
+@pytest.mark.parametrize("split", ["train", "extrapolate"])
+def test_no_text_is_cut_off_or_touches_another(split):
+    for chart, size in zip(drawn(300, split, seed=7), itertools.cycle((320, 560, 1000))):
+        page = chart_page(chart, size)
+        for text, corners in page.texts:
+            xs, ys = zip(*corners, strict=True)
+            assert min(xs) >= 1, text
+            assert min(ys) >= 1, text
+            assert max(xs) <= page.image.width - 1, text
+            assert max(ys) <= page.image.height - 1, text
+        for (text, corners), (other, rival) in itertools.combinations(page.texts, 2):
+            assert apart(corners, rival), (text, other, size, chart)
+
+
+@pytest.mark.parametrize("largest", [100, 100_000])
+def test_small_and_large_numbers_have_room(largest):
+    for chart, size in zip(drawn(100, "extrapolate", seed=9, largest=largest), itertools.cycle((320, 400, 560))):
+        for (text, corners), (other, rival) in itertools.combinations(chart_page(chart, size).texts, 2):
+            assert apart(corners, rival), (text, other, size, chart)
+
+
+@pytest.mark.parametrize("turn", [0, 35, 90])
+@pytest.mark.parametrize("side", ["l", "m", "r"])
+def test_a_page_knows_where_its_texts_are(side, turn):
+    page = Page(560, 0.75, "#ffffff", "sans")
+    page.text("Wednesday 1,250", (280, 200), 12, side + "s", turn=turn)
+    ((_, corners),) = page.texts
+    ink = np.argwhere(np.asarray(page.image.convert("L")) < 160)[:, ::-1] + 0.5
+    c, s = np.cos(np.radians(turn)), np.sin(np.radians(turn))
+    level = np.array([[c, s], [-s, c]])  # turns the text back
+    seen, said = (ink - (280, 200)) @ level, (np.array(corners) - (280, 200)) @ level
+    assert seen.min(0) == pytest.approx(said.min(0), abs=2)
+    assert seen.max(0) == pytest.approx(said.max(0), abs=2)
+    at = {"l": seen.min(0)[0], "m": seen.min(0)[0] + seen.max(0)[0], "r": seen.max(0)[0]}
+    assert at[side] == pytest.approx(0, abs=3)
+
+
+@pytest.mark.parametrize(("style", "share"), [("-", 1.0), ("--", 2 / 3), (":", 1 / 3)])
+@pytest.mark.parametrize("end", [(310, 10), (10, 310)])
+def test_rules_are_solid_dashed_or_dotted(end, style, share):
+    page = Page(560, 0.75, "#ffffff", "sans")
+    page.rule((10, 10), end, "#000000", style)
+    assert (np.asarray(page.image.convert("L")) == 0).sum() == pytest.approx(301 * share, abs=1)
+
+
+def test_missing_matplotlib_is_named(monkeypatch):
+    drawing.font.cache_clear()
+    drawing._fonts.cache_clear()
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ModuleNotFoundError, match=re.escape("pip install 'numerate[tasks]'")):
+        chart_image(drawn(1)[0], 320)
+
+
+# ChartQA
+
+
+def write(folder, name, rows):
+    (folder / "png").mkdir(parents=True, exist_ok=True)
+    for row in rows:
+        Image.new("RGB", (9, 6)).save(folder / "png" / row["imgname"])
+    (folder / name).write_text(json.dumps(rows, indent=1))
+
+
+ROWS = [
+    {"imgname": "a.png", "query": "How many bars are there?", "label": "4"},
+    {"imgname": "b.png", "query": "Which country leads?", "label": "Kenya"},
+]
+
+
+def test_chartqa_in_one_folder(tmp_path):
+    write(tmp_path, "val_human.json", ROWS)
+    write(tmp_path, "val_augmented.json", [{"imgname": "c.png", "query": "How much?", "label": 2.5}])
+    task = Charts.from_files(tmp_path)
+    assert task.splits == ("interpolate",)
+    examples = task.examples("interpolate")
+    assert sorted(example.answer for example in examples) == ["2.5", "4", "Kenya"]
+    assert all(task.score(example, example.answer) == RIGHT for example in examples)
+    assert all(example.image.size == (9, 6) and "Answer with" in example.prompt for example in examples)
+    assert len(Charts.from_files(tmp_path / "val_human.json").examples("interpolate")) == 2
+
+
+def test_chartqa_as_it_is_published(tmp_path):
+    for split in ("train", "val", "test"):
+        write(tmp_path / split, f"{split}_human.json", ROWS)
+        write(tmp_path / split, f"{split}_augmented.json", ROWS[:1])
+    task = Charts.from_files(tmp_path)
+    assert (len(task.examples("train")), len(task.examples("interpolate"))) == (3, 6)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"imgname": "z.png", "query": "How many?", "label": "4"}, "z.png is missing"),
+        ({"imgname": "a.png", "label": "4"}, "column 'query' is missing"),
+        ({"imgname": "a.png", "query": "How many?", "label": ""}, "label is ''"),
+        ({"imgname": "a.png", "query": "How many?", "label": None}, "label is None"),
+        ({"imgname": "a.png", "query": "How many?", "label": ["1", "2"]}, "label is ['1', '2']"),
+        (["a.png"], "is a list, not an object"),
+    ],
+)
+def test_broken_rows_are_named_or_skipped(tmp_path, row, message):
+    write(tmp_path, "val_human.json", ROWS)
+    (tmp_path / "val_human.json").write_text("[\n" + ",\n".join(map(json.dumps, [*ROWS, row])) + "\n]")
+    with pytest.raises(BadData, match=re.escape(message)) as caught:
+        Charts.from_files(tmp_path)
+    assert caught.value.line == 4
+    task = Charts.from_files(tmp_path, skip_bad=True)
+    assert (len(task.skipped), len(task.examples("interpolate"))) == (1, 2)
+
+
+def test_a_truncated_file_is_named(tmp_path):
+    write(tmp_path, "val_human.json", ROWS)
+    file = tmp_path / "val_human.json"
+    file.write_text(file.read_text()[:-30])
+    with pytest.raises(BadData, match=r"val_human\.json, line 7: broken JSON"):
+        Charts.from_files(tmp_path)
+    assert len(Charts.from_files(tmp_path, skip_bad=True).examples("interpolate")) == 1
+
+
+def test_other_folders_are_refused(tmp_path):
+    with pytest.raises(BadData, match="is not the ChartQA dataset"):
+        Charts.from_files(tmp_path)
+    with pytest.raises(BadData, match="there is no such file"):
+        Charts.from_files(tmp_path / "val_human.json")
+
+
+def test_a_row_may_hold_its_image():
+    row = {"image": Image.new("L", (4, 4)), "query": "How many?", "label": ["14"]}
+    example = Charts().make(chart_question(row))
+    assert (example.answer, example.image.mode) == ("14", "RGB")

@@ -1,0 +1,338 @@
+import importlib
+import random
+import re
+import sys
+from dataclasses import replace
+from math import atan2, degrees
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from numerate.lab.data import drawing
+from numerate.lab.data.clock.face import HANDS, WALLS, clock_image, random_face
+from numerate.lab.data.clock.task import Clock, clock_photo
+from numerate.lab.data.row_reader import BadData
+
+SPLITS = ("train", "interpolate", "extrapolate")
+WORST = {"clock_accuracy": 0.0, "parsed": 0.0, "time_gap": 720.0, "time_gap_circular": 360.0}
+
+
+def faces(n, split="train", seed=0, **settings):
+    task, rng = Clock(**settings), random.Random(seed)
+    return [task.draw(rng, split) for _ in range(n)]
+
+
+# Examples
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_gold_is_right_and_looks_like_a_clock_label(split):
+    task = Clock(size=96)
+    for example in task.examples(split, 10):
+        assert re.fullmatch(r"([1-9]|1[0-2])_[0-5]\d", example.answer)
+        assert task.score(example, f"It is {example.answer}.") == {
+            "clock_accuracy": 1.0,
+            "parsed": 1.0,
+            "time_gap": 0.0,
+            "time_gap_circular": 0.0,
+        }
+        assert example.image.mode == "RGB"
+        assert example.image.size == (96, 96)
+
+
+def test_a_near_miss_costs_its_minutes():
+    task = Clock(size=64)
+    example = replace(task.examples("train", 1)[0], answer="12_55")
+    assert task.score(example, "1_00") == {
+        "clock_accuracy": 0.0,
+        "parsed": 1.0,
+        "time_gap": 715.0,
+        "time_gap_circular": 5.0,
+    }
+
+
+GOLD = Clock(size=64).examples("train", 1)[0]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text())
+def test_any_text_can_be_scored(text):
+    scores = Clock().score(GOLD, text)
+    assert scores == WORST or scores["parsed"] == 1.0
+    assert 0 <= scores["time_gap_circular"] <= 360
+
+
+@given(st.text(st.characters(exclude_categories=("Nd", "No", "Nl"))))
+def test_text_without_digits_scores_the_worst(text):
+    assert Clock().score(GOLD, text) == WORST
+
+
+def test_the_grain_is_no_content():
+    face = faces(1)[0]
+    assert Clock().content(face) == Clock().content(replace(face, seed=face.seed + 1))
+    assert Clock().content(face) != Clock().content(replace(face, minute=(face.minute + 5) % 60))
+
+
+@pytest.mark.parametrize("step", [5, 15])
+def test_extrapolation_has_the_minutes_between(step):
+    assert {face.minute for face in faces(600, step=step)} == set(range(0, 60, step))
+    assert {face.minute for face in faces(2000, "extrapolate", step=step)} == set(range(60)) - set(range(0, 60, step))
+    assert {face.hour for face in faces(600)} == set(range(1, 13))
+
+
+def test_all_144_times_are_trained_on():
+    assert len({(face.hour, face.minute) for face in faces(3000)}) == 144
+
+
+def test_settings_are_followed():
+    assert all(face.second is None and face.tilt == 0 for face in faces(50, second_hand=0, rotation=0))
+    assert all(face.second is not None for face in faces(50, second_hand=1.0))
+    tilts = [abs(face.tilt) for face in faces(200, rotation=20)]
+    assert 15 < max(tilts) <= 20
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"size": 10}, "size=10 is out of range: expected a whole number from 64 to 4096"),
+        ({"size": 224.0}, "size=224.0"),
+        ({"step": 7}, "step=7 does not divide the hour"),
+        ({"step": 0}, "step=0 is out of range"),
+        ({"rotation": -1}, "rotation=-1 is out of range"),
+        ({"rotation": 181}, ">= 0 and <= 180"),
+        ({"second_hand": 1.5}, ">= 0 and <= 1"),
+        ({"second_hand": float("nan")}, "second_hand=nan"),
+    ],
+)
+def test_settings_out_of_range_are_refused(setting, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        Clock(**setting)
+
+
+def test_an_unknown_setting_is_refused():
+    with pytest.raises(TypeError, match="Did you mean 'rotation'"):
+        Clock(rotate=3)
+
+
+# The picture tells the time
+
+
+def pointing(face, shown, **without):
+    """Degrees clockwise from twelve, on the dial, of what disappears from the picture when a hand does."""
+    size, hidden = len(shown), np.asarray(clock_image(replace(face, **without), len(shown)), float)
+    weight = np.abs(shown - hidden).sum(-1)
+    y, x = np.indices(weight.shape)
+    across = (weight * (x + 0.5 - face.centre[0] * size)).sum()
+    up = (weight * (face.centre[1] * size - y - 0.5)).sum()
+    return (degrees(atan2(across, up)) - face.tilt) % 360
+
+
+@pytest.mark.parametrize("hands", HANDS)
+def test_the_time_can_be_read_off_the_hands(hands):
+    looked = 0
+    for face in faces(8, "extrapolate", seed=hands, rotation=180):
+        face = replace(face, hands=hands, shadow=False, second=None)
+        shown = np.asarray(clock_image(face, 224), float)
+        minute_turn = pointing(face, shown, minute_length=0.01)
+        minute = round(minute_turn / 6) % 60
+        assert minute == face.minute
+        assert abs((minute_turn - 6 * minute + 180) % 360 - 180) < 2
+        apart = (30 * face.hour + face.minute / 2 - 6 * face.minute + 180) % 360 - 180
+        if abs(apart) > 25:  # else the minute hand hides the hour hand
+            hour_turn = pointing(face, shown, hour_length=0.01) - minute / 2  # it has moved on with the minutes
+            assert (round(hour_turn / 30) % 12 or 12) == face.hour
+            assert abs((hour_turn - 30 * face.hour + 180) % 360 - 180) < 4
+            looked += 1
+    assert looked > 4
+
+
+def test_the_minute_hand_is_the_longer_one():
+    for face in faces(200):
+        assert face.minute_length > 1.3 * face.hour_length
+
+
+@pytest.mark.parametrize("rotation", [15.0, 180.0])
+def test_no_clock_is_cut_off(rotation):
+    for face in faces(30, rotation=rotation):
+        picture = np.asarray(clock_image(replace(face, backdrop="plain", shadow=False, grain=0.0), 96))
+        border = np.concatenate([picture[0], picture[-1], picture[:, 0], picture[:, -1]])
+        assert (border == WALLS[face.wall][0]).all()
+
+
+def test_the_grain_and_the_second_hand_are_in_the_picture():
+    face = replace(faces(1)[0], second=40, grain=6.0)
+    picture = clock_image(face, 96).tobytes()
+    assert picture != clock_image(replace(face, seed=face.seed + 1), 96).tobytes()
+    assert picture != clock_image(replace(face, second=10), 96).tobytes()
+
+
+def test_a_face_is_drawn_from_its_random_numbers_alone():
+    one, other = (random_face(random.Random(5), 3, 20, rotation=15, second_hand=0.3) for _ in range(2))
+    assert one == other
+
+
+# The TIME dataset
+
+
+def picture(path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (8, 8), (200, 10, 10)).save(path)
+    return path
+
+
+@pytest.fixture
+def dataset(tmp_path):
+    rows = [("train", "2-55"), ("train", "12_00"), ("valid", "1_05"), ("test", "11-30")]
+    lines = ["class index,filepaths,labels,data set"]
+    for k, (split, label) in enumerate(rows):
+        name = picture(tmp_path / split / label / f"{k}.jpg").relative_to(tmp_path)
+        lines.append(f"{k},{name.as_posix()},{label},{split}")
+    (tmp_path / "clocks.csv").write_text("\n".join(lines) + "\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("form", ["folder", "csv file", "no csv"])
+def test_time_dataset(dataset, form):
+    if form == "no csv":
+        (dataset / "clocks.csv").unlink()
+    task = Clock.from_files(dataset / "clocks.csv" if form == "csv file" else dataset)
+    assert task.splits == ("train", "interpolate")
+    assert sorted(e.answer for e in task.examples("train")) == ["12_00", "2_55"]
+    assert sorted(e.answer for e in task.examples("interpolate")) == ["11_30", "1_05"]
+    example = task.examples("train", 1)[0]
+    assert example.image.size == (8, 8)
+    assert task.score(example, example.answer)["clock_accuracy"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("9,train/2-55/0.jpg,2-75,train", "the label '2-75' is not a time"),
+        ("9,train/2-55/0.jpg,0-15,train", "the label '0-15' is not a time"),
+        ("9,train/2-55/0.jpg,13_15,train", "the label '13_15' is not a time"),
+        ("9,train/2-55/0.jpg,2-55,dev", "data set 'dev' is not known"),
+        ("9,train/2-55/9.jpg,2-55,train", "9.jpg is missing"),
+        ("9,train/2-55/0.jpg", "has 2 values, but the header names 4 columns"),
+    ],
+)
+def test_broken_rows_are_named_or_skipped(dataset, row, message):
+    with (dataset / "clocks.csv").open("a") as file:
+        file.write(row + "\n")
+    with pytest.raises(BadData, match=re.escape(message)) as caught:
+        Clock.from_files(dataset)
+    assert caught.value.line == 6
+    assert "clocks.csv, line 6" in str(caught.value)
+    task = Clock.from_files(dataset, skip_bad=True)
+    assert len(task.skipped) == 1
+    assert len(task.examples("train")) + len(task.examples("interpolate")) == 4
+
+
+def test_a_missing_column_is_named(dataset):
+    text = (dataset / "clocks.csv").read_text()
+    (dataset / "clocks.csv").write_text(text.replace("labels", "label"))
+    with pytest.raises(BadData, match="column 'labels' is missing"):
+        Clock.from_files(dataset)
+
+
+def test_a_wrong_encoding_is_named(dataset):
+    with (dataset / "clocks.csv").open("ab") as file:
+        file.write("9,train/2-55/0.jpg,2-55,tr\xe9n\n".encode("latin1"))
+    with pytest.raises(BadData, match="line 6: is not UTF-8"):
+        Clock.from_files(dataset)
+
+
+def test_a_class_folder_that_is_no_time(dataset):
+    (dataset / "clocks.csv").unlink()
+    picture(dataset / "train" / "noon" / "1.jpg")
+    with pytest.raises(BadData, match=r"1\.jpg: the label 'noon' is not a time"):
+        Clock.from_files(dataset)
+    assert len(Clock.from_files(dataset, skip_bad=True).skipped) == 1
+
+
+def test_other_folders_are_refused(tmp_path):
+    with pytest.raises(BadData, match="is not the TIME dataset"):
+        Clock.from_files(tmp_path)
+    with pytest.raises(BadData, match="there is no such file"):
+        Clock.from_files(tmp_path / "clocks.csv")
+
+
+def test_a_damaged_image_is_named(dataset):
+    (dataset / "train" / "2-55" / "0.jpg").write_bytes(b"no picture")
+    with pytest.raises(BadData, match=r"0\.jpg: the image cannot be opened"):
+        [example.image for example in Clock.from_files(dataset).examples("train")]
+
+
+def test_a_row_may_hold_its_image():
+    image = Image.new("L", (4, 4))
+    example = Clock().make(clock_photo({"image": image, "labels": "02:05"}))
+    assert (example.answer, example.image.mode) == ("2_05", "RGB")
+
+
+# What pictures are drawn with
+
+
+@pytest.mark.parametrize("kind", ["plain", "gradient", "noise", "paper"])
+def test_backgrounds_have_their_colour_and_are_the_same_again(kind):
+    one = drawing.background(kind, (40, 30), (200, 180, 160), (100, 90, 80), seed=1)
+    assert one.size == (40, 30)
+    assert one.tobytes() == drawing.background(kind, (40, 30), (200, 180, 160), (100, 90, 80), seed=1).tobytes()
+    wanted = (150, 135, 120) if kind == "gradient" else (200, 180, 160)
+    assert np.asarray(one).mean((0, 1)) == pytest.approx(wanted, abs=6)
+    if kind == "gradient":
+        assert np.ptp(np.asarray(one)[..., 0]) > 60
+
+
+def test_noise_has_its_amount():
+    grey = Image.new("RGB", (100, 100), (128, 128, 128))
+    assert np.asarray(drawing.add_noise(grey, 5.0, 1), float).std() == pytest.approx(5, rel=0.05)
+    assert drawing.add_noise(grey, 0.0, 1) is grey
+
+
+def test_polygons_cover_their_area_once_and_leave_the_rest():
+    image = Image.new("RGB", (60, 50), (255, 255, 255))
+    left, right = [(10.5, 10), (30, 10), (30, 40), (10.5, 40)], [(20, 10), (40.25, 10), (40.25, 40), (20, 40)]
+    drawing.fill(image, [left, right], (0, 0, 0), opacity=0.5)
+    ink = 1 - np.asarray(image.convert("L"), float) / 255
+    assert ink.max() == pytest.approx(0.5, abs=0.01)
+    share = ink / ink.max()
+    assert share[25].sum() == pytest.approx(29.75, abs=0.26)  # edges are drawn in quarters of a pixel
+    assert share[:, 25].sum() == pytest.approx(30, abs=0.26)
+    assert share[25, 10] == pytest.approx(0.5, abs=0.26)
+    assert not ink[:, :10].any()
+    assert not ink[:9].any()
+
+
+def test_a_sheet_shows_every_picture_and_label():
+    images = [Image.new("RGB", (300, 200), colour) for colour in ("red", "lime", "blue", "cyan", "magenta")]
+    sheet = drawing.contact_sheet(images, ["one", "two", "three", "four\nlines", "a longer label " * 5], columns=3, side=120)
+    colours = {colour for _, colour in sheet.getcolors(sheet.width * sheet.height)}
+    assert {(255, 0, 0), (0, 255, 0), (0, 0, 255), (0, 255, 255), (255, 0, 255), (0, 0, 0)} <= colours
+    with pytest.raises(ValueError, match="as many labels as images"):
+        drawing.contact_sheet(images, ["one"])
+
+
+@pytest.mark.parametrize("family", ["sans", "serif", "mono"])
+@pytest.mark.parametrize("bold", [False, True])
+@pytest.mark.parametrize("italic", [False, True])
+def test_fonts_of_every_kind_are_there(family, bold, italic):
+    assert drawing.font(12, family, bold=bold, italic=italic).getlength("12") > 5
+    with pytest.raises(ValueError, match="family='sand' is not known"):
+        drawing.font(12, "sand")
+
+
+def test_missing_packages_are_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    monkeypatch.delitem(sys.modules, "numerate.lab.data.drawing")
+    with pytest.raises(ModuleNotFoundError, match=re.escape("pip install 'numerate[tasks]'")):
+        importlib.import_module("numerate.lab.data.drawing")
+
+
+def test_a_bare_question():
+    assert {example.prompt for example in Clock(wording="bare").examples("train", 2)} == {"time?"}
+    plain, bare = (Clock(wording=wording).examples("train", 3) for wording in ("full", "bare"))
+    assert [example.answer for example in plain] == [example.answer for example in bare]
+    with pytest.raises(ValueError, match="wording='short'"):
+        Clock(wording="short")

@@ -1,0 +1,267 @@
+"""Real data in the datasets' own formats, and what happens to files that are broken."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+
+from numerate.lab.data import Arithmetic, Regression, WordProblems
+from numerate.lab.data.row_reader import BadData, RowReader
+
+GSM8K = [
+    {
+        "question": "Natalia sold 48 clips in April, and half as many in May. How many altogether?",
+        "answer": "48/2 = <<48/2=24>>24\n#### 72",
+    },
+    {"question": "A car costs $1,200 and a bike half. How much is both?", "answer": "1200 + 600 = 1800\n#### 1,800"},
+    {"question": "From 3 take 5.", "answer": "3 - 5 = -2\n#### -2"},
+]
+SVAMP = [
+    {
+        "ID": "chal-1",
+        "Body": "Each pack costs 76 dollars. There is a discount of 25 dollars",
+        "Question": "How much?",
+        "Equation": "( 76.0 - 25.0 )",
+        "Answer": 51.0,
+        "Type": "Subtraction",
+    },
+    {
+        "ID": "chal-2",
+        "Body": "Dan has 3.5 litres.",
+        "Question": "How much in 2 days?",
+        "Equation": "( 3.5 * 2.0 )",
+        "Answer": 7.0,
+        "Type": "Multiplication",
+    },
+]
+
+
+def lines(path, *texts):
+    path.write_text("\n".join(texts) + "\n", encoding="utf-8")
+    return path
+
+
+def test_arithmetic_files(tmp_path):
+    lines(tmp_path / "interpolate__arithmetic__mixed.txt", "What is 1/2 - 2?", "-3/2", "Evaluate 2 + 2.", "4")
+    lines(tmp_path / "extrapolate__arithmetic__mixed_longer.txt", "10 - -71", "81")
+    with gzip.open(tmp_path / "train-easy__arithmetic__mixed.txt.gz", "wt", encoding="utf-8") as file:
+        file.write("Calculate 3*{4}.\n12\n")  # braces are text, not a place to fill in
+    task = Arithmetic.from_files(tmp_path)
+    assert {split: len(task.examples(split)) for split in task.splits} == {"train": 1, "interpolate": 2, "extrapolate": 1}
+    assert task.examples("train")[0].prompt == "Calculate 3*{4}."
+    example = next(example for example in task.examples("interpolate") if "/" in example.answer)
+    assert example.prompt == "What is 1/2 - 2?"
+    assert task.score(example, "I get -3/2")["exact"] == 1
+    assert task.score(example, "3/2")["exact"] == 0
+    assert Arithmetic.from_files(tmp_path / "interpolate__arithmetic__mixed.txt").splits == ("interpolate",)
+
+
+def test_the_layout_of_the_published_archive(tmp_path):
+    """v1.0 has folders train-easy, interpolate, extrapolate with a file for each module."""
+    for folder in ("train-easy", "interpolate"):
+        (tmp_path / folder).mkdir()
+        lines(tmp_path / folder / "arithmetic__add_or_sub.txt", "What is 1 + 1?", "2")
+    assert Arithmetic.from_files(tmp_path).splits == ("train", "interpolate")
+
+
+def test_gsm8k(tmp_path):
+    lines(tmp_path / "train.jsonl", *map(json.dumps, GSM8K[:2]))
+    lines(tmp_path / "test.jsonl", json.dumps(GSM8K[2]))
+    task = WordProblems.from_files(tmp_path)
+    assert {split: len(task.examples(split)) for split in task.splits} == {"train": 2, "interpolate": 1}
+    for split in task.splits:
+        for example in task.examples(split):
+            assert task.score(example, example.answer)["exact_strict"] == 1
+    example = next(example for example in task.examples("train") if "car" in example.prompt)
+    assert task.score(example, "It is $1800.")["exact"] == 1
+
+
+def test_large_numbers_are_written_out(tmp_path):
+    row = {**SVAMP[0], "Equation": "( 455682.0 + 907611.0 )", "Answer": 1363293.0}
+    (tmp_path / "SVAMP.json").write_text(json.dumps([row]), encoding="utf-8")
+    task = WordProblems.from_files(tmp_path / "SVAMP.json")
+    example = task.examples(task.splits[0])[0]
+    assert example.answer == "455682 + 907611 = 1363293\n#### 1363293"
+    assert task.score(example, example.answer)["exact"] == 1
+    mine = Regression.from_files(lines(tmp_path / "my.jsonl", '{"area": 2500000.0, "price": 1363293.0}'), target="price")
+    example = mine.examples(mine.splits[0])[0]
+    assert (example.prompt, example.answer) == ("area: 2500000. price?", "1363293")
+
+
+def test_svamp(tmp_path):
+    (tmp_path / "SVAMP.json").write_text(json.dumps(SVAMP * 20), encoding="utf-8")
+    task = WordProblems.from_files(tmp_path / "SVAMP.json")
+    found = {example.prompt: example.answer for split in task.splits for example in task.examples(split)}
+    assert found == {
+        "Each pack costs 76 dollars. There is a discount of 25 dollars. How much?": "76 - 25 = 51\n#### 51",
+        "Dan has 3.5 litres. How much in 2 days?": "3.5 * 2 = 7\n#### 7",
+    }
+
+
+# Your own data
+
+
+def test_a_table_that_nobody_prepared(tmp_path):
+    """As a spreadsheet writes it: a BOM, semicolons, quotes, an empty line, a text column."""
+    rows = [f'{20 + i};"{i % 4}, with balcony";{100 * i}' for i in range(60)]
+    (tmp_path / "flats.csv").write_text("\ufeffarea;rooms;price\n" + "\n".join(rows) + "\n\n", encoding="utf-8")
+    task = Regression.from_files(tmp_path / "flats.csv", target="price")
+    sizes = {split: len(task.examples(split)) for split in task.splits}
+    assert sum(sizes.values()) == 60
+    assert sizes["train"] > sizes["interpolate"] > 3
+    example = next(e for e in task.examples("train") if e.answer == "500") if sizes["train"] else None
+    assert example is None or example.prompt == "area: 25, rooms: 1, with balcony. price?"
+    far = Regression.from_files(tmp_path / "flats.csv", target="price", extrapolate=0.2, columns=("area",))
+    largest = [int(example.answer) for example in far.examples("extrapolate")]
+    assert len(largest) == 12
+    assert min(largest) > max(int(e.answer) for split in ("train", "interpolate") for e in far.examples(split))
+    assert far.examples("train")[0].prompt.count(":") == 1
+
+
+def test_prompts_and_answers_of_your_own(tmp_path):
+    from PIL import Image
+
+    Image.new("RGB", (8, 6), "red").save(tmp_path / "a.png")
+    rows = [{"prompt": "How many?", "answer": "3", "image": "a.png"}, {"prompt": "And now?", "answer": 4, "split": "test"}]
+    task = Regression.from_files(lines(tmp_path / "my.jsonl", *map(json.dumps, rows)))
+    examples = [example for split in task.splits for example in task.examples(split)]
+    assert sorted(example.answer for example in examples) == ["3", "4"]
+    assert next(example.image for example in examples if example.answer == "3").size == (8, 6)
+    assert [example.answer for example in task.examples("interpolate") if example.prompt == "And now?"] == ["4"]
+
+
+# Broken files
+
+LATIN = "Größe,Preis\n1,2\n".encode("latin1")
+BROKEN = {
+    "truncated line": ("data.jsonl", (json.dumps(GSM8K[0]) + "\n" + json.dumps(GSM8K[1])[:40]).encode(), 2, "broken JSON", 1),
+    "wrong column": (
+        "data.jsonl",
+        b'{"question": "1 + 1?", "anwser": "#### 2"}\n' + json.dumps(GSM8K[0]).encode(),
+        1,
+        "'answer' is missing. Columns here: question, anwser",
+        1,
+    ),
+    "no number": (
+        "data.jsonl",
+        b'{"question": "1 + 1?", "answer": "two"}\n' + json.dumps(GSM8K[0]).encode(),
+        1,
+        "no number after ####",
+        1,
+    ),
+    "wrong encoding": ("data.jsonl", json.dumps(GSM8K[0]).encode() + b"\n\xff\xfe", 2, r"not UTF-8 \(byte 0xff at column 1\)", 1),
+    "not an object": ("data.jsonl", json.dumps(GSM8K[0]).encode() + b"\n[1, 2]\n", 2, "is a list, not an object", 1),
+    "truncated list": ("data.json", json.dumps(SVAMP, indent=1)[:-30].encode(), 10, "truncated", 1),
+    "list without end": ("data.json", json.dumps(SVAMP)[:-1].encode(), 2, "the list does not end", 2),
+    "text in a list": ("data.json", json.dumps([SVAMP[0], "x"]).encode(), 2, "is a str, not an object", 1),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_broken_rows_are_named_or_skipped(what, tmp_path):
+    name, content, line, message, good = BROKEN[what]
+    path = tmp_path / name
+    path.write_bytes(content)
+    unit = "line" if b"\n" in content else "row"  # lines do not tell the objects of one line apart
+    with pytest.raises(BadData, match=rf"{name}, {unit} {line}: .*{message}") as raised:
+        WordProblems.from_files(path)
+    assert raised.value.remedy
+    task = WordProblems.from_files(path, skip_bad=True)
+    assert sum(len(task.examples(split)) for split in task.splits) == good
+    assert len(task.skipped) == 1
+    assert f"{unit} {line}" in str(task.skipped[0])
+
+
+def test_broken_tables(tmp_path):
+    path = lines(tmp_path / "t.csv", "area,price", "10,100", "11,110,7", "12,cheap", "13,130")
+    with pytest.raises(BadData, match=r"t\.csv, line 3: has 3 values, but the header names 2 columns\. Quote"):
+        Regression.from_files(path, target="price")
+    task = Regression.from_files(path, target="price", skip_bad=True)
+    assert sorted(example.answer for split in task.splits for example in task.examples(split)) == ["100", "130"]
+    assert [bad.line for bad in task.skipped] == [3, 4]
+    with pytest.raises(BadData, match=r"line 2: has no column 'prize'\. Columns here: area, price\. Did you mean 'price'"):
+        Regression.from_files(path, target="prize")
+    with pytest.raises(BadData, match=r"Name the column to predict: target='\.\.\.' \(--target\)"):
+        Regression.from_files(path)
+    path.write_bytes(LATIN)
+    assert "is read as cp1252" in Regression.from_files(path, target="Preis").notes[0]
+    with pytest.raises(BadData, match="names a column twice"):
+        Regression.from_files(lines(path, "a,a", "1,2"), target="a")
+    path.write_bytes(b"")
+    with pytest.raises(BadData, match="is empty"):
+        Regression.from_files(path, target="a")
+    with pytest.raises(BadData, match=r"has the file type \.doc\. Expected \.csv, \.tsv, \.jsonl"):
+        Regression.from_files(tmp_path / "my.doc", target="a")
+
+
+def test_missing_things(tmp_path):
+    with pytest.raises(BadData, match="there is no such file. Check the path"):
+        WordProblems.from_files(tmp_path / "nowhere.jsonl")
+    with pytest.raises(BadData, match="Expected those of mathematics_dataset"):
+        Arithmetic.from_files(tmp_path)
+    path = lines(tmp_path / "my.jsonl", json.dumps({"prompt": "?", "answer": "1", "image": "none.png"}))
+    with pytest.raises(BadData, match=r"line 1: the image .*none\.png is missing"):
+        Regression.from_files(path)
+    with pytest.raises(ValueError, match=r"no rows that could be read \(1 were skipped\)"):
+        Regression.from_files(path, skip_bad=True)
+
+
+def test_arithmetic_files_that_end_too_early(tmp_path):
+    path = lines(tmp_path / "train__x.txt", "1 + 1", "2", "1 + 2")
+    with pytest.raises(BadData, match="line 3: the last question has no answer"):
+        Arithmetic.from_files(path)
+    assert len(Arithmetic.from_files(path, skip_bad=True).examples("train")) == 1
+    whole = gzip.compress(b"1 + 1\n2\n" * 5000)
+    (tmp_path / "train__y.txt.gz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(BadData, match="the compressed file is broken"):
+        Arithmetic.from_files(tmp_path / "train__y.txt.gz")
+    assert Arithmetic.from_files(tmp_path / "train__y.txt.gz", skip_bad=True).skipped
+
+
+def test_asking_for_more_than_was_read(tmp_path):
+    task = Arithmetic.from_files(lines(tmp_path / "train.txt", "1 + 1", "2"))
+    with pytest.raises(ValueError, match="n=2 is more than the 1 examples of 'train'"):
+        task.examples("train", 2)
+    with pytest.raises(ValueError, match="split='extrapolate' has no examples here: expected one of train"):
+        task.examples("extrapolate")
+
+
+def test_reader_counts_what_it_skips(tmp_path):
+    reader = RowReader(skip_bad=True)
+    assert list(reader.jsonl(lines(tmp_path / "a.jsonl", "{}", "", "{", '{"a": 1}'))) == [(1, {}), (4, {"a": 1})]
+    assert [(bad.line, bad.path.name) for bad in reader.skipped] == [(3, "a.jsonl")]
+
+
+@pytest.mark.parametrize(
+    ("task", "rows", "prompt", "answer"),
+    [
+        (WordProblems, GSM8K, "From 3 take 5.", "3 - 5 = -2\n#### -2"),
+        (WordProblems, SVAMP, "Dan has 3.5 litres. How much in 2 days?", "3.5 * 2 = 7\n#### 7"),
+        (Arithmetic, [{"question": "b'What is 2 + 2?\\n'", "answer": "b'4\\n'"}], "What is 2 + 2?", "4"),
+        (Regression, [{"prompt": "How many?", "answer": "3"}], "How many?", "3"),
+    ],
+    ids=["gsm8k", "svamp", "arithmetic", "prompts"],
+)
+def test_datasets_of_the_hub(task, rows, prompt, answer, tmp_path):
+    """``datasets`` loads a folder as it loads a repository."""
+    pytest.importorskip("datasets")
+    lines(tmp_path / "train.jsonl", *map(json.dumps, rows))
+    lines(tmp_path / "test.jsonl", json.dumps(rows[-1]))
+    read = task.from_hub(str(tmp_path))
+    assert {split: len(read.examples(split)) for split in read.splits} == {"train": len(rows), "interpolate": 1}
+    example = read.examples("interpolate")[0]
+    assert (example.prompt, example.answer) == (prompt, answer)
+
+
+def test_bad_rows_of_the_hub(tmp_path):
+    pytest.importorskip("datasets")
+    lines(tmp_path / "train.jsonl", *map(json.dumps, [GSM8K[0], {"question": "?", "answer": "none"}]))
+    with pytest.raises(BadData, match=r"train, line 2: the answer 'none' has no number after ####"):
+        WordProblems.from_hub(str(tmp_path))
+    assert len(WordProblems.from_hub(str(tmp_path), skip_bad=True).examples("train")) == 1
+    from numerate.lab.data import SceneText
+
+    with pytest.raises(BadData, match="no usual layout on the Hub"):
+        SceneText.from_hub(str(tmp_path))

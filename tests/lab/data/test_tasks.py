@@ -1,0 +1,250 @@
+"""Contracts of every task: disjoint splits, the same bytes for the same seed, right scores at both ends."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import fields
+from fractions import Fraction
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.lab.data.formats import WRITERS
+
+from numerate.answers.metrics import METRICS
+from numerate.lab.data import TASKS, Arithmetic, Regression, WordProblems
+from numerate.lab.data.base import content_hash
+from numerate.lab.data.readers import READERS
+from numerate.lab.data.row_reader import BadData
+
+SPLITS = ("train", "interpolate", "extrapolate")
+VARIANTS = [
+    *((name, {}) for name in TASKS),
+    ("arithmetic", {"operands": "decimals"}),
+    ("arithmetic", {"operands": "rationals", "difficulty": 3}),
+    ("arithmetic", {"operands": "mixed", "difficulty": 5}),
+    ("arithmetic", {"difficulty": 1, "operations": "+-"}),
+    ("word_problems", {"steps": 6}),
+    ("regression", {"kind": "series"}),
+]
+EACH = pytest.mark.parametrize(("name", "chosen"), VARIANTS, ids=[f"{n}-{'-'.join(map(str, c.values()))}" for n, c in VARIANTS])
+
+
+def few(name):
+    return 2 if TASKS[name].visual else 60
+
+
+@EACH
+@pytest.mark.parametrize("split", SPLITS)
+def test_the_gold_answer_scores_perfectly(name, chosen, split):
+    task = TASKS[name](**chosen)
+    for example in task.examples(split, few(name), seed=3):
+        scores = task.score(example, example.answer)
+        assert task.measures[0] in scores
+        for measure, value in scores.items():
+            metric = METRICS.get(measure)
+            best = 1.0 if metric is None or metric.higher_is_better else 0.0
+            assert value == best, (measure, example.prompt, example.answer)
+
+
+@EACH
+def test_an_answer_names_places_in_its_picture_alone(name, chosen):
+    task = TASKS[name](**chosen)
+    example = task.examples("train", 1, seed=3)[0]
+    shapes = task.outlines(example.answer)
+    assert bool(shapes) == (name in ("grounding", "scene_text"))
+    assert all(len(corners) in (4, 8) and all(0 <= side <= 1 for side in corners) for corners in shapes)
+    assert task.outlines("I cannot tell.") == []
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_no_answer_scores_the_worst(name):
+    task = TASKS[name]()
+    example = task.examples("train", 1)[0]
+    scores = task.score(example, "I cannot tell.")
+    for measure, value in scores.items():
+        if measure in METRICS:
+            assert value == METRICS[measure].no_answer, measure
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_any_text_can_be_scored(name):
+    task = TASKS[name]()
+    example = task.examples("train", 1)[0]
+
+    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.text() | st.sampled_from(["9" * 10_000, "1/0", "\u200f7\u200e", '[{"box": [1, 2', "-", "1e999999", "[" * 5000]))
+    def score(text):
+        for value in task.score(example, text).values():
+            assert value == value  # no NaN
+
+    score()
+
+
+def fingerprint(example):
+    pixels = b"" if example.image is None else example.image.tobytes()
+    return hashlib.sha256(repr((example.prompt, example.answer)).encode() + pixels).hexdigest()
+
+
+@EACH
+def test_same_seed_same_bytes(name, chosen):
+    first, again, other = (
+        [fingerprint(example) for example in TASKS[name](**chosen).examples("train", few(name), seed=seed)] for seed in (1, 1, 2)
+    )
+    assert first == again
+    assert first != other
+    assert not (TASKS[name].visual and set(first) & set(other))
+
+
+@EACH
+def test_splits_are_disjoint(name, chosen):
+    task = TASKS[name](**chosen)
+    n = 25 if task.visual else 150
+
+    def marks(split, seed):
+        return {content_hash(task.content(spec)) for spec in task.examples(split, n, seed).specs}
+
+    first = {split: marks(split, 0) for split in SPLITS}
+    both = {split: first[split] | marks(split, 1) for split in SPLITS}
+    assert not both["train"] & both["interpolate"]
+    assert not both["train"] & both["extrapolate"]
+    assert not both["interpolate"] & both["extrapolate"]
+    assert len(first["interpolate"]) == len(first["extrapolate"]) == n
+
+
+# What a machine of another kind must give as well.
+FIRST = {
+    "arithmetic": ("What is 60*15?", "900"),
+    "word_problems": ("How many shells does Ada have now?", "#### 87"),
+    "regression": ("area: 51 m2, rooms: 2, floor: 8, year: 1975. rent?", "747"),
+}
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_the_first_example_is_known(name):
+    example = TASKS[name]().examples("train", 1)[0]
+    prompt, answer = FIRST[name]
+    assert example.prompt.endswith(prompt)
+    assert example.answer.endswith(answer)
+
+
+def test_examples_are_made_when_looked_at():
+    examples = Arithmetic().examples("train", 10)
+    assert len(examples) == 10
+    assert examples[2:4][0] == examples[2] == list(examples)[2]
+    assert "10 examples" in repr(examples)
+
+
+def test_an_exhausted_range_says_so():
+    task = Arithmetic(difficulty=1, operations="+")
+    assert len(task.examples("train", 5000)) == 5000  # training may repeat itself
+    with pytest.raises(ValueError, match=r"n=5000 is more than there are: .* has about \d+ different examples of 'interpolate'"):
+        task.examples("interpolate", 5000)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: Arithmetic(difficulti=2),
+            r"difficulti=2 is not a setting of the task 'arithmetic': .*Did you mean 'difficulty'",
+        ),
+        (lambda: Arithmetic(difficulty=9), "expected a whole number from 1 to 5"),
+        (lambda: Arithmetic(operands="complex"), "expected one of 'integers', 'decimals', 'rationals', 'mixed'"),
+        (lambda: Arithmetic(operations="%"), "some of"),
+        (lambda: Arithmetic(operations="/"), "needs operands='rationals'"),
+        (lambda: WordProblems(steps=0), "expected a whole number from 1 to 6"),
+        (lambda: WordProblems(largest=3), "at least 10"),
+        (lambda: Regression(kind="tree"), "expected one of 'table', 'series'"),
+        (lambda: Regression(extrapolate=0.9), "expected a share"),
+        (lambda: Regression(target="rent", columns="area"), "expected several names"),
+        (lambda: Arithmetic().examples("test", 3), "expected one of 'train', 'interpolate', 'extrapolate'"),
+        (lambda: Arithmetic().examples("train"), "generates them without limit: expected a number"),
+        (lambda: Arithmetic().examples("train", -1), "expected a whole number"),
+    ],
+)
+def test_settings_are_checked(make, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        make()
+
+
+# Arithmetic
+
+
+def value_of(text):
+    import re
+
+    return eval(re.sub(r"\d+(\.\d+)?", lambda m: f"Fraction('{m[0]}')", text), {"Fraction": Fraction})
+
+
+@pytest.mark.parametrize("operands", ["integers", "decimals", "rationals", "mixed"])
+@pytest.mark.parametrize("split", SPLITS)
+def test_expressions_have_the_value_of_their_answer(operands, split):
+    for _, text, answer in Arithmetic(operands=operands, difficulty=3).examples(split, 300).specs:
+        assert value_of(text) == Fraction(answer), (text, answer)
+
+
+def test_extrapolation_is_longer_and_larger():
+    import re
+
+    task = Arithmetic(difficulty=2)
+
+    def shape(text):
+        numbers = [int(number) for number in re.findall(r"\d+", text)]
+        return len(numbers) - 1, min(numbers), max(numbers)
+
+    near = [shape(text) for _, text, _ in task.examples("train", 1000).specs]
+    far = [shape(text) for _, text, _ in task.examples("extrapolate", 1000).specs]
+    assert max(count for count, _, _ in near) == 2 < min(count for count, _, _ in far)
+    assert max(top for _, _, top in near) <= 99 < min(low for _, low, _ in far)
+
+
+def test_word_problems_add_up():
+    for example in WordProblems().examples("extrapolate", 200):
+        *lines, last = example.answer.split("\n")
+        for line in lines:
+            left, right = line.split(" = ")
+            assert value_of(left) == int(right), line
+        assert last == f"#### {lines[-1].split(' = ')[1]}"
+
+
+def test_strict_and_flexible_answers():
+    task = WordProblems()
+    example = task.examples("train", 1)[0]
+    number = example.answer.rsplit(" ", 1)[1]
+    scores = task.score(example, f"I think it is {number}.")
+    assert (scores["exact"], scores["exact_strict"]) == (1.0, 0.0)
+
+
+def test_flats_and_series_lie_outside_the_range():
+    area = [int(example.prompt.split()[1]) for example in Regression().examples("train", 500)]
+    far = [int(example.prompt.split()[1]) for example in Regression().examples("extrapolate", 500)]
+    assert max(area) < min(far)
+
+
+@pytest.mark.parametrize("kind", sorted(READERS))
+@pytest.mark.parametrize("name", [name for name in TASKS if name != "regression"])
+def test_a_table_of_ones_own_is_sent_to_the_right_task(name, kind, tmp_path):
+    """Whatever is wrong with it for a dataset's reader, the error names what the task reads, and the task for tables."""
+    WRITERS[f"t{kind}"](tmp_path / f"t{kind}", [{"area": i, "price": 9 * i} for i in range(12)])
+    with pytest.raises(BadData) as raised:
+        TASKS[name].from_files(tmp_path / f"t{kind}")
+    assert f"The task {name!r} reads {TASKS[name].dataset}; your own table is for the task 'regression'" in str(raised.value)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_setting_has_an_effect_somewhere(name):
+    """On generated examples, on what is read from files, or both; a setting that has none is refused."""
+    kind = TASKS[name]
+    known = {own.name for own in fields(kind)}
+    assert set(kind.reads_with) <= known
+    assert (known if kind.generates_with is None else {*kind.generates_with}) | {*kind.reads_with} == known
+    for own in fields(kind):
+        for data in (None, "my.csv"):
+            used = own.name in kind.reads_with if data else kind.generates_with is None or own.name in kind.generates_with
+            value = {"target": "price"}.get(own.name, own.default)
+            if used or value is None:
+                kind.check_source({own.name: value}, data)
+                continue
+            with pytest.raises(ValueError, match=f"{own.name}=.* has no effect on (real data|generated examples)"):
+                kind.check_source({own.name: value}, data)
