@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from numerate.lab.comparison.plan import comparison_settings, read_experiment
-from numerate.lab.evaluation.checking import make_task
+from numerate.lab.data.settings import make_task
 from numerate.lab.models.loading import load_encoder
 from numerate.lab.training.run import check_fit
 

@@ -17,7 +17,7 @@ from numerate.lab.comparison.cells import cell_folder, is_finished
 from numerate.lab.comparison.executors import _jobs, run_local
 from numerate.lab.comparison.fitted import PLAN, Machine, SeedClock, _setup, fit
 from numerate.lab.comparison.plan import read_experiment
-from numerate.lab.evaluation.checking import make_task
+from numerate.lab.data.settings import make_task
 from numerate.lab.files.records import write_json, write_jsonl
 
 GRID = {"tasks": ["arithmetic"], "losses": ["ce", "smmd", "ntil"], "seeds": 4, "steps": 600, "eval_examples": 500}

@@ -20,9 +20,9 @@ from numerate.lab.data.regression import Regression
 from numerate.lab.files.csv_lines import csv_line, without_formula
 from numerate.lab.files.markdown import block, code, inline
 from numerate.lab.files.records import write_json
-from numerate.lab.models.config import RunConfig
 from numerate.lab.prediction.prediction_file import Prediction, PredictionFile
 from numerate.lab.report.tables import DataTable, to_csv
+from numerate.lab.training.config import RunConfig
 from numerate.lab.training.model_card import model_card
 
 FORMULAS = [

@@ -19,9 +19,9 @@ from transformers import PreTrainedTokenizerFast
 
 from numerate.lab.data import TASKS, Example, Grounding, SceneText
 from numerate.lab.data.coordinates import CoordinateTask
-from numerate.lab.models.config import RunConfig, checked
 from numerate.lab.models.encoding import AnswerNumbers, SharedData
 from numerate.lab.models.loading import PIXELS, PromptEncoder, load_encoder, load_model
+from numerate.lab.training.config import RunConfig, checked
 from numerate.lab.training.run import check_fit, run_data
 from numerate.soft import SOFT_FIELDS
 from numerate.targets import AnswerDistribution

@@ -12,11 +12,11 @@ from numerate.lab.comparison.cells import tuning_trials
 from numerate.lab.comparison.compare import compare
 from numerate.lab.comparison.plan import comparison_settings, read_experiment
 from numerate.lab.data import TASKS, Example, Regression
-from numerate.lab.evaluation.checking import make_task
+from numerate.lab.data.settings import make_task
 from numerate.lab.files.records import read_jsonl
-from numerate.lab.models.config import SOFT, RunConfig, checked
 from numerate.lab.models.encoding import AnswerTries, SharedData, SoftAnswers, collate, encode, training_data
 from numerate.lab.models.loading import load_encoder, load_model
+from numerate.lab.training.config import SOFT, RunConfig, checked
 from numerate.lab.training.run import check_fit, run, soft_target
 from numerate.soft import SOFT_FIELDS, SoftTargets
 from numerate.targets import AnswerDistribution, Bell

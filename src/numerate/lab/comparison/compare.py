@@ -32,12 +32,12 @@ from numerate.lab.comparison.watching import steps_shown
 from numerate.lab.data import Task
 from numerate.lab.data.picture_store import PICTURES
 from numerate.lab.data.readers import data_file
-from numerate.lab.evaluation.checking import make_task, task_key
+from numerate.lab.data.settings import make_task, task_key
 from numerate.lab.files.progress import GridProgress
 from numerate.lab.files.records import RUNS, clear, naming_full_disk, remove_parts
-from numerate.lab.models.config import RunConfig
 from numerate.lab.models.loading import PromptEncoder, load_encoder
 from numerate.lab.report import write_report
+from numerate.lab.training.config import RunConfig
 from numerate.lab.training.run import check_fit
 from numerate.lab.training.stacked import stackable
 from numerate.messages import one_line

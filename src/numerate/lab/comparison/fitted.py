@@ -43,8 +43,8 @@ from numerate.lab.data import Task
 from numerate.lab.data.picture_store import PICTURES
 from numerate.lab.files.durations import in_words, roughly
 from numerate.lab.files.records import write_json
-from numerate.lab.models.config import RunConfig
 from numerate.lab.models.names import BUILT
+from numerate.lab.training.config import RunConfig
 from numerate.recommendation import recommended
 
 PLAN = "budget.json"

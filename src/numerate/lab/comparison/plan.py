@@ -19,9 +19,10 @@ from numerate.lab.comparison.presets import DEFAULT_LOSSES, DEMO, GENERAL, PRESE
 from numerate.lab.data import TABLE_TASK
 from numerate.lab.data.readers import default_task
 from numerate.lab.data.row_reader import data_name
-from numerate.lab.evaluation.checking import check_effect, checked_task, soft_target, task_key
+from numerate.lab.data.settings import task_key
 from numerate.lab.files.records import check_writable, run_folder
-from numerate.lab.models.config import PLAIN, SOFT, RunConfig, checked, named_soft, read_yaml, run_name
+from numerate.lab.training.checking import check_effect, checked_task, soft_target
+from numerate.lab.training.config import PLAIN, SOFT, RunConfig, checked, named_soft, read_yaml, run_name
 from numerate.messages import check_choice
 
 _SINGULAR = {"losses": "loss", "tasks": "task", "models": "model", "seeds": "seed"}

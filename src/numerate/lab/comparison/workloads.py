@@ -18,13 +18,13 @@ from numerate.decode.tokens import token_texts
 from numerate.distribution.exact import exact_number
 from numerate.lab.data import Example, Task
 from numerate.lab.data.regression import Regression
+from numerate.lab.data.settings import make_task
 from numerate.lab.data.splits import held_out
-from numerate.lab.evaluation.checking import make_task
 from numerate.lab.evaluation.decisions import prompts as questions_of
 from numerate.lab.files.progress import Progress
-from numerate.lab.models.config import RunConfig, checked
 from numerate.lab.models.encoding import collate
 from numerate.lab.models.loading import LoadedModel, load_model, quietly
+from numerate.lab.training.config import RunConfig, checked
 from numerate.lab.training.kept_runs import load_run, trained_config
 from numerate.lab.training.run import check_fit, train
 from numerate.tokenizers import load_tokenizer

@@ -13,7 +13,6 @@ from typing import Any, Literal
 import numpy as np
 
 from numerate.lab.evaluation.decisions import GREEDY
-from numerate.lab.models.config import PLAIN, run_name
 from numerate.lab.report.analysis import LEAST_SEEDS, Score, Setup, against, few_decide, typical
 from numerate.lab.report.answer import in_split, tested_gain
 from numerate.lab.report.decision_words import pair
@@ -21,6 +20,7 @@ from numerate.lab.report.decisions import same_rule
 from numerate.lab.report.records import Floats
 from numerate.lab.report.subject import task_of
 from numerate.lab.report.wording import counted, listed, measure, p_equation, sentence
+from numerate.lab.training.config import PLAIN, run_name
 from numerate.recommendation import Recommendation, recommended
 
 Agreement = Literal["agrees", "contradicts", "open", "untested", "not run"]

@@ -25,10 +25,10 @@ from numerate.lab.evaluation.evaluate import Record, summarize
 from numerate.lab.evaluation.missing import WHY_INFINITE, figure_text, gold_answers
 from numerate.lab.files.markdown import block, code, inline
 from numerate.lab.files.records import saving, write_json, write_text
-from numerate.lab.models.config import PLAIN, run_name
 from numerate.lab.models.loading import LoadedModel, quietly
 from numerate.lab.models.names import NAMED
 from numerate.lab.models.questions import ASKED
+from numerate.lab.training.config import PLAIN, run_name
 
 HUB_NAMES = {"smollm2": "HuggingFaceTB/SmolLM2-135M-Instruct"}
 """The Hub ids of models that have a name of their own here; other such models are not on the Hub."""

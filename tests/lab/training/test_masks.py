@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from numerate.lab.data import WordProblems
-from numerate.lab.evaluation.checking import make_task
+from numerate.lab.data.settings import make_task
 from numerate.lab.files.records import read_jsonl
-from numerate.lab.models.config import RunConfig, checked
 from numerate.lab.models.encoding import collate
 from numerate.lab.models.loading import load_model
-from numerate.lab.models.masks import check_term_numbers
+from numerate.lab.training.config import RunConfig, checked
+from numerate.lab.training.masks import check_term_numbers
 from numerate.lab.training.run import check_fit, run, run_data
 
 RESULTS = r"= (\d+)\n"
