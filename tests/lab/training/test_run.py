@@ -68,6 +68,14 @@ def test_a_run_writes_what_it_promises(tmp_path, capsys):
     assert not (tmp_path / "checkpoints").exists()
 
 
+def test_training_and_answers_do_without_the_attention_of_cudnn(tmp_path):
+    assert torch.backends.cuda.cudnn_sdp_enabled()
+    seen = []
+    run(RunConfig(**QUICK), tmp_path, progress=lambda stage, *_: seen.append((stage, torch.backends.cuda.cudnn_sdp_enabled())))
+    assert {enabled for stage, enabled in seen if stage == "train"} == {False}
+    assert torch.backends.cuda.cudnn_sdp_enabled()
+
+
 def test_the_same_seed_gives_the_same_numbers(trained, tmp_path):
     def outcome(**settings):
         run(quick(loss="smmd", **settings), tmp_path / str(settings))
