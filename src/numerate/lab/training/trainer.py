@@ -17,8 +17,8 @@ import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
-from numerate.integrations.transformers import attach
 from numerate.decode.rows import any_shape
+from numerate.integrations.transformers import attach
 from numerate.lab.files.interruption import Interruption
 from numerate.lab.files.progress import Progress
 from numerate.lab.files.records import cut_curve, is_first_process, plain, saving, write_text
