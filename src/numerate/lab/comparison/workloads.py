@@ -26,7 +26,7 @@ from numerate.lab.models.encoding import collate
 from numerate.lab.models.loading import LoadedModel, load_model, quietly
 from numerate.lab.training.config import RunConfig, checked
 from numerate.lab.training.kept_runs import load_run, trained_config
-from numerate.lab.training.run import check_fit, train
+from numerate.lab.training.run import check_run, train
 from numerate.tokenizers import load_tokenizer
 
 WORKLOADS = ("tiny", "smollm2", "llama-1b")
@@ -77,7 +77,7 @@ def decode_workload(
         task = make_task(config)
         loaded = load_model(config.model, seed=config.seed)
         with tempfile.TemporaryDirectory() as folder, quietly():
-            train(config, task, loaded, check_fit(config, task, loaded), Path(folder), progress=progress)
+            train(config, task, loaded, check_run(config, task, loaded), Path(folder), progress=progress)
     elif Path(name).is_dir():
         config = trained_config(Path(name))
         task = make_task(config)

@@ -21,7 +21,7 @@ from numerate.lab.models.names import suitable_rate
 from numerate.lab.models.settings import LabelPath, ModelSettings
 from numerate.messages import check_choice, check_settings
 
-PLAIN = "ce"  # cross-entropy alone, the baseline
+CROSS_ENTROPY = "ce"  # cross-entropy alone, the baseline
 
 SOFT: dict[str, LabelPath] = {"soft": "drawn", "soft_fixed": "fixed", "soft_jitter": "jitter"}
 """Names of cross-entropy with soft labels, and their ``soft.path``."""
@@ -79,7 +79,7 @@ class TrainingSettings(Settings):
     """The objective, the labels and the optimiser."""
 
     loss: str = Field(
-        PLAIN,
+        CROSS_ENTROPY,
         description="ce, or a numeric loss that is added to cross-entropy; soft, soft_fixed and soft_jitter are ce with `soft`.",
     )
     loss_settings: dict[str, Any] = Field(default_factory=dict, description="Settings of the numeric loss.")
@@ -174,7 +174,7 @@ class RunConfig(DecisionSettings, TrainingSettings, DataSettings, ModelSettings)
     @model_validator(mode="after")
     def _check_task_and_loss(self) -> Self:
         check_choice("task", self.task, tuple(TASKS))
-        check_choice("loss", self.loss, (PLAIN, *loss_names(), *SOFT))
+        check_choice("loss", self.loss, (CROSS_ENTROPY, *loss_names(), *SOFT))
         if self.data is None:
             TASKS[self.task](**self.task_settings)
         for rule in self.decide:
@@ -183,7 +183,7 @@ class RunConfig(DecisionSettings, TrainingSettings, DataSettings, ModelSettings)
             check_choice("choose_by", self.choose_by, TASKS[self.task].measures)
         if self.keep_best and self.validate_every is None:
             raise ValueError("keep_best=True needs validate_every: expected the steps between validations, such as 100.")
-        if self.loss == PLAIN and self.loss_settings:
+        if self.loss == CROSS_ENTROPY and self.loss_settings:
             raise ValueError(f"loss_settings={self.loss_settings!r} is not supported for loss='ce': expected none.")
         return self
 
@@ -196,7 +196,7 @@ class RunConfig(DecisionSettings, TrainingSettings, DataSettings, ModelSettings)
     def without_effect(self) -> dict[str, str]:
         """Return the settings that have no effect beside the others, each with the reason."""
         idle: dict[str, str] = {}
-        if self.loss == PLAIN:
+        if self.loss == CROSS_ENTROPY:
             idle |= dict.fromkeys(("weight", "normalize", "scale", "term_numbers"), "the run has no numeric loss")
         if self.adapter == "none":
             idle["rank"] = "the run has no adapter"
@@ -240,7 +240,7 @@ def named_soft(values: Mapping[str, Any]) -> dict[str, Any]:
         return dict(values)
     if soft.get("path", SOFT[loss]) != SOFT[loss]:
         raise ValueError(f"loss={loss!r} has the path {SOFT[loss]!r}, and soft.path={soft['path']!r}: leave out soft.path.")
-    return {**values, "loss": PLAIN, "soft": {**soft, "path": SOFT[loss]}}
+    return {**values, "loss": CROSS_ENTROPY, "soft": {**soft, "path": SOFT[loss]}}
 
 
 def run_name(loss: str, path: LabelPath | None) -> str:
@@ -251,7 +251,7 @@ def run_name(loss: str, path: LabelPath | None) -> str:
         ('ce', 'soft', 'emd+soft_fixed')
     """
     soft = [name for name, its in SOFT.items() if its == path]
-    return "+".join(([] if soft and loss == PLAIN else [loss]) + soft)
+    return "+".join(([] if soft and loss == CROSS_ENTROPY else [loss]) + soft)
 
 
 Config = TypeVar("Config", bound=BaseModel)

@@ -40,7 +40,7 @@ from numerate.lab.models.loading import LoadedModel, PromptEncoder, load_encoder
 from numerate.lab.models.questions import asked
 from numerate.lab.models.settings import ModelSettings
 from numerate.lab.training.checking import check_task, soft_target
-from numerate.lab.training.config import PLAIN, RunConfig, TrainingSettings
+from numerate.lab.training.config import CROSS_ENTROPY, RunConfig, TrainingSettings
 from numerate.lab.training.masks import MaskedRows, check_term_numbers
 from numerate.lab.training.model_card import model_card, save_model
 from numerate.lab.training.validation import MOST, Validation
@@ -76,7 +76,7 @@ def run(
     """
     task = make_task(config) if task is None else task
     encoder = load_encoder(config.model, trust_remote_code=config.trust_remote_code)
-    objective = check_fit(config, task, encoder)
+    objective = check_run(config, task, encoder)
     begin_run(config, folder)
     on_task(task)
     find_pictures([config], task, encoder, folder, pictures, progress)
@@ -204,14 +204,14 @@ def _weight_notes(config: RunConfig, loaded: LoadedModel) -> list[str]:
     ]
 
 
-def check_fit(config: RunConfig, task: Task, encoder: PromptEncoder) -> NumericObjective | None:
+def check_run(config: RunConfig, task: Task, encoder: PromptEncoder) -> NumericObjective | None:
     """Check that data, model, task and loss fit together; return the objective, or None for plain cross-entropy."""
     check_task(config, task, sees=encoder.sees)
     if config.soft is not None:
         _check_soft_labels(config, task, encoder)
     check_term_numbers(config.term_numbers, task)
     vocab = NumericVocab.from_tokenizer(encoder.tokenizer)
-    if config.loss == PLAIN:
+    if config.loss == CROSS_ENTROPY:
         # Jitter is plain cross-entropy on drawn answers.
         return None if config.soft is None or config.soft.path == "jitter" else NumericObjective(None, vocab=vocab)
     loss = LOSSES[config.loss](vocab, **config.loss_settings)
@@ -315,7 +315,7 @@ def run_data(
         soft=soft,
         shared=shared,
     )
-    masked = config.loss != PLAIN and config.term_numbers != "all"
+    masked = config.loss != CROSS_ENTROPY and config.term_numbers != "all"
     return MaskedRows(rows, loaded, config.term_numbers) if masked else rows, too_long
 
 

@@ -21,7 +21,7 @@ from numerate.decode.rows import any_shape
 from numerate.integrations.transformers import attach
 from numerate.lab.files.interruption import Interruption
 from numerate.lab.files.progress import Progress
-from numerate.lab.files.records import cut_curve, is_first_process, plain, saving, write_text
+from numerate.lab.files.records import cut_curve, is_first_process, jsonable, saving, write_text
 from numerate.lab.models.encoding import collate
 from numerate.lab.models.loading import LoadedModel, quietly
 from numerate.lab.training.validation import Validation
@@ -182,7 +182,7 @@ class _CurveRecorder(TrainerCallback):  # type: ignore[misc]
         """Append a point to the curve."""
         point = {"step": step, **figures, "seconds": time.perf_counter() - self.begin}
         with self.curve.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(plain(point)) + "\n")
+            file.write(json.dumps(jsonable(point)) + "\n")
 
 
 class _Validating(TrainerCallback):  # type: ignore[misc]

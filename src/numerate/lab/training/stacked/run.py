@@ -24,7 +24,7 @@ from numerate.lab.models.names import BUILT
 from numerate.lab.training.config import RunConfig
 from numerate.lab.training.run import (
     begin_run,
-    check_fit,
+    check_run,
     end_run,
     find_pictures,
     finish,
@@ -137,7 +137,7 @@ def _train(configs: Sequence[RunConfig], folders: Sequence[Path], pictures: Path
     first = configs[0]
     task = make_task(first)
     encoder = load_encoder(first.model)
-    objectives = [check_fit(config, task, encoder) for config in configs]
+    objectives = [check_run(config, task, encoder) for config in configs]
     for config, folder in zip(configs, folders, strict=True):
         begin_run(config, folder)
     find_pictures(configs, task, encoder, folders[0], pictures, progress)
