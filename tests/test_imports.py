@@ -32,7 +32,7 @@ LIBRARY = [
     "targets",
     "answers",
 ]
-LIBRARY += ["rewards", "integrations", "tokenizers", "inspection", "plotting", "reference", "bench"]
+LIBRARY += ["rewards", "integrations", "tokenizers", "inspection", "plotting"]
 LAB = re.findall(r"^    (\w+) {2,}\w", numerate.lab.__doc__ or "", re.MULTILINE)  # the folders, as the lab lists them
 ROOMS = ["", *LIBRARY, *(f"lab.{room}" for room in LAB), "lab", "playground", "cli", "__main__"]  # "": the package itself
 

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from numerate import answers, calibration, decode, inspection, integrations, plotting, reference, rewards, targets, tokenizers
+    from numerate import answers, calibration, decode, inspection, integrations, plotting, rewards, targets, tokenizers
     from numerate.distribution import CircularDistribution, NumberDistribution
     from numerate.losses import *
     from numerate.objective import NumericObjective, ObjectiveOutput
@@ -55,7 +55,6 @@ __all__ = [
     "integrations",
     "plotting",
     "recommended",
-    "reference",
     "rewards",
     "targets",
     "tokenizers",
@@ -87,7 +86,6 @@ _SUBMODULES = {
     "lab",
     "losses",
     "plotting",
-    "reference",
     "rewards",
     "targets",
     "tokenizers",

@@ -81,7 +81,6 @@ def answers() -> list[float]:
 def measured(vocab: nm.NumericVocab, logits: Tensor, labels: Tensor) -> nm.Recommendation:
     """What suits a vocabulary, what was measured best, and the slow truth."""
     assert_type(nm.inspection.loss_advice(vocab), tuple[nm.inspection.Advice, ...])
-    assert_type(nm.reference.emd_reference(logits, labels, vocab), nm.reference.ReferenceCost)
     assert_type(nm.plotting.certain_costs(nm.EMDLoss(vocab), 5), Tensor)
     return nm.recommended("table")
 

@@ -11,11 +11,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.reference import digit_entropy_reference
 from tests.samples import CHUNKS, MARKS, SIGNS, VOCABS, certain, encode, encode_batch, grad_of, random_logits
 from torch import Tensor
 
 import numerate as nm
-from numerate.reference import digit_entropy_reference
 
 DATA = json.loads((Path(__file__).parents[1] / "data" / "del_values.json").read_text())
 VOCAB = nm.NumericVocab.from_texts(DATA["vocab"], vocab_size=DATA["vocab_size"])

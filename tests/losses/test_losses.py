@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.reference import REFERENCES, ReferenceCost
 from tests.samples import (
     BATCHES,
     DIGITS,
@@ -32,7 +33,6 @@ from torch import Tensor
 
 import numerate as nm
 from numerate.losses.rows import rest_of_rows
-from numerate.reference import REFERENCES, ReferenceCost
 
 NAMES = list(nm.LOSSES)
 REDUCTIONS = ["mean", "sum", "none"]

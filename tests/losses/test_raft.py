@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.reference import raft_reference
 from tests.samples import BATCHES, VOCABS, certain, grad_of, random_logits, refused
 
 import numerate as nm
-from numerate.reference import raft_reference
 
 RATINGS = nm.NumericVocab.from_values({rating: float(rating) for rating in range(1, 6)}, vocab_size=7)
 

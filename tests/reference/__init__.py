@@ -1,11 +1,9 @@
-"""Every loss as its formula, in loops and float64: the ground truth of tests and benchmarks."""
+"""Every loss as its formula, in loops and float64: the ground truth of the tests."""
 
 from collections.abc import Callable
 
-from numerate.losses import LOSSES
-from numerate.messages import public_dir
-from numerate.reference.batch import ReferenceCost
-from numerate.reference.number_level import (
+from tests.reference.batch import ReferenceCost
+from tests.reference.number_level import (
     ntil_reference,
     ntl_huber_reference,
     ntl_mae_reference,
@@ -15,8 +13,8 @@ from numerate.reference.number_level import (
     ntl_was_reference,
     number_reference,
 )
-from numerate.reference.numbers import Number, numbers_reference
-from numerate.reference.token_level import (
+from tests.reference.numbers import Number, numbers_reference
+from tests.reference.token_level import (
     crps_reference,
     digit_entropy_reference,
     dist2_reference,
@@ -28,6 +26,8 @@ from numerate.reference.token_level import (
     soft_label_reference,
     squared_emd_reference,
 )
+
+from numerate.losses import LOSSES
 
 REFERENCES: dict[str, Callable[..., ReferenceCost]] = {
     "smmd": smmd_reference,
@@ -76,4 +76,3 @@ __all__ = [
     "soft_label_reference",
     "squared_emd_reference",
 ]
-__dir__ = public_dir(globals())

@@ -18,8 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from numerate.bench.losses import DTYPES, bench_labels, bench_soft_targets, bench_vocab, device_name
-from numerate.bench.measure import Work, compare_ms, median_ratio, peak_mib
+from benchmarks.losses import DTYPES, bench_labels, bench_soft_targets, bench_vocab, device_name
+from benchmarks.measure import Work, compare_ms, median_ratio, peak_mib
 from numerate.checks import check_choice
 from numerate.losses import LOSSES
 from numerate.objective import NumericObjective
@@ -61,7 +61,7 @@ class FusedCase:
 
 @dataclass(frozen=True)
 class FusedBench:
-    """Results of ``numerate bench fused``."""
+    """Results of ``python -m benchmarks fused``."""
 
     device: str
     dtype: str
