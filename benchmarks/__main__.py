@@ -17,8 +17,8 @@ from benchmarks.fused import FusedBench, bench_fused
 from benchmarks.losses import DTYPES, LossesBench, bench_losses
 from benchmarks.picture import plot_decode, plot_fused
 from benchmarks.workloads import decode_workload
+from numerate.checks import check_choice
 from numerate.losses import LOSSES
-from numerate.messages import check_choice
 
 app = typer.Typer(
     no_args_is_help=True,

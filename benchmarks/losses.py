@@ -15,7 +15,7 @@ from benchmarks.measure import Work, compare_ms, median_ratio, peak_mib, runtime
 from numerate.checks import check_choice
 from numerate.losses import LOSSES
 from numerate.objective import NumericObjective
-from numerate.soft import SoftTargets
+from numerate.targets.soft_targets import SoftTargets
 from numerate.vocab import NumericVocab
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}

@@ -37,14 +37,14 @@ from transformers import Trainer, TrainingArguments
 from benchmarks.losses import DTYPES, bench_labels, bench_soft_targets, bench_vocab, device_name
 from benchmarks.measure import compare_ms, median_ratio, peak_mib
 from benchmarks.workloads import llama_1b
+from numerate.checks import check_choice
 from numerate.integrations.fields import take_fields
 from numerate.integrations.transformers import attach
 from numerate.lab.files.records import write_text
 from numerate.lab.models.loading import load_model
 from numerate.losses import LOSSES
-from numerate.messages import check_choice
 from numerate.objective import NumericObjective
-from numerate.soft import SOFT_FIELDS
+from numerate.targets.soft_targets import SOFT_FIELDS
 from numerate.vocab import NumericVocab
 
 LLAMA = "llama-1b"
@@ -206,7 +206,9 @@ def write(file: Path, costs: Sequence[StepCost]) -> None:
 
 def read(file: Path) -> list[StepCost]:
     """Read what :func:`write` wrote."""
-    kinds: dict[str, Any] = {"batch": int, "length": int} | dict.fromkeys(("ms", "ratio", "tokens_per_second", "peak_mib", "peak_ratio"), float)
+    kinds: dict[str, Any] = {"batch": int, "length": int} | dict.fromkeys(
+        ("ms", "ratio", "tokens_per_second", "peak_mib", "peak_ratio"), float
+    )
     with file.open(encoding="utf-8", newline="") as lines:
         return [StepCost(**{name: kinds.get(name, str)(text) for name, text in row.items()}) for row in csv.DictReader(lines)]
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from benchmarks.decode import DecodeWorkload
 from numerate.decode.grammar import NumberGrammar
-from numerate.decode.tokens import token_texts
+from numerate.decode.token_tree import token_texts
 from numerate.distribution.exact import exact_number
 from numerate.lab.data import Example, Task
 from numerate.lab.data.regression import Regression

@@ -37,6 +37,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from numerate.checks import check_choice
 from numerate.decode.rows import any_shape
 from numerate.lab.data import Examples, Task
 from numerate.lab.evaluation.checking import make_task
@@ -51,7 +52,6 @@ from numerate.lab.report.wording import p_text
 from numerate.lab.stats import holm, paired_t
 from numerate.lab.training.kept_runs import load_run, trained_config
 from numerate.lab.training.run import check_fit, evaluated, run_data, run_examples, training_arguments
-from numerate.messages import check_choice
 from numerate.rewards import REWARDS, RewardFunction, with_settings
 
 SUPERVISED = "supervised"  # the control

@@ -87,7 +87,7 @@ LIBRARY: dict[str, Rounds] = {
     "calibration/*.py": [_tests("calibration", k="not mean_coverage and not few_rows"), _tests("calibration")],
     "decode/search.py": [_tests("search"), _tests("decided", "model")],
     "decode/grammar.py": [_tests("grammar", k="not any_settings"), _tests("grammar", "processor")],
-    "decode/tokens.py": [_tests("tokens"), _tests("decided"), _tests("model", "served", "processor")],
+    "decode/token_tree.py": [_tests("tokens"), _tests("decided"), _tests("model", "served", "processor")],
     "decode/rows.py": [_tests("rows", k="Llama or T5 or BartForC"), _tests("rows"), _tests("model", "decided")],
     "decode/decided.py": [_tests("decided")],
     "decode/model.py": [_tests("model")],

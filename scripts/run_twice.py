@@ -17,12 +17,12 @@ from pathlib import Path
 
 import torch
 
+from numerate.checks import check_choice
 from numerate.lab.files.records import read_jsonl
 from numerate.lab.models.config import SOFT, RunConfig
 from numerate.lab.training.run import run
 from numerate.lab.training.stacked import run_stack
 from numerate.losses import LOSSES
-from numerate.messages import check_choice
 
 KINDS = ("ce", *LOSSES, *SOFT)
 STACK = "stack"

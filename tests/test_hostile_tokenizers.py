@@ -19,7 +19,7 @@ from tests.samples import real_tokenizer, refused, shared_tokenizers
 
 from numerate import NumericVocab, tokenizers
 from numerate.decode.grammar import NumberGrammar
-from numerate.decode.tokens import TokenTree
+from numerate.decode.token_tree import TokenTree
 from numerate.inspection import inspect_tokenizer, loss_advice
 from numerate.losses import LOSSES
 from numerate.marks import flags_of

@@ -15,21 +15,20 @@ import numerate.lab
 PACKAGE = Path(numerate.__file__).parent
 # A room imports only rooms above it: first the library, then the lab, the playground and the command line.
 LIBRARY = [
-    "messages",
+    "checks",
     "choices",
     "recommendation",
-    "checks",
     "labels",
-    "soft",
     "marks",
+    "tokens",
     "vocab",
     "spans",
     "distribution",
     "calibration",
+    "targets",
     "losses",
     "objective",
     "decode",
-    "targets",
     "answers",
 ]
 LIBRARY += ["rewards", "integrations", "tokenizers", "inspection", "plotting"]

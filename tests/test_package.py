@@ -11,7 +11,7 @@ import pytest
 
 import numerate
 
-INTERNAL = {"checks", "choices", "cli", "labels", "marks", "messages", "playground"}
+INTERNAL = {"checks", "choices", "cli", "labels", "marks", "playground", "tokens"}
 
 
 def test_every_public_name_resolves() -> None:

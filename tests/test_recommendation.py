@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 import numerate as nm
+from numerate.checks import choices
 from numerate.cli.settings import experiment_types, parse_settings
 from numerate.lab.comparison.plan import read_experiment
 from numerate.lab.data import TASKS, Regression
 from numerate.lab.evaluation.decisions import GREEDY, check_decisions
 from numerate.lab.models.config import PLAIN, RULES, SOFT
-from numerate.messages import choices
 from numerate.recommendation import NumberKind
 
 ROOT = Path(__file__).parents[1]

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from numerate.losses import *
     from numerate.objective import NumericObjective, ObjectiveOutput
     from numerate.recommendation import Recommendation, recommended
-    from numerate.soft import SoftTargets
     from numerate.spans import NumberSpans
+    from numerate.targets import SoftTargets
     from numerate.vocab import NumericVocab
 
     __version__: str
@@ -62,7 +62,7 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    # As messages.public_dir, which would load a submodule here.
+    # As checks.public_dir, which would load a submodule here.
     return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
 
 
@@ -74,7 +74,7 @@ _HOMES = {
     "NumericVocab": "vocab",
     "ObjectiveOutput": "objective",
     "Recommendation": "recommendation",
-    "SoftTargets": "soft",
+    "SoftTargets": "targets",
     "recommended": "recommendation",
 }
 _SUBMODULES = {

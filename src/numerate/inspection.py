@@ -9,10 +9,9 @@ from typing import Any
 
 import torch
 
-from numerate.checks import one_line
+from numerate.checks import one_line, public_dir
 from numerate.losses import LOSSES
 from numerate.losses.base import Fit
-from numerate.messages import public_dir
 from numerate.spans import NumberSpans
 from numerate.vocab import NumericVocab
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from numerate.messages import check_choice, choices
+from numerate.checks import check_choice, choices
 
 NumberKind = Literal["table", "raters", "sums", "words", "clock", "chart", "box"]
 

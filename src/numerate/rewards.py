@@ -38,7 +38,7 @@ from numerate.answers.extract import Box, box, clock_time
 from numerate.answers.metrics import signed_log10
 from numerate.answers.metrics import time_gap_circular as circular_gap
 from numerate.answers.numerals import DecimalMark, as_fraction, last_number
-from numerate.messages import check_choice, check_number, check_settings, choices, public_dir
+from numerate.checks import check_choice, check_number, check_settings, choices, public_dir
 
 __all__ = [
     "REWARDS",

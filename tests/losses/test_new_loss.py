@@ -18,7 +18,7 @@ import numerate as nm
 from numerate.losses import NumberLevelLoss, NumericLoss
 from numerate.losses.base import SharedSettings, TokenSettings
 from numerate.losses.number_level import mean_amount, token_amounts, token_scale
-from numerate.losses.targets import NumberTargets
+from numerate.losses.target_tokens import NumberTargets
 
 
 def toy_token_reference(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import numerate as nm
-from numerate.soft import SOFT_FIELDS, SoftTargets
+from numerate.targets.soft_targets import SOFT_FIELDS, SoftTargets
 
 V, H, B, T = 41, 16, 3, 24
 VOCAB = nm.NumericVocab.from_texts({**{str(d): d for d in range(10)}, ".": 10, "-": 11}, vocab_size=V)

@@ -35,7 +35,7 @@ from numerate.answers.extract import (
 from numerate.answers.metrics import METRICS, Metric, tolerance_curve
 from numerate.answers.numerals import as_fraction, last_number, number, percent, rational
 from numerate.answers.overall import r_squared, rmse
-from numerate.messages import public_dir
+from numerate.checks import public_dir
 
 __all__ = [
     "DISTRIBUTION_METRICS",

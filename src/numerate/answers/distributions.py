@@ -30,8 +30,8 @@ import numpy.typing as npt
 
 from numerate.answers.extract import EXTRACTORS
 from numerate.answers.numerals import number
+from numerate.checks import check_choice, check_integer
 from numerate.distribution import NumberDistribution
-from numerate.messages import check_choice, check_integer
 
 Floats = npt.NDArray[np.float64]
 MetricInputs = Literal["probabilities", "logits", "samples"]

@@ -15,8 +15,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from numerate.checks import one_line
 from numerate.lab.files.records import is_first_process, plain
-from numerate.messages import one_line
 
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object, and nothing else.")]

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from numerate.checks import check_choice
 from numerate.choices import FORMATS, loss_names
 from numerate.cli.app import AsJson, app, print_json
-from numerate.messages import check_choice
 from numerate.tokenizers import PACKAGED, load_tokenizer
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from importlib.util import find_spec
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from numerate.checks import check_choice
 from numerate.lab.comparison.presets import merged
-from numerate.messages import check_choice
 
 COLUMNS_HELP = "Columns of the table to predict from: area,rooms. Default: all others that tell something."
 WITHOUT_HELP = "Columns of the table to leave out: id,name."

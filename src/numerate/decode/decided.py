@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
+from numerate.checks import check_integer
 from numerate.decode.grammar import Grammar
 from numerate.decode.model import NumberFinder, ends_of
 from numerate.decode.rows import Rows
 from numerate.decode.search import Answers, check_seed
-from numerate.decode.tokens import TokenTree
+from numerate.decode.token_tree import TokenTree
 from numerate.distribution import NumberDistribution
 from numerate.distribution.decisions import Cost
-from numerate.messages import check_integer
 
 
 @dataclass

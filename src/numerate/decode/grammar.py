@@ -20,7 +20,7 @@ from math import ceil, floor
 from numbers import Rational, Real
 from typing import Any
 
-from numerate.messages import check_integer, one_line
+from numerate.checks import check_integer, one_line
 
 MOST_DIGITS = 1000
 """The most whole digits, and the most decimals, that a grammar may have."""

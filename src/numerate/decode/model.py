@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from numerate.checks import check_integer, check_number
 from numerate.decode.grammar import Grammar, NumberGrammar, check_grammar
 from numerate.decode.rows import Rows, evaluating, ignores_padding
 from numerate.decode.search import Answers, Branches, Node, Rest, Watch, check_limits, check_seed, search
-from numerate.decode.tokens import Fork, TokenTree, token_texts
+from numerate.decode.token_tree import Fork, TokenTree, token_texts
 from numerate.distribution import NumberDistribution
 from numerate.distribution.exact import Floats
-from numerate.messages import check_integer, check_number
 
 _CPU_MEMORY = 2**30
 

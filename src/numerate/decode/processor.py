@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessor
 
-from numerate.checks import check_tensor
+from numerate.checks import check_integer, check_tensor
 from numerate.decode.grammar import NumberGrammar
-from numerate.decode.tokens import TokenTree, end_ids, token_texts
-from numerate.messages import check_integer
+from numerate.decode.token_tree import TokenTree, end_ids, token_texts
 
 __all__ = ["NumbersOnly", "numbers_only"]
 

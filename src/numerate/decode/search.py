@@ -23,9 +23,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from numerate.checks import check_choice, check_integer, check_number, choices
 from numerate.distribution import NumberDistribution
 from numerate.distribution.exact import Floats
-from numerate.messages import check_choice, check_integer, check_number, choices
 
 Rest = Literal["draw", "drop"]
 

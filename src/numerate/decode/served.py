@@ -26,12 +26,12 @@ from typing import Any
 
 import numpy as np
 
+from numerate.checks import check_integer
 from numerate.decode.grammar import Grammar, NumberGrammar, check_grammar
 from numerate.decode.search import Branches, Node, Rest, check_limits, check_seed, search
 from numerate.decode.server import CompletionServer, Prompt, Token
-from numerate.decode.tokens import Effect, Fork, TokenTree, token_texts
+from numerate.decode.token_tree import Effect, Fork, TokenTree, token_texts
 from numerate.distribution import NumberDistribution
-from numerate.messages import check_integer
 
 Complete = Callable[[list[Any]], Sequence[Iterable[tuple[Token, float]]]]
 """From texts, or lists of token ids, to the most likely next tokens of each: texts, or ids, with log-probabilities."""

@@ -10,8 +10,8 @@ from typing import Literal
 
 import numpy as np
 
+from numerate.checks import check_choice, check_integer, choices
 from numerate.distribution.exact import EXACT, MAX_DIGITS, SHORT, Floats, Number, exact_number, size, written_decimals
-from numerate.messages import check_choice, check_integer, choices
 
 Shape = Literal["gaussian", "laplace", "uniform"]
 

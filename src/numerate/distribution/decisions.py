@@ -35,8 +35,8 @@ from typing import Any, Literal, Protocol, Self
 
 import numpy as np
 
+from numerate.checks import check_choice, choices
 from numerate.distribution.exact import EXACT, SHORT, TIE, Floats, Number, as_list, exact_number, first_reached, offset, size
-from numerate.messages import check_choice, choices
 
 Cost = Callable[[float, float], float]
 Rule = Literal["absolute", "squared", "relative", "log", "within", "exact"]

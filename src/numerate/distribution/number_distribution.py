@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from numerate.checks import check_integer, check_number
 from numerate.distribution.bars import Bar, bar_lines, bars_of
 from numerate.distribution.bell import Shape, bell_steps
 from numerate.distribution.decisions import CENTRAL, REACH, Cost, best, decide, is_relative, stray
 from numerate.distribution.exact import EXACT, Floats, Number, as_list, check_masses, exact_number, first_reached, is_nan, label
 from numerate.distribution.moments import crps_of, mean_of, variance_of
 from numerate.distribution.shares import SHARES, check_shares, share_lines
-from numerate.messages import check_integer, check_number
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)

@@ -37,11 +37,10 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from numerate.checks import check_number
+from numerate.checks import check_number, public_dir
 from numerate.integrations.fields import LABEL_FIELDS, Batch, aligned, without_fields
 from numerate.integrations.step import StepCounts, reads_whole_numbers, steps_of
 from numerate.losses.rows import reads_freely
-from numerate.messages import public_dir
 from numerate.objective import NumericObjective, ObjectiveOutput
 
 __all__ = ["Step", "Steps"]
@@ -57,8 +56,8 @@ class Steps:
 
     Args:
         loader: yields batches, which are mappings with ``labels``, and ``position_ids`` if sequences are packed. A batch may
-            carry soft targets (:class:`numerate.soft.SoftTargets`), ``token_weights`` and ``position_weights``: they are read for
-            the objective, and left out of the batch that a :class:`Step` yields.
+            carry soft targets (:class:`numerate.targets.SoftTargets`), ``token_weights`` and ``position_weights``: they are read
+            for the objective, and left out of the batch that a :class:`Step` yields.
         model: the model to train: wrapped by DDP or FSDP, or prepared by the engine.
         objective: the loss.
         accumulate: micro-batches per step.

@@ -38,7 +38,7 @@ from numerate.checks import (
 )
 from numerate.labels import IGNORE_INDEX, shift_all
 from numerate.losses.rows import check_range, divide, log_sum_exp, reads_freely, rest_of_rows, take, wide
-from numerate.losses.targets import NumberTargets, Places, Targets
+from numerate.losses.target_tokens import NumberTargets, Places, Targets
 from numerate.spans import Numbers, NumberSpans, check_position_ids, find_numbers, find_numbers_among
 from numerate.vocab import NumericVocab, look_up
 

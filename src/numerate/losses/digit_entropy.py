@@ -28,7 +28,7 @@ from torch import Tensor
 from numerate.checks import check_choice, choices
 from numerate.losses.base import Fit, NumericLoss, SharedSettings, Variant, check_vocab
 from numerate.losses.rows import log_sum_exp, take
-from numerate.losses.targets import DECIMAL_FACTOR, Places, Targets
+from numerate.losses.target_tokens import DECIMAL_FACTOR, Places, Targets
 from numerate.vocab import NumericVocab
 
 _CLASSES = 10  # the published mean is over ten digits; a constant, or the cost would fade in a large vocabulary

@@ -31,7 +31,7 @@ from numerate.losses.emd import emd_loss
 from numerate.losses.kernels import distances
 from numerate.losses.number_level import NumberLevelLoss, label_amounts, mean_amount, token_amounts, token_scale
 from numerate.losses.rows import by_mean
-from numerate.losses.targets import NumberTargets, Targets
+from numerate.losses.target_tokens import NumberTargets, Targets
 from numerate.spans import EXACT_DIGITS, Numbers, sum_by
 from numerate.vocab import NumericVocab
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from numerate.checks import check_settings
 from numerate.losses.base import Level, NumericLoss, SharedSettings
-from numerate.losses.targets import NumberTargets, Targets
+from numerate.losses.target_tokens import NumberTargets, Targets
 from numerate.spans import NumberSpans, power_of_ten, sum_by
 from numerate.vocab import NumericVocab
 

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from numerate.losses.base import NumericLoss
 from numerate.losses.rows import check_range, divide, refuse_second_derivative, take, wide
-from numerate.losses.targets import Targets
+from numerate.losses.target_tokens import Targets
 from numerate.objective.batch import BatchLabels
 from numerate.objective.chunks import Chunk, ChunkedHead, Execution
 from numerate.objective.device import SideStream
@@ -36,7 +36,7 @@ from numerate.objective.replay import MAX_LOGITS, padded_size, replayed_gradient
 from numerate.objective.rows_torch import RowSums
 from numerate.objective.term import mean_mass, numeric_gradient, rest_as_softmax_share
 from numerate.objective.weighting import Weighting
-from numerate.soft import SoftRows
+from numerate.targets.soft_targets import SoftRows
 
 # Rows times entries of the head below which the device would wait for the CPU to launch a number-level loss: the three products
 # then take less than about 10 ms on an H200.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from numerate.checks import check_choice
 from numerate.choices import FORMATS
-from numerate.messages import check_choice
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

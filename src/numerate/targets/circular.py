@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
 
-from numerate.checks import check_choice, choices
+from numerate.checks import check_choice, check_number, choices
 from numerate.distribution import NumberDistribution
 from numerate.distribution.bell import Shape
 from numerate.distribution.exact import Number, exact_number, size
-from numerate.messages import check_number
 from numerate.targets.answer_distribution import AnswerDistribution
 from numerate.targets.bell import check_step, whole_step
 from numerate.targets.notation import Notation

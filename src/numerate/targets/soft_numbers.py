@@ -11,11 +11,11 @@ from typing import Any, Literal
 import numpy as np
 
 from numerate.checks import check_choice, check_integer, choices
-from numerate.soft import SOFT_FIELDS
 from numerate.targets.answer_distribution import AnswerDistribution, Target
 from numerate.targets.draft import Draft
 from numerate.targets.numerals import NUMBER
 from numerate.targets.rows import as_ids, documents, rebuilt, trained_tokens
+from numerate.targets.soft_targets import SOFT_FIELDS
 from numerate.targets.windows import BARRIER, Encoder, trim
 
 Where = Literal["answer", "all", "marked"]

@@ -11,13 +11,13 @@ from typing import Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from numerate.checks import check_choice, check_settings
 from numerate.choices import Normalize, Scale, loss_names
 from numerate.distribution.bell import Shape
 from numerate.distribution.decisions import RULE_NAMES
 from numerate.lab.data import TASKS
 from numerate.lab.data.base import Split
 from numerate.lab.models.names import Adapter, suitable_rate
-from numerate.messages import check_choice, check_settings
 
 PLAIN = "ce"  # cross-entropy alone, the baseline
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from numerate.answers.extract import EXTRACTORS
+from numerate.checks import check_choice, one_line
 from numerate.distribution import NumberDistribution
 from numerate.distribution.decisions import RULE_NAMES
 from numerate.distribution.exact import exact_number
@@ -23,7 +24,6 @@ from numerate.lab.models.names import NAMED, check_model_name
 from numerate.lab.models.questions import ASKED, Questions
 from numerate.lab.prediction.prediction_file import Prediction
 from numerate.lab.training.kept_runs import load_adapter, load_run, trained_config
-from numerate.messages import check_choice, one_line
 
 if TYPE_CHECKING:
     import torch

@@ -16,7 +16,7 @@ from numerate.losses.rows import divide
 from numerate.objective import NumericObjective
 from numerate.objective.no_loss import NoLoss
 from numerate.objective.overrun import NumberEnds
-from numerate.soft import SoftTargets
+from numerate.targets.soft_targets import SoftTargets
 
 
 class StackedParts(NamedTuple):
