@@ -25,7 +25,7 @@ every_kind = pytest.mark.parametrize("kind", choices(NumberKind))
 @every_kind
 def test_loss_and_decision_exist(kind: NumberKind):
     best = nm.recommended(kind)
-    assert isinstance(best, nm.Recommendation)
+    assert isinstance(best, nm.recommendation.Recommendation)
     assert best.kind == kind
     assert best.loss in (PLAIN, *nm.LOSSES, *SOFT)
     assert best.decision in (GREEDY, *RULES)

@@ -63,7 +63,7 @@ def test_terms_add_up() -> None:
 
 
 def test_energy_gram_gives_the_crps() -> None:
-    from numerate import CRPSLoss
+    from numerate.losses import CRPSLoss
 
     logits, labels = (
         torch.randn(6, 10, dtype=torch.float64, generator=torch.Generator().manual_seed(0)),

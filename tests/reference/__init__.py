@@ -21,9 +21,9 @@ from tests.reference.token_level import (
     emd_reference,
     from_formula,
     gaussian_ce_reference,
+    neighbour_smoothing_reference,
     raft_reference,
     smmd_reference,
-    soft_label_reference,
     squared_emd_reference,
 )
 
@@ -42,7 +42,7 @@ REFERENCES: dict[str, Callable[..., ReferenceCost]] = {
     "ntl_number": ntl_number_reference,
     "gaussian_ce": gaussian_ce_reference,
     "dist2": dist2_reference,
-    "soft_label": soft_label_reference,
+    "neighbour_smoothing": neighbour_smoothing_reference,
     "raft": raft_reference,
     "digit_entropy": digit_entropy_reference,
     "number": number_reference,
@@ -62,6 +62,7 @@ __all__ = [
     "emd_reference",
     "from_formula",
     "gaussian_ce_reference",
+    "neighbour_smoothing_reference",
     "ntil_reference",
     "ntl_huber_reference",
     "ntl_mae_reference",
@@ -73,6 +74,5 @@ __all__ = [
     "numbers_reference",
     "raft_reference",
     "smmd_reference",
-    "soft_label_reference",
     "squared_emd_reference",
 ]

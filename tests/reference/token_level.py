@@ -297,7 +297,7 @@ def _published_weights(labels: Tensor, vocab: NumericVocab, ignore_index: int) -
     return weights
 
 
-def soft_label_reference(
+def neighbour_smoothing_reference(
     logits: Tensor,
     labels: Tensor,
     vocab: NumericVocab,

@@ -18,7 +18,7 @@ from tests.targets.small import KINDS, conditionals, encoded, row_targets, token
 
 from numerate.targets import AnswerDistribution, Bell, CircularBell, Ratings, SoftNumbers
 from numerate.targets.answer_distribution import Target
-from numerate.targets.numerals import NUMBER
+from numerate.targets.patterns import NUMBER
 from numerate.targets.soft_targets import SoftTargets
 
 NEAR = Bell(width=1, shape="uniform")

@@ -39,7 +39,7 @@ def predict(
         str | None, typer.Option(help="The question, if MODEL is not a run: 'A flat of {area} m2 costs', with columns in braces.")
     ] = None,
     decide: Annotated[
-        str, typer.Option(help="median, mean, mode, relative, log, within:2, within:5%, or greedy; see docs/predict.md.")
+        str, typer.Option(help="median, mean, mode, relative, within:2, within:5%, or greedy; see docs/predict.md.")
     ] = "median",
     interval: Annotated[float, typer.Option(min=0, max=1, help="Level of the interval from low to high.")] = 0.9,
     calibrate: Annotated[

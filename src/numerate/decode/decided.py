@@ -19,7 +19,7 @@ from numerate.decode.rows import Rows
 from numerate.decode.search import Answers, check_seed
 from numerate.decode.token_tree import TokenTree
 from numerate.distribution import NumberDistribution
-from numerate.distribution.decisions import Cost
+from numerate.distribution.decision_rules import Cost
 
 
 @dataclass
@@ -86,14 +86,14 @@ class DecideNumbers:
 
     Example::
 
-        median = DecideNumbers(tokenizer, "absolute")
+        median = DecideNumbers(tokenizer, "median")
         model.generate(**inputs, custom_generate=median, max_new_tokens=32)
     """
 
     def __init__(
         self,
         tokenizer: Any,
-        metric: str | Cost = "absolute",
+        metric: str | Cost = "median",
         *,
         grammar: Grammar | None = None,
         most_numbers: int | None = None,

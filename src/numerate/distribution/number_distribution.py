@@ -24,8 +24,8 @@ import numpy.typing as npt
 
 from numerate.checks import check_integer, check_number
 from numerate.distribution.bars import Bar, bar_lines, bars_of
-from numerate.distribution.bell import Shape, bell_steps
-from numerate.distribution.decisions import CENTRAL, REACH, Cost, best, decide, is_relative, stray
+from numerate.distribution.bell_steps import Shape, bell_steps
+from numerate.distribution.decision_rules import CENTRAL, REACH, Cost, best, decide, stray
 from numerate.distribution.exact import EXACT, Floats, Number, as_list, check_masses, exact_number, first_reached, is_nan, label
 from numerate.distribution.moments import crps_of, mean_of, variance_of
 from numerate.distribution.shares import SHARES, check_shares, share_lines
@@ -371,7 +371,7 @@ class NumberDistribution:
         candidates: Iterable[Number] | None = None,
         trim: bool = True,
     ) -> Decimal:
-        """Return the number of least expected cost; ``numerate.distribution.decisions`` has a table of the rules.
+        """Return the number of least expected cost; ``numerate.distribution.decision_rules`` has a table of the rules.
 
         Stray values are left out first (:meth:`trimmed`), but for the median: a speck of mass on a far number would move a mean
         or a relative decision by orders of magnitude. The properties ``mean``, ``median`` and ``mode`` are exact.
@@ -384,8 +384,8 @@ class NumberDistribution:
         |x - y| / max(|y|, floor), and 0 is a value like any other.
 
         Args:
-            metric: a rule ("absolute", "squared", "relative", "log", "within", "exact"), its metric's name in
-                ``numerate.answers.METRICS``, "median", "mean" or "mode", or a function ``cost(prediction, truth)`` of two floats.
+            metric: "median" (least absolute error), "mean" (squared), "mode" (exact answers), "relative", "within", "within_1",
+                "within_5", "within_10", or a function ``cost(prediction, truth)`` of two floats.
             tolerance: for "within": the largest |x - y| that is right.
             relative_tolerance: for "within", instead: the largest |x - y| / |y| that is right, 0.05 for 5 %.
             floor: for "relative": the smallest size to divide by.
@@ -395,12 +395,12 @@ class NumberDistribution:
 
         Examples:
             >>> answer = NumberDistribution([1, 10, 11, 100], [0.4, 0.15, 0.2, 0.25])
-            >>> [str(answer.decide(metric)) for metric in ("absolute", "squared", "relative", "log", "exact")]
-            ['10', '29.1', '1', '10', '1']
+            >>> [str(answer.decide(metric)) for metric in ("median", "mean", "relative", "mode")]
+            ['10', '29.1', '1', '1']
             >>> answer.decide("within", tolerance=1, candidates=[2, 10.5]), answer.decide(lambda x, y: max(y - x, 0))
             (Decimal('2'), Decimal('100'))
         """
-        found = self.trimmed(relative=True) if trim and is_relative(metric) else self
+        found = self.trimmed(relative=True) if trim and metric == "relative" else self
         return decide(found, metric, tolerance, relative_tolerance, floor, candidates, trim=trim)
 
     def bars(self, rows: int = 10) -> list[Bar]:

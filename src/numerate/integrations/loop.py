@@ -40,7 +40,7 @@ from torch import Tensor, nn
 from numerate.checks import check_number, public_dir
 from numerate.integrations.fields import LABEL_FIELDS, Batch, aligned, without_fields
 from numerate.integrations.step import StepCounts, reads_whole_numbers, steps_of
-from numerate.losses.rows import reads_freely
+from numerate.losses.logit_rows import reads_freely
 from numerate.objective import NumericObjective, ObjectiveOutput
 
 __all__ = ["Step", "Steps"]

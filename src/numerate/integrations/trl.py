@@ -40,7 +40,7 @@ from numerate.integrations.step import (
     will_be_logged,
     without_repeats,
 )
-from numerate.losses.rows import divide, rest_of, wide
+from numerate.losses.logit_rows import divide, rest_of, wide
 from numerate.objective import NumericObjective, ObjectiveOutput
 from numerate.objective.head import Head
 from numerate.objective.overrun import NumberEnds

@@ -37,12 +37,12 @@ from numerate.checks import (
     choices,
 )
 from numerate.labels import IGNORE_INDEX, shift_all
-from numerate.losses.rows import check_range, divide, log_sum_exp, reads_freely, rest_of_rows, take, wide
+from numerate.losses.logit_rows import check_range, divide, log_sum_exp, reads_freely, rest_of_rows, take, wide
 from numerate.losses.target_tokens import NumberTargets, Places, Targets
 from numerate.spans import Numbers, NumberSpans, check_position_ids, find_numbers, find_numbers_among
 from numerate.vocab import NumericVocab, look_up
 
-Level = Literal["token", "number"]
+LossLevel = Literal["token", "number"]
 Outside = Literal["ignore", "penalize", "zero"]
 Reduction = Literal["mean", "sum", "none"]
 Fit = Literal["good", "fair", "poor"]
@@ -112,7 +112,7 @@ class NumericLoss(nn.Module):
 
     name: ClassVar[str]
     sees: ClassVar[str] = ""  # what in a distribution it costs, in a sentence for people who look at one
-    level: ClassVar[Level] = "token"
+    level: ClassVar[LossLevel] = "token"
     outsides: ClassVar[tuple[Outside, ...]] = ("ignore", "penalize")  # what ``outside`` may be
     default_outside: ClassVar[Outside] = "ignore"
     strictly_proper: ClassVar[bool] = False  # only the true distribution over distinct values has the lowest expected cost

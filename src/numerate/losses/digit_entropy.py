@@ -27,7 +27,7 @@ from torch import Tensor
 
 from numerate.checks import check_choice, choices
 from numerate.losses.base import Fit, NumericLoss, SharedSettings, Variant, check_vocab
-from numerate.losses.rows import log_sum_exp, take
+from numerate.losses.logit_rows import log_sum_exp, take
 from numerate.losses.target_tokens import DECIMAL_FACTOR, Places, Targets
 from numerate.vocab import NumericVocab
 

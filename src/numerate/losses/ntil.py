@@ -29,8 +29,8 @@ from numerate.checks import check_choice, check_number, choices
 from numerate.losses.base import MOST_FACTOR, MOST_PLACE_SIGMA, Fit, SharedSettings, Variant, check_vocab
 from numerate.losses.emd import emd_loss
 from numerate.losses.kernels import distances
+from numerate.losses.logit_rows import by_mean
 from numerate.losses.number_level import NumberLevelLoss, label_amounts, mean_amount, token_amounts, token_scale
-from numerate.losses.rows import by_mean
 from numerate.losses.target_tokens import NumberTargets, Targets
 from numerate.spans import EXACT_DIGITS, Numbers, sum_by
 from numerate.vocab import NumericVocab

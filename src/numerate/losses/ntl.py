@@ -27,8 +27,8 @@ from numerate.checks import check_choice, choices
 from numerate.losses.base import Fit, NumericLoss, TokenSettings, Variant, check_vocab
 from numerate.losses.emd import emd_loss, wide_range_advice
 from numerate.losses.kernels import distances, squashed
+from numerate.losses.logit_rows import by_mean
 from numerate.losses.number_level import NumberLevelLoss, label_amounts, mean_amount, token_amounts, token_scale
-from numerate.losses.rows import by_mean
 from numerate.losses.target_tokens import NumberTargets
 from numerate.spans import Numbers
 from numerate.vocab import NumericVocab

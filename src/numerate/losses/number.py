@@ -40,8 +40,8 @@ from torch import Tensor
 
 from numerate.checks import check_integer, check_number
 from numerate.losses.base import MOST_FACTOR, Fit, SharedSettings
+from numerate.losses.logit_rows import by_mean
 from numerate.losses.number_level import NumberLevelLoss
-from numerate.losses.rows import by_mean
 from numerate.losses.target_tokens import NumberTargets
 from numerate.spans import put_by
 from numerate.vocab import NumericVocab

@@ -35,7 +35,7 @@ from numerate.losses.kernels import (
     shuffled_values,
     squashed,
 )
-from numerate.losses.rows import residual
+from numerate.losses.logit_rows import residual
 from numerate.vocab import NumericVocab
 
 Terms = Literal["smmd", "mmd", "smooth"]

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from numerate.losses.base import Fit, NumericLoss, TokenSettings
 from numerate.losses.emd import wide_range_advice
-from numerate.losses.rows import residual
+from numerate.losses.logit_rows import residual
 from numerate.vocab import NumericVocab
 
 

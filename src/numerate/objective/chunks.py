@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from numerate.losses.rows import take, wide
+from numerate.losses.logit_rows import take, wide
 from numerate.objective.device import add_mm_, mm_wide
 from numerate.objective.head import Head
 from numerate.objective.rows_torch import RowSums, cross_entropy_rows_

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from numerate.checks import check_logits
 from numerate.losses.base import NumericLoss
-from numerate.losses.rows import (
+from numerate.losses.logit_rows import (
     check_range,
     divide,
     log_sum_exp,

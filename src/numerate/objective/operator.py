@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from numerate.losses.base import NumericLoss
-from numerate.losses.rows import check_range, divide, refuse_second_derivative, take, wide
+from numerate.losses.logit_rows import check_range, divide, refuse_second_derivative, take, wide
 from numerate.losses.target_tokens import Targets
 from numerate.objective.batch import BatchLabels
 from numerate.objective.chunks import Chunk, ChunkedHead, Execution
@@ -61,7 +61,7 @@ class FusedObjective(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, inputs: FusedInputs) -> tuple[Tensor | None, ...]:
-        """Return the fields of :class:`numerate.ObjectiveOutput`."""
+        """Return the fields of :class:`numerate.objective.ObjectiveOutput`."""
         forward = _Forward(hidden, inputs, ctx.needs_input_grad[:3])
         results = forward.run(with_mass=inputs.with_mass, with_overrun=inputs.with_overrun)
         ctx.grads = forward.chunked.d_hidden, forward.chunked.d_weight, forward.chunked.d_bias
@@ -146,7 +146,7 @@ class _Forward:
         return divide((nll if self.token_weights is None else nll * self.token_weights).sum(), self.num_items)
 
     def run(self, *, with_mass: bool, with_overrun: bool) -> tuple[Tensor | None, ...]:
-        """Return the fields of :class:`numerate.ObjectiveOutput`; the gradients stay in ``self.chunked``."""
+        """Return the fields of :class:`numerate.objective.ObjectiveOutput`; the gradients stay in ``self.chunked``."""
         loss, weighting = self.loss, self.weighting
         known: RowSums | None = None
         ce: Tensor | None = None

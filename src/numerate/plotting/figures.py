@@ -27,7 +27,7 @@ def figure_for(path: Path) -> type[Figure]:
     return Figure
 
 
-def plain(axes: Axes) -> None:
+def unframed(axes: Axes) -> None:
     """Give axes a faint grid and no frame at the top and on the right."""
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)

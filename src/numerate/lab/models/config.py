@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from numerate.checks import check_choice, check_settings
 from numerate.choices import Normalize, Scale, loss_names
-from numerate.distribution.bell import Shape
-from numerate.distribution.decisions import RULE_NAMES
+from numerate.distribution.bell_steps import Shape
+from numerate.distribution.decision_rules import RULE_NAMES
 from numerate.lab.data import TASKS
 from numerate.lab.data.base import Split
 from numerate.lab.models.names import Adapter, suitable_rate
