@@ -51,9 +51,9 @@ def check_settings(owner: str, settings: Mapping[str, Any], known: Iterable[str]
 
 
 def check_integer(name: str, value: Any, expected: str, *, least: int | None = None, most: int | None = None) -> int:
-    """Return a whole number of any type (also numpy's) as an int; raise unless ``least <= value <= most``.
+    """Return an integer of any type (also numpy's) as an int; raise unless ``least <= value <= most``.
 
-    ``expected`` describes it: "a whole number >= 1".
+    ``expected`` describes it: "an integer >= 1".
     """
     try:
         number = None if isinstance(value, bool) else index(value)
@@ -112,10 +112,10 @@ def check_columns(name: str, size: int, least: int) -> None:
 
 
 def check_ignore_index(ignore_index: Any) -> int:
-    """Raise unless ``ignore_index`` is a whole number; return it."""
+    """Raise unless ``ignore_index`` is an integer; return it."""
     if isinstance(ignore_index, bool) or not isinstance(ignore_index, Integral):
         raise TypeError(
-            f"ignore_index={ignore_index!r} is not a whole number: expected the label of positions to skip, such as -100; "
+            f"ignore_index={ignore_index!r} is not an integer: expected the label of positions to skip, such as -100; "
             "to skip none, pass an id that does not occur."
         )
     return int(ignore_index)

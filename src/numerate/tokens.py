@@ -102,8 +102,8 @@ def byte_alphabet() -> dict[int, int]:
 
 
 def checked_id(token_id: Any) -> int:
-    """Return a token id as an int; raise unless it is a whole number."""
+    """Return a token id as an int; raise unless it is an integer."""
     try:
         return index(token_id)
     except TypeError:
-        raise TypeError(f"token id {token_id!r} is a {type(token_id).__name__}: expected a whole number >= 0.") from None
+        raise TypeError(f"token id {token_id!r} is a {type(token_id).__name__}: expected an integer >= 0.") from None

@@ -290,7 +290,7 @@ BAD: list[tuple[str, str]] = [
     ("train --set interval=0.8", "interval=0.8 has no effect: no decide is set"),
     ("train --model nowhere/at-all --steps 1", "model='nowhere/at-all' cannot be loaded"),
     ("train --set stepps=1", "Did you mean 'steps'"),
-    ("train --set steps=x", "expected a whole number"),
+    ("train --set steps=x", "expected an integer"),
     ("train --set steps=-1", "steps=-1"),
     ("train --set bf16=maybe", "expected true or false"),
     ("train --set loss_settings=3", "expected a mapping"),

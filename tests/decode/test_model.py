@@ -268,7 +268,7 @@ def test_no_number_at_all_is_an_error() -> None:
         ["prompts[0]", "probability of 0", "grammar"],
         lambda: distribution(model, INPUTS, Tokens(texts), width=None, covered=1),
     )
-    refused(ValueError, ["prompts[0]", "16 beginnings", "larger width"], lambda: distribution(model, INPUTS, Tokens(texts)))
+    refused(ValueError, ["prompts[0]", "16 prefixes", "larger width"], lambda: distribution(model, INPUTS, Tokens(texts)))
 
 
 def test_a_number_that_hardly_occurs_has_a_distribution() -> None:

@@ -51,7 +51,7 @@ def predict(
     ] = "auto",
     explain: Annotated[int, typer.Option(min=0, help="Show the distributions of this many rows, from the first.")] = 0,
     limit: Annotated[int | None, typer.Option(min=1, help="Predict only this many rows, from the first.")] = None,
-    width: Annotated[int, typer.Option(min=1, help="Most beginnings of a number in the search; more are slower.")] = 16,
+    width: Annotated[int, typer.Option(min=1, help="Beam width: prefixes kept per step; more are slower.")] = 16,
     batch_size: Annotated[int, typer.Option(min=1, help="Rows at a time.")] = 64,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out rows of the data that cannot be read.")] = False,
     encoding: Annotated[str | None, typer.Option(help=ENCODING_HELP)] = None,

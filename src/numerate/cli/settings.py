@@ -175,5 +175,5 @@ def _in_json(read: Any) -> Any:
 def _number(read: Any, kind: type) -> int | float:
     known = isinstance(read, int | float) and not isinstance(read, bool) and math.isfinite(read)
     if not known or (kind is int and read != int(read)):
-        raise _WrongTypeError("a whole number" if kind is int else "a number")
+        raise _WrongTypeError("an integer" if kind is int else "a number")
     return int(read) if kind is int else float(read)

@@ -49,8 +49,8 @@ def distribution(
 
         P(number) = sum over texts s of its value, P(text begins with s) · P(the next token does not continue s)
 
-    Where more than ``width`` beginnings of a number are open at once, the light ones are represented by a few of them that are
-    drawn without bias: see :mod:`numerate.decode.search`. ``covered`` and the other masses of the result tell what was found.
+    Where more than ``width`` prefixes of a number are open at once, unlikely ones are subsampled without
+    bias: see :mod:`numerate.decode.search`. ``covered`` and the other masses of the result tell what was found.
 
     Args:
         model: a model of transformers with ``generate``: a decoder, an encoder-decoder or a vision-language model.
@@ -59,9 +59,9 @@ def distribution(
         tokenizer: the model's tokenizer or processor.
         grammar: the form of the number. By default any plain number, also ``1,200`` and ``007``; not ``1e5`` or ``1/2``. A
             :class:`TextGrammar` reads short answers of other forms.
-        width: the most beginnings of a number per prompt in a forward pass; None for all of them.
+        width: beam width, the prefixes of numbers kept per prompt in a forward pass; None for all of them.
         covered: the share of a number's probability to search. 1 with ``width=None`` gives every number there is.
-        rest: what happens to beginnings that are more than ``width``: "draw" or "drop" (they count as ``not_searched``).
+        rest: what happens to prefixes that are more than ``width``: "draw" or "drop" (they count as ``not_searched``).
         temperature: divides the scores.
         seed: of the draws, which depend on the index of the prompt, not on the batch; or one seed per prompt.
         end_token_ids: tokens that end a number whatever their text. Default: those of the model's generation configuration.
@@ -69,7 +69,7 @@ def distribution(
         memory: bytes that the caches and scores of a forward pass may take; one prompt with ``width`` rows is the least. Default:
             a quarter of what a GPU has free, 1 GiB on a CPU.
         progress: called with the number of prompts done, and of all.
-        watch: called with the beginnings of each length in the search (:class:`numerate.decode.search.Node`), and where the
+        watch: called with the prefixes of each length in the search (:class:`numerate.decode.search.Node`), and where the
             probability of each goes. A search that finds no number begins again with a larger width.
         **options: further arguments of ``generate``, such as ``logits_processor``.
 
@@ -131,7 +131,7 @@ class NumberFinder:
         self.width, self.covered = check_limits(width, covered, rest), covered
         self.rest: Rest = rest
         self.temperature = check_number("temperature", temperature, above=0)
-        expected = "a whole number of bytes >= 0, or None"
+        expected = "an integer >= 0 of bytes, or None"
         self.memory = None if memory is None else check_integer("memory", memory, expected, least=0)
         self.watch = watch
         ids = end_token_ids.reshape(-1).tolist() if isinstance(end_token_ids, Tensor) else end_token_ids
@@ -169,7 +169,7 @@ class NumberFinder:
             answers = self._search(part, drawn, self.width, self.covered)
             for index, answer in enumerate(answers):
                 for wider in (1024,) if self.width is None else (8 * self.width, 64 * self.width):
-                    if not answer.has_number(self.grammar.value):  # beginnings that led nowhere, such as a minus
+                    if not answer.has_number(self.grammar.value):  # prefixes that led nowhere, such as a minus
                         answer = self._search(part.select(torch.tensor([index])), drawn[index : index + 1], wider, 1.0)[0]
                 answers[index] = answer
             found += answers
@@ -294,7 +294,7 @@ def _nothing_found(index: int, answer: Answers, finder: NumberFinder) -> str:
             f"grammar={finder.grammar!r}, or check that the tokenizer belongs to the model."
         )
     return (
-        f"prompts[{index}]: none of the {finder.width} beginnings searched led to a number ({masses}): expected one at least; "
+        f"prompts[{index}]: none of the {finder.width} prefixes searched led to a number ({masses}): expected one at least; "
         f"widen grammar={finder.grammar!r}, use a larger width, or check that the tokenizer belongs to the model."
     )
 
@@ -329,7 +329,7 @@ def ends_of(generation_config: Any) -> list[int]:
 
 def _batches(prompts: Any, tokenizer: Any, model: Any, batch_size: int) -> Iterator[tuple[list[int], int, dict[str, Any]]]:
     """Yield the indices of prompts, the number of all prompts, and the model's inputs for a batch."""
-    batch_size = check_integer("batch_size", batch_size, "a whole number of prompts >= 1", least=1)
+    batch_size = check_integer("batch_size", batch_size, "an integer >= 1 of prompts", least=1)
     if isinstance(prompts, str) or not isinstance(prompts, Mapping | Sequence):
         raise TypeError(
             f"prompts is a {type(prompts).__name__}: expected a list of prompts, or what the tokenizer returns for them."

@@ -300,9 +300,9 @@ class NumberDistribution:
             [Decimal('2'), Decimal('2'), Decimal('1'), Decimal('1'), Decimal('2')]
         """
         if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0:
-            raise ValueError(f"n={n!r} is out of range: expected a whole number >= 0 of values to draw.")
+            raise ValueError(f"n={n!r} is out of range: expected an integer >= 0 of values to draw.")
         if isinstance(seed, bool) or not isinstance(seed, int | np.integer | np.random.Generator):
-            raise TypeError(f"seed={seed!r} is not a whole number: expected one, such as 0, or a numpy Generator.")
+            raise TypeError(f"seed={seed!r} is not an integer: expected one, such as 0, or a numpy Generator.")
         drawn = np.random.default_rng(seed).random(n)
         index = np.minimum(np.searchsorted(self._cumulative, drawn, side="right"), len(self.values) - 1)
         return [self.values[i] for i in index.tolist()]
@@ -474,4 +474,4 @@ class NumberDistribution:
 
 
 def _check_count(name: str, count: object) -> None:
-    check_integer(name, count, "a whole number >= 1", least=1)
+    check_integer(name, count, "an integer >= 1", least=1)

@@ -1,4 +1,4 @@
-"""Losses of whole numbers: what they share, and the arithmetic from tokens to numbers."""
+"""Number-level losses: what they share, and the arithmetic from tokens to numbers."""
 
 from __future__ import annotations
 

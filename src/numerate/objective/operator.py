@@ -158,7 +158,7 @@ class _Forward:
         passes = self.chunked.passes(write=self.needs_grad)
         first = None if loss.uses_rest else next(passes, None)
         if first is not None and self.needs_grad and loss.level == "number" and not self.chunked.has_soft_targets:
-            self.chunked.add_head_gradient(first)  # work for the device while the CPU reads whole numbers
+            self.chunked.add_head_gradient(first)  # work for the device while the CPU reads complete numbers
         with side:
             numeric = self._read_labels()
             z = self._numeric_logits(numeric)

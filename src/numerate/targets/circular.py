@@ -145,7 +145,7 @@ class CircularBell:
         step = whole_step(self.step, last, label)
         if size("width", self.width) == 0 or self.hard == 1:
             return AnswerDistribution.point(label)
-        # Positions are whole numbers of steps from the label, so that any step is exact.
+        # Positions are whole steps from the label, so that any step is exact.
         width = Fraction(exact_number("width", self.width)) / step
         steps = NumberDistribution.bell(0, width=width, shape=self.shape, decimals=0, at_most=self.at_most)
         period, write = Fraction(exact_number("period", self.period)), self.write or _write_number

@@ -23,7 +23,7 @@ class _Draws:
         check_choice("path", path, choices(PathKind))
         if not callable(soft):
             raise TypeError(f"soft={soft!r:.80} cannot be called: expected SoftNumbers(tokenizer, target).")
-        seed = check_integer("seed", seed, "a whole number >= 0", least=0)
+        seed = check_integer("seed", seed, "an integer >= 0", least=0)
         self.soft, self.seed, self.path = soft, seed, path
         self._epoch = torch.zeros(1, dtype=torch.int64).share_memory_()
 
@@ -35,7 +35,7 @@ class _Draws:
     def set_epoch(self, epoch: int) -> None:
         """Draw the numbers of this epoch from now on, in running worker processes too."""
         if epoch < 0 or int(epoch) != epoch:
-            raise ValueError(f"epoch={epoch!r} is out of range: expected a whole number >= 0.")
+            raise ValueError(f"epoch={epoch!r} is out of range: expected an integer >= 0.")
         self._epoch.fill_(int(epoch))
 
     def draw(self, row: Mapping[str, Any], index: int) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from numerate.answers.distributions import Floats
 from numerate.checks import one_line
+from numerate.distribution.exact import Floats
 from numerate.lab.baselines.numbers import NotApplicable, RivalAnswers
 from numerate.lab.baselines.tables import boosting, choose_boosting, constant
 from numerate.lab.data import Example, Task
