@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import torch
 from mistral_common.tokens.tokenizers.tekken import Tekkenizer
+from tests.reference.numbers import numbers_reference
 from tests.samples import real_tokenizer, shared_tokenizers
 from torch.nn.utils.rnn import pad_sequence
 
 from numerate import NumberSpans, NumericVocab
 from numerate.lab.models.loading import tiny_tokenizer
-from numerate.reference.numbers import numbers_reference
 from numerate.tokenizers import PACKAGED, load_tokenizer, packaged_file
 
 PAGE, _ = (Path(__file__).parents[1] / "docs" / "numbers.md").read_text(encoding="utf-8").split("## Numbers in answers")

@@ -20,8 +20,8 @@ from importlib.util import find_spec
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from numerate.checks import check_choice
 from numerate.lab.comparison.presets import merged
-from numerate.messages import check_choice
 
 COLUMNS_HELP = "Columns of the table to predict from: area,rooms. Default: all others that tell something."
 WITHOUT_HELP = "Columns of the table to leave out: id,name."
@@ -175,5 +175,5 @@ def _in_json(read: Any) -> Any:
 def _number(read: Any, kind: type) -> int | float:
     known = isinstance(read, int | float) and not isinstance(read, bool) and math.isfinite(read)
     if not known or (kind is int and read != int(read)):
-        raise _WrongTypeError("a whole number" if kind is int else "a number")
+        raise _WrongTypeError("an integer" if kind is int else "a number")
     return int(read) if kind is int else float(read)

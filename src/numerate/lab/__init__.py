@@ -21,7 +21,7 @@ The library never imports the lab.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from numerate.messages import public_dir
+from numerate.checks import public_dir
 
 if TYPE_CHECKING:
     from numerate.lab.comparison.compare import ComparisonResult, compare

@@ -28,8 +28,8 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from numerate.checks import check_number, one_line
 from numerate.lab.report.palette import css
-from numerate.messages import check_number, one_line
 from numerate.playground.body import BodyError, read_body
 from numerate.playground.request import plain_sentence
 from numerate.playground.tabs import TABS, Tab

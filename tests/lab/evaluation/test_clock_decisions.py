@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from numerate.answers.metrics import FACE, METRICS
 from numerate.distribution import CircularDistribution, NumberDistribution
-from numerate.distribution.decisions import CIRCLE_RULE_NAMES
+from numerate.distribution.decision_rules import CIRCLE_RULE_NAMES
 from numerate.lab.data import TASKS, Clock
 from numerate.lab.data.base import Example
 from numerate.lab.evaluation.decisions import (

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from numerate.answers.metrics import METRICS
 from numerate.cli import app
 from numerate.distribution import NumberDistribution
-from numerate.distribution.decisions import RULE_NAMES
+from numerate.distribution.decision_rules import RULE_NAMES
 from numerate.lab.comparison.cells import tuning_trials
 from numerate.lab.comparison.plan import read_experiment
 from numerate.lab.data import TASKS, Arithmetic, Clock, Regression, WordProblems

@@ -23,8 +23,8 @@ from numerate.lab.models.encoding import AnswerNumbers, SharedData
 from numerate.lab.models.loading import PIXELS, PromptEncoder, load_encoder, load_model
 from numerate.lab.training.config import RunConfig, checked
 from numerate.lab.training.run import check_run, run_data
-from numerate.soft import SOFT_FIELDS
 from numerate.targets import AnswerDistribution
+from numerate.targets.soft_targets import SOFT_FIELDS
 
 NUMBERS, LOCATIONS, SIGNS, QUADS = Grounding(), Grounding(form="locations"), SceneText(), SceneText(form="quads")
 TRICKY = json.dumps('0.500, 0.250], "text": "x')  # a sign that looks like the end of a box

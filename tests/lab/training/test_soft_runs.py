@@ -18,8 +18,8 @@ from numerate.lab.models.encoding import AnswerTries, SharedData, SoftAnswers, c
 from numerate.lab.models.loading import load_encoder, load_model
 from numerate.lab.training.config import SOFT, RunConfig, checked
 from numerate.lab.training.run import check_run, run, soft_target
-from numerate.soft import SOFT_FIELDS, SoftTargets
 from numerate.targets import AnswerDistribution, Bell
+from numerate.targets.soft_targets import SOFT_FIELDS, SoftTargets
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"
 QUICK = {"task": "regression", "steps": 4, "batch_size": 8, "train_examples": 32, "eval_examples": 4, "log_every": 1}

@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from numerate.answers.distributions import Floats
+from numerate.checks import one_line
+from numerate.distribution.exact import Floats
 from numerate.lab.baselines.numbers import NotApplicable, RivalAnswers
 from numerate.lab.baselines.tables import boosting, choose_boosting, constant
 from numerate.lab.data import Example, Task
@@ -25,7 +26,6 @@ from numerate.lab.data.settings import make_task, tested
 from numerate.lab.files.records import write_json
 from numerate.lab.training.config import RunConfig
 from numerate.lab.training.run import run_examples
-from numerate.messages import one_line
 
 FILE = "rivals.json"
 TITLES = {"constant": "constant", "boosting": "gradient boosting"}

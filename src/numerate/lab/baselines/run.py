@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from numerate.checks import check_choice
 from numerate.lab.baselines.fit import HeadRun, asked_examples, train_heads
 from numerate.lab.baselines.heads import HEADS
 from numerate.lab.baselines.numbers import RivalAnswers, errors, gold_numbers, validation_score
@@ -16,7 +17,6 @@ from numerate.lab.data.settings import tested
 from numerate.lab.files.csv_lines import csv_line
 from numerate.lab.training.config import RunConfig
 from numerate.lab.training.run import run_examples
-from numerate.messages import check_choice
 
 RIVALS = ("constant", "boosting", *HEADS)
 """Names of what can predict a number instead of a language model that writes it."""

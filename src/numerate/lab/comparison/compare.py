@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from numerate.checks import one_line
 from numerate.lab.comparison.announcement import Setting, announcement
 from numerate.lab.comparison.budget import MOST_SEEDS, Budget
 from numerate.lab.comparison.budgeted import BudgetedPlan, Machine, plan_in_budget, settle
@@ -40,7 +41,6 @@ from numerate.lab.report import write_report
 from numerate.lab.training.config import RunConfig
 from numerate.lab.training.run import check_run
 from numerate.lab.training.stacked import stackable
-from numerate.messages import one_line
 
 TRIALS = "trials"
 _FIXED = {"losses": "--loss", "seeds": "--seeds", "steps": "--set steps", "eval_examples": "--set eval_examples"}

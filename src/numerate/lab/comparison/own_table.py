@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from numerate.answers.distributions import Floats
+from numerate.distribution.exact import Floats
 from numerate.lab.data import TABLE_TASK, Task
 from numerate.lab.data.settings import make_task
 from numerate.lab.models.names import BUILT

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from numerate.checks import check_choice
 from numerate.choices import loss_names
 from numerate.lab.comparison.budget import Budget
 from numerate.lab.comparison.own_table import default_model, has_gpu, table_settings
@@ -23,7 +24,6 @@ from numerate.lab.data.settings import task_key
 from numerate.lab.files.records import check_writable, run_folder
 from numerate.lab.training.checking import check_effect, checked_task, soft_target
 from numerate.lab.training.config import CROSS_ENTROPY, SOFT, RunConfig, checked, named_soft, read_yaml, run_name
-from numerate.messages import check_choice
 
 _SINGULAR = {"losses": "loss", "tasks": "task", "models": "model", "seeds": "seed"}
 

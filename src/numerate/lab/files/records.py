@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from numerate.messages import one_line
+from numerate.checks import one_line
 
 RESULT = "result.json"  # written last: a run without it is not finished
 _LITTLE = 1 << 16  # bytes that are free on a disk that is full for most purposes

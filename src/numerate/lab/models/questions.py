@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from numerate.checks import nearest
 from numerate.lab.data import Task
 from numerate.lab.data.base import generous_range
 from numerate.lab.data.chats import is_chat
@@ -23,7 +24,6 @@ from numerate.lab.data.columns import shown_value
 from numerate.lab.data.readers import READERS, read_rows
 from numerate.lab.data.regression import Regression, Row
 from numerate.lab.data.row_reader import BadData, RowReader, check_path, delimiter, file_type
-from numerate.messages import nearest
 
 if TYPE_CHECKING:
     from numerate.lab.models.loading import PromptEncoder

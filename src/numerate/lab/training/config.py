@@ -11,15 +11,15 @@ from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from numerate.checks import check_choice, check_settings
 from numerate.choices import Normalize, Scale, loss_names
-from numerate.distribution.bell import Shape
-from numerate.distribution.decisions import RULE_NAMES
+from numerate.distribution.bell_steps import Shape
+from numerate.distribution.decision_rules import RULE_NAMES
 from numerate.lab.data import TASKS
 from numerate.lab.data.settings import DataSettings, Settings
 from numerate.lab.evaluation.settings import DecisionSettings
 from numerate.lab.models.names import suitable_rate
 from numerate.lab.models.settings import LabelPath, ModelSettings
-from numerate.messages import check_choice, check_settings
 
 CROSS_ENTROPY = "ce"  # cross-entropy alone, the baseline
 

@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from numerate.checks import one_line
 from numerate.lab.data.settings import make_task
 from numerate.lab.evaluation.decisions import check_decisions
 from numerate.lab.files.progress import Progress
 from numerate.lab.files.records import RESULT, check_folder, jsonable, naming_full_disk, recover_jsonl, write_json, write_jsonl
 from numerate.lab.models.names import NAMED
 from numerate.lab.training.config import RunConfig, checked
-from numerate.messages import one_line
 
 if TYPE_CHECKING:
     from numerate.lab.evaluation.evaluate import Record

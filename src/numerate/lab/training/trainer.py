@@ -17,6 +17,7 @@ import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
+from numerate.checks import one_line
 from numerate.decode.rows import any_shape
 from numerate.integrations.transformers import attach
 from numerate.lab.files.interruption import Interruption
@@ -25,7 +26,6 @@ from numerate.lab.files.records import cut_curve, is_first_process, jsonable, sa
 from numerate.lab.models.encoding import collate
 from numerate.lab.models.loading import LoadedModel, quietly
 from numerate.lab.training.validation import Validation
-from numerate.messages import one_line
 from numerate.objective import NumericObjective
 from numerate.objective.no_loss import NoLoss
 

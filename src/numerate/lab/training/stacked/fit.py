@@ -23,7 +23,7 @@ from numerate.lab.models.encoding import collate
 from numerate.lab.models.loading import PIXELS, LoadedModel, scaled
 from numerate.lab.training.stacked.objective import StackedObjective, StackedParts
 from numerate.lab.training.validation import Validation
-from numerate.soft import SOFT_FIELDS, SoftTargets
+from numerate.targets.soft_targets import SOFT_FIELDS, SoftTargets
 
 _NOT_FOR_MODEL = {"labels", "counts", "tokens", *SOFT_FIELDS}
 _PICTURE_OF = "picture_of"  # field of a batch: which of its pictures each row has

@@ -12,7 +12,7 @@ the same name with the same defaults, and:
 Notation: p softmax over the N numeric tokens, v their values, t index and y value of the label, r = p - e_t.
 
 Examples:
-    >>> from numerate.reference import emd_reference
+    >>> from tests.reference import emd_reference
     >>> vocab = NumericVocab.from_texts({str(d): d for d in range(10)}, vocab_size=10)
     >>> cost = emd_reference(torch.zeros(2, 10), torch.tensor([0, 5]), vocab)  # uniform: mean distance 4.5 and 2.5
     >>> float(cost.sum), cost.num_units, float(cost.mean)
@@ -25,9 +25,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
+from tests.reference.numbers import Number, numbers_reference
 from torch import Tensor
 
-from numerate.reference.numbers import Number, numbers_reference
 from numerate.vocab import NumericVocab
 
 MARGIN = 1.01  # text where a number belongs costs this much more than the worst number

@@ -1,4 +1,4 @@
-"""Soft labels: most of the target is on the true token, a little is spread over the others.
+"""Label smoothing that prefers neighbours: most of the target is on the true token, a little is spread over the others.
 
     - Σ_i q_i log p_i,    q = (1 - η) e_t + η ψ(· | t),    p over the whole vocabulary
 
@@ -27,7 +27,7 @@ from numerate.vocab import NumericVocab
 
 Spread = Literal["triangular", "binomial", "poisson", "uniform"]
 
-soft_label_loss = soft_target_loss
+neighbour_smoothing_loss = soft_target_loss
 
 
 def _binomial(values: Tensor) -> Tensor:
@@ -49,8 +49,8 @@ SPREADS: dict[Spread, tuple[float, Callable[[Tensor], Tensor]]] = {
 }
 
 
-class SoftLabelLoss(SoftTargetLoss):
-    """Cross-entropy with soft labels; the formula is above.
+class NeighbourSmoothingLoss(SoftTargetLoss):
+    """Cross-entropy with some of the target on neighbours; the formula is above.
 
     Args:
         vocab: the numeric tokens.
@@ -61,11 +61,11 @@ class SoftLabelLoss(SoftTargetLoss):
 
     Examples:
         >>> vocab = NumericVocab.from_texts({str(d): d for d in range(10)}, vocab_size=10)
-        >>> SoftLabelLoss(vocab)(torch.zeros(1, 10), torch.tensor([5]))
+        >>> NeighbourSmoothingLoss(vocab)(torch.zeros(1, 10), torch.tensor([5]))
         tensor(2.3026)
     """
 
-    name = "soft_label"
+    name = "neighbour_smoothing"
     sees = "Cross-entropy, with a little of the target on all other digits, more on those near it."
 
     def __init__(

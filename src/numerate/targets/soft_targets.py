@@ -174,4 +174,4 @@ class SoftRows(NamedTuple):
         return torch.where(gold > 0, gold * nll, 0.0).index_add(0, self.rows, others)
 
 
-_DTYPES = {"positions": "whole numbers", "token_ids": "whole numbers", "probabilities": "floating point"}
+_DTYPES = {"positions": "integers", "token_ids": "integers", "probabilities": "floating point"}

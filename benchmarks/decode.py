@@ -25,8 +25,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from numerate.bench.losses import device_name
-from numerate.bench.measure import compare_ms, median_ratio, peak_mib, runtime_ms
+from benchmarks.losses import device_name
+from benchmarks.measure import compare_ms, median_ratio, peak_mib, runtime_ms
 from numerate.distribution import NumberDistribution
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class DecodeCost:
 
 @dataclass(frozen=True)
 class DecodeBench:
-    """Results of ``numerate bench decode``."""
+    """Results of ``python -m benchmarks decode``."""
 
     model: str
     parameters: int
@@ -129,17 +129,11 @@ def bench_decode(
     batch_size: int = 64,
     repeats: int = 5,
     many: int = 1000,
-    memory: int | None = None,
     progress: Callable[[str], object] = lambda stage: None,
 ) -> DecodeBench:
     """Measure a workload. ``many`` prompts are searched once more with the default width, for the memory that they take."""
-    for name, value in {"samples": samples, "reference": reference, "batch_size": batch_size, "repeats": repeats}.items():
-        if value < (2 if name == "reference" else 1):
-            raise ValueError(f"{name}={value}: expected a whole number >= {2 if name == 'reference' else 1}.")
-    if not widths or min(widths) < 1:
-        raise ValueError(f"widths={list(widths)}: expected one width or several, each a whole number >= 1.")
     device = workload.model.device
-    run = _Runs(workload, batch_size, memory)
+    run = _Runs(workload, batch_size)
     progress("reading the tokenizer")
     finder_ms = runtime_ms(lambda: run.finder(widths[0]), device)
     finders = {f"width {width}": run.finder(width) for width in widths}
@@ -203,13 +197,12 @@ class _Runs:
 
     workload: DecodeWorkload
     batch_size: int
-    memory: int | None
 
     def finder(self, width: int) -> NumberFinder:
         from numerate.decode.model import NumberFinder
 
         work = self.workload
-        return NumberFinder(work.tokenizer, work.grammar, width=width, end_token_ids=work.end_token_ids, memory=self.memory)
+        return NumberFinder(work.tokenizer, work.grammar, width=width, end_token_ids=work.end_token_ids)
 
     def greedy(self) -> list[Decimal | None]:
         return [answers[0] for answers in self._written(1, do_sample=False)]

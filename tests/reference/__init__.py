@@ -1,11 +1,9 @@
-"""Every loss as its formula, in loops and float64: the ground truth of tests and benchmarks."""
+"""Every loss as its formula, in loops and float64: the ground truth of the tests."""
 
 from collections.abc import Callable
 
-from numerate.losses import LOSSES
-from numerate.messages import public_dir
-from numerate.reference.batch import ReferenceCost
-from numerate.reference.number_level import (
+from tests.reference.batch import ReferenceCost
+from tests.reference.number_level import (
     ntil_reference,
     ntl_huber_reference,
     ntl_mae_reference,
@@ -15,19 +13,21 @@ from numerate.reference.number_level import (
     ntl_was_reference,
     number_reference,
 )
-from numerate.reference.numbers import Number, numbers_reference
-from numerate.reference.token_level import (
+from tests.reference.numbers import Number, numbers_reference
+from tests.reference.token_level import (
     crps_reference,
     digit_entropy_reference,
     dist2_reference,
     emd_reference,
     from_formula,
     gaussian_ce_reference,
+    neighbour_smoothing_reference,
     raft_reference,
     smmd_reference,
-    soft_label_reference,
     squared_emd_reference,
 )
+
+from numerate.losses import LOSSES
 
 REFERENCES: dict[str, Callable[..., ReferenceCost]] = {
     "smmd": smmd_reference,
@@ -42,7 +42,7 @@ REFERENCES: dict[str, Callable[..., ReferenceCost]] = {
     "ntl_number": ntl_number_reference,
     "gaussian_ce": gaussian_ce_reference,
     "dist2": dist2_reference,
-    "soft_label": soft_label_reference,
+    "neighbour_smoothing": neighbour_smoothing_reference,
     "raft": raft_reference,
     "digit_entropy": digit_entropy_reference,
     "number": number_reference,
@@ -62,6 +62,7 @@ __all__ = [
     "emd_reference",
     "from_formula",
     "gaussian_ce_reference",
+    "neighbour_smoothing_reference",
     "ntil_reference",
     "ntl_huber_reference",
     "ntl_mae_reference",
@@ -73,7 +74,5 @@ __all__ = [
     "numbers_reference",
     "raft_reference",
     "smmd_reference",
-    "soft_label_reference",
     "squared_emd_reference",
 ]
-__dir__ = public_dir(globals())

@@ -7,12 +7,11 @@ import time
 
 import pytest
 import torch
+from benchmarks.__main__ import app
+from benchmarks.fused import bench_fused
+from benchmarks.losses import bench_labels, bench_losses, bench_vocab
+from benchmarks.measure import compare_ms, median_ratio, peak_mib, runtime_ms
 from typer.testing import CliRunner
-
-from numerate.bench.fused import bench_fused
-from numerate.bench.losses import bench_labels, bench_losses, bench_vocab
-from numerate.bench.measure import compare_ms, median_ratio, peak_mib, runtime_ms
-from numerate.cli import app
 
 CPU = torch.device("cpu")
 
@@ -66,26 +65,16 @@ def test_objective_holds_no_more_memory_than_cross_entropy():
     assert max(cost.peak_ratio for cost in result.costs) <= 1.0
 
 
-def test_command(tmp_path, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "120")
+def test_command(tmp_path):
     file = tmp_path / "new" / "losses.json"
     options = ["--loss", "emd", "--tokens", "64", "--vocab-size", "2048", "--repeats", "1", "--json", str(file)]
-    result = CliRunner().invoke(app, ["bench", "losses", *options])
+    result = CliRunner().invoke(app, ["losses", *options])
     assert result.exit_code == 0, result.output
-    assert "times faster than its loops" in result.output
     assert json.loads(file.read_text())["costs"][0]["loss"] == "emd"
 
 
-def test_unknown_loss_is_one_line(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
-    result = CliRunner().invoke(app, ["bench", "losses", "--loss", "smdd"])
-    assert result.exit_code == 1
-    assert "Did you mean 'smmd'?" in result.stderr
-
-
 class TestFused:
-    def test_command(self, tmp_path, monkeypatch):
-        monkeypatch.setenv("COLUMNS", "120")
+    def test_command(self, tmp_path):
         figures, picture = tmp_path / "new" / "fused.json", tmp_path / "new" / "fused.png"
         options = [
             "--device",
@@ -101,14 +90,14 @@ class TestFused:
             "--repeats",
             "1",
         ]
-        options += ["--loss", "smmd", "--numeric-tokens", "10", "--json", str(figures), "--plot", str(picture)]
-        result = CliRunner().invoke(app, ["bench", "fused", *options])
+        options += ["--repeats", "1", "--loss", "smmd", "--numeric-tokens", "10", "--json", str(figures), "--plot", str(picture)]
+        result = CliRunner().invoke(app, ["fused", *options])
         assert result.exit_code == 0, result.output
-        assert "CE + smmd, frozen head" in result.output
         cases = json.loads(figures.read_text())["cases"]
         assert [case["tokens"] for case in cases] == [64, 128]
         costs = {cost["name"]: cost for cost in cases[0]["costs"]}
         assert costs["three products"]["ratio"] == 1.0
+        assert "CE + smmd, frozen head" in costs
         assert costs["CE + smmd, N=10"]["numeric_tokens"] == 10
         assert picture.read_bytes().startswith(b"\x89PNG")
 
@@ -123,7 +112,7 @@ class TestFused:
         def too_large(*_):
             raise torch.OutOfMemoryError
 
-        monkeypatch.setattr("numerate.bench.fused.Workload.plain_ce", too_large)
+        monkeypatch.setattr("benchmarks.fused.Workload.plain_ce", too_large)
         (case,) = bench_fused(["2048x16"], [64], [10], ["smmd"], dtype="float32", device="cpu", repeats=1).cases
         assert case.did_not_fit == ("plain CE",)
         assert "plain CE" not in {cost.name for cost in case.costs}

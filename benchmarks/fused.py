@@ -18,12 +18,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from numerate.bench.losses import DTYPES, bench_labels, bench_soft_targets, bench_vocab, device_name
-from numerate.bench.measure import Work, compare_ms, median_ratio, peak_mib
+from benchmarks.losses import DTYPES, bench_labels, bench_soft_targets, bench_vocab, device_name
+from benchmarks.measure import Work, compare_ms, median_ratio, peak_mib
 from numerate.checks import check_choice
 from numerate.losses import LOSSES
 from numerate.objective import NumericObjective
-from numerate.soft import SoftTargets
+from numerate.targets.soft_targets import SoftTargets
 
 SHAPES = ("49152x576", "128256x4096", "152064x3584", "262144x2304")  # of well-known models
 LOW_MIB = 256.0  # of logits at a time, with the head's gradient summed in its dtype
@@ -61,7 +61,7 @@ class FusedCase:
 
 @dataclass(frozen=True)
 class FusedBench:
-    """Results of ``numerate bench fused``."""
+    """Results of ``python -m benchmarks fused``."""
 
     device: str
     dtype: str

@@ -2,19 +2,21 @@ r"""The one number to answer with: the one of least expected cost under a metric
 
 x is an answer, y the truth, drawn from the distribution, and p the probability of a value:
 
-    rule        cost of x when y is true         answer
-    absolute    |x - y|                          the median
-    squared     (x - y)^2                        the mean
-    relative    |x - y| / |y|                    the median under the weights p / |y|
-    log         |l(x) - l(y)|                    the median, as l(x) = sign(x) log10(|x| + 1) increases with x
-    within      0 if |x - y| <= tolerance        the value whose neighbourhood holds most probability
+    rule        cost of x when y is true            answer
+    median      |x - y|, and any other that grows   the median
+                with a monotonic scale of both,
+                such as that of logarithms
+    mean        (x - y)^2                           the mean
+    mode        0 if x = y else 1                   the mode
+    relative    |x - y| / |y|                       the median under the weights p / |y|
+    within      0 if |x - y| <= tolerance           the value whose neighbourhood holds most probability
                 else 1
-    exact       0 if x = y else 1                the mode
+    within_5    0 if |x - y| <= 5 % of |y|          the same; also within_1 and within_10
+                else 1
 
-The costs are those of ``absolute_error``, ``relative_error``, ``log10_error``, ``within_5`` and ``exact`` in
-``numerate.answers.METRICS``, and these names are taken too. The mean of logarithms would minimise a squared log error.
+The mean of logarithms would minimise a squared log error.
 
-On a circle (:class:`numerate.CircularDistribution`), |x - y| is the shorter way around, and there is no relative or log error.
+On a circle (:class:`numerate.distribution.CircularDistribution`), |x - y| is the shorter way around, and no error is relative.
 
 Stray values have no weight in decisions other than the median, unless ``trim=False``. The central interval [a, b] holds at least
 90 %. A value outside of it is stray if it is more than 3 (b - a) away or, for a relative error, less than half as large; for the
@@ -35,41 +37,25 @@ from typing import Any, Literal, Protocol, Self
 
 import numpy as np
 
+from numerate.checks import check_choice, choices
 from numerate.distribution.exact import EXACT, SHORT, TIE, Floats, Number, as_list, exact_number, first_reached, offset, size
-from numerate.messages import check_choice, choices
 
 Cost = Callable[[float, float], float]
-Rule = Literal["absolute", "squared", "relative", "log", "within", "exact"]
+Rule = Literal["median", "mean", "mode", "relative", "within", "within_1", "within_5", "within_10"]
 
-_ALIASES: dict[str, Rule] = {
-    "median": "absolute",
-    "mean": "squared",
-    "mode": "exact",
-    "absolute_error": "absolute",
-    "relative_error": "relative",
-    "log10_error": "log",
-}
-_SHARES = {"within_0": "0", "within_1": "0.01", "within_5": "0.05", "within_10": "0.1"}
+_SHARES = {"within_1": "0.01", "within_5": "0.05", "within_10": "0.1"}
 
-RULE_NAMES = (*choices(Rule), *_ALIASES, *_SHARES)
+RULE_NAMES = choices(Rule)
 """Every name that ``decide`` takes; all but ``"within"`` need no other argument."""
 
-CIRCLE_RULE_NAMES = tuple(
-    name for name in RULE_NAMES if name not in _SHARES and _ALIASES.get(name, name) not in ("relative", "log")
-)
+CIRCLE_RULE_NAMES = ("median", "mean", "mode", "within")
 """Those that have a meaning on a circle."""
-
 
 CENTRAL = 0.9
 """The probability of the central interval; what is stray lies outside of it."""
 
 REACH = 3
 """How far from the central interval values are stray, in its widths."""
-
-
-def is_relative(metric: object) -> bool:
-    """Return whether a metric divides by the truth, so that small values weigh most."""
-    return isinstance(metric, str) and _ALIASES.get(metric, metric) == "relative"
 
 
 def stray(values: Sequence[Decimal], low: Decimal, high: Decimal, relative: bool, reach: int) -> list[bool]:
@@ -117,8 +103,9 @@ def decide(
     rule = "cost"
     if not callable(metric):
         check_choice("metric", metric, RULE_NAMES if period is None else CIRCLE_RULE_NAMES)
-        rule = "within" if metric in _SHARES else _ALIASES.get(metric, metric)
+        rule = metric
         if metric in _SHARES:
+            rule = "within"
             if tolerance is not None or relative_tolerance is not None:
                 raise ValueError(f"metric={metric!r} has its own tolerance: expected none; use metric='within' to choose one.")
             relative_tolerance = _SHARES[metric]
@@ -130,8 +117,8 @@ def decide(
     ):
         if value is not None and rule not in rules:
             raise ValueError(f"{name}={value!r:.80} does not belong to metric={metric!r}: expected it only with {rules[0]!r}.")
-    if trim and rule not in ("absolute", "log", "relative"):  # no little mass moves a median; the caller trims relative errors
-        distribution = distribution.trimmed(reach=0 if rule in ("exact", "within") else REACH)
+    if trim and rule not in ("median", "relative"):  # no little mass moves a median; the caller trims relative errors
+        distribution = distribution.trimmed(reach=0 if rule in ("mode", "within") else REACH)
     answers = (
         distribution.values
         if candidates is None
@@ -142,11 +129,11 @@ def decide(
     if callable(metric):
         return _cheapest(distribution, metric, answers, period)
     match rule:
-        case "absolute" | "log":
+        case "median":
             return distribution.median
-        case "squared":
+        case "mean":
             return distribution.mean
-        case "exact":
+        case "mode":
             return distribution.mode
         case "relative":
             return _relative(distribution, floor)

@@ -10,8 +10,8 @@ from typing import Literal
 
 import numpy as np
 
+from numerate.checks import check_choice, check_integer, choices
 from numerate.distribution.exact import EXACT, MAX_DIGITS, SHORT, Floats, Number, exact_number, size, written_decimals
-from numerate.messages import check_choice, check_integer, choices
 
 Shape = Literal["gaussian", "laplace", "uniform"]
 
@@ -34,7 +34,7 @@ def bell_steps(
     highest: Number | None,
     at_most: int,
 ) -> tuple[Sequence[int], int, Floats]:
-    """Return values as whole numbers of steps of ``10^-decimals``, in order, the decimals, and weights.
+    """Return values as integer multiples of ``10^-decimals``, in order, the decimals, and weights.
 
     :meth:`numerate.NumberDistribution.bell` describes the arguments.
     """
@@ -44,9 +44,9 @@ def bell_steps(
         raise ValueError(
             f"width={width!r} and relative={relative!r}: expected exactly one of them, such as relative=0.05 for 5 %."
         )
-    at_most = check_integer("at_most", at_most, "a whole number >= 1, such as 501", least=1)
+    at_most = check_integer("at_most", at_most, "an integer >= 1, such as 501", least=1)
     places = written_decimals(center, middle) if decimals is None else decimals
-    expected = "a whole number such as 2, or -2 for hundreds"
+    expected = "an integer such as 2, or -2 for hundreds"
     places = check_integer("decimals", places, expected, least=-MAX_DIGITS, most=MAX_DIGITS)
     least = Decimal("-Infinity") if lowest is None else exact_number("lowest", lowest)
     most = Decimal("Infinity") if highest is None else exact_number("highest", highest)

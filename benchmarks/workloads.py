@@ -1,4 +1,4 @@
-"""Models with prompts for ``numerate bench decode``: a tiny one that is trained first, pre-trained ones, a trained run."""
+"""Models with prompts for ``python -m benchmarks decode``: a tiny one that is trained first, pre-trained ones, a trained run."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from numerate.bench.decode import DecodeWorkload
+from benchmarks.decode import DecodeWorkload
 from numerate.decode.grammar import NumberGrammar
-from numerate.decode.tokens import token_texts
+from numerate.decode.token_tree import token_texts
 from numerate.distribution.exact import exact_number
 from numerate.lab.data import Example, Task
 from numerate.lab.data.regression import Regression

@@ -1,9 +1,9 @@
 """Measure what a whole training step costs with each objective, relative to the model's own loss.
 
-    python scripts/training_speed.py smollm2 --batch 16 --length 512 --out smollm2.csv
-    python scripts/training_speed.py llama-1b --batch 8 --length 1024 --out llama.csv      # its shape alone, random weights
-    python scripts/training_speed.py tiny --batch 2 --length 48 --repeats 3                # on a CPU
-    python scripts/training_speed.py --table smollm2.csv llama.csv                         # Markdown of measured files
+    python -m benchmarks.training_speed smollm2 --batch 16 --length 512 --out smollm2.csv
+    python -m benchmarks.training_speed llama-1b --batch 8 --length 1024 --out llama.csv      # its shape alone, random weights
+    python -m benchmarks.training_speed tiny --batch 2 --length 48 --repeats 3                # on a CPU
+    python -m benchmarks.training_speed --table smollm2.csv llama.csv                         # Markdown of measured files
 
 A step is the forward and backward pass of the Hugging Face Trainer, clipping and AdamW. Every token is a label, a quarter of them
 numeric. The objectives are cross-entropy (``ce``), cross-entropy with soft targets of ten tokens at each numeric position
@@ -34,17 +34,17 @@ import torch
 from torch import Tensor
 from transformers import Trainer, TrainingArguments
 
-from numerate.bench.losses import DTYPES, bench_labels, bench_soft_targets, bench_vocab, device_name
-from numerate.bench.measure import compare_ms, median_ratio, peak_mib
+from benchmarks.losses import DTYPES, bench_labels, bench_soft_targets, bench_vocab, device_name
+from benchmarks.measure import compare_ms, median_ratio, peak_mib
+from benchmarks.workloads import llama_1b
+from numerate.checks import check_choice
 from numerate.integrations.fields import take_fields
 from numerate.integrations.transformers import attach
-from numerate.lab.comparison.workloads import llama_1b
 from numerate.lab.files.records import write_text
 from numerate.lab.models.loading import load_model
 from numerate.losses import LOSSES
-from numerate.messages import check_choice
 from numerate.objective import NumericObjective
-from numerate.soft import SOFT_FIELDS
+from numerate.targets.soft_targets import SOFT_FIELDS
 from numerate.vocab import NumericVocab
 
 LLAMA = "llama-1b"
@@ -79,7 +79,7 @@ class StepCost:
 # A step
 
 
-class FromLogits(Trainer):
+class FromLogits(Trainer):  # type: ignore[misc]
     """A trainer whose model builds its logits for the objective."""
 
     objective: NumericObjective
@@ -206,7 +206,9 @@ def write(file: Path, costs: Sequence[StepCost]) -> None:
 
 def read(file: Path) -> list[StepCost]:
     """Read what :func:`write` wrote."""
-    kinds = {"batch": int, "length": int} | dict.fromkeys(("ms", "ratio", "tokens_per_second", "peak_mib", "peak_ratio"), float)
+    kinds: dict[str, Any] = {"batch": int, "length": int} | dict.fromkeys(
+        ("ms", "ratio", "tokens_per_second", "peak_mib", "peak_ratio"), float
+    )
     with file.open(encoding="utf-8", newline="") as lines:
         return [StepCost(**{name: kinds.get(name, str)(text) for name, text in row.items()}) for row in csv.DictReader(lines)]
 

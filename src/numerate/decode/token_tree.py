@@ -16,21 +16,19 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
+from numerate.checks import check_integer
 from numerate.decode.grammar import Grammar
-from numerate.messages import check_integer
-from numerate.vocab import NumericVocab, read_texts
+from numerate.tokens import known_texts
+from numerate.vocab import NumericVocab
 
 Effect = Literal["continues", "ends", "exceeds"]
 
 WHITE_SPACE = "".join(character for character in map(chr, range(0x3001)) if character.isspace())
 """Characters that may come before a number: spaces, tabs, newlines, no-break spaces."""
-
-_READ = WeakKeyDictionary[Any, tuple[int | None, list[tuple[str, int]]]]()  # reading a vocabulary takes up to a second
 
 
 @dataclass
@@ -222,7 +220,7 @@ class TokenTree:
 
 
 def token_texts(tokens: Any) -> Iterable[tuple[str, int]]:
-    """Return the texts and ids of the tokens that are not special, as :func:`numerate.vocab.read_texts` reads them.
+    """Return the texts and ids of the tokens that are not special, as :func:`numerate.tokens.known_texts` reads them.
 
     ``tokens`` is a Hugging Face tokenizer, a processor that has one, a :class:`NumericVocab`, or ``{text: token_id}``.
     """
@@ -237,14 +235,7 @@ def token_texts(tokens: Any) -> Iterable[tuple[str, int]]:
         return [*((token.text, token.token_id) for token in tokens.tokens), *((text, i) for i, text in tokens.marks)]
     if isinstance(tokens, Mapping):
         return [(text, int(token_id)) for text, token_id in tokens.items()]
-    size = len(tokens) if hasattr(tokens, "__len__") else None
-    try:
-        known = _READ.get(tokens)
-        if known is None or known[0] != size or size is None:  # tokens may have been added
-            known = _READ[tokens] = size, read_texts(tokens, skip_special=True, all_bytes=True)[0]
-    except TypeError:  # not an object that can be a weak key
-        return read_texts(tokens, skip_special=True, all_bytes=True)[0]
-    return known[1]
+    return known_texts(tokens)
 
 
 def end_ids(tokens: Any, end_token_ids: Any) -> tuple[int, ...]:

@@ -8,14 +8,14 @@ from statistics import median
 
 import torch
 import torch.nn.functional as F
+from tests.reference import ntil_reference
 from torch import Tensor
 
-from numerate.bench.measure import Work, compare_ms, median_ratio, peak_mib, runtime_ms
+from benchmarks.measure import Work, compare_ms, median_ratio, peak_mib, runtime_ms
 from numerate.checks import check_choice
 from numerate.losses import LOSSES
 from numerate.objective import NumericObjective
-from numerate.reference import ntil_reference
-from numerate.soft import SoftTargets
+from numerate.targets.soft_targets import SoftTargets
 from numerate.vocab import NumericVocab
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
@@ -35,7 +35,7 @@ class LossCost:
 
 @dataclass(frozen=True)
 class LossesBench:
-    """Results of ``numerate bench losses``."""
+    """Results of ``python -m benchmarks losses``."""
 
     device: str
     dtype: str
@@ -89,9 +89,8 @@ def bench_losses(
     dtype: str = "float32",
     device: str = "cpu",
     repeats: int = 7,
-    progress: Callable[[int], Callable[[], object]] | None = None,
 ) -> LossesBench:
-    """Measure all losses. ``progress(total)`` returns a function to call after each of ``total`` measurements."""
+    """Measure all losses."""
     for name in names:
         check_choice("loss", name, tuple(LOSSES))
     check_choice("dtype", dtype, tuple(DTYPES))
@@ -111,13 +110,11 @@ def bench_losses(
     for name in names:
         objective = NumericObjective(LOSSES[name](vocab)).to(where)
         works[name] = lambda objective=objective: backward(lambda: objective(logits, labels).loss)  # type: ignore[misc]
-    tick = progress(len(works) * (repeats + 1)) if progress else lambda: None
-    times = compare_ms(works, where, repeats=repeats, tick=tick)
+    times = compare_ms(works, where, repeats=repeats)
     peaks = {}
     for name, work in works.items():
         logits.grad = None
         peaks[name] = peak_mib(work, where)
-        tick()
     logits.grad = None
     ce_times, ce_peak = times.pop("cross_entropy"), peaks.pop("cross_entropy")
     costs = tuple(

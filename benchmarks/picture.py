@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from numerate.bench.decode import DecodeBench, DecodeCost
-from numerate.bench.fused import FusedBench, FusedCase, FusedCost
+from benchmarks.decode import DecodeBench, DecodeCost
+from benchmarks.fused import FusedBench, FusedCase, FusedCost
 from numerate.plotting import figure_for
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from tests.reference.batch import Batch, ReferenceCost, charged, distances, place_weights
 from torch import Tensor
 
-from numerate.reference.batch import Batch, ReferenceCost, charged, distances, place_weights
 from numerate.vocab import NumericVocab
 
 
@@ -297,7 +297,7 @@ def _published_weights(labels: Tensor, vocab: NumericVocab, ignore_index: int) -
     return weights
 
 
-def soft_label_reference(
+def neighbour_smoothing_reference(
     logits: Tensor,
     labels: Tensor,
     vocab: NumericVocab,

@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any
 
 import torch
+from tests.reference.batch import Batch, ReferenceCost, charged, distances, place_weights
+from tests.reference.numbers import Number
+from tests.reference.token_level import by_distribution, emd_reference
 from torch import Tensor
 
-from numerate.reference.batch import Batch, ReferenceCost, charged, distances, place_weights
-from numerate.reference.numbers import Number
-from numerate.reference.token_level import by_distribution, emd_reference
 from numerate.vocab import NumericVocab
 
 
