@@ -1,4 +1,4 @@
-"""Measure false alarms, power and coverage of the default test, as docs/statistics.md summarises them.
+"""Measure false alarms, power and coverage of the default test, and print the tables of docs/statistics.md.
 
     python scripts/false_alarms.py            # about four minutes on one core
 

@@ -33,9 +33,7 @@ def rows(markdown: str) -> list[tuple[str, list[float], bool]]:
     ]
 
 
-SHOWN = rows(
-    (HERE.parent / "docs" / "numbers.md").read_text(encoding="utf-8").split("## Numbers in labels")[1].split("\n## ")[0]
-)
+SHOWN = rows((HERE.parent / "docs" / "numbers.md").read_text(encoding="utf-8").split("## Numbers in labels")[1].split("\n## ")[0])
 ROWS = [*rows((HERE / "data" / "numbers_in_labels.md").read_text(encoding="utf-8")), *SHOWN]
 CONTEXTS = ("{}", "it is {}", "({})", "\n{}", "{} in all")
 MISTRAL = packaged_file("mistral").parent
