@@ -110,7 +110,7 @@ LIBRARY: dict[str, Rounds] = {
 }
 ELSEWHERE: dict[str, Rounds] = {
     "lab/stats/*.py": STATISTICS,
-    "lab/models/config.py": [_tests("train", "cli_contract", k="config or bounds or hash or check or set or fit")],
+    "lab/training/config.py": [_tests("train", "cli_contract", k="config or bounds or hash or check or set or fit")],
     "lab/files/records.py": [_tests("train", k="files or resum or promises"), _tests("experiment", k="disk or table")],
     "lab/training/run*.py": [_tests("train", k=RUN), _tests("cli_contract", k="three or fit or eval")],
     **{f"lab/{name}.py": [_tests("experiment", k=GRID)] for name in ("experiment", "executors", "comparison")},

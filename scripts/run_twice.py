@@ -19,7 +19,7 @@ import torch
 
 from numerate.bench.losses import device_name
 from numerate.lab.files.records import read_jsonl
-from numerate.lab.models.config import SOFT, RunConfig
+from numerate.lab.training.config import SOFT, RunConfig
 from numerate.lab.training.run import run
 from numerate.lab.training.stacked import run_stack
 from numerate.losses import LOSSES

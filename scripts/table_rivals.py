@@ -24,7 +24,7 @@ from numerate.cli.settings import experiment_types, parse_settings
 from numerate.lab.baselines import RIVALS, NotApplicable, rival_rows, write_rows
 from numerate.lab.comparison.cells import tuning_trials
 from numerate.lab.comparison.plan import Experiment, comparison_settings, read_experiment
-from numerate.lab.evaluation.checking import make_task
+from numerate.lab.data.settings import make_task
 from numerate.messages import check_choice
 
 

@@ -49,7 +49,7 @@ from numerate.vocab import NumericVocab
 
 LLAMA = "llama-1b"
 OWN = "own"  # the model's own loss
-PLAIN, SOFT = "ce", "soft"
+CROSS_ENTROPY, SOFT = "ce", "soft"
 PATHS = ("attach", "logits")
 LEAD = 1  # steps before each measured one: a GPU's clock depends on its recent work
 SOFT_TOKENS = 10
@@ -117,7 +117,7 @@ class Workload:
         """Return a step of each path and objective, the model's own loss first."""
         works: Works = {("", OWN): self._step(self._trainer(Trainer), self.batch)}
         for path in PATHS:
-            for name in (PLAIN, SOFT, *losses):
+            for name in (CROSS_ENTROPY, SOFT, *losses):
                 objective = (
                     NumericObjective(LOSSES[name](self.vocab)) if name in LOSSES else NumericObjective(None, vocab=self.vocab)
                 )
@@ -176,7 +176,7 @@ def check(works: Works, tolerance: float) -> None:
     """Raise if the two paths do not give the same loss, or if cross-entropy is not the model's own loss."""
     losses = {key: float(work()) for key, work in works.items()}
     for (path, objective), loss in losses.items():
-        other = ("", OWN) if objective in (OWN, PLAIN) else ("logits", objective)
+        other = ("", OWN) if objective in (OWN, CROSS_ENTROPY) else ("logits", objective)
         if not abs(loss - losses[other]) <= tolerance * abs(loss):
             values = f"{path} {objective} is {loss:.6g} and {' '.join(other).strip()} {losses[other]:.6g}"
             raise ValueError(f"{values}: expected the same loss, so nothing is measured.")

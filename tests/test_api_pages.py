@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import numerate
+import numerate.lab
 
 PAGES = Path(__file__).parents[1] / "docs" / "api"
 
@@ -22,7 +23,9 @@ def test_the_pages_document_exactly_what_the_package_exports(script):
     documented = [path for page in PAGES.glob("*.md") for path in directives(script, page)]
     assert [path for path, times in Counter(documented).items() if times > 1] == []
     names = {path.split(".")[1] for path in documented if not path.startswith("numerate.losses.")}
-    assert names == set(numerate.__all__)
+    assert names == {*numerate.__all__, "lab"}
+    lab = {f"numerate.lab.{name}" for name in numerate.lab.__all__}
+    assert {path for path in documented if path.startswith("numerate.lab.")} == lab
     registered = {f"numerate.losses.{loss.module}.{loss.cls}" for loss in script.listed_losses()}
     assert {path for path in documented if path.startswith("numerate.losses.")} <= registered
 

@@ -14,7 +14,7 @@ from numerate.cli.settings import experiment_types, parse_settings
 from numerate.lab.comparison.plan import read_experiment
 from numerate.lab.data import TASKS, Regression
 from numerate.lab.evaluation.decisions import GREEDY, check_decisions
-from numerate.lab.models.config import PLAIN, RULES, SOFT
+from numerate.lab.training.config import CROSS_ENTROPY, RULES, SOFT
 from numerate.messages import choices
 from numerate.recommendation import NumberKind
 
@@ -27,7 +27,7 @@ def test_loss_and_decision_exist(kind: NumberKind):
     best = nm.recommended(kind)
     assert isinstance(best, nm.Recommendation)
     assert best.kind == kind
-    assert best.loss in (PLAIN, *nm.LOSSES, *SOFT)
+    assert best.loss in (CROSS_ENTROPY, *nm.LOSSES, *SOFT)
     assert best.decision in (GREEDY, *RULES)
 
 

@@ -22,7 +22,7 @@ from numerate.cli.task import TASK_NAMES
 from numerate.lab.comparison.compare import ComparisonResult
 from numerate.lab.comparison.presets import merged
 from numerate.lab.data import TASKS
-from numerate.lab.models.config import SOFT
+from numerate.lab.training.config import SOFT
 
 Call = tuple[str, ...]
 
@@ -168,7 +168,7 @@ for path in {list(EVERY)!r}:
         except SystemExit as end:
             assert end.code == code, (path, last, end.code)
 heavy = ("torch", "transformers", "trl", "peft", "datasets", "pandas", "pyarrow", "sklearn", "ray", "scipy", "numpy")
-heavy += ("matplotlib", "jinja2", "yaml", "PIL", "rich", "numerate.lab.data", "numerate.lab.models.config")
+heavy += ("matplotlib", "jinja2", "yaml", "PIL", "rich", "numerate.lab.data", "numerate.lab.training.config")
 print([name for name in heavy if name in sys.modules])
 """
     out, err = start("-c", script).communicate(timeout=600)
@@ -583,7 +583,7 @@ def test_options_reach_the_comparison(run, monkeypatch, tmp_path):
 
 
 def fake_run(folder: Path, *, finished: bool, **settings: Any) -> None:
-    from numerate.lab.models.config import RunConfig, checked
+    from numerate.lab.training.config import RunConfig, checked
 
     folder.mkdir()
     config = checked(RunConfig, {"keep_model": True, **settings})

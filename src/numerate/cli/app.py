@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from numerate.lab.files.records import is_first_process, plain
+from numerate.lab.files.records import is_first_process, jsonable
 from numerate.messages import one_line
 
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
@@ -79,7 +79,7 @@ app = typer.Typer(cls=PlainErrors, no_args_is_help=True, pretty_exceptions_enabl
 
 def print_json(value: Any) -> None:
     """Print a result for other programs: strict JSON, in which infinite figures are null."""
-    typer.echo(json.dumps(plain(value), allow_nan=False, default=str))
+    typer.echo(json.dumps(jsonable(value), allow_nan=False, default=str))
 
 
 @contextmanager

@@ -85,7 +85,7 @@ def task_types(*names: str, prefix: str = "") -> dict[str, Any]:
 
 def run_types(*tasks: str) -> dict[str, Any]:
     """Return the types of the settings of a run and its task."""
-    from numerate.lab.models.config import RunConfig, SoftLabels
+    from numerate.lab.training.config import RunConfig, SoftLabels
 
     hints, soft = get_type_hints(RunConfig), get_type_hints(SoftLabels)
     types = {name: hints[name] for name in RunConfig.model_fields} | {

@@ -12,9 +12,10 @@ from numerate.lab.baselines.heads import HEADS
 from numerate.lab.baselines.numbers import RivalAnswers, errors, gold_numbers, validation_score
 from numerate.lab.baselines.tables import boosting, choose_boosting, constant
 from numerate.lab.data import Task
+from numerate.lab.data.settings import tested
 from numerate.lab.files.csv_lines import csv_line
-from numerate.lab.models.config import RunConfig
-from numerate.lab.training.run import run_examples, tested
+from numerate.lab.training.config import RunConfig
+from numerate.lab.training.run import run_examples
 from numerate.messages import check_choice
 
 RIVALS = ("constant", "boosting", *HEADS)

@@ -18,15 +18,15 @@ from numerate.decode.tokens import token_texts
 from numerate.distribution.exact import exact_number
 from numerate.lab.data import Example, Task
 from numerate.lab.data.regression import Regression
+from numerate.lab.data.settings import make_task
 from numerate.lab.data.splits import held_out
-from numerate.lab.evaluation.checking import make_task
 from numerate.lab.evaluation.decisions import prompts as questions_of
 from numerate.lab.files.progress import Progress
-from numerate.lab.models.config import RunConfig, checked
 from numerate.lab.models.encoding import collate
 from numerate.lab.models.loading import LoadedModel, load_model, quietly
+from numerate.lab.training.config import RunConfig, checked
 from numerate.lab.training.kept_runs import load_run, trained_config
-from numerate.lab.training.run import check_fit, train
+from numerate.lab.training.run import check_run, train
 from numerate.tokenizers import load_tokenizer
 
 WORKLOADS = ("tiny", "smollm2", "llama-1b")
@@ -77,7 +77,7 @@ def decode_workload(
         task = make_task(config)
         loaded = load_model(config.model, seed=config.seed)
         with tempfile.TemporaryDirectory() as folder, quietly():
-            train(config, task, loaded, check_fit(config, task, loaded), Path(folder), progress=progress)
+            train(config, task, loaded, check_run(config, task, loaded), Path(folder), progress=progress)
     elif Path(name).is_dir():
         config = trained_config(Path(name))
         task = make_task(config)

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from numerate.lab.data import Example
-from numerate.lab.models.config import LabelPath
 from numerate.lab.models.loading import PIXELS, LoadedModel, PromptEncoder, scaled
+from numerate.lab.models.settings import LabelPath
 from numerate.labels import IGNORE_INDEX
 from numerate.soft import SOFT_FIELDS, soft_fields
 from numerate.targets import AnswerDistribution, SoftNumbers, SoftPath, TokenTrie

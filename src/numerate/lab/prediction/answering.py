@@ -18,10 +18,10 @@ from numerate.lab.data import TASKS
 from numerate.lab.data.regression import Regression, Row
 from numerate.lab.data.row_reader import BadData, open_image
 from numerate.lab.evaluation.decisions import GREEDY
-from numerate.lab.models.config import RunConfig
 from numerate.lab.models.names import NAMED, check_model_name
 from numerate.lab.models.questions import ASKED, Questions
 from numerate.lab.prediction.prediction_file import Prediction
+from numerate.lab.training.config import RunConfig
 from numerate.lab.training.kept_runs import load_adapter, load_run, trained_config
 from numerate.messages import check_choice, one_line
 

@@ -2,45 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from numerate.lab.data import TASKS, Example, Task
 from numerate.lab.data.base import Split
 from numerate.lab.data.regression import LEAST_ROWS
+from numerate.lab.data.settings import DataSettings, make_task
 from numerate.lab.evaluation.decisions import check_decisions
-from numerate.lab.models.config import RunConfig
 from numerate.lab.models.names import NAMED, SEEING, check_model_name
+from numerate.lab.training.config import RunConfig, TrainingSettings
 
 if TYPE_CHECKING:
     from numerate.targets import AnswerDistribution
-
-
-def make_task(config: RunConfig) -> Task:
-    """Return the task, generated or read from files; a file that has not changed is read once."""
-    kind = TASKS[config.task]
-    if config.data is None:
-        return kind(**config.task_settings)
-    if not (path := Path(config.data)).is_file():
-        return kind.from_files(config.data, skip_bad=config.skip_bad, **config.task_settings)
-    state = path.stat()
-    return _read_task(task_key(config), state.st_mtime_ns, state.st_size, path.resolve())
-
-
-def task_key(config: RunConfig) -> str:
-    """Return the settings that make the task of a run."""
-    return json.dumps([config.task, config.data, config.skip_bad, config.task_settings])
-
-
-@lru_cache(2)
-def _read_task(key: str, *_: object) -> Task:
-    """Read a file. A command asks more than once, and a large table takes seconds; the other arguments tell when it changed."""
-    task, data, skip_bad, settings = json.loads(key)
-    named = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
-    return TASKS[task].from_files(data, skip_bad=skip_bad, **named)
 
 
 def checked_task(config: RunConfig) -> Task:
@@ -66,7 +40,7 @@ def check_task(config: RunConfig, task: Task, *, sees: bool | None) -> None:
         )
 
 
-def soft_target(config: RunConfig, task: Task) -> Callable[[Example], AnswerDistribution]:
+def soft_target(config: TrainingSettings, task: Task) -> Callable[[Example], AnswerDistribution]:
     """Return the distribution over answers that a run with soft labels trains an example on; raise if the task has none."""
     assert config.soft is not None
     settings = config.soft.model_dump(exclude={"path"})
@@ -94,7 +68,7 @@ def check_effect(given: Iterable[str], configs: Sequence[RunConfig]) -> None:
             raise ValueError(f"{name}={value!r} has no effect: {reasons[0]}. Leave it out.")
 
 
-def _check_rows(config: RunConfig, task: Task) -> None:
+def _check_rows(config: DataSettings, task: Task) -> None:
     """Raise if data read from files leave no row to train on or no row to test on, or all have the same answer."""
     trained = task.count("train")
     if trained is None:

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from numerate.lab.data import Task
-from numerate.lab.models.config import TERM_NUMBERS, RunConfig
 from numerate.lab.models.loading import PromptEncoder
+from numerate.lab.training.config import TERM_NUMBERS
 from numerate.targets import AnswerDistribution, SoftNumbers
 
 _LOOKED_AT = 100  # training answers in which a pattern has to match
@@ -47,13 +47,13 @@ class MaskedRows(torch.utils.data.Dataset[dict[str, Any]]):
         return {**row, "position_weights": self._found[key]}
 
 
-def check_term_numbers(config: RunConfig, task: Task) -> None:
+def check_term_numbers(pattern: str, task: Task) -> None:
     """Raise if a pattern of ``term_numbers`` matches none of the first training answers."""
-    if config.term_numbers in TERM_NUMBERS:
+    if pattern in TERM_NUMBERS:
         return
     answers = [example.answer for example in task.examples("train", min(_LOOKED_AT, task.count("train") or _LOOKED_AT))]
-    if not any(re.search(config.term_numbers, answer) for answer in answers):
+    if not any(re.search(pattern, answer) for answer in answers):
         raise ValueError(
-            f"term_numbers={config.term_numbers!r} matches nothing in the first {len(answers)} training answers, such as "
+            f"term_numbers={pattern!r} matches nothing in the first {len(answers)} training answers, such as "
             f"{answers[0]!r:.80}: expected {', '.join(TERM_NUMBERS)} or a pattern that matches numbers."
         )

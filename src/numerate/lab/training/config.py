@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -15,13 +15,13 @@ from numerate.choices import Normalize, Scale, loss_names
 from numerate.distribution.bell import Shape
 from numerate.distribution.decisions import RULE_NAMES
 from numerate.lab.data import TASKS
-from numerate.lab.data.base import Split
-from numerate.lab.models.names import Adapter, suitable_rate
+from numerate.lab.data.settings import DataSettings, Settings
+from numerate.lab.evaluation.settings import DecisionSettings
+from numerate.lab.models.names import suitable_rate
+from numerate.lab.models.settings import LabelPath, ModelSettings
 from numerate.messages import check_choice, check_settings
 
-PLAIN = "ce"  # cross-entropy alone, the baseline
-
-LabelPath = Literal["drawn", "fixed", "jitter"]
+CROSS_ENTROPY = "ce"  # cross-entropy alone, the baseline
 
 SOFT: dict[str, LabelPath] = {"soft": "drawn", "soft_fixed": "fixed", "soft_jitter": "jitter"}
 """Names of cross-entropy with soft labels, and their ``soft.path``."""
@@ -75,23 +75,11 @@ def scaled(value: float, factor: float) -> float:
     return float(f"{value * factor:.12g}")
 
 
-class RunConfig(BaseModel):
-    """Settings of one training run and its evaluation."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, title="a run")
-
-    model: str = Field("tiny", description="tiny, tiny-3, tiny-vlm, small, smollm2, a folder, or a Hub id.")
-    adapter: Adapter = Field("none", description="lora or qlora train an adapter instead of all weights.")
-    rank: int = Field(16, ge=1, description="Rank of the adapter.")
-    trust_remote_code: bool = Field(False, description="Run Python code that comes with the model.")
-
-    task: str = Field("arithmetic", description="Name of the task.")
-    task_settings: dict[str, Any] = Field(default_factory=dict, description="Settings of the task.")
-    data: str | None = Field(None, description="File or folder with real data, or diamonds, the packaged table. None: generated.")
-    skip_bad: bool = Field(False, description="Skip rows of the data that cannot be read.")
+class TrainingSettings(Settings):
+    """The objective, the labels and the optimiser."""
 
     loss: str = Field(
-        PLAIN,
+        CROSS_ENTROPY,
         description="ce, or a numeric loss that is added to cross-entropy; soft, soft_fixed and soft_jitter are ce with `soft`.",
     )
     loss_settings: dict[str, Any] = Field(default_factory=dict, description="Settings of the numeric loss.")
@@ -108,8 +96,6 @@ class RunConfig(BaseModel):
         description="Soft labels: path, width or relative, shape, hard, lowest, highest, step. None or a width of 0: hard ones.",
     )
     label: str = Field("", description="Name of the run in tables. Default: the loss.")
-
-    seed: int = Field(0, ge=0, description="Seed of weights and data.")
     steps: int = Field(600, ge=1, description="Optimizer steps.")
     batch_size: int = Field(64, ge=1, description="Examples per micro-batch and process.")
     accumulation: int = Field(1, ge=1, description="Micro-batches per step.")
@@ -117,9 +103,6 @@ class RunConfig(BaseModel):
     warmup: float = Field(0.05, ge=0, lt=1, description="Share of the steps in which the learning rate rises.")
     weight_decay: float = Field(0.1, ge=0, description="Weight decay.")
     max_grad_norm: float = Field(1.0, gt=0, description="Norm to which gradients are clipped.")
-    train_examples: int = Field(20_000, ge=1, description="Maximum number of different training examples.")
-    max_length: int = Field(1024, ge=8, description="Maximum tokens per example; longer ones are skipped and counted.")
-    bf16: bool = Field(False, description="Compute in bfloat16.")
     log_every: int = Field(20, ge=1, description="Steps between points of the learning curve.")
     validate_every: int | None = Field(
         None, ge=1, description="Steps between validations, which join the learning curve. None: no validation while training."
@@ -132,21 +115,14 @@ class RunConfig(BaseModel):
     keep_model: bool = Field(False, description="Keep the trained weights.")
     tensorboard: bool = Field(False, description="Also write the learning curve for TensorBoard.")
 
-    eval_splits: tuple[Split, ...] = Field(
-        ("interpolate", "extrapolate"), description="Splits to evaluate on, as far as the data have them."
-    )
-    eval_examples: int = Field(200, ge=1, description="Maximum number of test examples per split.")
-    eval_batch_size: int = Field(128, ge=1, description="Test examples per batch.")
-    max_new_tokens: int | None = Field(None, ge=1, description="Maximum tokens per answer. None: 1.5 x the gold answer, plus 4.")
-    samples: int = Field(0, ge=0, description="Answers to sample per test example, for measures of the distribution.")
-    decide: tuple[str, ...] = Field(
-        (), description="Rules that decide an answer from the model's distribution, beside greedy: median, mean, relative, .."
-    )
-    interval: float = Field(0.9, gt=0, lt=1, description="With decide: level of the interval whose coverage is measured.")
-    decide_width: int | None = Field(
-        16, ge=1, description="With decide: most beginnings of an answer per step of the search. None: no limit."
-    )
-    validation: bool = Field(False, description="Evaluate on a validation split instead of the test splits, for tuning.")
+
+class RunConfig(DecisionSettings, TrainingSettings, DataSettings, ModelSettings):
+    """Settings of one training run and its evaluation: those of the model, the data, the training and the decisions.
+
+    Their names are flat on the command line and in files. A stage takes its own group, which a ``RunConfig`` is too.
+    """
+
+    model_config = ConfigDict(title="a run")
 
     @model_validator(mode="before")
     @classmethod
@@ -198,7 +174,7 @@ class RunConfig(BaseModel):
     @model_validator(mode="after")
     def _check_task_and_loss(self) -> Self:
         check_choice("task", self.task, tuple(TASKS))
-        check_choice("loss", self.loss, (PLAIN, *loss_names(), *SOFT))
+        check_choice("loss", self.loss, (CROSS_ENTROPY, *loss_names(), *SOFT))
         if self.data is None:
             TASKS[self.task](**self.task_settings)
         for rule in self.decide:
@@ -207,7 +183,7 @@ class RunConfig(BaseModel):
             check_choice("choose_by", self.choose_by, TASKS[self.task].measures)
         if self.keep_best and self.validate_every is None:
             raise ValueError("keep_best=True needs validate_every: expected the steps between validations, such as 100.")
-        if self.loss == PLAIN and self.loss_settings:
+        if self.loss == CROSS_ENTROPY and self.loss_settings:
             raise ValueError(f"loss_settings={self.loss_settings!r} is not supported for loss='ce': expected none.")
         return self
 
@@ -220,7 +196,7 @@ class RunConfig(BaseModel):
     def without_effect(self) -> dict[str, str]:
         """Return the settings that have no effect beside the others, each with the reason."""
         idle: dict[str, str] = {}
-        if self.loss == PLAIN:
+        if self.loss == CROSS_ENTROPY:
             idle |= dict.fromkeys(("weight", "normalize", "scale", "term_numbers"), "the run has no numeric loss")
         if self.adapter == "none":
             idle["rank"] = "the run has no adapter"
@@ -264,7 +240,7 @@ def named_soft(values: Mapping[str, Any]) -> dict[str, Any]:
         return dict(values)
     if soft.get("path", SOFT[loss]) != SOFT[loss]:
         raise ValueError(f"loss={loss!r} has the path {SOFT[loss]!r}, and soft.path={soft['path']!r}: leave out soft.path.")
-    return {**values, "loss": PLAIN, "soft": {**soft, "path": SOFT[loss]}}
+    return {**values, "loss": CROSS_ENTROPY, "soft": {**soft, "path": SOFT[loss]}}
 
 
 def run_name(loss: str, path: LabelPath | None) -> str:
@@ -275,7 +251,7 @@ def run_name(loss: str, path: LabelPath | None) -> str:
         ('ce', 'soft', 'emd+soft_fixed')
     """
     soft = [name for name, its in SOFT.items() if its == path]
-    return "+".join(([] if soft and loss == PLAIN else [loss]) + soft)
+    return "+".join(([] if soft and loss == CROSS_ENTROPY else [loss]) + soft)
 
 
 Config = TypeVar("Config", bound=BaseModel)

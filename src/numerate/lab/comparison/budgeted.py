@@ -43,8 +43,8 @@ from numerate.lab.data import Task
 from numerate.lab.data.picture_store import PICTURES
 from numerate.lab.files.durations import in_words, roughly
 from numerate.lab.files.records import write_json
-from numerate.lab.models.config import RunConfig
 from numerate.lab.models.names import BUILT
+from numerate.lab.training.config import RunConfig
 from numerate.recommendation import recommended
 
 PLAN = "budget.json"
@@ -65,7 +65,7 @@ class Machine:
 
 
 @dataclass
-class Fitted:
+class BudgetedPlan:
     """A comparison that fits: what is run, what it should take, and what it leaves out.
 
     Attributes:
@@ -87,7 +87,7 @@ class Fitted:
         return self.experiment.model_copy(update={"seeds": tuple(extra)})
 
 
-def fit(
+def plan_in_budget(
     budget: Budget,
     experiment: Experiment,
     values: Mapping[str, Any],
@@ -97,7 +97,7 @@ def fit(
     *,
     most_seeds: int = MOST_SEEDS,
     say: Callable[[str], object] = lambda _: None,
-) -> Fitted:
+) -> BudgetedPlan:
     """Choose what fits, or the least if nothing does, or read what was chosen before.
 
     Args:
@@ -142,7 +142,7 @@ def fit(
     highest = seeds if kept["final"] else _seeds(experiment, options.seeds[1])
     clock = SeedClock(budget, work, choice, kept["losses"], machine.folder)
     quick = kept.get("quick", "")
-    return Fitted(
+    return BudgetedPlan(
         chosen, highest, f"{_text(budget, options, choice, experiment, kept['seconds'])} {quick}".rstrip(), clock, quick
     )
 

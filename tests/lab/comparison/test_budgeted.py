@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 from numerate.cli import app
 from numerate.lab import compare
 from numerate.lab.comparison.budget import Budget, Choice, GridWork, Kind, Pace
+from numerate.lab.comparison.budgeted import PLAN, Machine, SeedClock, _setup, plan_in_budget
 from numerate.lab.comparison.cells import cell_folder, is_finished
 from numerate.lab.comparison.executors import _jobs, run_local
-from numerate.lab.comparison.fitted import PLAN, Machine, SeedClock, _setup, fit
 from numerate.lab.comparison.plan import read_experiment
-from numerate.lab.evaluation.checking import make_task
+from numerate.lab.data.settings import make_task
 from numerate.lab.files.records import write_json, write_jsonl
 
 GRID = {"tasks": ["arithmetic"], "losses": ["ce", "smmd", "ntil"], "seeds": 4, "steps": 600, "eval_examples": 500}
@@ -30,7 +30,7 @@ def clock_time(monkeypatch):
     """A time that only passes when a test says so."""
     fake = SimpleNamespace(now=1000.0)
     fake.monotonic = lambda: fake.now
-    for module in ("budget", "fitted"):
+    for module in ("budget", "budgeted"):
         monkeypatch.setattr(f"numerate.lab.comparison.{module}.time", fake)
     return fake
 
@@ -44,7 +44,7 @@ def measure(monkeypatch):
         seen.losses.append(config.name)
         return seen.pace
 
-    monkeypatch.setattr("numerate.lab.comparison.fitted.measured", measured)
+    monkeypatch.setattr("numerate.lab.comparison.budgeted.measured", measured)
     return seen
 
 
@@ -52,7 +52,7 @@ def fitted(folder, seconds, given=(), trials=0, **changes):
     values = {**GRID, **changes}
     experiment = read_experiment(values)
     machine = Machine(folder, 2, False, None, trials)
-    return fit(Budget(seconds), experiment, values, {name: f"--{name}" for name in given}, make_task, machine)
+    return plan_in_budget(Budget(seconds), experiment, values, {name: f"--{name}" for name in given}, make_task, machine)
 
 
 def chosen(plan):
@@ -116,7 +116,7 @@ def test_losses_for_which_there_is_no_time_are_taken_for_slow_ones(tmp_path, mea
         clock_time.now += 40
         return FAST
 
-    monkeypatch.setattr("numerate.lab.comparison.fitted.measured", slowly)
+    monkeypatch.setattr("numerate.lab.comparison.budgeted.measured", slowly)
     fitted(tmp_path, 300)
     assert measure.losses == ["ce"]  # a tenth of the budget is over
 

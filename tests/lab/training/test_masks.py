@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from numerate.lab.data import WordProblems
-from numerate.lab.evaluation.checking import make_task
+from numerate.lab.data.settings import make_task
 from numerate.lab.files.records import read_jsonl
-from numerate.lab.models.config import RunConfig, checked
 from numerate.lab.models.encoding import collate
 from numerate.lab.models.loading import load_model
-from numerate.lab.models.masks import check_term_numbers
-from numerate.lab.training.run import check_fit, run, run_data
+from numerate.lab.training.config import RunConfig, checked
+from numerate.lab.training.masks import check_term_numbers
+from numerate.lab.training.run import check_run, run, run_data
 
 RESULTS = r"= (\d+)\n"
 WORDS: dict[str, Any] = {"task": "word_problems", "task_settings": {"steps": 2}, "batch_size": 4, "train_examples": 16}
@@ -67,7 +67,7 @@ def test_a_run_is_trained_with_the_mask(loss: str, tmp_path: Path) -> None:
     run(config(loss=loss), tmp_path / "all")
     (masked,), (whole,) = (read_jsonl(tmp_path / name / "curve.jsonl") for name in ("answer", "all"))
     loaded, task = load_model("tiny", seed=0), make_task(own)
-    objective = check_fit(own, task, loaded)
+    objective = check_run(own, task, loaded)
     rows, _ = run_data(own, task, loaded)
     batch = collate([rows[place] for place in range(4)], pad=loaded.pad)
     weights, labels = batch.pop("position_weights"), batch.pop("labels")
