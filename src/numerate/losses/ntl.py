@@ -10,7 +10,7 @@ With ŷ = Σ_i p_i v_i over the numeric tokens:
 
 Zausinger et al.: Regress, Don't Guess: A Regression-like Loss on Number Tokens for Language Models, ICML 2025,
 arXiv:2411.02083. The published code is the package ``ntloss``, whose ``reweigh`` is ``outside="penalize"`` here.
-docs/ntloss.md lists all differences.
+docs/papers.md lists all differences.
 """
 
 from __future__ import annotations
