@@ -1,4 +1,4 @@
-"""The tabs of whole numbers and of labels in a real browser: what is shown is what the library computes."""
+"""The tabs of complete numbers and of labels in a real browser: what is shown is what the library computes."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numerate.lab.data.regression import Row
 
 BARS = 32
-SHOWN_BRANCHES, SHOWN_EACH = 28, 4  # of the tree, and of one beginning
+SHOWN_BRANCHES, SHOWN_EACH = 28, 4  # of the tree, and of one prefix
 DECIDED = ("squared", *(name for name in RULE_NAMES if name in METRICS))
 """What an answer is decided for: the metrics that :meth:`numerate.NumberDistribution.decide` knows, and the squared error."""
 

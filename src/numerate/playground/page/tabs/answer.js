@@ -1,17 +1,16 @@
 // A model's answer: its distribution over numbers, what each metric would decide, and how much of it was searched.
 
-import { button, element, slider, text } from "../controls.js";
+import { button, element, fill, list, slider, text } from "../controls.js";
 import { picture, shape, show as written, ticks, tree } from "../draw.js";
-import { fill, list } from "../lists.js";
 
 const percent = (share, digits = 3) => `${written(100 * share, digits)} %`;
 const MARKS = { median: "var(--c1)", mean: "var(--c2)", mode: "var(--c3)", truth: "var(--ink)" };
 const SHARES = {
   exact: ["var(--c1)", "numbers found, with their exact probability"],
-  drawn: ["var(--c3)", "numbers found that stand for others as well: beginnings beyond the limit are drawn"],
+  drawn: ["var(--c3)", "numbers found that stand for others as well: prefixes beyond the beam width are drawn"],
   no_number: ["var(--c2)", "answers that are no number"],
   more_digits: ["var(--c4)", "numbers with more digits than were looked for"],
-  not_searched: ["var(--edge)", "beginnings that were not followed"],
+  not_searched: ["var(--edge)", "prefixes that were not searched"],
 };
 const NAMES = {
   squared: "squared error", exact: "exact answer", absolute_error: "absolute error", relative_error: "relative error", log10_error: "log error",
@@ -37,7 +36,7 @@ export const tab = {
     text(typed, page, { field: "line", label: "or in your own words", placeholder: "the line as the model reads it", maxLength: 500 });
     const limits = element("div", { class: "controls" });
     slider(limits, page, { field: "level", label: "interval", min: 0.5, max: 0.99, step: 0.01, format: (value) => percent(value) });
-    slider(limits, page, { field: "width", label: "beginnings searched at once", min: 1, max: 512, step: 1 });
+    slider(limits, page, { field: "width", label: "beam width", min: 1, max: 512, step: 1 });
     slider(limits, page, { field: "covered", label: "share to search", min: 0.5, max: 1, step: 0.01, format: (value) => percent(value) });
     const box = (className) => element("div", { class: className });
     parts = { model, examples, cells, prompt: element("code"), lead: element("p", { class: "answer" }, "No answer yet: a model takes some seconds to load."), histogram: box("picture"),
@@ -53,7 +52,7 @@ export const tab = {
           element("p", { class: "note" }, "The score that a metric expects is the model's own belief. A relative error divides by the truth, so that a little "
             + "probability on a very small number, such as 1, can pull the best answer there."))),
       element("h2", {}, "The tree that was searched"),
-      element("p", { class: "note" }, "Token by token, the likeliest beginnings of an answer. Grey branches were not followed; one marked ~ stands for others as well; a finished number is written whole."),
+      element("p", { class: "note" }, "Token by token, the likeliest prefixes of an answer. Grey branches were not searched; one marked ~ stands for others as well; a finished number is written whole."),
       parts.tree, parts.tested,
       element("details", {}, element("summary", {}, "Model card"), parts.card)));
   },
@@ -70,7 +69,7 @@ export const tab = {
     parts.outside.textContent = `${answer.values.toLocaleString("en")} numbers were found.${outside.length ? ` Outside of the picture: ${outside.join(", ")}.` : ""}`;
     showDecisions(answer);
     showShares(answer);
-    tree(parts.tree, { title: "Tree of the likeliest beginnings of an answer", root: branch(answer.tree, parts.tree.clientWidth),
+    tree(parts.tree, { title: "Tree of the likeliest prefixes of an answer", root: branch(answer.tree, parts.tree.clientWidth),
       format: (share) => (share === 1 ? "" : percent(share, 2)), row: 24 });
     parts.tested.textContent = tested(answer.measures);
     parts.card.textContent = answer.card;

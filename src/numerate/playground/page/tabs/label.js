@@ -1,8 +1,8 @@
 // A label as a distribution: the tree of its tokens, and how often drawn paths take each branch.
 
-import { button, choice, element, number, presets, slider, text } from "../controls.js";
+import { button, choice, element, list, number, presets, slider, text } from "../controls.js";
 import { colour, picture, shape } from "../draw.js";
-import { END, listTokenizers, percent, tokenizers } from "../tokens.js";
+import { END, listTokenizers, percent } from "../tokens.js";
 import { tree } from "../token_tree.js";
 
 const START = { kind: "number", target: "99900", unit: "percent", width: 5, shape: "gaussian" };
@@ -43,7 +43,7 @@ export const tab = {
       for (const [field, control] of Object.entries(own)) control.hidden = (field === "ratings") !== (now === "raters") || (field === "unit" && now !== "number");
       own.width.querySelector(".name").textContent = { clock: "width in minutes", angle: "width in degrees" }[now] ?? "width";
     });
-    tokenizers(controls, page);
+    list(controls, { label: "tokenizer", onChange: (tokenizer) => page.set({ tokenizer }) });
     slider(controls, page, { field: "branches", label: "branches a level", min: 1, max: 8, step: 1 });
     choice(controls, page, { field: "given", label: "percentages", options: [[false, "of all paths"], [true, "given the tokens before"]] });
     const draw = element("div", { class: "draw" });
@@ -55,7 +55,7 @@ export const tab = {
   },
 
   show(answer, state, root) {
-    listTokenizers(root, answer.tokenizers, state);
+    listTokenizers(root.querySelector("select[name=tokenizer]"), answer.tokenizers, state);
     root.querySelector(".answer").textContent = summary(answer);
     const drawn = root.querySelector(".drawn"), more = state.draws > answer.drawn.length ? ", …" : "";
     drawn.textContent = answer.drawn.length ? `Drawn: ${answer.drawn.map(short).join(", ")}${more}` : "No path is drawn yet.";
