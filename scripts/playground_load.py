@@ -211,31 +211,30 @@ def drive(
 ) -> Load:
     """Load a playground with requests for so many seconds; return what happened."""
     load = Load()
-    with TemporaryDirectory() as folder, ExitStack() as closed:
-        with playground(Path(folder)) as (address, process):
-            first = Asker(address, random.Random(seed))
-            closed.callback(first.connection.close)
-            tabs = json.loads(first.ask("GET", "/api")[1])
-            views = {name: first.ask("POST", f"/api/{name}", json.dumps(state), JSON) for name, state in tabs.items()}
-            until = time.monotonic() + seconds
-            askers = [Asker(address, random.Random(seed + 1 + number), tabs) for number in range(workers)]
-            for asker in askers:
-                closed.callback(asker.connection.close)
-            threads = [Thread(target=work, args=(asker, load, until)) for asker in askers]
-            for thread in threads:
-                thread.start()
-            begin, told = 0, time.monotonic() + 60
-            while any(thread.is_alive() for thread in threads):
-                load.memory.append(memory_mib(process))
-                if time.monotonic() >= told:
-                    say(load.line(begin))
-                    begin, told = len(load.times), told + 60
-                time.sleep(min(1.0, seconds / 25))
-            if begin:  # the last minute, or what there is of it
+    with TemporaryDirectory() as folder, ExitStack() as closed, playground(Path(folder)) as (address, process):
+        first = Asker(address, random.Random(seed))
+        closed.callback(first.connection.close)
+        tabs = json.loads(first.ask("GET", "/api")[1])
+        views = {name: first.ask("POST", f"/api/{name}", json.dumps(state), JSON) for name, state in tabs.items()}
+        until = time.monotonic() + seconds
+        askers = [Asker(address, random.Random(seed + 1 + number), tabs) for number in range(workers)]
+        for asker in askers:
+            closed.callback(asker.connection.close)
+        threads = [Thread(target=work, args=(asker, load, until)) for asker in askers]
+        for thread in threads:
+            thread.start()
+        begin, told = 0, time.monotonic() + 60
+        while any(thread.is_alive() for thread in threads):
+            load.memory.append(memory_mib(process))
+            if time.monotonic() >= told:
                 say(load.line(begin))
-            for name, state in tabs.items():
-                if (first.ask("POST", f"/api/{name}", json.dumps(state), JSON)) != views[name]:
-                    load.errors.append(f"{name}: another first view than before the load")
+                begin, told = len(load.times), told + 60
+            time.sleep(min(1.0, seconds / 25))
+        if begin:  # the last minute, or what there is of it
+            say(load.line(begin))
+        for name, state in tabs.items():
+            if (first.ask("POST", f"/api/{name}", json.dumps(state), JSON)) != views[name]:
+                load.errors.append(f"{name}: another first view than before the load")
     return load
 
 

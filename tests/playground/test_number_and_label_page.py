@@ -179,15 +179,21 @@ class TestLabel:
 
     @pytest.mark.parametrize("width", [1400, 400])
     @pytest.mark.parametrize(
-        "state",
-        ["draws=1000&branches=8", "kind=clock&target=23:58&draws=10", "tokenizer=three&given=true", "target=-0.5&width=300"],
+        "where",
+        [
+            "label?draws=1000&branches=8",
+            "label?kind=clock&target=23:58&draws=10",
+            "label?tokenizer=three&given=true",
+            "label?target=-0.5&width=300",
+            "answer",
+        ],
     )
-    def test_no_text_of_the_tree_overlaps_or_leaves_it(self, visit, width, state):
+    def test_no_text_of_a_tree_overlaps_or_leaves_it(self, visit, width, where):
         visit.page.set_viewport_size({"width": width, "height": 900})
-        visit.open(f"label?{state}")
+        visit.open(where)
         visit.settle()
         crossed = visit.page.evaluate("""() => {
-            const svg = document.querySelector("#tab-label .tree svg"), edge = svg.getBoundingClientRect();
+            const svg = document.querySelector("section:not([hidden]) .tree svg"), edge = svg.getBoundingClientRect();
             const boxes = [...svg.querySelectorAll("text")].map((text) => [text.textContent, text.getBoundingClientRect()]);
             const bad = boxes.filter(([, box]) => box.left < edge.left - 1 || box.right > edge.right + 1).map(([name]) => name);
             boxes.forEach(([name, a], i) => boxes.slice(i + 1).forEach(([other, b]) => {

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 BARS = 32
 SHOWN_BRANCHES, SHOWN_EACH = 28, 4  # of the tree, and of one prefix
-DECIDED = ("squared", *(name for name in RULE_NAMES if name in METRICS))
+DECIDED = ("squared", *(name for name in RULE_NAMES if name in METRICS and name != "within_0"))  # which is exact
 """What an answer is decided for: the metrics that :meth:`numerate.NumberDistribution.decide` knows, and the squared error."""
 
 _ROUNDED = Context(prec=6, rounding=ROUND_HALF_EVEN)

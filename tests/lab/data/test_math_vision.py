@@ -20,8 +20,8 @@ from PIL import Image
 
 from numerate.lab.data.base import Example, Split
 from numerate.lab.data.math_vision.figures import STYLES, Figure, Label, Layout, laid_out, render, turned
-from numerate.lab.data.math_vision.geometry import Draw, Problem
-from numerate.lab.data.math_vision.task import FAMILIES, DrawnProblem, MathVision, arranged, math_question
+from numerate.lab.data.math_vision.problems import FAMILIES, Draw, Problem
+from numerate.lab.data.math_vision.task import DrawnProblem, MathVision, arranged, math_question
 from numerate.lab.data.row_reader import BadData
 
 SPLITS: tuple[Split, ...] = get_args(Split)

@@ -15,17 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from numerate.answers.extract import EXTRACTORS
 from numerate.answers.metrics import METRICS
 from numerate.lab.data.base import Example, Split, Task, check_whole
-from numerate.lab.data.math_vision.angles import ANGLES
 from numerate.lab.data.math_vision.figures import STYLES, Layout, laid_out, render, turned
-from numerate.lab.data.math_vision.geometry import Draw, Problem, ProblemNumbers
-from numerate.lab.data.math_vision.lengths import LENGTHS
+from numerate.lab.data.math_vision.problems import FAMILIES, Draw, Problem, ProblemNumbers
 from numerate.lab.data.pictures import Picture
 from numerate.lab.data.row_reader import BadData, RowReader, column, existing, open_image
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-FAMILIES = LENGTHS | ANGLES
 NAMES = ("ABCDE", "PQRST", "JKLMN", "DEFGH", "UVWYZ")
 HINT = "Answer with a number."
 
