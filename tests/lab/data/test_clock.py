@@ -7,17 +7,15 @@ from math import atan2, degrees
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from PIL import Image
 
 from numerate.lab.data import drawing
-from numerate.lab.data.clock.face import HANDS, WALLS, clock_image, random_face
+from numerate.lab.data.backgrounds import BACKGROUNDS, Background
+from numerate.lab.data.clock.face import HANDS, clock_image
 from numerate.lab.data.clock.task import Clock, clock_photo
 from numerate.lab.data.row_reader import BadData
 
 SPLITS = ("train", "interpolate", "extrapolate")
-WORST = {"clock_accuracy": 0.0, "parsed": 0.0, "time_gap": 720.0, "time_gap_circular": 360.0}
 
 
 def faces(n, split="train", seed=0, **settings):
@@ -52,22 +50,6 @@ def test_a_near_miss_costs_its_minutes():
         "time_gap": 715.0,
         "time_gap_circular": 5.0,
     }
-
-
-GOLD = Clock(size=64).examples("train", 1)[0]
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.text())
-def test_any_text_can_be_scored(text):
-    scores = Clock().score(GOLD, text)
-    assert scores == WORST or scores["parsed"] == 1.0
-    assert 0 <= scores["time_gap_circular"] <= 360
-
-
-@given(st.text(st.characters(exclude_categories=("Nd", "No", "Nl"))))
-def test_text_without_digits_scores_the_worst(text):
-    assert Clock().score(GOLD, text) == WORST
 
 
 def test_the_grain_is_no_content():
@@ -134,7 +116,7 @@ def pointing(face, shown, **without):
 def test_the_time_can_be_read_off_the_hands(hands):
     looked = 0
     for face in faces(8, "extrapolate", seed=hands, rotation=180):
-        face = replace(face, hands=hands, shadow=False, second=None)
+        face = replace(face, hands=hands, second=None)
         shown = np.asarray(clock_image(face, 224), float)
         minute_turn = pointing(face, shown, minute_length=0.01)
         minute = round(minute_turn / 6) % 60
@@ -157,21 +139,16 @@ def test_the_minute_hand_is_the_longer_one():
 @pytest.mark.parametrize("rotation", [15.0, 180.0])
 def test_no_clock_is_cut_off(rotation):
     for face in faces(30, rotation=rotation):
-        picture = np.asarray(clock_image(replace(face, backdrop="plain", shadow=False, grain=0.0), 96))
+        picture = np.asarray(clock_image(replace(face, ground=0), 96), int)
         border = np.concatenate([picture[0], picture[-1], picture[:, 0], picture[:, -1]])
-        assert (border == WALLS[face.wall][0]).all()
+        assert abs(border - np.array(BACKGROUNDS[0].colour)).max() < 8  # the noise
 
 
 def test_the_grain_and_the_second_hand_are_in_the_picture():
-    face = replace(faces(1)[0], second=40, grain=6.0)
+    face = replace(faces(1)[0], second=40)
     picture = clock_image(face, 96).tobytes()
     assert picture != clock_image(replace(face, seed=face.seed + 1), 96).tobytes()
     assert picture != clock_image(replace(face, second=10), 96).tobytes()
-
-
-def test_a_face_is_drawn_from_its_random_numbers_alone():
-    one, other = (random_face(random.Random(5), 3, 20, rotation=15, second_hand=0.3) for _ in range(2))
-    assert one == other
 
 
 # The TIME dataset
@@ -274,11 +251,12 @@ def test_a_row_may_hold_its_image():
 # What pictures are drawn with
 
 
-@pytest.mark.parametrize("kind", ["plain", "gradient", "noise", "paper"])
+@pytest.mark.parametrize("kind", ["plain", "gradient", "noise"])
 def test_backgrounds_have_their_colour_and_are_the_same_again(kind):
-    one = drawing.background(kind, (40, 30), (200, 180, 160), (100, 90, 80), seed=1)
+    ground = Background(kind, (200, 180, 160), (100, 90, 80))
+    one = drawing.background(ground, (40, 30), seed=1)
     assert one.size == (40, 30)
-    assert one.tobytes() == drawing.background(kind, (40, 30), (200, 180, 160), (100, 90, 80), seed=1).tobytes()
+    assert one.tobytes() == drawing.background(ground, (40, 30), seed=1).tobytes()
     wanted = (150, 135, 120) if kind == "gradient" else (200, 180, 160)
     assert np.asarray(one).mean((0, 1)) == pytest.approx(wanted, abs=6)
     if kind == "gradient":
@@ -294,13 +272,11 @@ def test_noise_has_its_amount():
 def test_polygons_cover_their_area_once_and_leave_the_rest():
     image = Image.new("RGB", (60, 50), (255, 255, 255))
     left, right = [(10.5, 10), (30, 10), (30, 40), (10.5, 40)], [(20, 10), (40.25, 10), (40.25, 40), (20, 40)]
-    drawing.fill(image, [left, right], (0, 0, 0), opacity=0.5)
+    drawing.fill(image, [left, right], (0, 0, 0))
     ink = 1 - np.asarray(image.convert("L"), float) / 255
-    assert ink.max() == pytest.approx(0.5, abs=0.01)
-    share = ink / ink.max()
-    assert share[25].sum() == pytest.approx(29.75, abs=0.26)  # edges are drawn in quarters of a pixel
-    assert share[:, 25].sum() == pytest.approx(30, abs=0.26)
-    assert share[25, 10] == pytest.approx(0.5, abs=0.26)
+    assert ink[25].sum() == pytest.approx(29.75, abs=0.26)  # edges are drawn in quarters of a pixel
+    assert ink[:, 25].sum() == pytest.approx(30, abs=0.26)
+    assert ink[25, 10] == pytest.approx(0.5, abs=0.26)
     assert not ink[:, :10].any()
     assert not ink[:9].any()
 

@@ -11,8 +11,6 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from PIL import Image
 
 from numerate.lab.data.base import Split
@@ -69,13 +67,6 @@ def meant(text: str, shapes: tuple[Shape, ...]) -> list[Shape]:
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_the_gold_answer_scores_best(split: Split) -> None:
-    task = Grounding(form="locations")
-    for example in task.examples(split, 3):
-        assert task.score(example, example.answer) == {"acc_50": 1.0, "iou": 1.0, "parsed": 1.0}
-
-
-@pytest.mark.parametrize("split", SPLITS)
 def test_an_expression_means_exactly_one_shape_by_its_words(split: Split) -> None:
     task = Grounding()
     for scene in scenes(split):
@@ -110,9 +101,9 @@ def test_what_could_be_read_in_two_ways_is_not_clear() -> None:
         return Shape(kind, "red", "small", x, y, radius, 0)
 
     two = (circle(50, 50), circle(53, 150), circle(50, 100, kind="square"))
-    assert referents(Expression(Phrase("circle"), "leftmost"), two) == []
-    assert referents(Expression(Phrase("circle"), "leftmost"), two, loose=True) == [0]
-    assert referents(Expression(Phrase("circle"), "topmost"), two) == [0]
+    assert referents(Expression(Phrase("circle"), "left"), two) == []
+    assert referents(Expression(Phrase("circle"), "left"), two, loose=True) == [0]
+    assert referents(Expression(Phrase("circle"), "above"), two) == [0]
     assert referents(Expression(Phrase("circle"), "left", Phrase("square")), two) == []
     assert len(referents(Expression(Phrase("circle"), "left", Phrase("square")), two, loose=True)) == 2
     assert referents(Expression(Phrase("circle"), "above", Phrase("square")), two) == [0]
@@ -160,22 +151,8 @@ def test_extrapolation_has_more_and_smaller_shapes() -> None:
 
 def test_looks_are_no_content() -> None:
     task, scene = Grounding(), scenes("train")[0]
-    assert task.content(scene) == task.content(scene._replace(seed=scene.seed + 1, backdrop=(scene.backdrop + 1) % 3))
+    assert task.content(scene) == task.content(scene._replace(seed=scene.seed + 1, ground=(scene.ground + 1) % 3))
     assert task.content(scene) != task.content(scene._replace(shapes=scene.shapes[:-1]))
-
-
-@given(st.one_of(st.text(), st.text(alphabet="0123456789.,[]()<>loc -")))
-def test_garbage_never_raises(text: str) -> None:
-    for task, example in GARBAGE:
-        scores = task.score(example, text)
-        assert set(scores) == set(task.measures)
-        assert all(0 <= score <= 1 for score in scores.values())
-        if not any(map(str.isdigit, text)):
-            assert set(scores.values()) == {0.0}
-            assert task.outlines(text) == []
-
-
-GARBAGE = [(task, task.examples("train", 1)[0]) for task in (Grounding(), Grounding(form="locations"))]
 
 
 def test_location_tokens_are_those_of_paligemma() -> None:
@@ -192,7 +169,8 @@ def test_location_tokens_are_those_of_paligemma() -> None:
 
 
 def test_a_box_that_is_half_off_is_measured() -> None:
-    task, (_, example) = Grounding(), GARBAGE[0]
+    task = Grounding()
+    example = task.examples("train", 1)[0]
     left, top, right, bottom = json.loads(example.answer)
     half = task.score(example, f"It is [{left}, {top}, {(left + right) / 2}, {bottom}].")
     assert half["iou"] == pytest.approx(0.5)

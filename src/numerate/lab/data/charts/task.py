@@ -54,7 +54,7 @@ class Charts(Task):
     Examples:
         >>> example = Charts().examples("train", 1)[0]
         >>> example.prompt, example.answer
-        ('What is the average rent in Berlin? Answer with a number.', '900')
+        ('What is the sum of all values for Mexico? Answer with a number.', '184')
     """
 
     size: int = 560

@@ -56,9 +56,9 @@ class Grounding(CoordinateTask):
     Examples:
         >>> example = Grounding().examples("train", 1)[0]
         >>> example.prompt.split(". ")[0], example.answer
-        ('Find the pink shape', '[0.332, 0.492, 0.576, 0.656]')
+        ('Find the circle', '[0.217, 0.785, 0.440, 0.952]')
         >>> Grounding(form="locations").examples("train", 1)[0].answer
-        '<loc0504><loc0340><loc0671><loc0590>'
+        '<loc0804><loc0222><loc0975><loc0451>'
     """
 
     objects: tuple[int, int] = (3, 8)

@@ -71,7 +71,7 @@ class MathVision(Task):
     Examples:
         >>> example = MathVision().examples("train", 1)[0]
         >>> example.prompt, example.answer
-        ('PQRS is a rectangle. Find x. Answer with a number.', '21')
+        ('Find the area of the trapezoid PQRS. Answer with a number.', '496')
     """
 
     largest: int = 50

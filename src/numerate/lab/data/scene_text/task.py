@@ -48,7 +48,7 @@ class SceneText(CoordinateTask):
 
     Examples:
         >>> SceneText(words=(1, 1)).examples("train", 1)[0].answer
-        '[{"box": [0.657, 0.456, 0.883, 0.545], "text": "BUS"}]'
+        '[{"box": [0.315, 0.041, 0.937, 0.170], "text": "PIZZA"}]'
     """
 
     words: tuple[int, int] = (2, 5)
