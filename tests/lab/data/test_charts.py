@@ -18,7 +18,7 @@ from numerate.lab.data import drawing
 from numerate.lab.data.base import Example
 from numerate.lab.data.charts.figure import PALETTES, chart_image, chart_page
 from numerate.lab.data.charts.page import Page
-from numerate.lab.data.charts.task import Charts, chart_question
+from numerate.lab.data.charts.task import Charts
 from numerate.lab.data.plane import apart
 from numerate.lab.data.row_reader import BadData
 
@@ -384,9 +384,3 @@ def test_other_folders_are_refused(tmp_path):
         Charts.from_files(tmp_path)
     with pytest.raises(BadData, match="there is no such file"):
         Charts.from_files(tmp_path / "val_human.json")
-
-
-def test_a_row_may_hold_its_image():
-    row = {"image": Image.new("L", (4, 4)), "query": "How many?", "label": ["14"]}
-    example = Charts().make(chart_question(row))
-    assert (example.answer, example.image.mode) == ("14", "RGB")

@@ -12,7 +12,7 @@ from PIL import Image
 from numerate.lab.data import drawing
 from numerate.lab.data.backgrounds import BACKGROUNDS, Background
 from numerate.lab.data.clock.face import HANDS, clock_image
-from numerate.lab.data.clock.task import Clock, clock_photo
+from numerate.lab.data.clock.task import Clock
 from numerate.lab.data.row_reader import BadData
 
 SPLITS = ("train", "interpolate", "extrapolate")
@@ -240,12 +240,6 @@ def test_a_damaged_image_is_named(dataset):
     (dataset / "train" / "2-55" / "0.jpg").write_bytes(b"no picture")
     with pytest.raises(BadData, match=r"0\.jpg: the image cannot be opened"):
         [example.image for example in Clock.from_files(dataset).examples("train")]
-
-
-def test_a_row_may_hold_its_image():
-    image = Image.new("L", (4, 4))
-    example = Clock().make(clock_photo({"image": image, "labels": "02:05"}))
-    assert (example.answer, example.image.mode) == ("2_05", "RGB")
 
 
 # What pictures are drawn with

@@ -15,7 +15,7 @@ from PIL import Image
 
 from numerate.lab.data.base import Split
 from numerate.lab.data.grounding.scenes import COLOURS, KINDS, Expression, Phrase, Scene, Shape, referents, render, words
-from numerate.lab.data.grounding.task import Grounding, Referred, referred
+from numerate.lab.data.grounding.task import Grounding, Referred
 from numerate.lab.data.row_reader import BadData
 
 SPLITS: tuple[Split, ...] = get_args(Split)
@@ -155,9 +155,10 @@ def test_looks_are_no_content() -> None:
     assert task.content(scene) != task.content(scene._replace(shapes=scene.shapes[:-1]))
 
 
-def test_location_tokens_are_those_of_paligemma() -> None:
+def test_location_tokens_are_those_of_paligemma(tmp_path: Path) -> None:
     task = Grounding(form="locations")
-    corner = Referred(Image.new("RGB", (100, 100)), "it", (25.0, 50.0, 50.0, 50.0))
+    Image.new("RGB", (100, 100)).save(tmp_path / "it.png")
+    corner = Referred(tmp_path / "it.png", "it", (25.0, 50.0, 50.0, 50.0))
     assert task.make(corner).answer == "<loc0512><loc0256><loc1023><loc0768>"
     box = task.read("cat <loc0001><loc0002><loc0003><loc0004> ; <loc0512><loc0256><loc1023><loc0768> circle")
     assert box is not None
@@ -288,12 +289,6 @@ def test_a_damaged_image_is_named(folder: Path) -> None:
     examples = Grounding.from_files(folder).examples("interpolate")
     with pytest.raises(BadData, match=r"b.png: the image cannot be opened"):
         examples[0]
-
-
-def test_a_row_may_bring_its_picture() -> None:
-    picture = Image.new("RGB", (100, 100))
-    (spec,) = referred({"image": picture, "answer": ["a"], "bbox": [10, 20, 30, 40]}, Path())
-    assert Grounding().make(spec).answer == "[0.100, 0.200, 0.400, 0.600]"
 
 
 @pytest.mark.parametrize("form", ["numbers", "locations"])

@@ -8,15 +8,12 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from xml.etree import ElementTree
 
 from numerate.lab.data.base import Split
 from numerate.lab.data.plane import Point
 from numerate.lab.data.row_reader import BadData, RowReader
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 Polygon = tuple[Point, ...]
 
@@ -29,9 +26,9 @@ _TOTAL_TEXT = re.compile(
 
 
 class TextPhoto(NamedTuple):
-    """An image or its path, its words with polygons in pixels, and the polygons of unreadable words."""
+    """The path of an image, its words with polygons in pixels, and the polygons of unreadable words."""
 
-    image: Path | Image
+    image: Path
     words: tuple[tuple[Polygon, str], ...]
     unreadable: tuple[Polygon, ...] = ()
 
