@@ -128,9 +128,8 @@ class TestLabel:
         first = ", ".join(f"{token} with {share}" for token, share in wanted.items())
         assert answer_line(visit, "label").endswith(f"The first token is {first}.")
 
-    def test_drawing_shows_frequencies_that_come_near(self, visit):
+    def test_drawing_shows_frequencies(self, visit):
         visit.open("label")
-        assert visit.page.locator("#tab-label .converging").is_hidden()
         visit.page.get_by_role("button", name="Draw paths").click()
         for _ in range(3):
             visit.page.get_by_role("button", name="Ten times as many").click()
@@ -140,10 +139,6 @@ class TestLabel:
         drawn = visit.page.locator("#tab-label .drawn").inner_text()
         assert drawn == f"Drawn: {', '.join(computed['drawn'])}, …"
         assert all(", drawn " in line for line in shown_tree(visit))
-        rows = visit.page.locator("#tab-label .gaps tbody tr").all()
-        shown = [float(row.locator("td").last.inner_text().removesuffix("%")) for row in rows]
-        assert shown == [float(f"{100 * gap:.3g}") for _, gap in computed["gaps"]]
-        assert visit.page.locator("#tab-label .lines path[data-series]").count() == 3
         visit.page.get_by_role("button", name="Draw paths").click()
         visit.settle()
         assert unquote(visit.where()) == "label?draws=1000&seed=1"

@@ -260,7 +260,6 @@ def test_backgrounds_have_their_colour_and_are_the_same_again(kind):
 def test_noise_has_its_amount():
     grey = Image.new("RGB", (100, 100), (128, 128, 128))
     assert np.asarray(drawing.add_noise(grey, 5.0, 1), float).std() == pytest.approx(5, rel=0.05)
-    assert drawing.add_noise(grey, 0.0, 1) is grey
 
 
 def test_polygons_cover_their_area_once_and_leave_the_rest():
@@ -277,11 +276,9 @@ def test_polygons_cover_their_area_once_and_leave_the_rest():
 
 def test_a_sheet_shows_every_picture_and_label():
     images = [Image.new("RGB", (300, 200), colour) for colour in ("red", "lime", "blue", "cyan", "magenta")]
-    sheet = drawing.contact_sheet(images, ["one", "two", "three", "four\nlines", "a longer label " * 5], columns=3, side=120)
+    sheet = drawing.contact_sheet(images, ["one", "two", "three", "four\nlines", "a longer label " * 5])
     colours = {colour for _, colour in sheet.getcolors(sheet.width * sheet.height)}
     assert {(255, 0, 0), (0, 255, 0), (0, 0, 255), (0, 255, 255), (255, 0, 255), (0, 0, 0)} <= colours
-    with pytest.raises(ValueError, match="as many labels as images"):
-        drawing.contact_sheet(images, ["one"])
 
 
 @pytest.mark.parametrize("family", ["sans", "serif", "mono"])

@@ -79,32 +79,21 @@ def fill(image: Image.Image, polygons: Sequence[Sequence[Point]], colour: tuple[
 
 
 def add_noise(image: Image.Image, amount: float, seed: int) -> Image.Image:
-    """Return the image with noise of standard deviation ``amount``, on the scale 0 to 255."""
-    if amount == 0:
-        return image
+    """Return an RGB image with noise of standard deviation ``amount``, on the scale 0 to 255."""
     levels = np.clip(np.rint(128 + amount * _NORMAL), 0, 255).astype(np.uint8).tobytes()
     noise = _generator(seed).bytes(3 * image.width * image.height).translate(levels)
-    return ImageChops.add(image.convert("RGB"), Image.frombytes("RGB", image.size, noise), 1, -128)
+    return ImageChops.add(image, Image.frombytes("RGB", image.size, noise), 1, -128)
 
 
-def contact_sheet(images: Sequence[Image.Image], labels: Sequence[str], *, columns: int = 4, side: int = 256) -> Image.Image:
-    """Return one image with the given images in rows, each scaled to fit ``side``, with its label below.
-
-    Args:
-        images: images to show; those of a row are aligned at the bottom.
-        labels: one per image; long ones are wrapped, line breaks are kept.
-        columns: images per row.
-        side: size of a cell in pixels; larger images are scaled down.
-    """
-    if len(images) != len(labels) or not images:
-        raise ValueError(f"images and labels have {len(images)} and {len(labels)} entries: expected as many labels as images.")
-    margin, face = side // 16, font(min(15, max(10, side // 17)))
+def contact_sheet(images: Sequence[Image.Image], labels: Sequence[str]) -> Image.Image:
+    """Return one image with the given images in rows of four, large ones scaled down, each with its label below."""
+    side, margin, face = 256, 16, font(15)
     letters = int(side / face.getlength("abcdefghijklmnopqrstuvwxyz ") * 27)
     texts = ["\n".join(textwrap.fill(line, letters) for line in label.split("\n")) for label in labels]
     shown = [image.convert("RGB") for image in images]
     for picture in shown:
         picture.thumbnail((side, side), Image.Resampling.LANCZOS)
-    columns, high = min(columns, len(images)), max(picture.height for picture in shown)
+    columns, high = min(4, len(images)), max(picture.height for picture in shown)
     lowest = max(ImageDraw.Draw(shown[0]).multiline_textbbox((0, 0), text, face)[3] for text in texts)
     row, column = high + math.ceil(lowest) + 2 * margin, side + margin
     sheet = Image.new("RGB", (columns * column + margin, -(-len(images) // columns) * row + margin), "white")
