@@ -22,7 +22,6 @@ from numerate.lab.data.charts.task import Charts
 from numerate.lab.data.plane import apart
 from numerate.lab.data.row_reader import BadData
 
-SPLITS = ("train", "interpolate", "extrapolate")
 RIGHT = {"relaxed_accuracy": 1.0, "exact": 1.0, "parsed": 1.0, "relative_error": 0.0}
 WORST = {"relaxed_accuracy": 0.0, "exact": 0.0, "parsed": 0.0, "relative_error": inf}
 
@@ -45,16 +44,6 @@ def worth(chart, row=0):
 
 
 # Examples
-
-
-@pytest.mark.parametrize("split", SPLITS)
-def test_gold_is_right(split):
-    task = Charts()
-    (example,) = task.examples(split, 1)
-    assert (example.image.mode, example.image.width) == ("RGB", 560)
-    for chart in drawn(300, split):
-        assert re.fullmatch(r"\d+(\.\d\d?)?", chart.answer)
-        assert task.score(Example("", chart.answer), f"It is {chart.answer}.") == RIGHT
 
 
 def test_scores_follow_chartqa():
@@ -268,24 +257,16 @@ def test_printed_values_stand_at_their_categories(kind):
                 assert np.argmin(np.abs(np.array(places) - middle)) == k % len(places), (chart, k)
 
 
-@pytest.mark.parametrize("split", ["train", "extrapolate"])
-def test_no_text_is_cut_off_or_touches_another(split):
-    for chart, size in zip(drawn(300, split, seed=7), itertools.cycle((320, 560, 1000))):
+@pytest.mark.parametrize(
+    ("split", "largest"), [("train", 1000), ("extrapolate", 1000), ("extrapolate", 100), ("extrapolate", 100_000)]
+)
+def test_no_text_is_cut_off_or_touches_another(split, largest):
+    for chart, size in zip(drawn(150, split, seed=7, largest=largest), itertools.cycle((320, 400, 560, 1000))):
         page = chart_page(chart, size)
         for text, corners in page.texts:
-            xs, ys = zip(*corners, strict=True)
-            assert min(xs) >= 1, text
-            assert min(ys) >= 1, text
-            assert max(xs) <= page.image.width - 1, text
-            assert max(ys) <= page.image.height - 1, text
+            assert np.min(corners) >= 1, text
+            assert (np.max(corners, 0) <= np.array(page.image.size) - 1).all(), text
         for (text, corners), (other, rival) in itertools.combinations(page.texts, 2):
-            assert apart(corners, rival), (text, other, size, chart)
-
-
-@pytest.mark.parametrize("largest", [100, 100_000])
-def test_small_and_large_numbers_have_room(largest):
-    for chart, size in zip(drawn(100, "extrapolate", seed=9, largest=largest), itertools.cycle((320, 400, 560))):
-        for (text, corners), (other, rival) in itertools.combinations(chart_page(chart, size).texts, 2):
             assert apart(corners, rival), (text, other, size, chart)
 
 

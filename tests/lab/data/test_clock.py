@@ -3,6 +3,7 @@ import random
 import re
 import sys
 from dataclasses import replace
+from itertools import product
 from math import atan2, degrees
 
 import numpy as np
@@ -15,8 +16,6 @@ from numerate.lab.data.clock.face import HANDS, clock_image
 from numerate.lab.data.clock.task import Clock
 from numerate.lab.data.row_reader import BadData
 
-SPLITS = ("train", "interpolate", "extrapolate")
-
 
 def faces(n, split="train", seed=0, **settings):
     task, rng = Clock(**settings), random.Random(seed)
@@ -24,21 +23,6 @@ def faces(n, split="train", seed=0, **settings):
 
 
 # Examples
-
-
-@pytest.mark.parametrize("split", SPLITS)
-def test_gold_is_right_and_looks_like_a_clock_label(split):
-    task = Clock(size=96)
-    for example in task.examples(split, 10):
-        assert re.fullmatch(r"([1-9]|1[0-2])_[0-5]\d", example.answer)
-        assert task.score(example, f"It is {example.answer}.") == {
-            "clock_accuracy": 1.0,
-            "parsed": 1.0,
-            "time_gap": 0.0,
-            "time_gap_circular": 0.0,
-        }
-        assert example.image.mode == "RGB"
-        assert example.image.size == (96, 96)
 
 
 def test_a_near_miss_costs_its_minutes():
@@ -63,10 +47,6 @@ def test_extrapolation_has_the_minutes_between(step):
     assert {face.minute for face in faces(600, step=step)} == set(range(0, 60, step))
     assert {face.minute for face in faces(2000, "extrapolate", step=step)} == set(range(60)) - set(range(0, 60, step))
     assert {face.hour for face in faces(600)} == set(range(1, 13))
-
-
-def test_all_144_times_are_trained_on():
-    assert len({(face.hour, face.minute) for face in faces(3000)}) == 144
 
 
 def test_settings_are_followed():
@@ -214,13 +194,6 @@ def test_a_missing_column_is_named(dataset):
         Clock.from_files(dataset)
 
 
-def test_a_wrong_encoding_is_named(dataset):
-    with (dataset / "clocks.csv").open("ab") as file:
-        file.write("9,train/2-55/0.jpg,2-55,tr\xe9n\n".encode("latin1"))
-    with pytest.raises(BadData, match="line 6: is not UTF-8"):
-        Clock.from_files(dataset)
-
-
 def test_a_class_folder_that_is_no_time(dataset):
     (dataset / "clocks.csv").unlink()
     picture(dataset / "train" / "noon" / "1.jpg")
@@ -281,11 +254,9 @@ def test_a_sheet_shows_every_picture_and_label():
     assert {(255, 0, 0), (0, 255, 0), (0, 0, 255), (0, 255, 255), (255, 0, 255), (0, 0, 0)} <= colours
 
 
-@pytest.mark.parametrize("family", ["sans", "serif", "mono"])
-@pytest.mark.parametrize("bold", [False, True])
-@pytest.mark.parametrize("italic", [False, True])
-def test_fonts_of_every_kind_are_there(family, bold, italic):
-    assert drawing.font(12, family, bold=bold, italic=italic).getlength("12") > 5
+def test_fonts_of_every_kind_are_there():
+    for family, bold, italic in product(("sans", "serif", "mono"), (False, True), (False, True)):
+        assert drawing.font(12, family, bold=bold, italic=italic).getlength("12") > 5
     with pytest.raises(ValueError, match="family='sand' is not known"):
         drawing.font(12, "sand")
 

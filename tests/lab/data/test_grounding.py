@@ -283,14 +283,6 @@ def test_wrong_encoding_and_no_files(folder: Path) -> None:
         Grounding.from_files(folder / "test.jsonl")
 
 
-def test_a_damaged_image_is_named(folder: Path) -> None:
-    (folder / "b.png").write_bytes(b"not a picture")
-    write(folder, "val.jsonl", [{"file_name": "b.png", "answer": "a", "bbox": [1, 2, 3, 4]}])
-    examples = Grounding.from_files(folder).examples("interpolate")
-    with pytest.raises(BadData, match=r"b.png: the image cannot be opened"):
-        examples[0]
-
-
 @pytest.mark.parametrize("form", ["numbers", "locations"])
 def test_a_bare_question(form: Any) -> None:
     full, bare = (Grounding(form=form, wording=wording).examples("train", 5) for wording in ("full", "bare"))
