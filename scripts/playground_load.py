@@ -4,8 +4,8 @@
     python scripts/playground_load.py --minutes 1 --workers 8
 
 The server is a process of its own; this process asks it over loopback for everything that it answers, and for much that it must
-refuse: every tab with changing states, files of the page, reports, uploads that are good, broken, compressed, endless or too
-large, bodies without a length or cut off, other hosts and origins, paths that lead out. Each request has the status that is
+refuse: every tab with changing states, files of the page, bodies that are endless, slow, broken or cut off, other hosts and
+origins, paths that lead out. Each request has the status that is
 right for it; any other is an error. A line per minute gives requests, errors, latency and memory. The exit code is 1 if there
 was an error, if memory grew, or if the first views of the tabs are not the same at the end.
 """
@@ -13,7 +13,6 @@ was an error, if memory grew, or if the first views of the tabs are not the same
 from __future__ import annotations
 
 import argparse
-import gzip
 import http.client
 import json
 import random
@@ -23,7 +22,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,12 +30,9 @@ from tempfile import TemporaryDirectory
 from threading import Lock, Thread
 from urllib.parse import urlsplit
 
-from numerate.lab.models.loading import tiny_tokenizer
-
-JSON, BYTES = {"content-type": "application/json"}, {"content-type": "application/octet-stream"}
-UPLOAD = "/api/tokenizer/upload"
-FILES = ("/", "/api", "/palette.css", "/page/shell.js", "/page/style.css", "/page/icon.svg", "/report/one")
-OUTSIDE = ("/report/..", "/report/%2e%2e", "/report/..%2f..%2fetc", "/page/../server.py", "/page/%2e%2e/server.py", "/report/%00")
+JSON = {"content-type": "application/json"}
+FILES = ("/", "/api", "/palette.css", "/page/shell.js", "/page/style.css", "/page/icon.svg")
+OUTSIDE = ("/page/../server.py", "/page/%2e%2e/server.py", "/page/..%2f..%2fetc", "/page/%00", "/report/..")
 GROWTH, SLACK = 1.05, 16.0
 """Memory has grown if it ends above this many times what it was after the first fifth, and above that by so many MiB."""
 
@@ -50,7 +46,6 @@ class Asker:
     address: str
     random: random.Random
     tabs: dict[str, dict[str, object]] = field(default_factory=dict)
-    tokenizer: bytes = b""
 
     def __post_init__(self) -> None:
         self.connection = http.client.HTTPConnection(urlsplit(self.address).netloc, timeout=120)
@@ -71,8 +66,6 @@ class Asker:
         state = dict(self.tabs[name])
         if "target" in state and isinstance(state["target"], int):
             state["target"] = self.random.randrange(10)
-        if "texts" in state:
-            state["texts"] = [f"{self.random.randrange(100)}.5 and -{self.random.randrange(100)}"]
         return self.ask("POST", f"/api/{name}", json.dumps(state), JSON)
 
     def bad_state(self) -> Answer:
@@ -80,32 +73,23 @@ class Asker:
         body = self.random.choice([b"{", b"[]", b"", b'{"nothing": 1}', b'{"a":' * 3000, b"\xff", b'{"target": 1e400}'])
         return self.ask("POST", f"/api/{self.random.choice([*self.tabs])}", body, JSON)
 
-    def upload(self) -> Answer:
-        """Upload a tokenizer."""
-        return self.ask("POST", UPLOAD, self.tokenizer, BYTES)
-
-    def bad_upload(self) -> Answer:
-        """Upload what is no tokenizer."""
-        files = [b"{}", b"", b"\x00" * 1000, gzip.compress(b"{}" * 1000), b'{"a":' * 50_000, b'{"model": {"type": "BPE"}}', b"PK"]
-        return self.ask("POST", UPLOAD, self.random.choice(files), BYTES)
-
-    def endless_upload(self) -> Answer:
-        """Upload more than is allowed, without telling a length; the server may hang up before all is sent."""
+    def endless(self) -> Answer:
+        """Send more than is allowed, without giving a length; the server may hang up before all is sent."""
 
         def parts() -> Iterator[bytes]:
             for _ in range(40):
                 yield b" " * (1 << 20)
 
         try:
-            return self.ask("POST", UPLOAD, parts(), BYTES)
+            return self.ask("POST", "/api/digit", parts(), JSON)
         except (BrokenPipeError, ConnectionResetError):
             return 413, b""
 
     def cut_off(self) -> Answer:
         """Hang up in the middle of a body, then ask for the page."""
-        self.connection.putrequest("POST", UPLOAD)
-        self.connection.putheader("content-type", BYTES["content-type"])
-        self.connection.putheader("content-length", "1000000")
+        self.connection.putrequest("POST", "/api/digit")
+        self.connection.putheader("content-type", JSON["content-type"])
+        self.connection.putheader("content-length", "100000")
         self.connection.endheaders(b"{" * self.random.randrange(1, 70_000))
         self.connection.close()
         return self.ask("GET", "/")
@@ -136,16 +120,14 @@ class Asker:
     def other_origin(self) -> Answer:
         """Send something from a page elsewhere."""
         origin = {"origin": self.random.choice(["http://evil.example", "null", "http://127.0.0.1:1"])}
-        return self.ask("POST", self.random.choice(["/api/digit", UPLOAD]), b"{}", {**JSON, **origin})
+        return self.ask("POST", "/api/digit", b"{}", {**JSON, **origin})
 
 
 KINDS: dict[str, tuple[int, Callable[[Asker], Answer], set[int]]] = {
     "tab": (60, Asker.tab, {200}),
     "file of the page": (60, lambda asker: asker.ask("GET", asker.random.choice(FILES)), {200}),
     "bad state": (20, Asker.bad_state, {400}),
-    "bad upload": (8, Asker.bad_upload, {400}),
-    "upload": (2, Asker.upload, {200}),
-    "endless upload": (2, Asker.endless_upload, {413}),
+    "endless": (2, Asker.endless, {413}),
     "cut off": (10, Asker.cut_off, {200}),
     "slow": (4, Asker.slow, {400}),
     "crowd": (1, Asker.crowd, {200}),
@@ -204,16 +186,9 @@ def memory_mib(process: int) -> float:
     return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("VmRSS")) / 1024
 
 
-def write_run(folder: Path) -> None:
-    """Write a comparison with a report, as far as the playground looks at it."""
-    folder.mkdir(parents=True)
-    (folder / "report.html").write_text("<!doctype html><title>report</title><p>" + "figure " * 20_000, encoding="utf-8")
-    (folder / "report.json").write_text('{"answer": "No loss is better.", "experiment": {}}', encoding="utf-8")
-
-
-def work(asker: Asker, load: Load, until: float, kinds: Collection[str]) -> None:
+def work(asker: Asker, load: Load, until: float) -> None:
     """Ask until the time is up."""
-    names, weights = [*kinds], [KINDS[name][0] for name in kinds]
+    names, weights = [*KINDS], [weight for weight, _, _ in KINDS.values()]
     while time.monotonic() < until:
         (name,) = asker.random.choices(names, weights)
         began = time.monotonic()
@@ -232,38 +207,34 @@ def drive(
     seconds: float,
     workers: int = 4,
     seed: int = 0,
-    kinds: Collection[str] = tuple(KINDS),
     say: Callable[[str], object] = lambda text: None,
 ) -> Load:
-    """Load a playground with requests of these kinds for so many seconds; return what happened."""
+    """Load a playground with requests for so many seconds; return what happened."""
     load = Load()
-    with TemporaryDirectory() as folder, ExitStack() as closed:
-        write_run(Path(folder) / "one")
-        with playground(Path(folder)) as (address, process):
-            first = Asker(address, random.Random(seed))
-            closed.callback(first.connection.close)
-            tabs = json.loads(first.ask("GET", "/api")[1])
-            views = {name: first.ask("POST", f"/api/{name}", json.dumps(state), JSON) for name, state in tabs.items()}
-            tokenizer = tiny_tokenizer(1).backend_tokenizer.to_str().encode() if "upload" in kinds else b""
-            until = time.monotonic() + seconds
-            askers = [Asker(address, random.Random(seed + 1 + number), tabs, tokenizer) for number in range(workers)]
-            for asker in askers:
-                closed.callback(asker.connection.close)
-            threads = [Thread(target=work, args=(asker, load, until, kinds)) for asker in askers]
-            for thread in threads:
-                thread.start()
-            begin, told = 0, time.monotonic() + 60
-            while any(thread.is_alive() for thread in threads):
-                load.memory.append(memory_mib(process))
-                if time.monotonic() >= told:
-                    say(load.line(begin))
-                    begin, told = len(load.times), told + 60
-                time.sleep(min(1.0, seconds / 25))
-            if begin:  # the last minute, or what there is of it
+    with TemporaryDirectory() as folder, ExitStack() as closed, playground(Path(folder)) as (address, process):
+        first = Asker(address, random.Random(seed))
+        closed.callback(first.connection.close)
+        tabs = json.loads(first.ask("GET", "/api")[1])
+        views = {name: first.ask("POST", f"/api/{name}", json.dumps(state), JSON) for name, state in tabs.items()}
+        until = time.monotonic() + seconds
+        askers = [Asker(address, random.Random(seed + 1 + number), tabs) for number in range(workers)]
+        for asker in askers:
+            closed.callback(asker.connection.close)
+        threads = [Thread(target=work, args=(asker, load, until)) for asker in askers]
+        for thread in threads:
+            thread.start()
+        begin, told = 0, time.monotonic() + 60
+        while any(thread.is_alive() for thread in threads):
+            load.memory.append(memory_mib(process))
+            if time.monotonic() >= told:
                 say(load.line(begin))
-            for name, state in tabs.items():
-                if (first.ask("POST", f"/api/{name}", json.dumps(state), JSON)) != views[name]:
-                    load.errors.append(f"{name}: another first view than before the load")
+                begin, told = len(load.times), told + 60
+            time.sleep(min(1.0, seconds / 25))
+        if begin:  # the last minute, or what there is of it
+            say(load.line(begin))
+        for name, state in tabs.items():
+            if (first.ask("POST", f"/api/{name}", json.dumps(state), JSON)) != views[name]:
+                load.errors.append(f"{name}: another first view than before the load")
     return load
 
 
