@@ -1,6 +1,6 @@
 """Make every table and figure of the results again, from the scores.
 
-    python research/pages.py                  # the pages in research/results, the tables in docs, and all figures
+    python research/pages.py                  # all pages and figures, and src/numerate/results.json
     python research/pages.py clocks boxes     # these pages alone
 
 A page says in a comment which command makes a table, and where the table ends::
@@ -66,9 +66,10 @@ def _expanded(pattern: str) -> list[str]:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line."""
     import figures
+    import recommended
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("pages", nargs="*", metavar="PAGE", help="names of pages; default: all, and the figures")
+    parser.add_argument("pages", nargs="*", metavar="PAGE", help="names of pages; default: everything")
     chosen = parser.parse_args(arguments).pages
     known = {page.stem: page for page in pages()}
     if unknown := [name for name in chosen if name not in known]:
@@ -77,6 +78,7 @@ def main(arguments: list[str] | None = None) -> None:
         known[name].write_text(fill(known[name].read_text(encoding="utf-8")), encoding="utf-8")
     if not chosen:
         figures.main([])
+        recommended.main()
 
 
 if __name__ == "__main__":

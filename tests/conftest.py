@@ -45,7 +45,7 @@ def short_collections() -> None:
 
 @pytest.fixture(scope="module")
 def script(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
-    """The file that a test module names: ``tests/test_x.py`` tests ``scripts/x.py``, ``tests/research/test_y.py`` ``research/y.py``."""
+    """The file that a test module names, in scripts/ or in research/: ``tests/research/test_keep.py`` is about ``keep.py``."""
     name = request.path.stem.removeprefix("test_")
     if request.path.parent.name == "research":  # its modules import each other
         sys.path.insert(0, str(Path(__file__).parents[1] / "research"))

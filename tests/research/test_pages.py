@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from PIL import Image
 
@@ -64,3 +65,12 @@ def test_links_lead_to_files(page):
 def test_files_that_are_named_exist(page):
     named = re.findall(r"(?:research|scripts|docs)/[\w/.-]+\.(?:py|yaml|csv|xz|md)\b", page.read_text(encoding="utf-8"))
     assert [name for name in named if not (ROOT / name).exists() and not name.endswith("_.yaml")] == []
+
+
+@pytest.mark.parametrize(("file", "row"), [("training", "training: "), ("decoding", "decoding: ")])
+def test_the_counts_of_architectures(file, row):
+    statuses = pd.read_csv(ROOT / "research" / "scores" / f"architectures_{file}.csv")["status"].value_counts()
+    (line,) = re.findall(rf"^\| {row}.*", (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8"), re.MULTILINE)
+    wrong = statuses.reindex(["differs", "refused", "fails"]).fillna(0).sum()
+    counts = (statuses.sum(), statuses["exact"], wrong, statuses["not built"], statuses["nothing to compare"])
+    assert line.endswith(" | ".join(f"{count:.0f}" for count in counts) + " |")
