@@ -92,8 +92,8 @@ _RECOMMENDATIONS = (
         "clock times",
         "ce",
         "mode",
-        "The most probable time is right more often than the greedy one with each of five losses, in {clocks_mode} instead of {clocks_greedy} % of "
-        "the pictures with cross-entropy (p < 0.001), and no loss beats cross-entropy.",
+        "The most probable time is right more often than the greedy one with each of five losses, in {clocks_mode} instead of "
+        "{clocks_greedy} % of the pictures with cross-entropy (p < 0.001), and no loss beats cross-entropy.",
         "docs/results.md#clocks",
     ),
     Recommendation("chart", "charts", "ce", "greedy", _UNMEASURED, "docs/results.md#limits"),
