@@ -34,7 +34,7 @@ from numerate.lab.training.config import RunConfig
 from numerate.lab.training.run import run_data, run_examples
 from numerate.labels import IGNORE_INDEX
 
-SCRIPT = Path(__file__).parents[3] / "scripts" / "table_rivals.py"
+SCRIPT = Path(__file__).parents[3] / "research" / "baselines.py"
 FEW = {
     "task": "regression",
     "steps": 4,

@@ -55,7 +55,7 @@ def paired_test(
     - Two seeds or more: :func:`paired_t` over both. The question is whether the loss is better, not whether these models are,
       and only a test that uses the spread between seeds can answer it. Tests on examples alone call two equal losses
       different, at 0.05, in 20 % of cases if the seeds' accuracies have a spread of 1 point (1,319 examples), and in 50 % at
-      2.7 points. paired_t does so in at most 6 %, and in 1.5 % at 0.01, in 1,728 scenarios (``scripts/false_alarms.py``).
+      2.7 points. paired_t does so in at most 6 %, and in 1.5 % at 0.01, in 1,728 scenarios (docs/statistics.md).
     - One seed, values 0 and 1: :func:`mcnemar`, which is exact. One seed, other values: :func:`paired_permutation`. Both
       compare two models, not two losses.
     - Never :func:`wilcoxon`: it tests ranks, not the mean difference that is reported. Errors that can be infinite are
