@@ -47,10 +47,10 @@ from numerate.lab.files.records import RESULT, read_jsonl, write_text
 from numerate.lab.models.config import RunConfig
 from numerate.lab.models.encoding import SharedData
 from numerate.lab.models.loading import LoadedModel, quietly
-from numerate.lab.report.wording import p_text
 from numerate.lab.stats import holm, paired_t
 from numerate.lab.training.kept_runs import load_run, trained_config
 from numerate.lab.training.run import check_fit, evaluated, run_data, run_examples, training_arguments
+from numerate.lab.wording.text import p_text
 from numerate.messages import check_choice
 from numerate.rewards import REWARDS, RewardFunction, with_settings
 

@@ -130,8 +130,8 @@ def _p_values(by_loss: dict[str, list[float]], baseline: str) -> dict[str, str]:
     """Return the corrected p-values of the losses against the baseline, paired over seeds."""
     import numpy as np
 
-    from numerate.lab.report.wording import p_text
     from numerate.lab.stats import holm, paired_t
+    from numerate.lab.wording.text import p_text
 
     base = np.array(by_loss[baseline])[:, None]
     found = {

@@ -38,7 +38,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from numerate.lab.report.wording import minus, p_text, plus
+from numerate.lab.wording.text import minus, p_text, plus
 
 GREEDY, BASELINE, OURS = "greedy", "ce", ("soft", "median")
 PATHS = ("soft_fixed", "soft_jitter")  # variants of ours, which no paper has published
@@ -193,8 +193,8 @@ def _rivals(file: Path) -> dict[str, Floats]:
         return {}
     with file.open(encoding="utf-8", newline="") as text:
         rows = [*csv.DictReader(text)]
-    names = dict.fromkeys(row["rival"] for row in rows)
-    return {name: np.array([float(row["mae"]) for row in rows if row["rival"] == name]) for name in names}
+    names = dict.fromkeys(row["baseline"] for row in rows)
+    return {name: np.array([float(row["mae"]) for row in rows if row["baseline"] == name]) for name in names}
 
 
 # Tables

@@ -35,8 +35,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from numerate.lab.report.wording import EXAMPLES_WON, Measure, counted, measure, p_equation
 from numerate.lab.stats import Comparison, compare, corrected
+from numerate.lab.wording.measures import EXAMPLES_WON, Measure, measure
+from numerate.lab.wording.text import counted, p_equation
 
 GREEDY = "greedy"
 ABOUT = ("model", "label", "seed", "split", "row")

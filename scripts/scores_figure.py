@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from scores import GREEDY, Floats, Kept, check, read
 
-from numerate.lab.report.wording import measure
+from numerate.lab.wording.measures import measure
 
 BASELINE, OURS = "ce", "soft"
 COLORS = {BASELINE: "#555555", OURS: "#d1570c"}  # of results_figure.py

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from scores import GREEDY, Floats, Kept, against_baseline, check, read, summary
 from scores_figure import save
 
-from numerate.lab.report.wording import measure
+from numerate.lab.wording.measures import measure
 
 BASELINE = "ce"
 STYLES = {"smmd": ("#3b78b5", "o"), "number": ("#d1570c", "s"), "ntil": ("#3a8f5b", "D")}

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from numerate.lab.report.wording import p_text
+from numerate.lab.wording.text import p_text
 from numerate.lab.stats import compare, holm
 
 

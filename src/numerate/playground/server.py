@@ -28,11 +28,11 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from numerate.lab.report.palette import css
 from numerate.messages import check_number, one_line
 from numerate.playground.body import BodyError, read_body
 from numerate.playground.request import plain_sentence
 from numerate.playground.tabs import TABS, Tab
+from numerate.plotting.palette import css
 
 PAGE = Path(__file__).parent / "page"
 POLICY = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'; object-src 'none'"

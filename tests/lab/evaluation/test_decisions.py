@@ -39,7 +39,7 @@ from numerate.lab.evaluation.error_sources import ErrorSources, error_sources, r
 from numerate.lab.files.records import plain, read_jsonl
 from numerate.lab.models.config import RULES, RunConfig, checked
 from numerate.lab.models.loading import load_model
-from numerate.lab.report.decision_words import evaluation_sentences, source_sentence, summary_rows
+from numerate.lab.wording.decisions import evaluation_sentences, source_sentence, summary_rows
 from numerate.lab.training.kept_runs import evaluate
 from numerate.lab.training.run import run
 

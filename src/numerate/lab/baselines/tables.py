@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from numerate.answers.distributions import Floats
-from numerate.lab.baselines.numbers import NotApplicable, RivalAnswers, Scale, gold_numbers, validation_score
+from numerate.lab.baselines.numbers import BaselineAnswers, NotApplicable, Scale, gold_numbers, validation_score
 from numerate.lab.data import Example, Task
 from numerate.lab.data.cells import TableCell, decimal_mark, is_blank, read_cell, usual_unit
 from numerate.lab.data.row_reader import BadData
@@ -22,11 +22,11 @@ _MOSTLY = 0.9  # share of cells that are numbers in a numeric column
 _TREES = (100, 200, 50, 400, 25, 800, 140, 70)
 
 
-def constant(task: Task, training: Sequence[Example], test: Sequence[Example]) -> RivalAnswers:
+def constant(task: Task, training: Sequence[Example], test: Sequence[Example]) -> BaselineAnswers:
     """Answer every question with the median of the training rows."""
     begin = time.perf_counter()
     value = float(np.median(gold_numbers(task, training)))
-    return RivalAnswers("constant", np.full(len(test), value), {"value": value}, time.perf_counter() - begin)
+    return BaselineAnswers(np.full(len(test), value), {"value": value}, time.perf_counter() - begin)
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def boosting(
     settings: BoostingSettings | None = None,
     *,
     seed: int = 0,
-) -> RivalAnswers:
+) -> BaselineAnswers:
     """Predict the target with scikit-learn's histogram gradient boosting on the columns that the questions show.
 
     A column is numeric if nine in ten of its cells in the training rows are numbers, read as a target is
@@ -79,7 +79,7 @@ def boosting(
     model.fit(table.matrix(training), scale.standardised(numbers))
     answers = scale.restored(model.predict(table.matrix(test)))
     chosen = {"loss": settings.loss, "scale": scale.name, "trees": settings.trees}
-    return RivalAnswers("boosting", answers, chosen, time.perf_counter() - begin)
+    return BaselineAnswers(answers, chosen, time.perf_counter() - begin)
 
 
 def choose_boosting(

@@ -11,18 +11,29 @@ from hashlib import sha256
 from importlib.resources import files
 from typing import Any
 
-from numerate.lab.report.analysis import LEAST_SEEDS
 from numerate.lab.report.chapters import FIGURES, Chapter, lead
-from numerate.lab.report.data import to_table
-from numerate.lab.report.decision_words import decision_title, gain_text, percent, range_text
-from numerate.lab.report.decision_words import title as mean_title
-from numerate.lab.report.drawing import split_name, styles
+from numerate.lab.report.data import to_decisions, to_table
+from numerate.lab.report.drawing import styles
 from numerate.lab.report.examples import PIXELS, examples_table
-from numerate.lab.report.palette import css, variables
 from numerate.lab.report.records import ExperimentRecord
 from numerate.lab.report.svg import loss_key
 from numerate.lab.report.tables import csv_address
-from numerate.lab.report.wording import counted, effect_text, listed, minus, p_text, rounded, safe_text, sentence, times
+from numerate.lab.stats import LEAST_SEEDS
+from numerate.lab.wording.decisions import decision_title
+from numerate.lab.wording.text import (
+    counted,
+    effect_text,
+    listed,
+    minus,
+    p_text,
+    percent,
+    rounded,
+    safe_text,
+    sentence,
+    split_name,
+    times,
+)
+from numerate.plotting.palette import css, variables
 
 _LOSS_KEYS = ("label", "loss", "weight", "normalize", "scale", "loss_settings")
 
@@ -53,15 +64,14 @@ def to_html(experiment: ExperimentRecord, chapters: Sequence[Chapter]) -> str:
         environment=[(key, _text(value)) for key, value in experiment.environment.items() if value not in (None, "", {})],
         grid=json.dumps(experiment.config, indent=2, ensure_ascii=False),
         unfinished=experiment.unfinished,
-        table_address=csv_address(to_table(chapters)),
+        table=to_table(chapters),
         least_seeds=LEAST_SEEDS,
         infinity=math.inf,
         pixels=PIXELS,
-        mean_title=mean_title,
         decision_title=decision_title,
-        gain_text=gain_text,
-        range_text=range_text,
-        examples_address=lambda selected: csv_address(examples_table(selected)),
+        address=csv_address,
+        to_decisions=to_decisions,
+        examples_table=examples_table,
         style_of=styles(labels, [experiment.baseline]),
         labels=list(dict.fromkeys(label for chapter in chapters for label in chapter.setup.labels)),
         loss_key=loss_key,

@@ -31,6 +31,8 @@ from numerate.lab.stats.paired import PairedTest, check_pair, difference_errors,
 
 Statistic = Literal["mean", "sign"]
 
+LEAST_SEEDS = 3  # for a verdict: with two, one degree of freedom shows only the largest differences
+
 _FEW_SEEDS = {
     1: "; one seed each: this compares two models, not two losses",
     2: "; two seeds each: too few for a conclusion, run five or more",
@@ -56,12 +58,17 @@ class Comparison:
     examples: int
     corrected_p: float | None = None
 
+    @property
+    def final_p(self) -> float:
+        """The p-value, corrected if it was."""
+        return self.p_value if self.corrected_p is None else self.corrected_p
+
     def summary(self, scale: float = 1.0, unit: str = "") -> str:
         """Return the result as a sentence. For an accuracy, pass ``scale=100`` and ``unit="points"``."""
         estimate, low, high = (scale * x for x in (self.difference.estimate, self.difference.low, self.difference.high))
         half = (high - low) / 2
         digits = max(0, 1 - math.floor(math.log10(half))) if 0 < half < math.inf else 1  # two significant digits
-        p, correction = (self.p_value, "") if self.corrected_p is None else (self.corrected_p, " after correction")
+        p, correction = self.final_p, "" if self.corrected_p is None else " after correction"
         return (
             f"{estimate:+z.{digits}f}{' ' if unit else ''}{unit} ({100 * self.difference.level:g} % interval "
             f"{low:z.{digits}f} to {high:z.{digits}f}), {f'p = {p:.2g}' if p >= 0.001 else 'p < 0.001'}{correction}"
