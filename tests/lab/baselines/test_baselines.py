@@ -14,13 +14,13 @@ import torch
 
 from numerate.lab.baselines import (
     RIVALS,
+    BaselineAnswers,
     BoostingSettings,
     HeadRun,
     NotApplicable,
-    RivalAnswers,
+    baseline_rows,
     boosting,
     constant,
-    rival_rows,
     train_heads,
 )
 from numerate.lab.baselines.fit import TrainingRows, asked_examples
@@ -67,8 +67,8 @@ def split(task):
     return task.examples("train"), task.examples("interpolate")
 
 
-def figures(task, rival):
-    return errors(gold_numbers(task, split(task)[1]), rival.answers)
+def figures(task, baseline):
+    return errors(gold_numbers(task, split(task)[1]), baseline.answers)
 
 
 # Tables
@@ -290,7 +290,7 @@ def test_a_row_for_each_rival_and_seed(tmp_path, capsys):
     with out.open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     names = ["constant", "boosting", "scalar", "hl_gauss_mean", "hl_gauss_median"]
-    assert sorted((row["rival"], row["seed"]) for row in rows) == sorted((name, seed) for name in names for seed in "01")
+    assert sorted((row["baseline"], row["seed"]) for row in rows) == sorted((name, seed) for name in names for seed in "01")
     for row in rows:
         assert float(row["mae"]) > 0
         assert float(row["rmse"]) >= float(row["mae"])
@@ -328,13 +328,13 @@ def test_settings_are_those_that_are_best_on_validation_rows(choose_by, monkeypa
         right = [run.config.learning_rate == 2e-3 and not run.log for run in several]
         golds = [gold_numbers(task, asked_examples(run.config, task)) for run in several]
         answers = [own if good else 2 * own for own, good in zip(golds, right, strict=True)]
-        return [{"scalar": RivalAnswers("scalar", own, {}, 0.0)} for own in answers]
+        return [{"scalar": BaselineAnswers("scalar", own, {}, 0.0)} for own in answers]
 
     monkeypatch.setattr("numerate.lab.baselines.run.train_heads", trained)
     tests = [RunConfig(**FEW | {"seed": seed}) for seed in (0, 1)]
     common = FEW | {"seed": 1000, "validation": True, "choose_by": choose_by}
     trials = [RunConfig(**common | {"learning_rate": rate}) for rate in (4e-3, 2e-3, 8e-3, 1e-3)]
-    rows = rival_rows("scalar", task, tests, trials)
+    rows = baseline_rows("scalar", task, tests, trials)
     tried = [(run.config.learning_rate, run.log) for run in seen[0]]
     assert tried == [(4e-3, True), (4e-3, False), (2e-3, True), (2e-3, False)]
     assert [(run.config.learning_rate, run.log, run.config.seed) for run in seen[1]] == [(2e-3, False, 0), (2e-3, False, 1)]

@@ -31,7 +31,8 @@ from numerate.lab.report.drawing import styles
 from numerate.lab.report.examples import differing
 from numerate.lab.report.records import read_run
 from numerate.lab.report.svg import loss_key
-from numerate.lab.report.wording import listed, measure, p_text, rounded, safe_text
+from numerate.lab.wording.measures import measure
+from numerate.lab.wording.text import listed, p_text, rounded, safe_text
 
 MEASURES = ("exact", "parsed", "absolute_error", "relative_error")
 EXAMPLES = 40

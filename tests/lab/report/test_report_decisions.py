@@ -23,8 +23,7 @@ from numerate.lab import stats
 from numerate.lab.comparison.compare import _result
 from numerate.lab.report import write_report
 from numerate.lab.report.analysis import Setup, scores, setups
-from numerate.lab.report.answer import derailed_sentence
-from numerate.lab.report.decision_words import decision_sentence
+from numerate.lab.report.answer import decision_sentence, derailed_sentence
 from numerate.lab.report.decisions import Decisions, decisions, fitting_rule
 from numerate.lab.report.records import read_run
 from numerate.losses import LOSSES

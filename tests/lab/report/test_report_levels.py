@@ -20,9 +20,10 @@ from rich.console import Console
 pytest.importorskip("jinja2")
 pytest.importorskip("matplotlib")
 
+from numerate.answers.distributions import Floats
 from numerate.answers.metrics import METRICS
 from numerate.cli.compare import show_levels
-from numerate.lab.baselines import KeptRivals
+from numerate.lab.baselines import KeptBaselines
 from numerate.lab.data import Regression
 from numerate.lab.evaluation.decisions import GREEDY
 from numerate.lab.evaluation.error_sources import Decided
@@ -31,7 +32,7 @@ from numerate.lab.report.analysis import Setup, costs, scores
 from numerate.lab.report.answer import answer
 from numerate.lab.report.decisions import decisions
 from numerate.lab.report.levels import FEW, MOST_MISSING, Level, Levels, found_levels, levels_rows
-from numerate.lab.report.records import Floats, Predictions, RunRecord
+from numerate.lab.report.records import Predictions, RunRecord
 
 REMEDY = "train longer or use a pre-trained model"
 EXAMPLES = 40
@@ -72,14 +73,14 @@ def setup_of(said: Said, *, seeds: int = 4, model: str = "tiny", fallback: float
     return Setup(model, "regression", f"regression ({model})", "ce", cells)
 
 
-def rivals(*, seeds: int = 4, notes: tuple[str, ...] = (), **off: float) -> KeptRivals:
+def baselines(*, seeds: int = 4, notes: tuple[str, ...] = (), **off: float) -> KeptBaselines:
     """Answers that are off by this much, a little less with even examples; the sign alternates."""
     signs = np.where(np.arange(EXAMPLES) % 2, 1, -0.9)
-    return KeptRivals({name: {seed: {SPLIT: GOLDS + by * signs} for seed in range(seeds)} for name, by in off.items()}, notes)
+    return KeptBaselines({name: {seed: {SPLIT: GOLDS + by * signs} for seed in range(seeds)} for name, by in off.items()}, notes)
 
 
-def levels_of(said: Said, kept: KeptRivals | None = None, **options: Any) -> Levels:
-    kept = rivals(constant=10.0, boosting=5.0, seeds=options.get("seeds", 4)) if kept is None else kept
+def levels_of(said: Said, kept: KeptBaselines | None = None, **options: Any) -> Levels:
+    kept = baselines(constant=10.0, boosting=5.0, seeds=options.get("seeds", 4)) if kept is None else kept
     return found_levels(setup_of(said, **options), {SPLIT: GOLDS}, kept)
 
 
@@ -107,7 +108,7 @@ class TestFigures:
         assert greedy.figures["median_relative_error"].typical == pytest.approx(np.median(np.tile([4, 3], 20) / GOLDS))
 
     def test_a_typical_run_is_the_median_of_the_runs(self):
-        found = row(levels_of({("ce", GREEDY): lambda seed: [1.0, 2, 50, 3, 1e7][seed]}, rivals(seeds=5), seeds=5), "ce", GREEDY)
+        found = row(levels_of({("ce", GREEDY): lambda seed: [1.0, 2, 50, 3, 1e7][seed]}, baselines(seeds=5), seeds=5), "ce", GREEDY)
         assert [found.shown(name) for name in ("mae", "rmse")] == ["3.00", "3.00"]
         assert [found.spread(name) for name in ("mae", "rmse")] == ["1.00 to 1.00e+07"] * 2
         assert found.spread("r2").startswith("−")
@@ -132,16 +133,16 @@ class TestFigures:
 
     def test_equal_gold_numbers_have_no_r2(self):
         setup = setup_of({("ce", GREEDY): 1.0})
-        found = found_levels(setup, {SPLIT: np.full(EXAMPLES, 5.0)}, rivals())
+        found = found_levels(setup, {SPLIT: np.full(EXAMPLES, 5.0)}, baselines())
         assert "r2" not in row(found, "ce", GREEDY).figures
         assert "R²" not in dict(found.columns()).values()
 
     @given(st.lists(st.floats(-1e3, 1e3), min_size=EXAMPLES, max_size=EXAMPLES))
     @settings(max_examples=30, deadline=None)
-    def test_rivals_and_losses_have_the_same_figures(self, off):
-        """The same answers, once as records of a loss and once as those of a rival."""
+    def test_baselines_and_losses_have_the_same_figures(self, off):
+        """The same answers, once as records of a loss and once as those of a baseline."""
         errors = np.array(off)
-        same = KeptRivals({"constant": {seed: {SPLIT: GOLDS + errors} for seed in range(2)}}, ())
+        same = KeptBaselines({"constant": {seed: {SPLIT: GOLDS + errors} for seed in range(2)}}, ())
         found = levels_of({("ce", GREEDY): (GOLDS + errors) - GOLDS}, same, seeds=2)
         mine, theirs = row(found, "ce", GREEDY), row(found, "constant")
         for name in ("mae", "rmse", "r2", "median_relative_error"):
@@ -175,8 +176,8 @@ class TestConstant:
         ids=["worse", "one is better", "no number", "better but for a derailed answer"],
     )
     def test_whether_anything_was_learned(self, said, learned):
-        assert levels_of(said, rivals(constant=10.0)).learned is learned
-        assert levels_of(said, rivals()).learned
+        assert levels_of(said, baselines(constant=10.0)).learned is learned
+        assert levels_of(said, baselines()).learned
 
     def test_better(self):
         found = levels_of({("ce", GREEDY): noisy(2), ("ce", "median"): noisy(1)})
@@ -218,7 +219,7 @@ class TestConstant:
         setup = setup_of({("ce", GREEDY): 1.0})
         for cell in setup.cells["ce"].values():
             cell.splits[SPLIT].measures["relative_error"][:30] = np.inf
-        found = found_levels(setup, {SPLIT: np.r_[np.zeros(30), np.ones(10)]}, rivals(seeds=4))
+        found = found_levels(setup, {SPLIT: np.r_[np.zeros(30), np.ones(10)]}, baselines(seeds=4))
         assert {one.shown("median_relative_error") for one in found.rows} == {"labels are 0"}  # of the constant as well
         assert row(found, "ce", GREEDY).note != MOST_MISSING
         assert "At least half of the labels are 0, where an answer has no relative error." in found.notes
@@ -232,7 +233,7 @@ def test_the_tables_say_that_labels_are_0(zeros):
     for cell in setup.cells["ce"].values():
         part = cell.splits[SPLIT]
         object.__setattr__(part, "golds", (*["0.0"] * zeros, *part.golds[zeros:]))
-        for own in (part.measures, part.decided_by("median")):
+        for own in (part.measures, part.by("median")):
             own["relative_error"][: EXAMPLES // 2 + 1] = np.inf
     mine = [score for score in scores(setup) if score.measure.name == "relative_error"]
     assert {score.decision for score in mine} == {GREEDY, "median"}
@@ -276,7 +277,7 @@ class TestBoosting:
 
     def test_without(self):
         note = "Without gradient boosting: boosting needs the package scikit-learn: run pip install scikit-learn."
-        found = levels_of({("ce", GREEDY): noisy(2)}, rivals(constant=10.0, notes=(note,)))
+        found = levels_of({("ce", GREEDY): noisy(2)}, baselines(constant=10.0, notes=(note,)))
         assert found.notes == (note,)
         assert not any("boosting" in text for text in found.sentences)
 

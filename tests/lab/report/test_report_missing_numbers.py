@@ -32,13 +32,14 @@ from numerate.lab.evaluation.likelihood import LIKELIHOODS
 from numerate.lab.report import series, write_report
 from numerate.lab.report.analysis import scores, setups
 from numerate.lab.report.chapters import DrawnFigure
-from numerate.lab.report.decision_words import evaluation_sentences, percent, summary_rows
 from numerate.lab.report.decisions import decisions as decisions_of
 from numerate.lab.report.drawing import Span, draw_spans
 from numerate.lab.report.examples import differing
 from numerate.lab.report.plans import FigurePlan
 from numerate.lab.report.records import read_run
-from numerate.lab.report.wording import measure
+from numerate.lab.wording.decisions import evaluation_sentences, summary_rows
+from numerate.lab.wording.measures import measure
+from numerate.lab.wording.text import percent
 
 EXAMPLES = 24
 LABELS = ("ce", "emd", "smmd")
@@ -290,7 +291,7 @@ class TestTables:
         assert greedy is not None
         assert median is not None
         assert (greedy.interval.estimate, greedy.mean, median.comparison) == (math.inf, math.inf, None)
-        expected = setup.scores("ce", "interpolate", "relative_error", decision="median").mean(1)
+        expected = setup.values("ce", "interpolate", "relative_error", decision="median").mean(1)
         expected = median_of(expected)  # over seeds
         assert (median.interval.estimate, median.left_out) == (pytest.approx(expected), 0)
 

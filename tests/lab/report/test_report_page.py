@@ -19,13 +19,13 @@ pytest.importorskip("matplotlib")
 from test_report_missing_numbers import CASES, EXAMPLES, make_run
 
 from numerate.lab.data import TASKS
-from numerate.lab.report import palette, write_report
+from numerate.lab.report import write_report
 from numerate.lab.report.analysis import Setup, setups
-from numerate.lab.report.identical import identical, identical_sentence
+from numerate.lab.report.answer import identical, subject
 from numerate.lab.report.predicted import MOST_POINTS, draw_points, points, residuals
 from numerate.lab.report.records import read_run
-from numerate.lab.report.subject import subject
 from numerate.lab.report.svg import loss_key
+from numerate.plotting import palette
 
 LABELS = ("ce", "emd", "smmd")
 _LOADS = {"src", "href", "xlink:href", "action", "data", "poster", "srcset"}

@@ -18,13 +18,14 @@ from tests.lab.report.test_report_decisions import make_run
 pytest.importorskip("jinja2")
 pytest.importorskip("matplotlib")
 
+from numerate.answers.distributions import Floats
 from numerate.lab import stats
 from numerate.lab.evaluation.decisions import GREEDY
 from numerate.lab.evaluation.error_sources import Decided
 from numerate.lab.report import write_report
 from numerate.lab.report.analysis import Setup, scores
 from numerate.lab.report.recommended import RecommendationCheck, check_recommendation
-from numerate.lab.report.records import Floats, Predictions, RunRecord
+from numerate.lab.report.records import Predictions, RunRecord
 
 Errors = Mapping[tuple[str, str], float | tuple[float, float]]  # (loss, decision) -> typical error, or that of each split
 
@@ -177,10 +178,10 @@ class TestNumbers:
         found = found_in(setup)
         plain = {}
         for split in setup.splits:
-            base = setup.scores("soft", split, "relative_error", decision="median")
+            base = setup.values("soft", split, "relative_error", decision="median")
             for label, rule in GOOD:
                 if (label, rule) != RECOMMENDED and (label, rule, split) != ("ce", "median", "extrapolate"):  # alike
-                    mine = setup.scores(label, split, "relative_error", decision=rule)
+                    mine = setup.values(label, split, "relative_error", decision=rule)
                     plain[label, rule, split] = stats.compare(mine, base, "sign").p_value
         expected = stats.holm(plain)
         assert len(expected) == 5

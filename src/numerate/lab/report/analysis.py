@@ -268,7 +268,7 @@ def scores(setup: Setup) -> list[Score]:
 
 def _score(setup: Setup, label: str, split: str, summary: Measure, decision: str) -> Score:
     mine = setup.values(label, split, summary.name, decision)
-    score = Score(label, split, summary, decision, *mine.shape, interval(summary, mine), judged=setup.judged)
+    score = Score(label, split, summary, decision, len(mine), mine.shape[1], interval(summary, mine), judged=setup.judged)
     return against(setup, score, str(setup.baseline), decision) if label in setup.others() else score
 
 

@@ -16,11 +16,10 @@ from numerate.lab.report.plans import FigurePlan, plans
 from numerate.lab.report.recommended import RecommendationCheck, check_recommendation
 from numerate.lab.report.records import ExperimentRecord
 from numerate.lab.report.svg import to_svg
-from numerate.lab.report.tables import DataTable
 from numerate.lab.stats import LEAST_SEEDS
 from numerate.lab.wording.measures import Measure
 
-FIGURES = ("predictions", "residuals", "errors", "places", "lengths", "calibration", "curves")
+FIGURES = ("predictions", "errors", "places", "lengths", "calibration", "curves")
 """Figures with a section of their own, in the order of the page."""
 
 _COLUMNS = 6  # losses per table of all measures, beside the baseline
@@ -36,16 +35,6 @@ _COST_HEADINGS = {
 
 
 @dataclass(frozen=True)
-class DrawnFigure:
-    """Figure as SVG, with title, caption and data."""
-
-    title: str
-    caption: str
-    data: DataTable
-    svg: str
-
-
-@dataclass(frozen=True)
 class Chapter:
     """Everything the report says about one setup."""
 
@@ -54,7 +43,7 @@ class Chapter:
     answer: words.Answer
     scores: Sequence[Score]
     costs: Sequence[RunCost]
-    figures: Mapping[str, DrawnFigure]
+    figures: Mapping[str, FigurePlan]  # drawn
     missing: Sequence[str]
     differing: DifferingExamples | None
     decisions: Decisions | None
@@ -170,9 +159,9 @@ def lead(experiment: ExperimentRecord, contents: Sequence[Chapter]) -> str:
     return words.overall([chapter.setup for chapter in contents], [chapter.answer for chapter in contents], experiment.baseline)
 
 
-def _draw(figures: Iterable[FigurePlan], anchor: str) -> tuple[dict[str, DrawnFigure], list[str]]:
+def _draw(figures: Iterable[FigurePlan], anchor: str) -> tuple[dict[str, FigurePlan], list[str]]:
     """Draw the figures that have data; say why the others are missing."""
-    drawn: dict[str, DrawnFigure] = {}
+    drawn: dict[str, FigurePlan] = {}
     missing: list[str] = []
     with drawing():
         for plan in figures:
@@ -180,5 +169,5 @@ def _draw(figures: Iterable[FigurePlan], anchor: str) -> tuple[dict[str, DrawnFi
                 missing.append(f"{plan.title[0].lower()}{plan.title[1:]} ({plan.missing})")
                 continue
             svg = to_svg(plan.draw(plan.data), f"{anchor}-{plan.name}", plan.title)
-            drawn[plan.name] = DrawnFigure(plan.title, plan.caption, plan.data, svg)
+            drawn[plan.name] = replace(plan, svg=svg)
     return drawn, missing

@@ -122,8 +122,8 @@ def decisions(setup: Setup) -> Decisions | None:
     costs = []
     for (label, split), parts in found.items():
         sources = {name: error_sources(name, parts) for name in chosen if name in parts[0].expected}
-        known = {name: own for name, own in sources.items() if own is not None}
-        costs.append(DecisionCost(label, split, Worth.of(parts), known))
+        finite = {name: own for name, own in sources.items() if own is not None}
+        costs.append(DecisionCost(label, split, Worth.of(parts), finite))
     return Decisions(scores, costs, rules, measures)
 
 
@@ -150,7 +150,13 @@ def _scores(setup: Setup, found: _Found, summary: Measure, label: str, split: st
     values = {rule: own[:, kept] for rule, own in (plain if summary.median else filled).items()}
     for rule, mine in values.items():
         score = DecisionScore(
-            *(label, split, summary, rule, *mine.shape, interval(summary, mine)),
+            label,
+            split,
+            summary,
+            rule,
+            seeds=len(mine),
+            examples=mine.shape[1],
+            interval=interval(summary, mine),
             judged=setup.judged,
             left_out=int((~kept).sum()),
             mean=estimate(mean_measure(name), filled[rule][:, finite]),

@@ -180,7 +180,6 @@ def dots(
     axis_labels: tuple[str, str],
     said: Callable[[Row], tuple[str, str]],
     factor: int = 1,
-    signed: bool = False,
 ) -> Figure:
     """Draw a point with its interval per loss, side by side in each class of examples or tokens, one panel per split.
 
@@ -192,9 +191,8 @@ def dots(
         axis_labels: of the classes, and of the values.
         said: returns the class of a row as text, and its value.
         factor: from a value to what is drawn.
-        signed: values have a line at 0 and, in each panel, a vertical axis of their own.
     """
-    figure, axes_by = panels(data, height=3.6, sharey=not signed)
+    figure, axes_by = panels(data, height=3.6, sharey=True)
     by, value_name = columns
     step, spans = 0.72 / len(labels), list[Span]()
     for axes, split in axes_by:
@@ -203,17 +201,14 @@ def dots(
             label, (name, text) = row["loss"], said(row)
             at = [*classes].index(row[by]) + step * (labels.index(label) - (len(labels) - 1) / 2)
             least, value, most = (factor * row[key] for key in ("low", value_name, "high"))
-            tip = " ".join(f"{named(data, row, name)}: {text}".split())
-            look: dict[str, Any] = {"color": styles[label].colour, "gid": mark(label, tip)}
+            look: dict[str, Any] = {"color": styles[label].colour, "gid": mark(label, f"{named(data, row, name)}: {text}")}
             if math.isinf(value):
                 draw_infinite(axes, at, look, upright=True)
                 continue
             spans.append(Span(axes, at, least, most, look | {"linewidth": 1.3}))
-            axes.plot([at], [value], styles[label].marker, markersize=5, clip_on=signed, **look)
+            axes.plot([at], [value], styles[label].marker, markersize=5, clip_on=False, **look)
         for border in range(1, len(classes)):
             axes.axvline(border - 0.5, color=PALE, linewidth=0.8)
-        if signed:
-            axes.axhline(0, color=INK, linewidth=1)
         axes.set_xticks(range(len(classes)), [*classes.values()])
         axes.set_xlim(-0.5, len(classes) - 0.5)
         axes.tick_params(axis="x", length=0, pad=7)  # below points at 0
@@ -223,8 +218,7 @@ def dots(
         axes_by[0][0].set_yticks([])
     draw_spans(spans, upright=True)
     axes_by[0][0].set_ylabel(axis_labels[1])
-    if not signed:
-        axes_by[0][0].set_ylim(bottom=0)
+    axes_by[0][0].set_ylim(bottom=0)
     legend(figure, labels, styles, lines=False)
     return figure
 

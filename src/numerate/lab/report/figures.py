@@ -208,7 +208,7 @@ def calibration(setup: Setup, data: DataTable, styles: Styles) -> Figure:
             x, y = ([100 * row[key] for row in rows] for key in ("confidence", "right"))
             texts = [f"{b:.0f} % right at {a:.0f} %, {row['tokens']:,} tokens" for a, b, row in zip(x, y, rows, strict=True)]
             tips = [f"{named(data, row)}: {text}" for row, text in zip(rows, texts, strict=True)]
-            look: dict[str, Any] = {**styles[label].line, "marker": styles[label].marker, "markersize": 4}
+            look: dict[str, Any] = {**styles[label].line, "marker": styles[label].marker, "markersize": 4, "clip_on": False}
             axes.plot(x, y, **look, zorder=3 if label == setup.baseline else 2, gid=mark(label, *tips))
         axes.set(xlim=(0, 100), ylim=(0, 100))
         axes.set_xlabel("probability of the most likely token, %")

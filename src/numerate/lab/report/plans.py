@@ -31,6 +31,7 @@ class FigurePlan:
     missing: str  # why there is no data
     data: DataTable | None
     draw: Callable[[DataTable], Figure]
+    svg: str = ""  # once it is drawn
 
 
 def plans(setup: Setup, headline: Sequence[Score], styles: Styles, decided: Decisions | None = None) -> Iterator[FigurePlan]:
@@ -38,7 +39,7 @@ def plans(setup: Setup, headline: Sequence[Score], styles: Styles, decided: Deci
     yield _differences(setup, headline, styles)
     if decided is not None:
         yield _decisions(decided)
-    yield from _predicted(setup, styles)
+    yield _predicted(setup, styles)
     yield FigurePlan(
         "errors",
         "Size of the errors",
@@ -83,9 +84,8 @@ def _decisions(found: Decisions) -> FigurePlan:
     )
 
 
-def _predicted(setup: Setup, styles: Styles) -> Iterator[FigurePlan]:
-    """Predicted against actual numbers, and their differences."""
-    points, missing = predicted.points(setup), "the answers are not one number each"
+def _predicted(setup: Setup, styles: Styles) -> FigurePlan:
+    points = predicted.points(setup)
     what, ends, chosen = "The greedy answers", "", ""
     if points is not None:
         shown, total = len(points.distinct("index")), len(setup.examples(setup.splits[0]).index)
@@ -94,24 +94,14 @@ def _predicted(setup: Setup, styles: Styles) -> Iterator[FigurePlan]:
     decided = setup.examples(setup.splits[0]).decided
     if points is not None and decided is not None and any(row[-1] is not None for row in points.rows):
         what, ends = "The medians of the model's distributions", f", with {100 * decided.level:g} % intervals"
-    yield FigurePlan(
+    return FigurePlan(
         "predictions",
         "Predicted against actual",
         f"{what} by actual number{ends}. {chosen} On the dotted line the two agree."
         + (" A point at the upper or lower edge lies beyond it." if points is not None and predicted.is_cut(points) else ""),
-        missing,
+        "the answers are not one number each",
         points,
         lambda data: predicted.draw_points(data, styles),
-    )
-    yield FigurePlan(
-        "residuals",
-        "Residuals",
-        "Predicted minus actual number of all greedy answers, over all seeds, by size of the actual number. Points are medians, "
-        "lines the middle half of the answers. Above 0 answers are too large, below 0 too small. Outputs without a number are "
-        "left out.",
-        missing,
-        predicted.residuals(setup),
-        lambda data: predicted.draw_residuals(setup, data, styles),
     )
 
 
@@ -146,15 +136,17 @@ def _numbers(setup: Setup, styles: Styles) -> Iterator[FigurePlan]:
         lengths,
         lambda data: figures.lengths(setup, data, styles),
     )
-    calibration, gaps = series.calibration(setup), ""
-    for split in calibration.distinct("split") if calibration is not None else ():
-        found = series.calibration_errors(calibration, split)
-        gaps += f" {sentence(split_name(split))}: {listed([f'{label} {100 * gap:.1f}' for label, gap in found.items()])} points."
+    calibration = series.calibration(setup)
+    by_split = {} if calibration is None else series.calibration_errors(calibration)
+    gaps = [
+        f"{split_name(split)} {listed([f'{label} {100 * gap:.1f}' for label, gap in own.items()])}"
+        for split, own in by_split.items()
+    ]
     yield FigurePlan(
         "calibration",
         "Calibration",
         "How often the most likely numeric token is right, by its probability among numeric tokens; tokens of all seeds. On the "
-        f"dotted line the two agree; below it the model is overconfident. Mean distance from that line:{gaps}",
+        f"dotted line the two agree; below it the model is overconfident. Mean distance from it, in points: {'; '.join(gaps)}.",
         _NO_DIGITS,
         calibration,
         lambda data: figures.calibration(setup, data, styles),

@@ -1,23 +1,22 @@
-"""Predicted against actual numbers, for tasks whose answer is one number: the data of two figures, and how they are drawn."""
+"""Predicted against actual numbers, for tasks whose answer is one number: the data of the figure, and how it is drawn."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from hashlib import blake2b
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from numerate.answers.distributions import Floats
 from numerate.lab.report.analysis import Setup
-from numerate.lab.report.drawing import EDGE, GREY, Row, Styles, dots, panels
+from numerate.lab.report.drawing import EDGE, GREY, Row, Styles, few_ticks, panels
 from numerate.lab.report.records import numbers_in
 from numerate.lab.report.series import plain_number
 from numerate.lab.report.svg import mark
 from numerate.lab.report.tables import DataTable
-from numerate.lab.wording.text import minus, plus, rounded
+from numerate.lab.wording.text import minus, rounded
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 MOST_POINTS, LEAST_POINTS = 50, 20  # per loss
 _ALL_POINTS = 200
-_GROUPS = 4  # of actual numbers
 _WIDE = 20  # ratio of the largest to the smallest number from which an axis is logarithmic
 _MOSTLY = 0.9  # share of gold answers that must be numbers
 
@@ -57,26 +55,6 @@ def points(setup: Setup) -> DataTable | None:
     return DataTable(("split", "loss", "seed", "index", "actual", "predicted", "low", "high"), rows)
 
 
-def residuals(setup: Setup) -> DataTable | None:
-    """Predicted minus actual number of all greedy answers of all seeds, by size of the actual number: median and quartiles."""
-    rows: list[tuple[Any, ...]] = []
-    for split in setup.splits:
-        actual = _actual(setup, split)
-        if actual is None:
-            continue
-        ends = np.unique(np.nanquantile(actual, np.linspace(0, 1, _GROUPS + 1)))
-        for low, high in pairwise(ends) if len(ends) > 1 else [(ends[0], ends[0])]:
-            inside = (actual >= low) & (actual < high if high < ends[-1] else actual <= high)
-            for label, cells in setup.cells.items():
-                predicted = np.stack([numbers_in(cell.splits[split].answers) for cell in cells.values()])[:, inside]
-                found = (predicted - actual[inside])[np.isfinite(predicted)]
-                if len(found):
-                    quartiles = map(float, np.quantile(found, (0.5, 0.25, 0.75)))
-                    rows.append((split, label, float(low), float(high), *quartiles, len(found), predicted.size - len(found)))
-    columns = ("split", "loss", "actual_from", "actual_to", "residual", "low", "high", "answers", "no_number")
-    return DataTable(columns, rows) if rows else None
-
-
 def draw_points(data: DataTable, styles: Styles) -> Figure:
     """Draw one panel per loss: predicted by actual numbers, with intervals. What lies beyond the axes is at their edge."""
     columns = 4 if len(data.distinct("loss")) in (4, 7, 8) else 3
@@ -103,17 +81,6 @@ def draw_points(data: DataTable, styles: Styles) -> Figure:
     figure.supxlabel("actual", fontsize=10)
     figure.supylabel("predicted", fontsize=10)
     return figure
-
-
-def draw_residuals(setup: Setup, data: DataTable, styles: Styles) -> Figure:
-    """Draw the middle half of the residuals of each loss, by size of the actual number."""
-
-    def said(row: Row) -> tuple[str, str]:
-        middle, low, high = (plus(_short(row[key])) for key in ("residual", "low", "high"))
-        return f"{_short(row['actual_from'])}\nto {_short(row['actual_to'])}", f"{middle} ({low} to {high})"
-
-    labels = ("actual number", "predicted minus actual")
-    return dots(setup.labels, data, styles, ("actual_from", "residual"), labels, said, signed=True)
 
 
 def is_cut(data: DataTable) -> bool:
@@ -161,16 +128,15 @@ def _limits(data: DataTable) -> tuple[float, float, bool]:
 
 
 def _scale(axes: Axes, least: float, most: float, logarithmic: bool) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     axes.grid(visible=False)  # intervals are lines as well
-    if logarithmic:
-        axes.set(xscale="log", yscale="log")
-    for axis in (axes.xaxis, axes.yaxis):
-        few = (1.0, 3.0) if most < 1000 * least else (1.0,)
-        axis.set_major_locator(LogLocator(subs=few) if logarithmic else MaxNLocator(4))
+    for which, axis in (("x", axes.xaxis), ("y", axes.yaxis)):
+        if logarithmic:
+            few_ticks(axes, which, least, most)
+        else:
+            axis.set_major_locator(MaxNLocator(4))
         axis.set_major_formatter(FuncFormatter(lambda value, _: minus(f"{value:,.6g}")))
-        axis.set_minor_formatter(NullFormatter())
     axes.set(xlim=(least, most), ylim=(least, most))
 
 

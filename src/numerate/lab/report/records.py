@@ -31,9 +31,7 @@ from numerate.lab.evaluation.missing import FALLBACK
 class Digits:
     """Teacher-forced predictions of the numeric tokens of all gold answers of a split."""
 
-    example: NDArray[np.int64]  # [D], position of the example in the split
     place: NDArray[np.int64]  # [D], exponent of ten: 1 for tens, -1 for tenths
-    p: Floats  # [D], probability of the gold token
     top: Floats  # [D], largest probability of a numeric token
     right: NDArray[np.bool_]  # [D]
     mass: Floats  # [D], probability of all numeric tokens together
@@ -239,8 +237,8 @@ def _checked(row: Mapping[str, Any], expected: Mapping[str, Any]) -> dict[str, A
             raise TypeError(f"{name}={row[name]!r:.60} is not a string")
     digits = []
     for digit in row.get("digits") or ():
-        p, top, mass = (math.nan if digit.get(key) is None else float(digit[key]) for key in ("p", "top", "mass"))
-        digits.append((int(digit["place"]), p, top, bool(digit["right"]), mass))
+        top, mass = (math.nan if digit.get(key) is None else float(digit[key]) for key in ("top", "mass"))
+        digits.append((int(digit["place"]), top, bool(digit["right"]), mass))
     optional = {name: None if row.get(name) is None else str(row[name]) for name in ("answer", "image")}
     scores = {name: math.inf if value is None else _score(name, value) for name, value in measures.items()}
     return {**row, **optional, "index": int(row["index"]), "measures": scores, "digits": digits}
@@ -250,11 +248,16 @@ def _predictions(rows: Sequence[Mapping[str, Any]]) -> Predictions:
     def column(name: str) -> tuple[Any, ...]:
         return tuple(row[name] for row in rows)
 
-    digits = [(i, *digit) for i, row in enumerate(rows) for digit in row["digits"]]
+    digits = [digit for row in rows for digit in row["digits"]]
     names, decided = rows[0]["measures"], read_decisions(rows)
     others = [row.get(FALLBACK) or {} for row in rows]
     return Predictions(
-        *map(column, ("index", "prompt", "gold", "output", "answer", "image")),
+        index=column("index"),
+        prompts=column("prompt"),
+        golds=column("gold"),
+        outputs=column("output"),
+        answers=column("answer"),
+        images=column("image"),
         measures={name: np.array([row["measures"][name] for row in rows], float) for name in names},
         digits=Digits(*map(np.array, zip(*digits, strict=True))) if digits else None,
         decided=decided,

@@ -195,13 +195,14 @@ def calibration(setup: Setup) -> DataTable | None:
     return _table(("split", "loss", "from", "confidence", "right", "tokens"), rows)
 
 
-def calibration_errors(data: DataTable, split: str) -> dict[str, float]:
-    """Mean distance between confidence and accuracy (expected calibration error) by loss."""
-    gaps = {}
-    for label in data.distinct("loss"):
-        if rows := data.where(split=split, loss=label):
-            total = sum(row["tokens"] for row in rows)
-            gaps[label] = sum(row["tokens"] * abs(row["confidence"] - row["right"]) for row in rows) / total
+def calibration_errors(data: DataTable) -> dict[str, dict[str, float]]:
+    """Mean distance between confidence and accuracy (expected calibration error), by split and loss."""
+    gaps: dict[str, dict[str, float]] = {}
+    for split, label in dict.fromkeys((row[0], row[1]) for row in data.rows):
+        rows = data.where(split=split, loss=label)
+        total = sum(row["tokens"] for row in rows)
+        off = sum(row["tokens"] * abs(row["confidence"] - row["right"]) for row in rows)
+        gaps.setdefault(split, {})[label] = off / total
     return gaps
 
 

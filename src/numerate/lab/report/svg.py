@@ -62,7 +62,6 @@ def to_svg(figure: Figure, name: str, title: str) -> str:
     ids = {old: f"{name}-{number}" for number, old in enumerate(used, 1)}
     for element in root.iter():
         _clean(element, ids)
-    _shrink(root)
     width, height = (float(root.attrib.pop(side).removesuffix("pt")) for side in ("width", "height"))
     description = safe_text(f"{title}. {'; '.join(said)}.", MAX_ALTERNATIVE)
     root.attrib.update({"viewBox": f"0 0 {width:g} {height:g}", "role": "img", "aria-label": description})
@@ -84,7 +83,10 @@ def _annotate(element: ElementTree.Element, found: dict[str, str | list[str]]) -
 
 
 def _clean(element: ElementTree.Element, ids: Mapping[str, str]) -> None:
-    """Rename ids, which are unique in the page then, shorten numbers, and replace colours by variables."""
+    """Rename ids, which are unique in the page then, drop white space, shorten numbers, and replace colours by variables."""
+    element.tail = None
+    if element.tag not in ("text", "tspan", "title"):
+        element.text = None
     if (link := element.attrib.pop(_LINK, None)) is not None:
         element.set("href", f"#{ids[link[1:]]}")
     for key, value in list(element.attrib.items()):
@@ -108,23 +110,3 @@ def _clean(element: ElementTree.Element, ids: Mapping[str, str]) -> None:
             element.set("style", variables(style).replace(": ", ":").replace("; ", ";").rstrip("; "))
     if element.get("style") == "":
         del element.attrib["style"]
-
-
-def _shrink(root: ElementTree.Element) -> None:
-    """Drop white space, groups without attributes and empty definitions; marks of one style have it in their group."""
-    for element in root.iter():
-        if element.tag not in ("text", "tspan", "title"):
-            element.text = None
-        element.tail = None
-    parents = [element for element in root.iter() if element.tag in ("svg", "g")]
-    for parent in reversed(parents):  # the innermost first
-        for position, child in reversed(list(enumerate(parent))):
-            if child.tag == "defs" and not len(child):
-                parent.remove(child)
-            elif child.tag == "g" and not child.attrib and not any(each.tag == "title" for each in child):
-                parent[position : position + 1] = list(child)
-        styles = {child.get("style") for child in parent}
-        if len(parent) > 2 and len(styles) == 1 and {child.tag for child in parent} == {"use"} and parent.get("style") is None:
-            parent.set("style", styles.pop() or "")
-            for child in parent:
-                child.attrib.pop("style", None)
