@@ -20,19 +20,19 @@ from rich.console import Console
 pytest.importorskip("jinja2")
 pytest.importorskip("matplotlib")
 
+from tests.lab.report.simulated import headline_of, reconfigure, setup_in_memory, write_cell, write_experiment
+
 from numerate.answers.distributions import Floats
 from numerate.answers.metrics import METRICS
 from numerate.cli.compare import show_levels
 from numerate.lab.baselines import KeptBaselines
 from numerate.lab.data import Regression
 from numerate.lab.evaluation.decisions import GREEDY
-from numerate.lab.evaluation.error_sources import Decided
 from numerate.lab.report import write_report
 from numerate.lab.report.analysis import Setup, costs, scores
 from numerate.lab.report.answer import answer
 from numerate.lab.report.decisions import decisions
 from numerate.lab.report.levels import FEW, MOST_MISSING, Level, Levels, found_levels, levels_rows
-from numerate.lab.report.records import Predictions, RunRecord
 
 REMEDY = "train longer or use a pre-trained model"
 EXAMPLES = 40
@@ -55,22 +55,17 @@ def errors_of(said: Any, seed: int) -> Floats:
 
 
 def setup_of(said: Said, *, seeds: int = 4, model: str = "tiny", fallback: float | None = 20.0, covers: float = 0.75) -> Setup:
-    cells: dict[str, dict[int, RunRecord]] = {}
-    texts = tuple(f"{gold:g}" for gold in GOLDS)
-    other = {} if fallback is None else {name: np.full(EXAMPLES, fallback) for name in MEASURES}
-    inside = (np.arange(EXAMPLES) < covers * EXAMPLES).astype(float)
-    for label in dict.fromkeys(label for label, _ in said):
-        for seed in range(seeds):
-            mine = {rule: measures(errors_of(error, seed)) for (name, rule), error in said.items() if name == label}
-            none = np.zeros(EXAMPLES)
-            times = {"greedy": none, "search": none}
-            decided = Decided(0.9, mine, other, {}, inside, none, none, none, times) if len(mine) > 1 else None
-            part = Predictions(
-                tuple(range(EXAMPLES)), texts, texts, texts, texts, texts, mine[GREEDY], None, decided, fallback=other
-            )
-            record = RunRecord(Path(), {"data": "flats.csv"}, label, seed, MEASURES[0], {}, [], {SPLIT: part})
-            cells.setdefault(label, {})[seed] = record
-    return Setup(model, "regression", f"regression ({model})", "ce", cells)
+    return setup_in_memory(
+        [*said],
+        lambda label, rule, seed, _: measures(errors_of(said[label, rule], seed)),
+        [f"{gold:g}" for gold in GOLDS],
+        headline=MEASURES[0],
+        seeds=seeds,
+        model=model,
+        config=lambda label: {"data": "flats.csv"},
+        fallback={} if fallback is None else {name: np.full(EXAMPLES, fallback) for name in MEASURES},
+        covers=(np.arange(EXAMPLES) < covers * EXAMPLES).astype(float),
+    )
 
 
 def baselines(*, seeds: int = 4, notes: tuple[str, ...] = (), **off: float) -> KeptBaselines:
@@ -108,7 +103,9 @@ class TestFigures:
         assert greedy.figures["median_relative_error"].typical == pytest.approx(np.median(np.tile([4, 3], 20) / GOLDS))
 
     def test_a_typical_run_is_the_median_of_the_runs(self):
-        found = row(levels_of({("ce", GREEDY): lambda seed: [1.0, 2, 50, 3, 1e7][seed]}, baselines(seeds=5), seeds=5), "ce", GREEDY)
+        found = row(
+            levels_of({("ce", GREEDY): lambda seed: [1.0, 2, 50, 3, 1e7][seed]}, baselines(seeds=5), seeds=5), "ce", GREEDY
+        )
         assert [found.shown(name) for name in ("mae", "rmse")] == ["3.00", "3.00"]
         assert [found.spread(name) for name in ("mae", "rmse")] == ["1.00 to 1.00e+07"] * 2
         assert found.spread("r2").startswith("−")
@@ -160,10 +157,12 @@ class TestConstant:
         assert found.sentences[0] == told + "The constant, the median of the training rows, has an MAE of 9.50."
 
     def test_all_worse(self):
-        found = levels_of({("ce", GREEDY): noisy(30), ("smmd", GREEDY): noisy(25)})
-        best = row(found, "smmd", GREEDY)
-        assert found.sentences[0].startswith(f"All models are worse than a constant: {REMEDY}.")
-        assert found.sentences[0].endswith(f"The best, smmd with greedy answers, has {best.shown('mae')}.")
+        said = {("ce", GREEDY): noisy(30), ("smmd", GREEDY): noisy(25)}
+        for model, remedy in (("tiny", REMEDY), ("smollm2", "train longer")):  # one is pre-trained
+            found = levels_of(said, model=model)
+            best = row(found, "smmd", GREEDY)
+            assert found.sentences[0].startswith(f"All models are worse than a constant: {remedy}.")
+            assert found.sentences[0].endswith(f"The best, smmd with greedy answers, has {best.shown('mae')}.")
 
     @pytest.mark.parametrize(
         ("said", "learned"),
@@ -200,10 +199,6 @@ class TestConstant:
     def test_two_runs_that_disagree(self):
         found = levels_of({("ce", GREEDY): lambda seed: noisy([2, 90][seed])(seed)}, seeds=2)
         assert row(found, "ce", GREEDY).gaps["constant"].verdict is None
-
-    def test_a_pre_trained_model(self):
-        found = levels_of({("ce", GREEDY): noisy(30)}, model="smollm2")
-        assert row(found, "ce", GREEDY).note == "worse than a constant: train longer"
 
     def test_most_outputs_without_a_number(self):
         """Their errors are those of a constant: what is said is that there are no numbers, not a percentage."""
@@ -247,8 +242,7 @@ def test_an_infinite_headline_is_explained(numbers):
     """Where the gold numbers are 0 there were numbers; else most outputs held none."""
     setup = setup_of({("ce", GREEDY): 1.0 if numbers else np.nan, ("smmd", GREEDY): 1.0}, seeds=1)
     setup.cells["ce"][0].splits[SPLIT].measures["relative_error"][:] = np.inf
-    headline = [score for score in scores(setup) if score.measure == setup.headline]
-    (said,) = answer(setup, headline, costs(setup), "flats").more
+    (said,) = answer(setup, headline_of(setup), costs(setup), "flats").more
     assert ("That of ce is infinite: where the gold number is 0, any error is." in said) is numbers
     assert ("At least half of the outputs of ce held no number." in said) is not numbers
 
@@ -290,17 +284,15 @@ def comparison(folder: Path, off: Mapping[tuple[str, str], float], *, seeds: int
     task = Regression.from_files(data, target="price")
     asked = task.examples("interpolate", min(task.count("interpolate") or 0, 20), seed=0)
     run = folder / "run"
-    write(run / "experiment.json", {"name": "flats", "baseline": "ce", "config": {}, "environment": {"device": "cpu"}})
+    write_experiment(run, name="flats")
     for label in dict.fromkeys(label for label, _ in off):
         rules = {rule: by for (name, rule), by in off.items() if name == label}
         for seed in range(seeds):
             cell = run / "cells" / f"{label}-{seed}"
             config = {"model": model, "task": "regression", "task_settings": {"target": "price"}, "data": str(data)}
             config |= {"loss": label, "label": label, "seed": seed, "eval_examples": 20, "train_examples": 50}
-            write(cell / "config.json", config | {"eval_splits": ["interpolate", "extrapolate"]})
-            rows = [record(i, example, rules, seed) for i, example in enumerate(asked)]
-            (cell / "predictions.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows), encoding="utf-8")
-            write(cell / "result.json", {"splits": {}, "headline": "relative_error", "cost": {"ms_per_step": 20.0}})
+            config |= {"eval_splits": ["interpolate", "extrapolate"]}
+            write_cell(cell, config, [record(i, example, rules, seed) for i, example in enumerate(asked)], "relative_error")
     return run
 
 
@@ -316,11 +308,6 @@ def record(index: int, example: Any, rules: Mapping[str, float], seed: int) -> d
         row |= {"decisions": others, "distribution": None, "truth": example.answer, "median": None, "interval": None}
         row |= {"level": 0.9, "covers": index % 2 == 0, "crps": 1.0, "expected": {}, "seconds": {"greedy": 0.1, "search": 0.2}}
     return row
-
-
-def write(path: Path, value: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(value), encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -404,9 +391,7 @@ class TestReport:
 
     def test_other_tasks_have_none(self, tmp_path: Path):
         run = comparison(tmp_path, {("ce", GREEDY): 5.0})
-        for file in run.glob("cells/*/config.json"):
-            config = json.loads(file.read_text(encoding="utf-8"))
-            write(file, config | {"data": None})
+        reconfigure(run, data=None)
         data = json.loads(write_report(run).with_suffix(".json").read_text(encoding="utf-8"))
         assert (data["levels"], data["level_notes"]) == ([], [])
 
@@ -414,4 +399,4 @@ class TestReport:
         found = levels_of({("ce", GREEDY): noisy(2)})
         rows = levels_rows(setup_of({("ce", GREEDY): noisy(2)}), found)
         assert [one["name"] for one in rows] == ["ce", "constant", "gradient boosting"]
-        assert [one["rival"] for one in rows] == [False, True, True]
+        assert [one["decision"] for one in rows] == [GREEDY, None, None]

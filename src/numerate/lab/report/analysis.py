@@ -343,8 +343,9 @@ def estimate(summary: Measure, values: Floats) -> float:
     The mean of an error without an upper limit is that of a typical run, the median over seeds: one derailed run cannot ruin it.
     """
     with np.errstate(over="ignore"):
-        by_seed = np.median(values, axis=1) if summary.median else values.mean(1)
-        return float(np.median(by_seed) if summary.unbounded and not summary.median else by_seed.mean())
+        if summary.median:
+            return float(np.median(values, axis=1).mean())
+        return float(np.median(values.mean(1)) if summary.unbounded else values.mean())
 
 
 def interval(summary: Measure, values: Floats, resamples: int = 999) -> Interval:
@@ -395,20 +396,20 @@ def _with_settings(setup: Setup) -> Setup:
 
 
 def _check_same_examples(first: RunRecord, cell: RunRecord) -> None:
-    problem = ""
+    problems = []
     if cell.headline != first.headline:
-        problem = f"headlines {cell.headline!r} and {first.headline!r}"
-    elif cell.splits.keys() != first.splits.keys():
-        problem = f"splits {', '.join(cell.splits)} and {', '.join(first.splits)}"
-    for split in () if problem else first.splits:
+        problems.append(f"headlines {cell.headline!r} and {first.headline!r}")
+    if cell.splits.keys() != first.splits.keys():
+        problems.append(f"splits {', '.join(cell.splits)} and {', '.join(first.splits)}")
+    for split in cell.splits.keys() & first.splits.keys():
         mine, theirs = cell.splits[split], first.splits[split]
         if (mine.index, mine.prompts, mine.golds) != (theirs.index, theirs.prompts, theirs.golds):
-            problem = f"other examples of split {split!r}"
-        elif (mine.measures.keys() ^ theirs.measures.keys()) - {DERAILED, SAMPLE_DERAILED, *LIKELIHOODS}:  # older runs lack these
-            problem = f"other measures of split {split!r}"
-    if problem:
+            problems.append(f"other examples of split {split!r}")
+        if (mine.measures.keys() ^ theirs.measures.keys()) - {DERAILED, SAMPLE_DERAILED, *LIKELIHOODS}:  # older runs lack these
+            problems.append(f"other measures of split {split!r}")
+    if problems:
         raise ValueError(
-            f"{cell.folder} and {first.folder} cannot be compared ({problem}): expected the same measures of the same examples "
+            f"{cell.folder} and {first.folder} cannot be compared ({', '.join(problems)}): expected the same measures of the same examples "
             "in the same order. Delete the older one and run it again."
         )
 

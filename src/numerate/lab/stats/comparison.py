@@ -120,13 +120,12 @@ def compare(
         first, second = differences, np.zeros_like(differences)
     seeds, examples = differences.shape
     mean, errors = float(differences.mean()), difference_errors(differences, over, reach)
-    how = {"resamples": resamples, "seed": seed}
-    p = p_value(mean, errors) if seeds > 1 else paired_permutation(first, second, **how)
+    p = p_value(mean, errors) if seeds > 1 else paired_permutation(first, second, resamples=resamples, seed=seed)
     if seeds > 1 or reach:
         half = half_width(1 - level, errors)
         interval = Interval(mean, mean - half, mean + half, level, over)
     else:
-        interval = mean_interval(differences, level, **how)
+        interval = mean_interval(differences, level, resamples=resamples, seed=seed)
     interval = replace(interval, low=max(interval.low, -most), high=min(interval.high, most))
     if (p < 1 - level) == (interval.low <= 0 <= interval.high):
         interval = replace(interval, low=0.0) if mean > 0 else replace(interval, high=0.0)
