@@ -205,6 +205,8 @@ def calibration(setup: Setup, data: DataTable, styles: Styles) -> Figure:
         axes.plot([0, 100], [0, 100], color=GREY, linewidth=0.9, linestyle=(0, (2, 2)))
         for label in setup.labels:
             rows = [row for row in data.where(split=split, loss=label) if row["tokens"] >= MIN_TOKENS]
+            if not rows:  # a line of marks without marks would take the whole figure
+                continue
             x, y = ([100 * row[key] for row in rows] for key in ("confidence", "right"))
             texts = [f"{b:.0f} % right at {a:.0f} %, {row['tokens']:,} tokens" for a, b, row in zip(x, y, rows, strict=True)]
             tips = [f"{named(data, row)}: {text}" for row, text in zip(rows, texts, strict=True)]

@@ -73,7 +73,8 @@ def draw_points(data: DataTable, styles: Styles) -> Figure:
         between = [row for row in rows if _has_interval(row)]
         across = [x for row in between for x in (row["actual"], row["actual"], math.nan)]
         ends = [y for row in between for y in (*np.clip([row["low"], row["high"]], least, most), math.nan)]
-        axes.plot(across, ends, color=EDGE, linewidth=0.8, zorder=1.9)
+        if between:
+            axes.plot(across, ends, color=EDGE, linewidth=0.8, zorder=1.9)
         inside = np.clip([row["predicted"] for row in rows], least, most)
         look: dict[str, Any] = {"color": styles[label].colour, "markersize": 4, "linestyle": "none", "clip_on": False}
         look["gid"] = mark(None, *map(_said, rows))
