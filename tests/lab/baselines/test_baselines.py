@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from numerate.lab.baselines import (
-    RIVALS,
+    BASELINES,
     BaselineAnswers,
     BoostingSettings,
     HeadRun,
@@ -308,7 +308,7 @@ def test_a_rival_that_does_not_apply(tmp_path, monkeypatch, capsys):
     config, out = tmp_path / "mine.yaml", tmp_path / "rivals.csv"
     config.write_text(json.dumps(FEW | {"eval_splits": ["interpolate"], "seeds": 1}), encoding="utf-8")
     script = runpy.run_path(str(SCRIPT))
-    monkeypatch.setitem(script["main"].__globals__, "RIVALS", RIVALS[:2])
+    monkeypatch.setitem(script["main"].__globals__, "BASELINES", BASELINES[:2])
     script["main"]([str(config), "--out", str(out)])
     assert "boosting: left out. boosting needs the package scikit-learn" in capsys.readouterr().out
     assert len(out.read_text().splitlines()) == 2

@@ -401,7 +401,7 @@ def _check_same_examples(first: RunRecord, cell: RunRecord) -> None:
         problems.append(f"headlines {cell.headline!r} and {first.headline!r}")
     if cell.splits.keys() != first.splits.keys():
         problems.append(f"splits {', '.join(cell.splits)} and {', '.join(first.splits)}")
-    for split in cell.splits.keys() & first.splits.keys():
+    for split in (split for split in first.splits if split in cell.splits):
         mine, theirs = cell.splits[split], first.splits[split]
         if (mine.index, mine.prompts, mine.golds) != (theirs.index, theirs.prompts, theirs.golds):
             problems.append(f"other examples of split {split!r}")
@@ -409,8 +409,8 @@ def _check_same_examples(first: RunRecord, cell: RunRecord) -> None:
             problems.append(f"other measures of split {split!r}")
     if problems:
         raise ValueError(
-            f"{cell.folder} and {first.folder} cannot be compared ({', '.join(problems)}): expected the same measures of the same examples "
-            "in the same order. Delete the older one and run it again."
+            f"{cell.folder} and {first.folder} cannot be compared ({', '.join(problems)}): expected the same measures of the same "
+            "examples in the same order. Delete the older one and run it again."
         )
 
 

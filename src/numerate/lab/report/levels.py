@@ -29,7 +29,7 @@ from numerate.lab.report.analysis import LEVEL, Setup, few_decide
 from numerate.lab.report.records import Predictions, numbers_in
 from numerate.lab.stats import LEAST_SEEDS, compare
 from numerate.lab.stats.correction import holm
-from numerate.lab.wording.decisions import pair
+from numerate.lab.wording.decisions import Worth, pair
 from numerate.lab.wording.text import MOST_NAMED, listed, minus, p_equation, percent, rounded, sentence
 
 Verdict = Literal["better", "worse"]
@@ -253,7 +253,7 @@ def _level(name: str, decision: str, split: str, golds: Floats, errors: Floats, 
         if all("relative_error" in own for own in measures):
             found["median_relative_error"] = [float(np.median(own["relative_error"])) for own in measures]
         if decision != GREEDY:
-            found["coverage"] = [_coverage(part) for part in parts]
+            found["coverage"] = [Worth.of([part.decided]).coverage for part in parts if part.decided is not None]
     figures = {
         measure: RunFigure((fmean if measure in _AVERAGED else median)(known), min(known), max(known))
         for measure, values in found.items()
@@ -261,13 +261,6 @@ def _level(name: str, decision: str, split: str, golds: Floats, errors: Floats, 
     }
     few = bool(parts) and few_decide(errors)
     return Level(name, decision, split, len(errors), len(golds), figures, median(missing), few, float((golds == 0).mean()))
-
-
-def _coverage(part: Predictions) -> float | None:
-    """Return the share of gold numbers in the interval; None if no example has one."""
-    assert part.decided is not None
-    known = part.decided.covers[np.isfinite(part.decided.covers)]
-    return float(known.mean()) if len(known) else None
 
 
 def _gaps(

@@ -25,6 +25,7 @@ from numerate.answers.numerals import last_number
 from numerate.lab.evaluation.decisions import GREEDY
 from numerate.lab.evaluation.error_sources import Decided, read_decisions
 from numerate.lab.evaluation.missing import FALLBACK
+from numerate.lab.files.records import read_jsonl
 
 
 @dataclass(frozen=True)
@@ -270,18 +271,10 @@ def _predictions(rows: Sequence[Mapping[str, Any]]) -> Predictions:
 
 
 def _lines(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    with file.open("rb") as opened:
-        for number, line in enumerate(opened, 1):
-            try:
-                row = json.loads(line)
-            except ValueError as error:  # includes invalid UTF-8
-                raise ValueError(
-                    f"{file}, line {number}: not JSON ({error}). A run with a result.json must be complete: "
-                    "delete the folder and run it again."
-                ) from None
-            if not isinstance(row, dict):
-                raise ValueError(f"{file}, line {number}: a {type(row).__name__}: expected an object.")
-            yield number, row
+    for number, row in enumerate(read_jsonl(file), 1):
+        if not isinstance(row, dict):
+            raise ValueError(f"{file}, line {number}: a {type(row).__name__}: expected an object.")
+        yield number, row
 
 
 def _read_object(file: Path) -> dict[str, Any]:

@@ -89,15 +89,10 @@ def differences(scores: Sequence[Score]) -> DataTable | None:
 
 
 def decisions(found: Decisions) -> DataTable | None:
-    """First measure of decisions by loss and decision, with its interval and the difference from greedy answers."""
-    rows = []
-    for score in (score for score in found.scores if score.measure == found.measures[0]):
-        gain = None if score.comparison is None else score.comparison.difference
-        ends = (None,) * 3 if gain is None else (gain.estimate, gain.low, gain.high)
-        rows.append((score.split, score.label, score.decision, *_ends(score.interval), *ends, score.better))
-    name = found.measures[0].name
-    columns = ("split", "loss", "decision", name, "low", "high", "difference", "difference_low", "difference_high", "better")
-    return _table(columns, rows)
+    """First measure of decisions by loss and decision, with its interval."""
+    first = found.measures[0]
+    rows = [(s.split, s.label, s.decision, *_ends(s.interval), s.better) for s in found.scores if s.measure == first]
+    return _table(("split", "loss", "decision", first.name, "low", "high", "better"), rows)
 
 
 def learning_curves(setup: Setup) -> DataTable | None:
