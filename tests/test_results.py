@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from numerate.lab.wording.text import p_text
 from numerate.lab.stats import compare, holm
+from numerate.lab.wording.text import p_text
 
 
 def run(folder, label, seed, answers, *, validation=False, soft=None):

@@ -409,8 +409,8 @@ def _check_same_examples(first: RunRecord, cell: RunRecord) -> None:
             problems.append(f"other measures of split {split!r}")
     if problems:
         raise ValueError(
-            f"{cell.folder} and {first.folder} cannot be compared ({', '.join(problems)}): expected the same measures of the same "
-            "examples in the same order. Delete the older one and run it again."
+            f"{cell.folder} and {first.folder} cannot be compared ({', '.join(problems)}): expected the same measures of "
+            "the same examples in the same order. Delete the older one and run it again."
         )
 
 
