@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from numerate.answers.distributions import Floats
+from numerate.distribution.exact import Floats
 from numerate.lab.evaluation.decisions import GREEDY
 from numerate.lab.evaluation.error_sources import Decided
 from numerate.lab.report.analysis import Score, Setup, scores, setups

@@ -22,9 +22,9 @@ pytest.importorskip("matplotlib")
 
 from tests.lab.report.simulated import headline_of, reconfigure, setup_in_memory, write_cell, write_experiment
 
-from numerate.answers.distributions import Floats
 from numerate.answers.metrics import METRICS
 from numerate.cli.compare import show_levels
+from numerate.distribution.exact import Floats
 from numerate.lab.baselines import KeptBaselines
 from numerate.lab.data import Regression
 from numerate.lab.evaluation.decisions import GREEDY

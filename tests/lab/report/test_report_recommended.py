@@ -20,7 +20,7 @@ pytest.importorskip("matplotlib")
 from tests.lab.report.simulated import headline_of, reconfigure, setup_in_memory
 from tests.lab.report.test_report_decisions import make_run
 
-from numerate.answers.distributions import Floats
+from numerate.distribution.exact import Floats
 from numerate.lab import stats
 from numerate.lab.evaluation.decisions import GREEDY
 from numerate.lab.report import write_report

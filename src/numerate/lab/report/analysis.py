@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from numerate.answers.distributions import Floats
+from numerate.distribution.exact import Floats
 from numerate.lab.data import TASKS, Task
 from numerate.lab.evaluation.decisions import GREEDY
 from numerate.lab.evaluation.derailing import DERAILED, SAMPLE_DERAILED

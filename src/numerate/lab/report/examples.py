@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from numerate.answers.distributions import Floats
+from numerate.distribution.exact import Floats
 from numerate.lab.report.analysis import Score, Setup
 from numerate.lab.report.series import error_scale
 from numerate.lab.report.tables import DataTable

@@ -18,8 +18,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from numerate.answers.distributions import Floats
 from numerate.answers.overall import r_squared, rmse
+from numerate.distribution.exact import Floats
 from numerate.lab.baselines.kept import TITLES, KeptBaselines, kept_baselines
 from numerate.lab.data import TABLE_TASK
 from numerate.lab.evaluation.decisions import GREEDY

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from numerate.answers.distributions import Floats
+from numerate.distribution.exact import Floats
 from numerate.lab.report.analysis import Setup
 from numerate.lab.report.drawing import EDGE, GREY, Row, Styles, few_ticks, panels
 from numerate.lab.report.records import numbers_in

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from numerate.answers.distributions import Floats
 from numerate.answers.numerals import last_number
+from numerate.distribution.exact import Floats
 from numerate.lab.evaluation.decisions import GREEDY
 from numerate.lab.evaluation.error_sources import Decided, read_decisions
 from numerate.lab.evaluation.missing import FALLBACK

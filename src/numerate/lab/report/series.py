@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from numerate.answers import last_number
-from numerate.answers.distributions import Floats
+from numerate.distribution.exact import Floats
 from numerate.lab.report.analysis import Score, Setup, interval
 from numerate.lab.report.decisions import Decisions
 from numerate.lab.report.records import Digits

@@ -8,8 +8,8 @@ from statistics import fmean
 
 import numpy as np
 
-from numerate.answers.distributions import Floats
 from numerate.answers.metrics import METRICS
+from numerate.distribution.exact import Floats
 from numerate.lab.evaluation.decisions import FITTING, GREEDY, cost
 from numerate.lab.evaluation.error_sources import Decided, ErrorSources, error_sources
 from numerate.lab.stats import compare

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
-from numerate.answers.distributions import DISTRIBUTION_METRICS, Floats
+from numerate.answers.distributions import DISTRIBUTION_METRICS
 from numerate.answers.metrics import METRICS
+from numerate.distribution.exact import Floats
 from numerate.lab.evaluation.derailing import DERAILED, SAMPLE_DERAILED
 from numerate.lab.evaluation.likelihood import LIKELIHOODS
 from numerate.lab.evaluation.missing import NO_NUMBER
