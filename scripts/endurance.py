@@ -110,7 +110,7 @@ class _Measuring:
 
 def steps(times: int) -> Endured:
     """Train tiny on arithmetic with SMMD."""
-    from numerate.lab.models.config import RunConfig
+    from numerate.lab.training.config import RunConfig
     from numerate.lab.training.run import run
 
     shape = {"steps": times, "batch_size": 8, "train_examples": 512, "eval_examples": 2, "log_every": max(1, times // 100)}

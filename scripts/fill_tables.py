@@ -25,7 +25,8 @@ from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).parents[1]
-_BLOCK = re.compile(r"(<!-- python (scripts/[^\n]*?) -->\n).*?(<!-- end -->)", re.DOTALL)
+sys.path.append(str(ROOT))  # where benchmarks/ is found
+_BLOCK = re.compile(r"(<!-- python ((?:scripts/|-m benchmarks\.)[^\n]*?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def fill(text: str) -> str:
@@ -35,7 +36,7 @@ def fill(text: str) -> str:
 
 def output(command: str) -> str:
     """Return what a script prints."""
-    name, *patterns = shlex.split(command)
+    name, *patterns = shlex.split(command.removeprefix("-m "))
     words = [word for pattern in patterns for word in _expanded(pattern)]
     printed, complaint = io.StringIO(), io.StringIO()
     try:
@@ -48,7 +49,9 @@ def output(command: str) -> str:
 
 @cache
 def _script(name: str) -> ModuleType:
-    """Load a script once, so that tables of one page share what it has read."""
+    """Load a script, or a module of benchmarks/, once, so that tables of one page share what it has read."""
+    if not name.endswith(".py"):
+        return importlib.import_module(name)
     spec = importlib.util.spec_from_file_location(Path(name).stem, ROOT / name)
     assert spec is not None
     assert spec.loader is not None

@@ -70,10 +70,10 @@ LIBRARY: dict[str, Rounds] = {
     "losses/smmd.py": [_tests("smmd"), *_loss("smmd")],
     "losses/number.py": [_tests("number"), *_loss("number")],
     "losses/ntil.py": [*_loss("ntil"), _tests("spans", k="ntil")],
-    "losses/soft_target.py": _loss("soft_label or gaussian or dist2"),
+    "losses/soft_target.py": _loss("neighbour_smoothing or gaussian or dist2"),
     **{
         f"losses/{name}.py": _loss(name)
-        for name in ("ntl", "emd", "crps", "dist2", "gaussian_ce", "squared_emd", "soft_label", "raft", "digit_entropy")
+        for name in ("ntl", "emd", "crps", "dist2", "gaussian_ce", "squared_emd", "neighbour_smoothing", "raft", "digit_entropy")
     },
     "losses/*.py": NO_LOSS_BY_NAME,
     "objective/objective.py": [_tests("objective"), _tests("from_hidden", "arguments")],
@@ -87,7 +87,7 @@ LIBRARY: dict[str, Rounds] = {
     "calibration/*.py": [_tests("calibration", k="not mean_coverage and not few_rows"), _tests("calibration")],
     "decode/search.py": [_tests("search"), _tests("decided", "model")],
     "decode/grammar.py": [_tests("grammar", k="not any_settings"), _tests("grammar", "processor")],
-    "decode/tokens.py": [_tests("tokens"), _tests("decided"), _tests("model", "served", "processor")],
+    "decode/token_tree.py": [_tests("tokens"), _tests("decided"), _tests("model", "served", "processor")],
     "decode/rows.py": [_tests("rows", k="Llama or T5 or BartForC"), _tests("rows"), _tests("model", "decided")],
     "decode/decided.py": [_tests("decided")],
     "decode/model.py": [_tests("model")],
@@ -110,7 +110,7 @@ LIBRARY: dict[str, Rounds] = {
 }
 ELSEWHERE: dict[str, Rounds] = {
     "lab/stats/*.py": STATISTICS,
-    "lab/models/config.py": [_tests("train", "cli_contract", k="config or bounds or hash or check or set or fit")],
+    "lab/training/config.py": [_tests("train", "cli_contract", k="config or bounds or hash or check or set or fit")],
     "lab/files/records.py": [_tests("train", k="files or resum or promises"), _tests("experiment", k="disk or table")],
     "lab/training/run*.py": [_tests("train", k=RUN), _tests("cli_contract", k="three or fit or eval")],
     **{f"lab/{name}.py": [_tests("experiment", k=GRID)] for name in ("experiment", "executors", "comparison")},

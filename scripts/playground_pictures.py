@@ -1,4 +1,4 @@
-"""Pictures of the playground for docs/playground.md: every tab at 1400 and 400 px, light and dark.
+"""Pictures of the playground for docs/playground.md; with --whole every tab at 1400 and 400 px, light and dark.
 
     python scripts/playground_pictures.py                    # docs/images/playground/TAB_WIDTH_SCHEME.png, the top of each
     python scripts/playground_pictures.py --whole shots      # to the end of each, in a folder to look at
@@ -29,6 +29,7 @@ HEIGHT = 1250
 ENDS = """[...document.querySelectorAll("section:not([hidden]), section:not([hidden]) :is(article, .answer)")]
   .map((one) => Math.ceil(one.getBoundingClientRect().bottom) + 8)"""  # where a picture may be cut
 MOST = {1400: HEIGHT, 400: None}  # px from the top that the documentation shows, by the width of the window; None: all
+PHONE = ("landscape", 400, "dark")  # the one picture that the documentation shows of a phone
 
 
 def shoot(browser: Any, address: str, path: Path, tab: str, width: int, scheme: str, most: int | None = None) -> None:
@@ -63,8 +64,9 @@ def main() -> None:
         start(listener, options.runs)
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         for tab, (width, most), scheme in product(TABS, MOST.items(), ("light", "dark")):
-            path = folder / f"{tab}_{width}_{scheme}.png"
-            shoot(browser, address, path, tab, width, scheme, None if options.whole else most)
+            if options.whole or (width, scheme) == (1400, "light") or (tab, width, scheme) == PHONE:
+                path = folder / f"{tab}_{width}_{scheme}.png"
+                shoot(browser, address, path, tab, width, scheme, None if options.whole else most)
         browser.close()
 
 

@@ -17,13 +17,12 @@ from pathlib import Path
 
 import torch
 
-from numerate.bench.losses import device_name
+from numerate.checks import check_choice
 from numerate.lab.files.records import read_jsonl
-from numerate.lab.models.config import SOFT, RunConfig
+from numerate.lab.training.config import SOFT, RunConfig
 from numerate.lab.training.run import run
 from numerate.lab.training.stacked import run_stack
 from numerate.losses import LOSSES
-from numerate.messages import check_choice
 
 KINDS = ("ce", *LOSSES, *SOFT)
 STACK = "stack"
@@ -64,7 +63,7 @@ def differing(first: Sequence[Path], second: Sequence[Path]) -> list[str]:
 
 def table(kinds: Sequence[str], steps: int) -> Iterator[str]:
     """Yield a line of Markdown for each kind of run, as it is done."""
-    where = device_name(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    where = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
     yield f"`tiny`, {steps} steps of 64 sums, {where}, torch {torch.__version__}; what differs between two runs:\n"
     yield f"| | {' | '.join(MODES)} |\n|{'---|' * (1 + len(MODES))}"
     for kind in (*kinds, STACK):

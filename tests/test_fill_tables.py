@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted(page for page in (ROOT / "docs").rglob("*.md") if "<!-- python scripts/" in page.read_text(encoding="utf-8"))
+PAGES = sorted(page for page in (ROOT / "docs").rglob("*.md") if "<!-- python " in page.read_text(encoding="utf-8"))
 
 
 def test_pages_have_tables():
     assert len(PAGES) >= 2
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
-        assert text.count("<!-- python scripts/") == text.count("<!-- end -->")
+        assert text.count("<!-- python ") == text.count("<!-- end -->")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from numerate.messages import check_choice, choices
+from numerate.checks import check_choice, choices, public_dir
+
+__all__ = ["Recommendation", "recommended"]
+__dir__ = public_dir(globals())
 
 NumberKind = Literal["table", "raters", "sums", "words", "clock", "chart", "box"]
 

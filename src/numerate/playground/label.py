@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from numerate.distribution import NumberDistribution
-from numerate.distribution.bell import Shape
+from numerate.distribution.bell_steps import Shape
 from numerate.distribution.exact import label as shortened
 from numerate.playground.branches import Branch, BranchTree, Path
 from numerate.playground.request import TabRequest

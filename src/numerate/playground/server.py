@@ -28,7 +28,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from numerate.messages import check_number, one_line
+from numerate.checks import check_number, one_line
 from numerate.playground.body import BodyError, read_body
 from numerate.playground.request import plain_sentence
 from numerate.playground.tabs import TABS, Tab

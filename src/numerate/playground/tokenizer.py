@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, ValidationError
 
+from numerate.checks import one_line
 from numerate.inspection import EXAMPLES, inspect_tokenizer
-from numerate.messages import one_line
 from numerate.playground.loading import LOADING, check_installed
 from numerate.playground.request import TabRequest, plain_sentence
 from numerate.playground.uploaded import MOST_BYTES, described, inspect_upload

@@ -20,7 +20,7 @@ from pathlib import Path
 from threading import BoundedSemaphore
 from typing import Any
 
-from numerate.messages import one_line
+from numerate.checks import one_line
 
 MOST_BYTES = 32 << 20
 SECONDS = 30

@@ -14,15 +14,15 @@ from tests.lab.data.formats import WRITERS, said
 from numerate.lab import compare
 from numerate.lab.comparison.announcement import Setting, announcement, parameters
 from numerate.lab.comparison.budget import Budget, Choice, Options
+from numerate.lab.comparison.budgeted import _text
 from numerate.lab.comparison.cells import cell_folder
-from numerate.lab.comparison.fitted import _text
 from numerate.lab.comparison.plan import read_experiment
 from numerate.lab.data import TASKS
-from numerate.lab.evaluation.checking import make_task
+from numerate.lab.data.settings import make_task
 from numerate.lab.files.records import write_json
-from numerate.lab.models.config import RunConfig
 from numerate.lab.models.gguf_header import gguf_parameters
 from numerate.lab.models.loading import load_encoder
+from numerate.lab.training.config import RunConfig
 
 
 def announced(folder, setting=None, **values):

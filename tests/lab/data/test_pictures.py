@@ -18,11 +18,11 @@ from numerate.lab.comparison.executors import run_local
 from numerate.lab.data import TASKS, Clock, Example, Examples, Picture, pictures
 from numerate.lab.data.picture_store import PICTURES, PictureStore
 from numerate.lab.data.row_reader import open_image
-from numerate.lab.evaluation.checking import make_task
+from numerate.lab.data.settings import make_task
 from numerate.lab.files.progress import GridProgress
-from numerate.lab.models.config import RunConfig
 from numerate.lab.models.encoding import SharedData, collate, encode, training_data
 from numerate.lab.models.loading import load_encoder, load_model
+from numerate.lab.training.config import RunConfig
 from numerate.lab.training.run import run, run_data
 from numerate.lab.training.stacked.fit import _Steps
 from numerate.lab.training.stacked.objective import StackedObjective

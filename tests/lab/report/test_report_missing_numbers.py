@@ -22,7 +22,6 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from tests.lab.report.simulated import headline_of, lines, rewrite, setup_of, write_cell, write_experiment
 
-from numerate.answers.distributions import DISTRIBUTION_METRICS
 from numerate.answers.metrics import METRICS
 from numerate.cli.compare import _show, _show_decisions
 from numerate.lab.comparison.compare import _result
@@ -43,7 +42,7 @@ from numerate.lab.wording.text import percent
 EXAMPLES = 24
 LABELS = ("ce", "emd", "smmd")
 RULES = ("median", "mean")
-MEASURES = (*METRICS, *DISTRIBUTION_METRICS, DERAILED, SAMPLE_DERAILED, *LIKELIHOODS)
+MEASURES = (*METRICS, "sample_crps", DERAILED, SAMPLE_DERAILED, *LIKELIHOODS)
 
 Outcome = str  # "number", "none": no answer, "large": squares are beyond floats, "beyond": an answer, but an infinite error
 Case = Callable[[str, int, str, int], Outcome]  # (label, seed, decision, index)

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from numerate.answers.extract import EXTRACTORS
+from numerate.checks import check_choice, choices
 from numerate.distribution.exact import exact_number
 from numerate.lab.data.base import Example, Split, Task, check_whole
 from numerate.lab.data.row_reader import BadData, RowReader, column
-from numerate.messages import check_choice, choices
 
 if TYPE_CHECKING:
     from numerate.decode.grammar import Grammar

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, overload
 from numerate.answers.extract import EXTRACTORS
 from numerate.answers.metrics import METRICS
 from numerate.answers.numerals import last_number
+from numerate.checks import check_choice, check_settings, choices
 from numerate.lab.data.pictures import Picture
 from numerate.lab.data.readers import READERS
 from numerate.lab.data.row_reader import BadData, RowReader, check_path, file_type
-from numerate.messages import check_choice, check_settings, choices
 from numerate.recommendation import NumberKind
 
 if TYPE_CHECKING:

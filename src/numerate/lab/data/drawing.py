@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from numerate.messages import check_choice, choices
+from numerate.checks import check_choice, choices
 
 MISSING = "images need the packages Pillow and matplotlib: expected them installed; run pip install 'numerate[tasks]'."
 

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from numerate.answers.extract import EXTRACTORS
+from numerate.checks import check_choice, choices
 from numerate.lab.data.base import Example, Located, Split, Task, check_whole, content_hash
 from numerate.lab.data.cells import (
     DecimalMark,
@@ -56,7 +57,6 @@ from numerate.lab.data.row_reader import (
     open_image,
 )
 from numerate.lab.data.tables import table_file
-from numerate.messages import check_choice, choices
 
 if TYPE_CHECKING:
     from numerate.targets import AnswerDistribution

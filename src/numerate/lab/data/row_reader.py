@@ -15,7 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from numerate.messages import nearest
+from numerate.checks import nearest
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -13,11 +13,11 @@ from typing import Literal
 import numpy as np
 
 from numerate.lab.evaluation.decisions import GREEDY
-from numerate.lab.models.config import PLAIN, run_name
 from numerate.lab.report.analysis import Score, Setup, against, estimate, few_decide, holm_corrected
 from numerate.lab.report.answer import in_split, tested_gain
 from numerate.lab.report.decisions import same_rule
 from numerate.lab.stats import LEAST_SEEDS
+from numerate.lab.training.config import CROSS_ENTROPY, run_name
 from numerate.lab.wording.decisions import pair
 from numerate.lab.wording.measures import mean_measure
 from numerate.lab.wording.text import counted, listed, p_equation, sentence
@@ -76,7 +76,7 @@ def _agreement(setup: Setup, best: Recommendation, base: Score, found: Sequence[
     tested = [score for score in found if score.comparison is not None and score.comparison.seeds >= LEAST_SEEDS]
     if not tested or not setup.judged:
         return "untested", ""
-    plain = [score for score in tested if (_loss(setup, score.label), score.decision) == (PLAIN, GREEDY)]
+    plain = [score for score in tested if (_loss(setup, score.label), score.decision) == (CROSS_ENTROPY, GREEDY)]
     near, said = setup.splits[0], best.loss if base.label == best.loss else f"{best.loss} ({base.label})"
     won = sorted((score for score in tested if score.better), key=lambda s: (setup.splits.index(s.split), -s.size))
     if won and won[0].split == near:

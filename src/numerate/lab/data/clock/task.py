@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from numerate.answers.extract import clock_time
 from numerate.answers.metrics import FACE
+from numerate.checks import check_choice, check_number, choices
 from numerate.lab.data.base import Example, Split, Task, check_whole
 from numerate.lab.data.clock.face import Face, clock_image, random_face
 from numerate.lab.data.pictures import Picture
 from numerate.lab.data.row_reader import BadData, RowReader, column, existing, open_image
-from numerate.messages import check_choice, check_number, choices
 
 if TYPE_CHECKING:
     from PIL.Image import Image

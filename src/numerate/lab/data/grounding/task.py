@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from numerate.answers.extract import EXTRACTORS, Box
+from numerate.checks import check_choice, choices
 from numerate.lab.data.base import Example, Split, check_pair, check_whole
 from numerate.lab.data.coordinates import Coordinates, CoordinateTask
 from numerate.lab.data.grounding.scenes import Scene, random_scene, referents, render, words
 from numerate.lab.data.pictures import Picture
 from numerate.lab.data.row_reader import BadData, RowReader, column, existing, image_size, open_image
-from numerate.messages import check_choice, choices
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -14,13 +14,13 @@ from typing import Any, Literal
 from numerate.answers.boxes import DONT_CARE
 from numerate.answers.extract import Region
 from numerate.answers.metrics import METRICS
+from numerate.checks import check_choice, choices
 from numerate.lab.data.base import Example, Split, check_pair, check_whole
 from numerate.lab.data.coordinates import Coordinates, CoordinateTask
 from numerate.lab.data.pictures import Picture
 from numerate.lab.data.row_reader import RowReader, image_size, open_image
 from numerate.lab.data.scene_text.annotations import TextPhoto, photos, smallest_rectangle
 from numerate.lab.data.scene_text.signs import Point, Wall, random_wall, reading_order, render
-from numerate.messages import check_choice, choices
 
 RegionFormat = Literal["boxes", "quads"]
 

@@ -96,8 +96,8 @@ function draw(answer) {
   parts.style.textContent = `${answer.name}: ${answer.style}`;
   parts.facts.replaceChildren(...Object.entries(answer.facts).flatMap(([name, fact]) => [element("dt", {}, name), element("dd", {}, fact)]));
   parts.readings.replaceChildren(...answer.readings.map(reading));
-  parts.advice.replaceChildren(...answer.advice.map(({ loss, level, fit, note }) => element("tr", { "data-loss": loss },
-    element("td", {}, loss), element("td", { class: `left-aligned fit-${fit}` }, fit), element("td", { class: "left-aligned" }, `${level}s`),
+  parts.advice.replaceChildren(...answer.advice.map(({ loss, level, suitability, note }) => element("tr", { "data-loss": loss },
+    element("td", {}, loss), element("td", { class: `left-aligned fit-${suitability}` }, suitability), element("td", { class: "left-aligned" }, `${level}s`),
     element("td", { class: "left-aligned" }, note))));
 }
 
