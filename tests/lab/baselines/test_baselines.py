@@ -20,6 +20,7 @@ from numerate.lab.baselines import (
     NotApplicable,
     baseline_rows,
     boosting,
+    choose_boosting,
     constant,
     train_heads,
 )
@@ -85,7 +86,8 @@ def test_boosting_beats_the_constant(tmp_path):
     """Also with blank cells, units, thousands marks and categories."""
     needs_sklearn()
     task = Regression.from_files(table(tmp_path), target="price")
-    found = boosting(task, *split(task))
+    training, test = split(task)
+    found = boosting(task, training, test, choose_boosting(task, training[:-20], training[-20:]))
     assert figures(task, found)["mae"] < 0.5 * figures(task, constant(task, *split(task)))["mae"]
     assert found.settings["loss"] in ("absolute_error", "squared_error")
     assert len(found.answers) == task.count("interpolate")
@@ -142,7 +144,7 @@ def test_boosting_without_sklearn(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
     task = Regression()
     with pytest.raises(ModuleNotFoundError, match="boosting needs the package scikit-learn: run pip install scikit-learn"):
-        boosting(task, task.examples("train", 20), task.examples("interpolate", 2))
+        boosting(task, task.examples("train", 20), task.examples("interpolate", 2), BoostingSettings())
 
 
 def test_an_answer_must_be_one_number():
@@ -278,7 +280,7 @@ def test_layers_of_llama_only(monkeypatch):
 # The table
 
 
-def test_a_row_for_each_rival_and_seed(tmp_path, capsys):
+def test_a_row_for_each_baseline_and_seed(tmp_path, capsys):
     needs_sklearn()
     config = tmp_path / "mine.yaml"
     settings = FEW | {"losses": ["ce", "soft"], "soft": {"relative": 0.1}, "decide": ["median"], "data": str(table(tmp_path))}
@@ -301,7 +303,7 @@ def test_a_row_for_each_rival_and_seed(tmp_path, capsys):
     assert "hl_gauss_median" in capsys.readouterr().out
 
 
-def test_a_rival_that_does_not_apply(tmp_path, monkeypatch, capsys):
+def test_a_baseline_that_does_not_apply(tmp_path, monkeypatch, capsys):
     """It is left out with a reason, or an error if it was asked for."""
     monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
     monkeypatch.setattr("numerate.lab.baselines.run.HEADS", {})

@@ -40,8 +40,6 @@ from numerate.lab.report.drawing import styles
 from numerate.lab.report.examples import differing
 from numerate.lab.report.records import read_run
 from numerate.lab.report.svg import loss_key
-from numerate.lab.wording.measures import measure
-from numerate.lab.wording.text import listed, p_text, rounded, safe_text
 
 MEASURES = ("exact", "parsed", "absolute_error", "relative_error")
 EXAMPLES = 40
@@ -229,11 +227,6 @@ class TestNumbers:
         assert score.gain.estimate == pytest.approx((0.375 + 0.35) / 2)
         assert score.interval.estimate == pytest.approx((35 + 34 + 36) / 120)
 
-    def test_an_interval_of_an_accuracy_stays_within_0_and_1(self, tmp_path: Path):
-        make_run(tmp_path, {"ce": lambda seed, split, i: 0 if i < 1 + 19 * seed else 1}, splits=["interpolate"])
-        score = by_place(setup_of(tmp_path))["ce", "interpolate"]
-        assert (score.interval.low, score.interval.high) == (0.0, 1.0)
-
 
 class TestSeries:
     def test_error_classes(self, run: Path):
@@ -263,11 +256,14 @@ class TestSeries:
         assert [row["mean"] for row in data.where(loss="ce")] == pytest.approx([0.3, 0.15, 0.1, 0.075])
         assert [row["mean"] for row in data.where(loss="smmd")] == pytest.approx([0.15, 0.075, 0.05, 0.0375])
 
-    def test_of_a_step_that_was_run_twice_the_later_counts(self, tmp_path: Path):
+    def test_of_a_step_that_was_run_twice_the_later_counts_and_long_curves_are_thinned(self, tmp_path: Path):
         make_run(tmp_path, {"ce": ce}, seeds=[0])
         (curve,) = tmp_path.glob("cells/*/curve.jsonl")
         lines(curve, [{"step": 10, "loss": 5.0}, {"step": 20, "loss": 4.0}, {"step": 20, "loss": 2.0}])
         assert [row["mean"] for row in series.learning_curves(setup_of(tmp_path)).where()] == [5.0, 2.0]
+        lines(curve, [{"step": step, "loss": 1.0} for step in range(1, 5001)])
+        steps = [row["step"] for row in series.learning_curves(setup_of(tmp_path)).where()]
+        assert (steps[0], steps[-1], len(steps)) == (1, 5000, series.POINTS)
 
     def test_overrun_is_a_curve_of_its_own(self, tmp_path: Path, run: Path):
         make_run(tmp_path, {"ce": ce, "smmd": smmd}, seeds=[0, 1])
@@ -283,13 +279,6 @@ class TestSeries:
         told = "Overrun is the probability of more digits where"
         assert told in write_report(tmp_path).read_text(encoding="utf-8")
         assert series.OVERRUN not in series.learning_curves(setup_of(run)).distinct("curve")
-
-    def test_long_curves_are_thinned(self, tmp_path: Path):
-        make_run(tmp_path, {"ce": ce}, seeds=[0])
-        (curve,) = tmp_path.glob("cells/*/curve.jsonl")
-        lines(curve, [{"step": step, "loss": 1.0} for step in range(1, 5001)])
-        steps = [row["step"] for row in series.learning_curves(setup_of(tmp_path)).where()]
-        assert (steps[0], steps[-1], len(steps)) == (1, 5000, series.POINTS)
 
     def test_lengths_need_plain_numbers_of_several(self, tmp_path: Path, run: Path):
         assert series.lengths(setup_of(run)) is None  # all have three digits
@@ -884,34 +873,3 @@ class TestExamples:
     def test_none_where_all_agree(self, tmp_path: Path):
         setup = setup_of(make_run(tmp_path, {"ce": ce, "smmd": ce}))
         assert differing(setup, headline_of(setup)) is None
-
-
-class TestWording:
-    def test_numbers(self):
-        accuracy, gap = measure("exact"), measure("time_gap")
-        assert (accuracy.value(0.5731), accuracy.difference(-0.0123)) == ("57.3 %", "−1.2 points")
-        assert (accuracy.signed(-0.0001), accuracy.signed_range(-0.02, 0.1)) == ("0.0", "−2.0 to +10.0")
-        assert (gap.value(12.5), gap.value(math.inf)) == ("12.5 min", "∞")  # a missing time is a gap of 720 minutes
-        error = measure("relative_error")
-        assert (error.value(math.inf), error.score(math.inf), error.range(0.5, math.inf)) == (
-            "no number",
-            "no number",
-            "50.0 to ∞",
-        )
-        assert measure("relative_error").heading == "median relative error, %"
-        assert [p_text(p) for p in (1e-9, 0.0123, 0.5)] == ["< 0.001", "0.012", "0.50"]
-        assert [rounded(x) for x in (0, 1234567, 1234.5, 12.345, 0.012345, -1e-9)] == [
-            *("0", "1.23e+06", "1,234", "12.3", "0.0123", "-1.00e-09")
-        ]
-        assert [listed(names) for names in (["a"], ["a", "b"], ["a", "b", "c"])] == ["a", "a and b", "a, b and c"]
-
-    def test_every_measure_has_a_name_and_a_direction(self):
-        for name, metric in METRICS.items():
-            assert measure(name).higher_is_better is metric.higher_is_better
-            assert "_" not in measure(name).title
-
-    def test_safe_text(self):
-        assert safe_text("a" * 200) == "a" * 159 + "…"
-        assert safe_text("a\tb\nc") == "a\tb\nc"
-        assert safe_text("שלום 中文 é") == "שלום 中文 é"
-        assert safe_text("\x1b[31m\u2066x") == "⟨U+001B⟩[31m⟨U+2066⟩x"

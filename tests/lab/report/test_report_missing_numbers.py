@@ -37,7 +37,6 @@ from numerate.lab.report.plans import FigurePlan
 from numerate.lab.report.records import read_run
 from numerate.lab.wording.decisions import evaluation_sentences, summary_rows
 from numerate.lab.wording.measures import measure
-from numerate.lab.wording.text import percent
 
 EXAMPLES = 24
 LABELS = ("ce", "emd", "smmd")
@@ -240,12 +239,6 @@ class TestSentences:
         folder = make_run(tmp_path, "mine", ("relative_error",), CASES["no number of greedy answers"], fallback=False)
         page, _ = everything_said(folder)
         assert re.search(r"change the mean relative error, in range: ce from no number to [\d.]+ %, emd from", page)
-
-    @pytest.mark.parametrize(
-        ("share", "text"), [(0.103, "+10.3 %"), (-1.0, "−100.0 %"), (29.458, "+2,946 %"), (1e30, "+1.00e+32 %"), (0.0, "0.0 %")]
-    )
-    def test_a_large_change_has_three_digits(self, share: float, text: str):
-        assert percent(share) == text
 
     def test_an_answer_with_an_infinite_error_is_not_called_missing(self, tmp_path: Path):
         """The error relative to a gold answer of 0 is infinite, whatever the answer."""

@@ -42,7 +42,7 @@ def boosting(
     task: Task,
     training: Sequence[Example],
     test: Sequence[Example],
-    settings: BoostingSettings | None = None,
+    settings: BoostingSettings,
     *,
     seed: int = 0,
 ) -> BaselineAnswers:
@@ -56,7 +56,7 @@ def boosting(
         task: reads the answers.
         training: rows to learn from, in random order.
         test: rows to predict.
-        settings: None: chosen by :func:`choose_boosting` on the last fifth of the training rows; then all of them are used.
+        settings: such as :func:`choose_boosting` returns.
         seed: of scikit-learn.
 
     Raises:
@@ -64,9 +64,6 @@ def boosting(
         ModuleNotFoundError: scikit-learn is not installed.
     """
     begin = time.perf_counter()
-    if settings is None:
-        kept = max(1, len(training) // 5)
-        settings = choose_boosting(task, training[:-kept], training[-kept:])
     table, numbers = _Table(training), gold_numbers(task, training)
     scale = Scale.of(numbers, log=settings.log)
     model = _regressor()(

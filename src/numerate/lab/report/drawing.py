@@ -229,6 +229,7 @@ def few_ticks(axes: Axes, which: str, least: float, most: float) -> None:
 
     axis = axes.xaxis if which == "x" else axes.yaxis
     (axes.set_xscale if which == "x" else axes.set_yscale)("log")
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if most < 100 * least else (1.0,)))
+    subs = (1.0, 2.0, 5.0) if most < 30 * least else (1.0, 3.0) if most < 1000 * least else (1.0,)
+    axis.set_major_locator(LogLocator(subs=subs))
     axis.set_major_formatter("{x:g}")
     axis.set_minor_formatter(NullFormatter())

@@ -143,7 +143,7 @@ def learning_curves(setup: Setup, data: DataTable, styles: Styles) -> Figure:
             axes.text(0.5, 0.5, NO_NUMBER, ha="center", color=GREY, transform=axes.transAxes)
         least, most = min(row["least"] for row in drawn), max(row["most"] for row in drawn)
         if name == "cross-entropy" and 0 < 4 * least < most:
-            few_ticks(axes, "y", least, min(most, 99 * least))
+            few_ticks(axes, "y", least, most)
     legend(figure, setup.labels, styles, markers=False)
     return figure
 
