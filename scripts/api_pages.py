@@ -1,7 +1,8 @@
-"""The losses on the page ``docs/api/losses.md``, as their files have them. Needs neither MkDocs nor torch.
+"""The losses on ``docs/api/losses.md`` and ``docs/choosing.md``, as their files have them. Needs neither MkDocs nor torch.
 
-The page holds the line ``<!-- every loss -->``. In its place come a table of the registry, and for each file of
-``src/numerate/losses`` its docstring, with formula and paper, and its classes. A new file is on the page by itself.
+The first page holds the line ``<!-- every loss -->``. In its place come a table of the registry, and for each file of
+``src/numerate/losses`` its docstring, with formula and paper, and its classes. A new file is on the page by itself. The second
+says of each loss what to take it for; one that its table does not have yet gets a row with what the loss says it sees.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 MARK = "<!-- every loss -->"
+_CHOICE = re.compile(r"^\| `(\w+)` \|.*$", re.MULTILINE)
 DIRECTIVE = re.compile(r"^::: (numerate\.\S+)$", re.MULTILINE)
 
 
@@ -62,6 +64,19 @@ def expanded(markdown: str, package: Path = ROOT / "src" / "numerate") -> str:
         for loss in same_file:
             lines += [f"::: {loss.path(exported)}", "    options:", "      members: [released]", ""]
     return markdown.replace(MARK, "\n".join(lines))
+
+
+def choices(markdown: str) -> list[str]:
+    """Return the names in the table of losses of ``docs/choosing.md``, in its order."""
+    return [row[1] for row in _CHOICE.finditer(markdown, markdown.index("## 3. The loss"))]
+
+
+def with_other_losses(markdown: str, losses: Iterable[tuple[str, str]]) -> str:
+    """Return ``docs/choosing.md`` with a row for each loss, by its name and what it sees, that its table does not have."""
+    *_, last = _CHOICE.finditer(markdown, markdown.index("## 3. The loss"))
+    known = choices(markdown)
+    others = "".join(f"\n| `{name}` | {sees} | |" for name, sees in losses if name not in known)
+    return markdown[: last.end()] + others + markdown[last.end() :]
 
 
 def _losses_of(file: Path) -> list[ListedLoss]:

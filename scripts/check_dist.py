@@ -51,11 +51,13 @@ def problems_of_wheel(sizes: Mapping[str, int], wanted: set[str]) -> Iterator[st
 
 
 def problems_of_sdist(names: set[str], wanted: set[str]) -> Iterator[str]:
-    """Yield what is missing from a source distribution, given the paths in it and the files of the package."""
+    """Yield what is wrong with a source distribution, given the paths in it and the files of the package."""
     for name in sorted({*BESIDE_THE_CODE, *(f"src/{name}" for name in wanted)} - names):
         yield f"{name} is missing"
     if not any(name.startswith("tests/") for name in names):
         yield "the tests are missing"
+    for name in sorted(name for name in names if name.startswith(("research/", "tests/research/"))):
+        yield f"{name} is not for users"
 
 
 def main(folder: Path) -> int:

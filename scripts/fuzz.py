@@ -20,7 +20,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -237,7 +237,7 @@ def check_finite(call: Call, loss: nm.NumericLoss, value: Tensor, grad: Tensor, 
 def check_law(call: Call, loss: nm.NumericLoss, value: Tensor, grad: Tensor, cases: Tensor, values: Tensor) -> None:
     """Raise if one of the laws that all losses obey does not hold; which one is tried depends on the call."""
     values_read = loss.vocab.values
-    # A loss of whole numbers is a relative error, in which float32 does not tell 1,700,000,001 from 1,700,000,002.
+    # A number-level loss is a relative error, in which float32 does not tell 1,700,000,001 from 1,700,000,002.
     alike = loss.level == "number" and call.dtype != torch.float64 and bool(values_read.std() < 1e-6 * values_read.abs().max())
     nothing = float(loss.worst) == 0  # the smoothness of two values that are not alike, or two equal rows of a random gram
     if call.each and values_read.unique().shape[0] > 1 and call.weights is None and not alike and not nothing:
@@ -342,8 +342,8 @@ def main(arguments: list[str] | None = None) -> int:
     total: Counter[str] = Counter()
     faults: list[str] = []
     began = time.monotonic()
-    with multiprocessing.get_context("spawn").Pool(options.processes) if options.processes > 1 else _Here() as pool:
-        for outcomes, found in pool.imap(attempts, jobs):
+    with multiprocessing.get_context("spawn").Pool(options.processes) if options.processes > 1 else nullcontext() as pool:
+        for outcomes, found in (pool.imap if pool else map)(attempts, jobs):
             total += outcomes
             faults += found
             for text in found[:20]:
@@ -355,18 +355,6 @@ def main(arguments: list[str] | None = None) -> int:
     seconds = time.monotonic() - began
     print(f"| {calls * TOGETHER:,} | {options.seed} | {options.processes} | {options.device} | {counts} | {seconds:.0f} |")
     return 1 if faults else 0
-
-
-class _Here:
-    """A pool of the process itself."""
-
-    imap = staticmethod(map)
-
-    def __enter__(self) -> _Here:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """What ``make docs`` does besides MkDocs: files of the repository become pages, and docstrings Markdown.
 
 A page links to examples, recipes and plans by their path in the repository (``../examples/trl_sft.py``), so that the link works
-there as well. On the site each of them is a page of its own with the text of the file.
+there as well. On the site each of them is a page of its own with the text of the file. research/ is not on the site: a link
+into it becomes its text.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
 
 sys.path.insert(0, str(Path(__file__).parent))
-from api_pages import expanded, listed_losses
-from choosing_table import with_other_losses
+from api_pages import expanded, listed_losses, with_other_losses
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 IN_NAV = (Path("CONTRIBUTING.md"), Path("CHANGELOG.md"))
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".sh": "bash"}
 _LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]*)?\)")
+_RESEARCH = re.compile(r"\[([^]]*)\]\((?:\.\./)*research/[^)]*\)")
 _ROLE = re.compile(r":[a-z]+:`~?([^`]+)`")
 _LITERAL = re.compile(r"::$", re.MULTILINE)  # before an indented block of code
 _EXAMPLE = re.compile(r"^(\s*)Example:$", re.MULTILINE)
@@ -73,8 +74,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Let links between files of the repository lead to their pages, and list the losses where a page asks for it."""
     here = page.file.src_uri
     source = ROOT / here.removeprefix("files/") if _made(here) else DOCS / here
-    if source.name.startswith("architectures"):
-        markdown = markdown.replace("][", r"]\[")  # error messages, which are no references
+    markdown = _RESEARCH.sub(r"\1", markdown)
     if here == "choosing.md":
         markdown = with_other_losses(markdown, [(loss.name, loss.sees) for loss in listed_losses()])
 
@@ -94,7 +94,7 @@ def _made(uri: str) -> bool:
 
 def _linked(text: str, source: Path) -> Iterator[Path]:
     """Yield the files outside of the documentation that a text links to, by their path in the repository."""
-    for link in _LINK.finditer(text):
+    for link in _LINK.finditer(_RESEARCH.sub("", text)):
         path = _target(source, link[1])
         if path is not None and not path.is_relative_to("docs"):
             yield path

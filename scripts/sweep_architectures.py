@@ -1,23 +1,22 @@
-"""Check every language model of transformers, and write the table for the docs.
+"""Check every language model of transformers, and write a line for each to a CSV file.
 
 train    `attach` gives the right gradient
 decode   `numerate.decode.distribution` is equal to brute force
 
-python scripts/sweep_architectures.py --jobs 2 --json sweep.json --markdown docs/architectures.md
-python scripts/sweep_architectures.py --what decode --jobs 2 --markdown docs/architectures_decoding.md
+python scripts/sweep_architectures.py --jobs 2 --csv research/scores/architectures_training.csv
+python scripts/sweep_architectures.py --what decode --jobs 2 --csv research/scores/architectures_decoding.csv
 python scripts/sweep_architectures.py --what decode --only 'qwen|mixtral'
 
-Each model is built small from its configuration alone, in a separate process.
+Each model is built small from its configuration alone, in a separate process. research/README.md explains the columns.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
+import csv
 import gc
 import io
-import json
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -44,30 +43,7 @@ from tests.integrations.trainers.architectures import Architecture, architecture
 
 SECONDS, GIBIBYTES = 60, 8  # CPU time and memory per model; the wall-clock limit is ten times as long
 STATUSES = ("exact", "differs", "refused", "fails", "nothing to compare", "not built")
-
-
-_TRAINING = """\
-Every language model of transformers {version}, built small from its configuration alone, is trained with `attach` for one step of
-three micro-batches. *Exact*: the gradient of every parameter equals the one computed by hand from the model's logits, its
-cross-entropy, its router loss if it has one, and the numeric term. *Error* is the largest relative difference, for weights 0 and
-0.3, in float64 if the model supports it. *Fused*: logits of the whole batch are not built. *Labels*: whether the model's own loss
-shifts them. *Not built*: the sweep found no small configuration or no inputs for the model, so `attach` was not tested with it.
-
-    python scripts/sweep_architectures.py --jobs 2 --markdown docs/architectures.md"""
-
-_DECODING = """\
-For every language model of transformers {version} with `generate`, built small from its configuration alone, the distribution
-over numbers of `numerate.decode.distribution` is compared with brute force: a forward pass over the whole sequence for every
-beginning of a number, one prompt at a time, without cache and without padding. *Exact*: the probability of every number is
-equal, with the model's cache and with prompts of two lengths in a batch; *error* is the largest relative difference, in float64
-if the model supports it (`generate` makes scores float32). *Cache: no*: the model has none that rows can be selected from, so
-that every sequence is computed from its beginning, which takes longer. *Padding: no*: for this model a prompt with padding
-before it is another prompt; prompts given as texts are put into batches of one length, and a padded batch is refused. *Equal
-to*: where `generate` itself computes other scores than a forward pass of the model (it numbers positions differently, or the
-model's cache changes them), the search is equal to `generate`. *Not built*: the sweep found no small configuration or no inputs
-with which `generate` runs.
-
-    python scripts/sweep_architectures.py --what decode --jobs 2 --markdown docs/architectures_decoding.md"""
+COLUMNS = {"train": ("path", "inputs", "labels"), "decode": ("cache", "padding", "reference", "inputs")}
 
 
 def main() -> None:
@@ -76,24 +52,23 @@ def main() -> None:
     parser.add_argument("--what", choices=("train", "decode"), default="train", help="what to check")
     parser.add_argument("--only", default="", help="regular expression searched in kind/model_type/class")
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
-    parser.add_argument("--json", type=Path, help="write every verdict here")
-    parser.add_argument("--markdown", type=Path, help="write the table here")
+    parser.add_argument("--csv", type=Path, help="write every verdict here")
     args = parser.parse_args()
     chosen = [architecture for architecture in architectures() if re.search(args.only, str(architecture))]
     if args.what == "decode":
         chosen = [architecture for architecture in chosen if architecture.kind != "masked"]
     module = decoding if args.what == "decode" else training
-    verdicts = sweep(chosen, module, args.jobs, args.json)
+    verdicts = sweep(chosen, module, args.jobs)
     console = Console()
     for verdict in verdicts:
         if verdict.status != "exact":
             console.print(f"{verdict.architecture}: {verdict.status}: {verdict.detail}", markup=False, highlight=False)
     console.print(summary(verdicts))
-    if args.markdown:
-        args.markdown.write_text((decoding_page if args.what == "decode" else training_page)(verdicts))
+    if args.csv:
+        write(args.csv, verdicts, COLUMNS[args.what])
 
 
-def sweep(chosen: list[Architecture], module: ModuleType, jobs: int, file: Path | None = None) -> list[Any]:
+def sweep(chosen: list[Architecture], module: ModuleType, jobs: int) -> list[Any]:
     """Return the verdict of ``module.check`` on each model, in order; one that takes too long does not stop the others."""
     _warm_up(module)
     waiting, verdicts = list(enumerate(chosen)), dict[int, Any]()
@@ -127,8 +102,6 @@ def sweep(chosen: list[Architecture], module: ModuleType, jobs: int, file: Path 
                     verdicts[number] = verdict
                     del running[receiver]
                     progress.advance(bar)
-                    if file is not None:
-                        file.write_text(json.dumps([dataclasses.asdict(verdicts[key]) for key in sorted(verdicts)], indent=1))
     return [verdicts[key] for key in sorted(verdicts)]
 
 
@@ -163,34 +136,18 @@ def summary(verdicts: list[Any]) -> str:
     return f"{len(verdicts)} architectures: {', '.join(parts)}."
 
 
-def training_page(verdicts: list[training.Verdict]) -> str:
-    """Return the page of the docs about training."""
-    rows = []
-    for verdict in verdicts:
-        error = f"{max(verdict.errors):.0e}" if verdict.errors else ""
-        rows.append((verdict, verdict.status, error, verdict.path, verdict.inputs, verdict.labels))
-    return _page("Architectures", _TRAINING, "gradient | error | path | inputs | labels", rows)
-
-
-def decoding_page(verdicts: list[decoding.Verdict]) -> str:
-    """Return the page of the docs about decoding."""
-    rows = []
-    for verdict in verdicts:
-        error = "" if verdict.error is None else f"{verdict.error:.0e}"
-        padding = ("yes" if verdict.padding else "no") if verdict.reference else ""
-        rows.append((verdict, verdict.status, error, verdict.cache, padding, verdict.reference, verdict.inputs))
-    return _page("Architectures: decoding", _DECODING, "distribution | error | cache | padding | equal to | inputs", rows)
-
-
-def _page(title: str, about: str, columns: str, rows: list[tuple[Any, ...]]) -> str:
-    heading = f"| model | class | {columns} | why |"
-    lines = [f"# {title}", "", summary([verdict for verdict, *_ in rows]), "", about.format(version=transformers.__version__), ""]
-    lines += [heading, "|---" * (heading.count("|") - 1) + "|"]
-    for verdict, *cells in rows:
-        kind, model_type, model_class = verdict.architecture.split("/")
-        cells = [f"{model_type} ({kind})", model_class, *cells, verdict.detail.replace("|", "\\|")]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+def write(file: Path, verdicts: list[Any], columns: tuple[str, ...]) -> None:
+    """Write a line for each model."""
+    with file.open("w", encoding="utf-8", newline="") as lines:
+        writer = csv.writer(lines, lineterminator="\n")
+        writer.writerow(("kind", "model", "class", "status", "error", *columns, "why"))
+        for verdict in verdicts:
+            errors = verdict.errors if isinstance(verdict, training.Verdict) else [*filter(None, [verdict.error])]
+            values = {name: getattr(verdict, name) for name in columns}
+            if "padding" in values:
+                values["padding"] = ("yes" if verdict.padding else "no") if verdict.reference else ""
+            error = f"{max(errors):.0e}" if errors else ""
+            writer.writerow((*verdict.architecture.split("/"), verdict.status, error, *values.values(), verdict.detail))
 
 
 if __name__ == "__main__":

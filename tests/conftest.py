@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -44,8 +45,12 @@ def short_collections() -> None:
 
 @pytest.fixture(scope="module")
 def script(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
-    """The file in scripts/ that a test module names: ``tests/test_results.py`` tests ``scripts/results.py``."""
+    """The file that a test module names, in scripts/ or in research/: ``tests/research/test_keep.py`` is about ``keep.py``."""
     name = request.path.stem.removeprefix("test_")
+    if request.path.parent.name == "research":  # its modules import each other
+        sys.path.insert(0, str(Path(__file__).parents[1] / "research"))
+        yield import_module(name)
+        return
     spec = spec_from_file_location(f"scripts_{name}", Path(__file__).parents[1] / "scripts" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None

@@ -1,4 +1,4 @@
-"""The API reference: its contents are ``numerate.__all__``, and its losses those of the registry."""
+"""The API reference: its contents are ``numerate.__all__``, its losses those of the registry, as in docs/choosing.md."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import numerate
 import numerate.lab
 
 PAGES = Path(__file__).parents[1] / "docs" / "api"
+CHOOSING = (PAGES.parent / "choosing.md").read_text(encoding="utf-8")
+SEEN = [(name, loss.sees) for name, loss in numerate.LOSSES.items()]
 
 
 def directives(script, page: Path) -> list[str]:
@@ -68,3 +70,22 @@ def test_the_losses_are_those_of_the_registry(script):
 def test_other_pages_stay_as_they_are(script):
     text = "# Objective\n\n::: numerate.NumericObjective\n"
     assert script.expanded(text) == text
+
+
+def test_the_table_has_soft_labels_and_every_loss_that_the_package_exports(script):
+    assert script.choices(CHOOSING) == [
+        "soft",
+        *(name for name, loss in numerate.LOSSES.items() if loss.__name__ in numerate.__all__),
+    ]
+
+
+def test_a_new_loss_gets_a_row_at_the_end_of_the_table(script):
+    new = ("power", "How far the mass lies from the target.")
+    text = script.with_other_losses(CHOOSING, [*SEEN, new])
+    assert script.choices(text) == [*script.choices(script.with_other_losses(CHOOSING, SEEN)), "power"]
+    assert f"\n| `power` | {new[1]} | |\n" in text
+    assert text.replace(f"| `power` | {new[1]} | |\n", "") == script.with_other_losses(CHOOSING, SEEN)
+
+
+def test_a_table_that_has_every_loss_stays_as_it_is(script):
+    assert script.with_other_losses(CHOOSING, [seen for seen in SEEN if seen[0] in script.choices(CHOOSING)]) == CHOOSING

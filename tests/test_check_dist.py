@@ -53,6 +53,8 @@ def test_a_source_distribution(script):
     for name in ("pyproject.toml", "CITATION.cff", "src/numerate/py.typed"):
         assert [*script.problems_of_sdist(names - {name}, script.sources())] == [f"{name} is missing"]
     assert [*script.problems_of_sdist(names - {"tests/conftest.py"}, script.sources())] == ["the tests are missing"]
+    scores = "research/scores/settings.csv"
+    assert [*script.problems_of_sdist(names | {scores}, script.sources())] == [f"{scores} is not for users"]
 
 
 def test_a_folder_with_an_empty_wheel(script, tmp_path, capsys):

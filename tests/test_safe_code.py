@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("src", "scripts", "examples", "experiments", "recipes")
+FOLDERS = ("src", "scripts", "examples", "research", "recipes")
 MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal", "jsonpickle"}
 UNSAFE = {
     "yaml.load",

@@ -1,8 +1,13 @@
-"""What to train with and how to decide answers, by kind of numbers: the table of docs/results.md in code. Needs no torch."""
+"""What to train with and how to decide answers, by kind of numbers: the table of docs/results.md in code. Needs no torch.
+
+The figures are in ``results.json``, which ``research/recommended.py`` writes from the scores.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 from numerate.checks import check_choice, choices, public_dir
@@ -12,6 +17,7 @@ __dir__ = public_dir(globals())
 
 NumberKind = Literal["table", "raters", "sums", "words", "clock", "chart", "box"]
 
+_FIGURES: dict[str, str] = json.loads(Path(__file__).with_name("results.json").read_text(encoding="utf-8"))
 _UNMEASURED = "Nothing has been measured to be better than plain cross-entropy with greedy answers."
 
 
@@ -21,7 +27,7 @@ class Recommendation:
 
     Attributes:
         kind: of the numbers.
-        title: the kind in words.
+        title: the kind as text.
         loss: as ``numerate compare --loss`` takes it: ``"ce"``, ``"soft"``, or a key of ``LOSSES``.
         decision: ``"greedy"``, or a rule of :meth:`numerate.NumberDistribution.decide`, such as ``"median"``.
         reason: what was measured, in a sentence.
@@ -51,8 +57,8 @@ _RECOMMENDATIONS = (
         "tables of noisy numbers",
         "soft",
         "median",
-        "Against cross-entropy with greedy answers, the mean absolute error is 13 to 55 % smaller on six real tables of 1,000 "
-        "rows (p < 0.001), and 2 to 17 % on six of 10,000 rows (p ≤ 0.006), nearly all of which the median gives alone.",
+        "Against cross-entropy with greedy answers, the mean absolute error is {tables_few} smaller on six real tables of 1,000 "
+        "rows (p < 0.001), and {tables_many} on six of 10,000 rows (p ≤ 0.006), nearly all of which the median gives alone.",
         "docs/results.md#tables",
     ),
     Recommendation(
@@ -60,8 +66,9 @@ _RECOMMENDATIONS = (
         "averages of several ratings",
         "ce",
         "median",
-        "The mean absolute error of the median is 0.494, and 0.558 if all ten ratings are trained on (soft, p = 0.002), which "
-        "pays where their distribution matters: CRPS 0.626 instead of 0.735 (p < 0.001).",
+        "The mean absolute error of the median is {raters_median_ce}, and {raters_median_soft} if all ten ratings are trained on "
+        "(soft, p = 0.002), which pays where their distribution matters: CRPS {raters_crps_soft} instead of {raters_crps_ce} "
+        "(p < 0.001).",
         "docs/results.md#raters",
     ),
     Recommendation(
@@ -69,8 +76,8 @@ _RECOMMENDATIONS = (
         "exact answers",
         "ce",
         "greedy",
-        "With a tuned learning rate no loss beats cross-entropy: 98.6 % of sums are right with it, and 96.8 to 98.6 % with seven "
-        "others; of products 29.4 %, and 27.0 to 31.1 %.",
+        "With a tuned learning rate no loss beats cross-entropy: {sums_ce} of sums are right with it, and {sums_others} with "
+        "seven others; of products {products_ce}, and {products_others}.",
         "docs/results.md#exact-answers",
     ),
     Recommendation(
@@ -79,7 +86,8 @@ _RECOMMENDATIONS = (
         "ce",
         "greedy",
         "No loss makes numbers more likely without harm to the text on both datasets that were tried, and exact answers do not "
-        "differ: of SVAMP 24.9 % with cross-entropy and 23.4 to 25.0 % with five others; of GSM8K 4.0 %, and 2.9 to 3.1 %.",
+        "differ: of SVAMP {svamp_ce} with cross-entropy and {svamp_others} with five others; of GSM8K {gsm8k_ce}, and "
+        "{gsm8k_others}.",
         "docs/results.md#worked-solutions",
     ),
     Recommendation(
@@ -87,8 +95,8 @@ _RECOMMENDATIONS = (
         "clock times",
         "ce",
         "mode",
-        "The most probable time is right more often than the greedy one with each of five losses, in 56.1 instead of 55.0 % of "
-        "the pictures with cross-entropy (p < 0.001), and no loss beats cross-entropy.",
+        "The most probable time is right more often than the greedy one with each of five losses, in {clocks_mode} instead of "
+        "{clocks_greedy} % of the pictures with cross-entropy (p < 0.001), and no loss beats cross-entropy.",
         "docs/results.md#clocks",
     ),
     Recommendation("chart", "charts", "ce", "greedy", _UNMEASURED, "docs/results.md#limits"),
@@ -97,12 +105,12 @@ _RECOMMENDATIONS = (
         "boxes",
         "soft",
         "greedy",
-        "With 1,000 training pictures of single shapes 56.6 % of the boxes have an IoU of at least 0.5, and 11.0 % with "
-        "cross-entropy (p < 0.001); with 10,000 pictures 82.9 %, and 68.4 % (p = 0.006).",
+        "With 1,000 training pictures of single shapes {boxes_few_soft} of the boxes have an IoU of at least 0.5, and "
+        "{boxes_few_ce} with cross-entropy (p < 0.001); with 10,000 pictures {boxes_many_soft}, and {boxes_many_ce} (p = 0.006).",
         "docs/results.md#boxes",
     ),
 )
-_BY_KIND = {recommendation.kind: recommendation for recommendation in _RECOMMENDATIONS}
+_BY_KIND = {one.kind: replace(one, reason=one.reason.format(**_FIGURES)) for one in _RECOMMENDATIONS}
 
 
 def recommended(kind: NumberKind) -> Recommendation:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numerate.lab.data.regression import Row
 
 BARS = 32
-SHOWN_BRANCHES, SHOWN_EACH = 28, 4  # of the tree, and of one beginning
+SHOWN_BRANCHES, SHOWN_EACH = 28, 4  # of the tree, and of one prefix
 DECIDED = {"squared": "mean", "exact": "mode", "absolute_error": "median", "relative_error": "relative", "log10_error": "median"}
 DECIDED |= {name: name for name in RULE_NAMES if name in METRICS}
 """Metrics, and the squared error, that an answer is decided for, with the rule of :meth:`numerate.NumberDistribution.decide`."""

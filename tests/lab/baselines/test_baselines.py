@@ -35,7 +35,7 @@ from numerate.lab.training.config import RunConfig
 from numerate.lab.training.run import run_data, run_examples
 from numerate.labels import IGNORE_INDEX
 
-SCRIPT = Path(__file__).parents[3] / "scripts" / "table_rivals.py"
+SCRIPT = Path(__file__).parents[3] / "research" / "baselines.py"
 FEW = {
     "task": "regression",
     "steps": 4,
@@ -330,7 +330,7 @@ def test_settings_are_those_that_are_best_on_validation_rows(choose_by, monkeypa
         right = [run.config.learning_rate == 2e-3 and not run.log for run in several]
         golds = [gold_numbers(task, asked_examples(run.config, task)) for run in several]
         answers = [own if good else 2 * own for own, good in zip(golds, right, strict=True)]
-        return [{"scalar": BaselineAnswers("scalar", own, {}, 0.0)} for own in answers]
+        return [{"scalar": BaselineAnswers(own, {}, 0.0)} for own in answers]
 
     monkeypatch.setattr("numerate.lab.baselines.run.train_heads", trained)
     tests = [RunConfig(**FEW | {"seed": seed}) for seed in (0, 1)]

@@ -43,6 +43,7 @@ from numerate.lab.files.records import RESULT, read_jsonl, write_json, write_jso
 from numerate.lab.training.config import RunConfig
 from numerate.lab.training.run import run
 
+CONFIGS = sorted((Path(__file__).parents[3] / "research" / "configs").glob("*.yaml"))
 QUICK = {
     "name": "quick",
     "losses": ["ce", "smmd"],
@@ -446,7 +447,7 @@ def test_settings_of_a_comparison(tmp_path):
     assert comparison_settings(None, None, settings={"data": "flats.csv", "task_settings": {"target": "price"}}) == table
 
 
-@pytest.mark.parametrize("config", sorted((Path(__file__).parents[3] / "experiments").glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.stem)
 def test_data_for_a_file_is_read_by_its_task(config):
     """Data given beside a file replaces its data, not its task."""
     of_file = comparison_settings(config, None)
@@ -556,7 +557,7 @@ def test_presets_are_valid(name):
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_settings_of_a_presets_task_do_not_reach_the_task_of_a_file(name, tmp_path):
-    """`experiments/gsm8k_ablations.yaml --preset smmd-terms` asked worked solutions for a difficulty."""
+    """`research/configs/gsm8k_ablations.yaml --preset smmd-terms` asked worked solutions for a difficulty."""
     for task in TASKS:
         (tmp_path / "own.yaml").write_text(f"task: {task}\nsteps: 7\n")
         values = comparison_settings(tmp_path / "own.yaml", name)
@@ -744,7 +745,7 @@ def test_bad_input_is_one_line(arguments, message, tmp_path, monkeypatch):
     assert not list(Path().rglob("result.json"))
 
 
-@pytest.mark.parametrize("file", sorted((Path(__file__).parents[3] / "experiments").glob("*.yaml")), ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", CONFIGS, ids=lambda file: file.stem)
 def test_the_files_in_experiments_are_comparisons(file):
     """Each can be planned and tuned; a setting with a wrong name would raise."""
     experiment = read_experiment(comparison_settings(file, None), str(file))

@@ -1,6 +1,6 @@
 """What a run may meet: kills between two files, damaged files, full and read-only disks, clocks that jump, too little memory.
 
-``scripts/kill_runs.py`` kills whole commands at random moments; here is each fault that it has found, by itself.
+``test_kills.py`` kills whole commands; here is each fault that kills at random moments have found, by itself.
 """
 
 from __future__ import annotations

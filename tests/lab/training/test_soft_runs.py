@@ -21,7 +21,7 @@ from numerate.lab.training.run import check_run, run, soft_target
 from numerate.targets import AnswerDistribution, Bell
 from numerate.targets.soft_targets import SOFT_FIELDS, SoftTargets
 
-EXPERIMENTS = Path(__file__).parents[3] / "experiments"
+EXPERIMENTS = Path(__file__).parents[3] / "research" / "configs"
 QUICK = {"task": "regression", "steps": 4, "batch_size": 8, "train_examples": 32, "eval_examples": 4, "log_every": 1}
 QUICK |= {"eval_splits": ["interpolate"]}
 
@@ -388,7 +388,7 @@ def test_widths_are_tuned():
 
 
 def test_the_experiment_on_diamonds(tmp_path):
-    """A small run of experiments/diamonds_soft.yaml, tuned, on a table that looks like its data."""
+    """A small run of research/configs/diamonds_soft.yaml, tuned, on a table that looks like its data."""
     names = ["ce", "emd", "ntil", "smmd", "gaussian_ce", "soft", "soft_fixed", "soft_jitter"]
     cells = read_experiment(comparison_settings(EXPERIMENTS / "diamonds_soft.yaml", None)).cells()
     assert [cell.name for cell in cells] == names * 8

@@ -28,7 +28,7 @@ LOSSES = ("ce", "smmd", "ntil", "soft")
 _DECIDE = {"decide": ["median"]}  # beside greedy
 _RELATIVE, _OF_SPREAD = 0.05, 0.2  # width of soft labels, as a share of the label and of the spread of all labels
 _PRETRAINED: dict[str, Any] = {"models": ["smollm2"], "steps": 250, "bf16": True}
-"""Steps and precision with which smollm2 was measured on tables (experiments/diamonds.yaml)."""
+"""Steps and precision with which smollm2 was measured on tables (research/configs/diamonds.yaml)."""
 _SMALL_BATCH = 32
 _SCRATCH = {name for name in BUILT if name != "tiny-vlm"}  # which has a picture to ask about
 

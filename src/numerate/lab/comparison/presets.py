@@ -31,7 +31,7 @@ _DEMO: dict[str, Any] = {
     "eval_examples": 500,
     "decide": ["median"],
 }
-"""A real table, chosen on other seeds (docs/log.md). None of it applies to another task or other data."""
+"""A real table, chosen on other seeds (research/log.md). None of it applies to another task or other data."""
 
 _EASY = {"difficulty": 1, "longest": 2, "operations": "+-", "signed": False, "wording": "bare"}
 _SOME = (0.0, 0.1, 0.2, 0.4)

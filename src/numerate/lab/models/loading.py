@@ -271,7 +271,7 @@ def _tiny_vlm(tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
     )
     model = LlavaForConditionalGeneration(config)
     # CLIP draws positions with a range of 0.02, a fifteenth of what patches have: where something is gets lost, and clocks are
-    # not learned in 2,000 steps (docs/log.md). With ranges of 0.25 and 1 they are learned late.
+    # not learned in 2,000 steps (research/log.md). With ranges of 0.25 and 1 they are learned late.
     with torch.no_grad():
         model.model.vision_tower.embeddings.position_embedding.weight.mul_(_POSITIONS / vision.initializer_range)
     return model

@@ -10,7 +10,7 @@ depends on what is resampled, as :mod:`numerate.lab.stats.intervals` explains.
 With two seeds or more, only a test that uses the spread between seeds can say whether a loss is better, not only whether these
 models are. Tests on examples alone call two equal losses different, at 0.05, in 20 % of cases if the seeds' accuracies have a
 spread of 1 point (1,319 examples), and in 50 % at 2.7 points. paired_t does so in at most 6 %, and in 1.5 % at 0.01, in 1,728
-scenarios (``scripts/false_alarms.py``).
+scenarios (docs/statistics.md).
 
 Every p-value lies in (0, 1], is the same when a and b are swapped, and is 1 where they are equal.
 """

@@ -1,0 +1,275 @@
+"""Draw the figures of the results from the scores.
+
+    python research/figures.py                      # all of FIGURES
+    python research/figures.py boxes sums           # these alone
+
+A figure holds the digest of the scores that it was drawn from, so that a test notices one that is out of date.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import curves
+import scores
+import tables
+from keep import GREEDY, SCORES
+
+from numerate.lab.wording.measures import measure
+
+ROOT = Path(__file__).parents[1]
+BASELINE, OURS = "ce", "soft"
+COLORS = {BASELINE: "#555555", OURS: "#d1570c"}
+PUBLISHED = "#3b78b5"
+WEIGHT_STYLES = {"smmd": (PUBLISHED, "o"), "number": ("#d1570c", "s"), "ntil": ("#3a8f5b", "D")}
+HIGHEST = 6  # per cent: where the axis of the figure of weights ends
+DIGEST = "Scores"  # the field of a picture that names what it was drawn from
+
+
+# Errors on tables: a line for each table, relative to cross-entropy with greedy answers
+
+
+_STYLES: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("cross-entropy", GREEDY, {"marker": "o", "facecolors": "white", "edgecolors": "#555555", "s": 75, "linewidths": 1.8}),
+    ("cross-entropy", "median", {"marker": "o", "color": "#555555", "s": 75}),
+    ("a published loss", GREEDY, {"marker": "D", "facecolors": "white", "edgecolors": PUBLISHED, "s": 34, "linewidths": 1.3}),
+    ("a published loss", "median", {"marker": "D", "color": PUBLISHED, "s": 34}),
+    ("soft labels", GREEDY, {"marker": "o", "facecolors": "white", "edgecolors": "#d1570c", "s": 95, "linewidths": 2.2}),
+    ("soft labels", "median", {"marker": "o", "color": "#d1570c", "s": 95}),
+)
+
+
+def errors_figure(files: Sequence[Path]) -> Any:
+    """Draw the typical errors of every loss and decision, and of gradient boosting: 1,000 rows first, then 10,000."""
+    every = sorted((tables.read(file) for file in files), key=lambda kept: kept.rows == "10,000")
+    drawn, axis = plt.subplots(figsize=(10.5, 0.5 * len(every) + 2.4), layout="constrained")
+    axis.axvline(100, color="#cccccc", linewidth=1, zorder=0)
+    places = {kept.name: len(every) - at for at, kept in enumerate(every)}
+    bases = {kept.name: kept.typical((BASELINE, GREEDY)) for kept in every}
+    for name, decision, style in _STYLES:
+        points = []
+        for kept in every:
+            losses = {"cross-entropy": [BASELINE], "soft labels": [OURS]}.get(name, [label for label, _ in kept.published])
+            points += [(100 * kept.typical((label, decision)) / bases[kept.name], places[kept.name]) for label in losses]
+        order = {"cross-entropy": 2, "soft labels": 3}.get(name, 1)
+        axis.scatter(*zip(*points, strict=True), label=f"{name}, {decision}", zorder=order, **style)
+    boosted = [
+        (100 * np.median(kept.baselines["boosting"]) / bases[kept.name], places[kept.name])
+        for kept in every
+        if "boosting" in kept.baselines
+    ]
+    axis.scatter(*zip(*boosted, strict=True), label="gradient boosting", marker="|", s=320, color="black", zorder=0)
+    axis.set_yticks([places[kept.name] for kept in every], [kept.title for kept in every])
+    axis.set_ylim(0.4, len(every) + 0.6)
+    axis.set_xlabel("cross-entropy with greedy answers = 100")
+    _plain(axis)
+    drawn.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False, columnspacing=1.2)
+    return drawn
+
+
+# Scores of every run: a panel for each comparison, a line for each loss, a point for each seed
+
+
+def runs_of(kept: scores.Kept, name: str) -> dict[str, scores.Floats]:
+    """Return a metric of every seed ``[S]`` on the first split that has it, by loss: the baseline, then the best first."""
+    about, split = measure(name), kept.splits(name)[0]
+    found = {label: kept.scores[label, GREEDY, split, name].mean(1) for label in kept.labels}
+    sign = -1 if about.higher_is_better else 1
+    ordered = sorted(found, key=lambda label: (label != BASELINE, sign * float(found[label].mean())))
+    return {label: (100 if about.percent else 1) * found[label] for label in ordered}
+
+
+def runs_figure(files: Sequence[Path], name: str) -> Any:
+    """Draw a point for each run and a tick for the mean over seeds, with one scale for all panels."""
+    every = [kept for file in files for kept in scores.read(file)]
+    panels = [runs_of(kept, name) for kept in every]
+    size = max(8.4, 5.2 * len(panels)), 0.42 * max(map(len, panels)) + 1.5
+    drawn, axes = plt.subplots(1, len(panels), figsize=size, layout="constrained", sharex=True, squeeze=False)
+    for axis, kept, runs in zip(axes[0], every, panels, strict=True):
+        for at, (label, values) in enumerate(runs.items()):
+            color = COLORS.get(label, PUBLISHED)
+            axis.scatter(values, np.full(len(values), -at), s=60, color=color, alpha=0.55, linewidths=0, label=label)
+            axis.scatter(values.mean(), -at, s=420, marker="|", color=color, linewidths=2.5)
+        axis.set_yticks([-at for at in range(len(runs))], [*runs])
+        axis.set_ylim(0.5 - len(runs), 0.5)
+        _plain(axis)
+        axis.set_title(f"{int(kept.settings[BASELINE]['train_examples']):,} training examples", fontsize=12, loc="left")
+    largest = max(values.max() for runs in panels for values in runs.values())
+    axes[0][0].set_xlim(0, 1.04 * largest)  # room for half of the largest point
+    return drawn
+
+
+# What the weight of a loss does: a panel for each metric, a line for each loss
+
+
+def changes(kept: scores.Kept, name: str) -> dict[str, scores.Floats]:
+    """Return ``[W, 4]`` by loss: weights in order, and low end, estimate and high end of the change from ``ce`` in per cent."""
+    split = kept.splits(name)[0]
+    scale = 100 / scores.summary(measure(name), kept.scores[BASELINE, GREEDY, split, name])
+    found: dict[str, list[list[float]]] = {}
+    for label, result in scores.against_baseline(kept, kept.labels, (GREEDY, split, name), BASELINE).items():
+        loss, _, weight = label.partition(" lambda=")
+        change = result.difference
+        found.setdefault(loss, []).append([float(weight), *(scale * x for x in (change.low, change.estimate, change.high))])
+    return {loss: np.array(sorted(rows)) for loss, rows in found.items()}
+
+
+def weights_figure(files: Sequence[Path], *names: str) -> Any:
+    """Draw changes with their intervals; one above the figure is an arrow with its value."""
+    (kept,) = scores.read(files[0])
+    panels = [changes(kept, name) for name in names]
+    drawn, axes = plt.subplots(1, len(names), figsize=(4.9 * len(names), 4.4), layout="constrained", sharey=True, squeeze=False)
+    for axis, name, found in zip(axes[0], names, panels, strict=True):
+        _draw_changes(axis, found)
+        axis.set_title(measure(name).plain, fontsize=12, loc="left", pad=22)
+    lowest = min(float(rows[:, 1].min()) for found in panels for rows in found.values())
+    axes[0][0].set_ylim(min(0.0, lowest) - 0.05 * HIGHEST, HIGHEST)
+    axes[0][0].set_ylabel(f"change from {BASELINE}, %; lower is better")
+    axes[0][0].legend(frameon=False, loc="upper left")
+    return drawn
+
+
+def _draw_changes(axis: Any, found: Mapping[str, scores.Floats]) -> None:
+    axis.axhline(0, color="#555555", linewidth=1, zorder=1)
+    for loss, rows in found.items():
+        color, marker = WEIGHT_STYLES[loss]
+        weights, low, middle, high = rows.T
+        within = middle <= HIGHEST
+        axis.plot(weights, middle, color=color, marker=marker, markersize=7, linewidth=1.8, label=loss)
+        error = np.stack([middle - low, high - middle])[:, within]
+        axis.errorbar(weights[within], middle[within], error, fmt="none", color=color, elinewidth=1.4, capsize=3)
+        for weight, beyond in zip(weights[~within], middle[~within], strict=True):
+            axis.plot(weight, HIGHEST, "^", color=color, markersize=8, clip_on=False)
+            axis.annotate(f"{beyond:+.0f} %", (weight, HIGHEST), (0, 7), textcoords="offset points", color=color, ha="center")
+    axis.set_xscale("log")
+    ticks = sorted({weight for rows in found.values() for weight in rows[:, 0].tolist()})
+    axis.set_xticks(ticks, [f"{weight:g}" for weight in ticks])
+    axis.set_xticks([], minor=True)
+    axis.set_xlabel("weight of the loss")
+    _plain(axis, "top", "right")
+
+
+# Learning curves: a panel for each model, the median over seeds with the middle half
+
+
+def curves_figure(files: Sequence[Path]) -> Any:
+    """Draw the exact validation answers by step."""
+    runs = curves.read(files[0])
+    models = [*dict.fromkeys(curve.model for curve in runs)]
+    drawn, axes = plt.subplots(1, len(models), figsize=(7.5 * len(models), 4.4), sharey=True, squeeze=False, layout="constrained")
+    for axis, model in zip(axes[0], models, strict=True):
+        mine = [curve for curve in runs if curve.model == model]
+        for label in [BASELINE, *sorted({curve.label for curve in mine} - {BASELINE})]:
+            group = [curve for curve in mine if curve.label == label]
+            steps = [step for step, _ in group[0].points]
+            shares = [[100 * exact for _, exact in curve.points] for curve in group]
+            low, middle, high = np.quantile(shares, (0.25, 0.5, 0.75), axis=0)
+            control = label.endswith((" equal", " shuffled"))
+            style = {"color": "black", "linewidth": 2.4} if label == BASELINE else {"linestyle": "--" if control else "-"}
+            (line,) = axis.plot(steps, middle, label=label, **style)
+            axis.fill_between(steps, low, high, color=line.get_color(), alpha=0.08, linewidth=0)
+        axis.set_title(model)
+        axis.set_xlabel("steps")
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0, 0].set_ylabel("exact validation answers, %")
+    drawn.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right center", frameon=False)
+    return drawn
+
+
+def _plain(axis: Any, *sides: str) -> None:
+    axis.spines[[*(sides or ("top", "right", "left"))]].set_visible(False)
+    if not sides:
+        axis.tick_params(axis="y", length=0)
+    axis.set_axisbelow(True)
+    axis.grid(axis="y", color="#eeeeee", zorder=-1)
+
+
+# All of them
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture, the scores that it shows, and what draws them."""
+
+    file: str
+    patterns: tuple[str, ...]  # of files in research/scores
+    drawing: Callable[..., Any]
+    metrics: tuple[str, ...] = ()
+    title: str = ""
+
+    @property
+    def files(self) -> list[Path]:
+        """The files of scores, in the order of the patterns."""
+        return [file for pattern in self.patterns for file in sorted(SCORES.glob(pattern))]
+
+    @property
+    def digest(self) -> str:
+        """What changes with the scores."""
+        found = blake2b(digest_size=8)
+        for file in self.files:
+            found.update(file.read_bytes())
+        return found.hexdigest()
+
+    def draw(self, root: Path = ROOT) -> None:
+        """Write the picture."""
+        plt.rcParams.update({"font.size": 12, "font.family": "sans-serif"})
+        drawn = self.drawing(self.files, *self.metrics)
+        drawn.suptitle(self.title, fontsize=14)
+        drawn.savefig(root / self.file, dpi=150, metadata={DIGEST: self.digest})
+        plt.close(drawn)
+
+
+FIGURES = {
+    "results": Figure(
+        "docs/images/results.png",
+        ("diamonds_soft.csv.xz", "tables_*[ds].csv.xz", "*_10000.csv.xz"),
+        errors_figure,
+        title="Predicting numbers of real tables: mean absolute error, lower is better",
+    ),
+    "boxes": Figure(
+        "docs/images/boxes.png",
+        ("boxes_scores.csv.xz", "boxes_10000_scores.csv.xz"),
+        runs_figure,
+        ("acc_50",),
+        "Boxes around a shape: IoU of at least 0.5, % of 1,000 test pictures",
+    ),
+    "raters": Figure(
+        "research/images/raters.png",
+        ("vader_scores.csv.xz",),
+        runs_figure,
+        ("CRPS_of_the_ratings",),
+        "CRPS of ten people's ratings of 1,000 words (smaller is better)",
+    ),
+    "words_weights": Figure(
+        "research/images/words_weights.png",
+        ("gsm8k_lambda-sweep_scores.csv.xz",),
+        weights_figure,
+        ("number_nll", "text_nll"),
+        "Worked solutions of GSM8K: what the weight of a loss does",
+    ),
+    "sums": Figure("research/images/sums.png", ("sums_curves.csv",), curves_figure),
+    "sums_tokens": Figure("research/images/sums_tokens.png", ("sums_tokens_curves.csv",), curves_figure),
+}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(FIGURES)}; default: all")
+    for name in parser.parse_args(arguments).names or FIGURES:
+        FIGURES[name].draw()
+
+
+if __name__ == "__main__":
+    main()

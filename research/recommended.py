@@ -1,0 +1,73 @@
+"""Write the figures that ``numerate.recommended`` quotes to src/numerate/results.json, from the scores.
+
+python research/recommended.py
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from statistics import fmean
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import curves
+import scores
+import tables
+from keep import GREEDY, SCORES
+
+from numerate.lab.wording.measures import measure
+
+FILE = Path(__file__).parents[1] / "src" / "numerate" / "results.json"
+SPLIT = "interpolate"
+
+
+def figures() -> dict[str, str]:
+    """Return every figure by its name."""
+    boxes = {size: _score(f"boxes{rows}", "acc_50") for size, rows in (("few", ""), ("many", "_10000"))}
+    median, crps = _score("vader", "mean_error", "median"), _score("vader", "CRPS_of_the_ratings")
+    clocks = {rule: _score("clocks_10000", "clock_accuracy", rule)["ce"] for rule in (GREEDY, "mode")}
+    found = {
+        "tables_few": _errors_cut("diamonds_soft.csv.xz", "tables_*[ds].csv.xz"),
+        "tables_many": _errors_cut("*_10000.csv.xz"),
+        **{f"raters_median_{label}": median[label] for label in ("ce", "soft")},
+        **{f"raters_crps_{label}": crps[label] for label in ("ce", "soft")},
+        **{f"clocks_{rule}": clocks[rule] for rule in clocks},
+        **{f"boxes_{size}_{label}": f"{boxes[size][label]} %" for size in boxes for label in ("ce", "soft")},
+    }
+    for name in ("sums", "products"):
+        runs = curves.read(SCORES / f"{name}_curves.csv")
+        exact = {run.label: 100 * fmean(each.tested for each in runs if each.label == run.label) for run in runs}
+        found |= _against_others(name, {label: f"{value:.1f}" for label, value in exact.items()})
+    for name in ("svamp", "gsm8k"):
+        found |= _against_others(name, _score(name, "exact"))
+    return found
+
+
+def _errors_cut(*patterns: str) -> str:
+    """Return by how much soft labels with the median cut the typical error of greedy cross-entropy, over tables."""
+    every = [tables.read(file) for pattern in patterns for file in SCORES.glob(pattern)]
+    cut = [100 * (1 - kept.typical(tables.OURS) / kept.typical((tables.BASELINE, GREEDY))) for kept in every]
+    return f"{min(cut):.0f} to {max(cut):.0f} %"
+
+
+def _score(name: str, metric: str, rule: str = GREEDY) -> dict[str, str]:
+    """Return a metric by loss, as the tables show it."""
+    (kept,) = scores.read(SCORES / f"{name}_scores.csv.xz")
+    about = measure(metric)
+    return {label: about.number(scores.summary(about, kept.scores[label, rule, SPLIT, metric])) for label in kept.labels}
+
+
+def _against_others(name: str, shown: dict[str, str]) -> dict[str, str]:
+    others = sorted((value for label, value in shown.items() if label != "ce"), key=float)
+    return {f"{name}_ce": f"{shown['ce']} %", f"{name}_others": f"{others[0]} to {others[-1]} %"}
+
+
+def main() -> None:
+    """Write the file."""
+    FILE.write_text(json.dumps(figures(), indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""research/keep.py on the folders of small comparisons."""
+
+from __future__ import annotations
+
+import csv
+import lzma
+from pathlib import Path
+
+import pytest
+from tests.research.runs import run_of, write
+
+from numerate.lab.comparison.compare import compare
+
+
+@pytest.fixture
+def comparison(tmp_path: Path) -> Path:
+    """Two losses of three seeds that were asked for 10 and 20."""
+    folder = tmp_path / "tables_stones"
+    write(folder / "experiment.json", {})
+    answers = {"ce": [("17", "14"), (None, "26")], "soft": [("66/2", "10"), ("22", "21.25")]}
+    for label, pairs in answers.items():
+        for seed in range(3):
+            rows = [
+                {
+                    "split": "interpolate",
+                    "index": at,
+                    "gold": str(10 * at + 10),
+                    "answer": greedy,
+                    "measures": {"exact": 0.5, "absolute_error": None if greedy is None else 1 / 3},
+                    "decisions": {"median": {"answer": decided, "measures": {"exact": 1.0}}},
+                }
+                for at, (greedy, decided) in enumerate(pairs)
+            ]
+            soft = {"relative": 0.1, "width": None} if label == "soft" else None
+            run_of(folder, label, seed, rows, {"label_median": "50"}, soft=soft)
+    run_of(folder, "ce", 1000, [], validation=True)  # a trial
+    return folder
+
+
+def lines(file: Path) -> list[str]:
+    return lzma.decompress(file.read_bytes()).decode().splitlines()
+
+
+def test_scores(script, comparison, tmp_path):
+    script.main(["scores", str(comparison), "--out", str(tmp_path)])
+    head, *rows = lines(tmp_path / "tables_stones_scores.csv.xz")
+    about = "model,label,seed,split,row,train_examples,steps,learning_rate,weight,width"
+    assert head == f"{about},exact,absolute_error,median exact"
+    assert rows[:2] == [
+        "smollm2,ce,0,interpolate,0,80,5,0.001,0.3,,0.5,0.33333,1",
+        "smollm2,ce,0,interpolate,1,80,5,0.001,0.3,,0.5,,1",
+    ]
+    assert rows[-1] == "smollm2,soft,2,interpolate,1,80,5,0.001,0.3,relative 0.1,0.5,0.33333,1"
+    assert len(rows) == 12
+    script.main(["scores", str(comparison), "--metrics", "exact", "--out", str(tmp_path)])
+    assert lines(tmp_path / "tables_stones_scores.csv.xz")[0] == f"{about},exact,median exact"
+
+
+def test_answers_and_settings(script, comparison, tmp_path):
+    script.main(["answers", str(comparison), "--out", str(tmp_path)])
+    head, *rows = lines(tmp_path / "tables_stones.csv.xz")
+    assert head == "label,seed,row,gold,fallback,greedy,median"
+    assert rows[:2] == ["ce,0,0,10,50,17,14", "ce,0,1,20,50,,26"]
+    assert rows[-2:] == ["soft,2,0,10,50,66/2,10", "soft,2,1,20,50,22,21.25"]
+    settings = (tmp_path / "settings.csv").read_text()
+    assert settings.splitlines() == [
+        "comparison,label,train_examples,steps,learning_rate,weight,width",
+        "tables_stones,ce,80,5,0.001,0.3,",
+        "tables_stones,soft,80,5,0.001,0.3,relative 0.1",
+    ]
+    script.main(["answers", str(comparison), "--out", str(tmp_path)])
+    assert (tmp_path / "settings.csv").read_text() == settings  # once
+
+
+def test_the_settings_that_are_kept_have_this_form(script):
+    with (script.SCORES / "settings.csv").open(newline="") as file:
+        assert tuple(next(csv.reader(file))) == ("comparison", "label", *script.SETTINGS)
+
+
+def test_curves(script, tmp_path):
+    compare(
+        losses=["ce", "emd"], task="arithmetic", task_settings={"difficulty": 1, "wording": "bare"}, seeds=2, steps=4,
+        batch_size=4, train_examples=40, eval_examples=6, validate_every=2, out=tmp_path / "sums", progress=False,
+        executor="stacked", processes=1, tune=2,
+    )  # fmt: skip
+    script.main(["curves", str(tmp_path / "sums"), "--out", str(tmp_path)])
+    with (tmp_path / "sums_curves.csv").open(newline="") as file:
+        rows = [*csv.DictReader(file)]
+    assert [(row["label"], row["seed"], row["step"]) for row in rows] == [
+        (label, seed, step) for label in ("ce", "emd") for seed in "01" for step in ("2", "4", "test")
+    ]
+    assert {row["model"] for row in rows} == {"tiny"}
+    assert all(0 <= float(row["exact"]) <= 1 for row in rows)
+
+
+def test_a_comparison_that_is_not_finished(script, comparison, tmp_path):
+    (comparison / "cells" / "soft-2" / "result.json").unlink()
+    with pytest.raises(ValueError, match="is not finished: expected the same seeds of every loss, but has ce 3, soft 2"):
+        script.keep_scores(comparison, tmp_path)
+
+
+@pytest.mark.parametrize(("has", "missing"), [((), "cells"), (("cells",), "experiment.json"), (("experiment.json",), "cells")])
+@pytest.mark.parametrize("what", ["scores", "answers", "curves"])
+def test_a_folder_that_is_no_comparison(script, tmp_path, what, has, missing):
+    for name in has:
+        (tmp_path / name).mkdir()
+    with pytest.raises(SystemExit, match=f"has no {missing}: expected a folder written by `numerate compare`"):
+        script.main([what, str(tmp_path), "--out", str(tmp_path / "kept")])
+    assert not (tmp_path / "kept").exists()
