@@ -40,11 +40,11 @@ from numerate.lab.evaluation.missing import with_fallback
 from numerate.lab.files.records import RESULT, read_jsonl, write_text
 from numerate.lab.models.encoding import SharedData
 from numerate.lab.models.loading import LoadedModel, quietly
-from numerate.lab.report.wording import p_text
 from numerate.lab.stats import holm, paired_t
 from numerate.lab.training.config import RunConfig
 from numerate.lab.training.kept_runs import load_run, trained_config
 from numerate.lab.training.run import check_run, evaluated, run_data, run_examples, training_arguments
+from numerate.lab.wording.text import p_text
 from numerate.rewards import REWARDS, RewardFunction, with_settings
 
 SUPERVISED = "supervised"  # the control

@@ -22,7 +22,7 @@ from typing import Any
 
 from numerate.checks import check_choice
 from numerate.cli.settings import experiment_types, parse_settings
-from numerate.lab.baselines import RIVALS, NotApplicable, rival_rows, write_rows
+from numerate.lab.baselines import BASELINES, NotApplicable, baseline_rows, write_rows
 from numerate.lab.comparison.cells import tuning_trials
 from numerate.lab.comparison.plan import Experiment, comparison_settings, read_experiment
 from numerate.lab.data.settings import make_task
@@ -52,13 +52,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("config", type=Path, help="YAML file of a comparison with one task and one model")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting, as in numerate compare")
     parser.add_argument("--out", type=Path, required=True, help="CSV file to write: a row for each rival, seed and split")
-    parser.add_argument("--rivals", help=f"names with commas between them. Default: those of {','.join(RIVALS)} that apply")
+    parser.add_argument("--rivals", help=f"names with commas between them. Default: those of {','.join(BASELINES)} that apply")
     parser.add_argument("--seeds", type=int, help="number of seeds. Default: that of the file")
     parser.add_argument("--tune", type=int, default=0, choices=range(10), help="tuning trials, as in numerate compare")
     given = parser.parse_args(arguments)
-    rivals = [name.strip() for name in given.rivals.split(",")] if given.rivals else list(RIVALS)
+    rivals = [name.strip() for name in given.rivals.split(",")] if given.rivals else list(BASELINES)
     for rival in rivals:
-        check_choice("--rivals", rival, RIVALS)
+        check_choice("--rivals", rival, BASELINES)
     experiment = plan(given.config, given.set, given.seeds)
     runs = experiment.cells()
     (trials,) = tuning_trials(experiment, max(1, given.tune)).values()
@@ -66,7 +66,7 @@ def main(arguments: list[str] | None = None) -> None:
     rows: list[dict[str, Any]] = []
     for rival in rivals:
         try:
-            found = rival_rows(rival, task, runs, trials)
+            found = baseline_rows(rival, task, runs, trials)
         except (NotApplicable, ModuleNotFoundError) as error:
             if given.rivals:
                 raise
@@ -74,8 +74,8 @@ def main(arguments: list[str] | None = None) -> None:
             continue
         rows += found
         write_rows(given.out, rows)
-        for name, split in dict.fromkeys((row["rival"], row["split"]) for row in found):
-            mine = [row for row in found if (row["rival"], row["split"]) == (name, split)]
+        for name, split in dict.fromkeys((row["baseline"], row["split"]) for row in found):
+            mine = [row for row in found if (row["baseline"], row["split"]) == (name, split)]
             mae, relative, rmse = (mean(row[key] for row in mine) for key in ("mae", "mean_relative_error", "rmse"))
             print(f"{name:16} {split:12} MAE {mae:.5g}, relative {relative:.4f}, RMSE {rmse:.5g} ({len(mine)} seeds)")
 

@@ -22,8 +22,8 @@ from statistics import fmean, median
 import numpy as np
 import pandas as pd
 
-from numerate.lab.report.wording import p_text
 from numerate.lab.stats import holm, paired_t
+from numerate.lab.wording.text import p_text
 
 BASELINE = "ce"
 SHARES = (0.5, 0.9)

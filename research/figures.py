@@ -26,7 +26,7 @@ import scores
 import tables
 from keep import GREEDY, SCORES
 
-from numerate.lab.report.wording import measure
+from numerate.lab.wording.measures import measure
 
 ROOT = Path(__file__).parents[1]
 BASELINE, OURS = "ce", "soft"

@@ -17,7 +17,7 @@ import scores
 import tables
 from keep import GREEDY, SCORES
 
-from numerate.lab.report.wording import measure
+from numerate.lab.wording.measures import measure
 
 FILE = Path(__file__).parents[1] / "src" / "numerate" / "results.json"
 SPLIT = "interpolate"

@@ -32,8 +32,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from keep import GREEDY, SETTINGS
 
-from numerate.lab.report.wording import EXAMPLES_WON, Measure, counted, measure, p_equation
 from numerate.lab.stats import Comparison, compare, corrected
+from numerate.lab.wording.measures import EXAMPLES_WON, Measure, measure
+from numerate.lab.wording.text import counted, p_equation
 
 ABOUT = ("model", "label", "seed", "split", "row")
 MARGIN = 0.01  # of the baseline's value: a difference below it is no worse

@@ -36,8 +36,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from keep import GREEDY
 
-from numerate.lab.report.wording import minus, p_text, plus
 from numerate.lab.stats import compare, corrected, holm, paired_t
+from numerate.lab.wording.text import minus, p_text, plus
 
 BASELINE, OURS = "ce", ("soft", "median")
 PATHS = ("soft_fixed", "soft_jitter")  # variants of ours, which no paper has published
@@ -128,7 +128,7 @@ def read(file: Path) -> Kept:
     first = table[table["label"] == table["label"][0]]
     asked = tuple(first[["seed", "row", "gold"]].itertuples(index=False, name=None))
     beside = file.parent / f"{name}_rivals.csv"
-    others = pd.read_csv(beside).groupby("rival", sort=False)["mae"] if beside.is_file() else ()
+    others = pd.read_csv(beside).groupby("baseline", sort=False)["mae"] if beside.is_file() else ()
     return Kept(name, found, {str(baseline): mae.to_numpy() for baseline, mae in others}, asked, derailed)
 
 

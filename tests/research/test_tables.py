@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from numerate.lab.report.wording import p_text
 from numerate.lab.stats import compare, holm
+from numerate.lab.wording.text import p_text
 
 ANSWERS = """label,seed,row,gold,fallback,greedy,median
 ce,0,0,10,50,17,14
@@ -25,7 +25,7 @@ soft,1,1,20,50,22,20
 
 def test_answers_are_read(script, tmp_path):
     (tmp_path / "tables_stones.csv.xz").write_bytes(lzma.compress(ANSWERS.encode()))
-    (tmp_path / "tables_stones_rivals.csv").write_text("rival,seed,mae\nboosting,0,4\nboosting,1,2\n")
+    (tmp_path / "tables_stones_rivals.csv").write_text("baseline,seed,mae\nboosting,0,4\nboosting,1,2\n")
     found = script.read(tmp_path / "tables_stones.csv.xz")
     assert found.title == "stones, 1,000 rows"
     assert [*found.errors] == [(label, rule) for rule in ("greedy", "median") for label in ("ce", "soft")]

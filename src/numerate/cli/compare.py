@@ -26,7 +26,7 @@ from numerate.lab.comparison.presets import PRESETS, merged
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from numerate.lab.report.wording import Measure
+    from numerate.lab.wording.measures import Measure
 
 
 @app.command()
@@ -124,9 +124,10 @@ def _show(console: Console, rows: list[dict[str, Any]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from numerate.lab.report.analysis import LEAST_SEEDS, SPLIT_NAMES
-    from numerate.lab.report.decision_words import decision_title
-    from numerate.lab.report.wording import counted, measure, p_text
+    from numerate.lab.stats import LEAST_SEEDS
+    from numerate.lab.wording.decisions import decision_title
+    from numerate.lab.wording.measures import measure
+    from numerate.lab.wording.text import SPLIT_NAMES, counted, p_text
 
     for setup in dict.fromkeys(row["setup"] for row in rows):
         mine = {(row["loss"], (row["split"], row["decision"])): row for row in rows if row["setup"] == setup}
@@ -154,10 +155,10 @@ def _show_decisions(console: Console, rows: list[dict[str, Any]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from numerate.lab.report.analysis import LEAST_SEEDS, SPLIT_NAMES
-    from numerate.lab.report.decision_words import change_text, title
-    from numerate.lab.report.decisions import mean_measure
-    from numerate.lab.report.wording import measure, p_text
+    from numerate.lab.stats import LEAST_SEEDS
+    from numerate.lab.wording.decisions import change_text
+    from numerate.lab.wording.measures import mean_measure, measure
+    from numerate.lab.wording.text import SPLIT_NAMES, p_text
 
     for setup, split in dict.fromkeys((row["setup"], row["split"]) for row in rows):
         mine = [row for row in rows if (row["setup"], row["split"]) == (setup, split)]
@@ -166,7 +167,7 @@ def _show_decisions(console: Console, rows: list[dict[str, Any]]) -> None:
         names = list(dict.fromkeys(decision for _, decision in cells))
         columns = [*names, f"in {100 * mine[0]['level']:g} % interval", "greedy, decided"]
         tested = mine[0]["seeds"] >= LEAST_SEEDS
-        heading = f"{setup}, {SPLIT_NAMES.get(split, split)}: {title(shown)} by decision, change from greedy{' and p' * tested}"
+        heading = f"{setup}, {SPLIT_NAMES.get(split, split)}: {shown.summary} by decision, change from greedy{' and p' * tested}"
         table = Table("loss", *columns, title=heading, title_justify="left")
         for loss in dict.fromkeys(loss for loss, _ in cells):
             texts: list[str] = []
@@ -188,13 +189,13 @@ def show_levels(console: Console, rows: Sequence[Mapping[str, Any]], notes: Sequ
     from rich.table import Table
     from rich.text import Text
 
-    from numerate.lab.report.analysis import SPLIT_NAMES
+    from numerate.lab.wording.text import SPLIT_NAMES
 
     for setup, split in dict.fromkeys((row["setup"], row["split"]) for row in rows):
         mine = [row for row in rows if (row["setup"], row["split"]) == (setup, split)]
         heading = f"{setup}, {SPLIT_NAMES.get(split, split)}: {'typical run' if mine[0]['seeds'] > 1 else 'one run'}"
         table = Table("loss", "decision", *mine[0]["shown"], title=heading, title_justify="left")
-        models = sum(not row["rival"] for row in mine)
+        models = sum(row["decision"] is not None for row in mine)
         for place, row in enumerate(mine, 1):
             table.add_row(Text(row["name"]), row["decision"] or "", *row["shown"].values(), end_section=place == models)
         console.print(table)

@@ -192,7 +192,7 @@ def _show_decisions(console: Console, name: str, golds: Sequence[str], records: 
 
     from numerate.lab.evaluation.error_sources import read_decisions
     from numerate.lab.evaluation.missing import figure_text
-    from numerate.lab.report.decision_words import evaluation_sentences, summary_rows
+    from numerate.lab.wording.decisions import evaluation_sentences, summary_rows
 
     part = read_decisions(records)
     assert part is not None  # the caller checks

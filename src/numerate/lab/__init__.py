@@ -10,6 +10,7 @@ importing only those before it:
     evaluation   a model and questions become answers, decisions and scores
     training     examples and an objective become one finished run
     stats        scores of runs become intervals and p-values
+    wording      figures, decisions and evaluations become text
     baselines    what predicts the same rows without writing numbers
     report       records of runs become one page
     comparison   a plan becomes many runs, and a report

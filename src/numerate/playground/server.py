@@ -29,9 +29,9 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from numerate.checks import check_number, one_line
-from numerate.lab.report.palette import css
 from numerate.playground.request import plain_sentence
 from numerate.playground.tabs import TABS, Tab
+from numerate.plotting.palette import css
 
 PAGE = Path(__file__).parent / "page"
 POLICY = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'; object-src 'none'"

@@ -13,14 +13,15 @@ import pytest
 import torch
 
 from numerate.lab.baselines import (
-    RIVALS,
+    BASELINES,
+    BaselineAnswers,
     BoostingSettings,
     HeadRun,
     NotApplicable,
-    RivalAnswers,
+    baseline_rows,
     boosting,
+    choose_boosting,
     constant,
-    rival_rows,
     train_heads,
 )
 from numerate.lab.baselines.fit import TrainingRows, asked_examples
@@ -67,8 +68,8 @@ def split(task):
     return task.examples("train"), task.examples("interpolate")
 
 
-def figures(task, rival):
-    return errors(gold_numbers(task, split(task)[1]), rival.answers)
+def figures(task, baseline):
+    return errors(gold_numbers(task, split(task)[1]), baseline.answers)
 
 
 # Tables
@@ -85,7 +86,8 @@ def test_boosting_beats_the_constant(tmp_path):
     """Also with blank cells, units, thousands marks and categories."""
     needs_sklearn()
     task = Regression.from_files(table(tmp_path), target="price")
-    found = boosting(task, *split(task))
+    training, test = split(task)
+    found = boosting(task, training, test, choose_boosting(task, training[:-20], training[-20:]))
     assert figures(task, found)["mae"] < 0.5 * figures(task, constant(task, *split(task)))["mae"]
     assert found.settings["loss"] in ("absolute_error", "squared_error")
     assert len(found.answers) == task.count("interpolate")
@@ -142,7 +144,7 @@ def test_boosting_without_sklearn(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
     task = Regression()
     with pytest.raises(ModuleNotFoundError, match="boosting needs the package scikit-learn: run pip install scikit-learn"):
-        boosting(task, task.examples("train", 20), task.examples("interpolate", 2))
+        boosting(task, task.examples("train", 20), task.examples("interpolate", 2), BoostingSettings())
 
 
 def test_an_answer_must_be_one_number():
@@ -278,7 +280,7 @@ def test_layers_of_llama_only(monkeypatch):
 # The table
 
 
-def test_a_row_for_each_rival_and_seed(tmp_path, capsys):
+def test_a_row_for_each_baseline_and_seed(tmp_path, capsys):
     needs_sklearn()
     config = tmp_path / "mine.yaml"
     settings = FEW | {"losses": ["ce", "soft"], "soft": {"relative": 0.1}, "decide": ["median"], "data": str(table(tmp_path))}
@@ -290,7 +292,7 @@ def test_a_row_for_each_rival_and_seed(tmp_path, capsys):
     with out.open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     names = ["constant", "boosting", "scalar", "hl_gauss_mean", "hl_gauss_median"]
-    assert sorted((row["rival"], row["seed"]) for row in rows) == sorted((name, seed) for name in names for seed in "01")
+    assert sorted((row["baseline"], row["seed"]) for row in rows) == sorted((name, seed) for name in names for seed in "01")
     for row in rows:
         assert float(row["mae"]) > 0
         assert float(row["rmse"]) >= float(row["mae"])
@@ -301,14 +303,14 @@ def test_a_row_for_each_rival_and_seed(tmp_path, capsys):
     assert "hl_gauss_median" in capsys.readouterr().out
 
 
-def test_a_rival_that_does_not_apply(tmp_path, monkeypatch, capsys):
+def test_a_baseline_that_does_not_apply(tmp_path, monkeypatch, capsys):
     """It is left out with a reason, or an error if it was asked for."""
     monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
     monkeypatch.setattr("numerate.lab.baselines.run.HEADS", {})
     config, out = tmp_path / "mine.yaml", tmp_path / "rivals.csv"
     config.write_text(json.dumps(FEW | {"eval_splits": ["interpolate"], "seeds": 1}), encoding="utf-8")
     script = runpy.run_path(str(SCRIPT))
-    monkeypatch.setitem(script["main"].__globals__, "RIVALS", RIVALS[:2])
+    monkeypatch.setitem(script["main"].__globals__, "BASELINES", BASELINES[:2])
     script["main"]([str(config), "--out", str(out)])
     assert "boosting: left out. boosting needs the package scikit-learn" in capsys.readouterr().out
     assert len(out.read_text().splitlines()) == 2
@@ -328,13 +330,13 @@ def test_settings_are_those_that_are_best_on_validation_rows(choose_by, monkeypa
         right = [run.config.learning_rate == 2e-3 and not run.log for run in several]
         golds = [gold_numbers(task, asked_examples(run.config, task)) for run in several]
         answers = [own if good else 2 * own for own, good in zip(golds, right, strict=True)]
-        return [{"scalar": RivalAnswers("scalar", own, {}, 0.0)} for own in answers]
+        return [{"scalar": BaselineAnswers(own, {}, 0.0)} for own in answers]
 
     monkeypatch.setattr("numerate.lab.baselines.run.train_heads", trained)
     tests = [RunConfig(**FEW | {"seed": seed}) for seed in (0, 1)]
     common = FEW | {"seed": 1000, "validation": True, "choose_by": choose_by}
     trials = [RunConfig(**common | {"learning_rate": rate}) for rate in (4e-3, 2e-3, 8e-3, 1e-3)]
-    rows = rival_rows("scalar", task, tests, trials)
+    rows = baseline_rows("scalar", task, tests, trials)
     tried = [(run.config.learning_rate, run.log) for run in seen[0]]
     assert tried == [(4e-3, True), (4e-3, False), (2e-3, True), (2e-3, False)]
     assert [(run.config.learning_rate, run.log, run.config.seed) for run in seen[1]] == [(2e-3, False, 0), (2e-3, False, 1)]

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from numerate.lab.baselines import constant, kept, kept_rivals
+from numerate.lab.baselines import constant, kept, kept_baselines
 from numerate.lab.data import Regression
 from numerate.lab.data.settings import tested as asked_of
 from numerate.lab.training.config import RunConfig
@@ -33,7 +33,7 @@ def golds(table):
 
 
 def test_answers_are_those_of_the_rows_of_each_run(table, tmp_path):
-    found = kept_rivals(tmp_path, runs(table), golds(table))
+    found = kept_baselines(tmp_path, runs(table), golds(table))
     task = Regression.from_files(table, target="price")
     for run in runs(table):
         config = RunConfig(**run)
@@ -44,26 +44,26 @@ def test_answers_are_those_of_the_rows_of_each_run(table, tmp_path):
 
 def test_boosting_learns_from_the_columns(table, tmp_path):
     pytest.importorskip("sklearn", reason="boosting needs scikit-learn")
-    found = kept_rivals(tmp_path, runs(table), golds(table))
+    found = kept_baselines(tmp_path, runs(table), golds(table))
     assert found.notes == ()
     truth = np.array([float(text) for text in golds(table)["interpolate"]])
-    off = {rival: np.abs(by_seed[0]["interpolate"] - truth).mean() for rival, by_seed in found.answers.items()}
+    off = {baseline: np.abs(by_seed[0]["interpolate"] - truth).mean() for baseline, by_seed in found.answers.items()}
     assert off["boosting"] < 0.7 * off["constant"]
 
 
 def test_computed_once(table, tmp_path, monkeypatch):
-    first = kept_rivals(tmp_path, runs(table), golds(table))
+    first = kept_baselines(tmp_path, runs(table), golds(table))
 
     def refuse(*_):
         raise AssertionError("computed again")
 
     with monkeypatch.context() as patched:
         patched.setattr(kept, "make_task", refuse)
-        again = kept_rivals(tmp_path, runs(table), golds(table))
-    for rival, by_seed in first.answers.items():
+        again = kept_baselines(tmp_path, runs(table), golds(table))
+    for baseline, by_seed in first.answers.items():
         for seed, by_split in by_seed.items():
-            assert again.answers[rival][seed]["interpolate"].tolist() == by_split["interpolate"].tolist()
-    more = kept_rivals(tmp_path, runs(table, (0, 1, 2)), golds(table))
+            assert again.answers[baseline][seed]["interpolate"].tolist() == by_split["interpolate"].tolist()
+    more = kept_baselines(tmp_path, runs(table, (0, 1, 2)), golds(table))
     assert sorted(more.answers["constant"]) == [0, 1, 2]
 
 
@@ -71,17 +71,17 @@ def test_without_scikit_learn(table, tmp_path, monkeypatch):
     """The constant stays, and a line says how to install the rest; once installed, it is computed."""
     with monkeypatch.context() as patched:
         patched.setitem(sys.modules, "sklearn.ensemble", None)
-        found = kept_rivals(tmp_path, runs(table), golds(table))
+        found = kept_baselines(tmp_path, runs(table), golds(table))
     assert [*found.answers] == ["constant"]
     assert found.notes == ("Without gradient boosting: boosting needs the package scikit-learn: run pip install scikit-learn.",)
     if pytest.importorskip("sklearn"):
-        assert [*kept_rivals(tmp_path, runs(table), golds(table)).answers] == ["constant", "boosting"]
+        assert [*kept_baselines(tmp_path, runs(table), golds(table)).answers] == ["constant", "boosting"]
 
 
 def test_other_data_than_those_of_the_runs(table, tmp_path):
     asked = golds(table)
     table.write_text(table.read_text(encoding="utf-8").replace("Ulm", "Oslo"), encoding="utf-8")
-    found = kept_rivals(tmp_path, runs(table), asked)
+    found = kept_baselines(tmp_path, runs(table), asked)
     assert found.answers == {}
     assert "has other test rows than the runs" in found.notes[0]
     assert not (tmp_path / kept.FILE).exists()
@@ -89,9 +89,9 @@ def test_other_data_than_those_of_the_runs(table, tmp_path):
 
 def test_what_is_kept_is_of_the_same_rows(table, tmp_path):
     """A folder that is used again, with another version of the table."""
-    kept_rivals(tmp_path, runs(table), golds(table))
+    kept_baselines(tmp_path, runs(table), golds(table))
     table.write_text(table.read_text(encoding="utf-8").replace("Ulm", "Oslo"), encoding="utf-8")
-    found = kept_rivals(tmp_path, runs(table), golds(table))
+    found = kept_baselines(tmp_path, runs(table), golds(table))
     assert len(found.answers["constant"][0]["interpolate"]) == len(golds(table)["interpolate"])
     assert len(json.loads((tmp_path / kept.FILE).read_text(encoding="utf-8"))["constant"]) == 4
 
@@ -103,7 +103,7 @@ def test_prompts_without_columns(tmp_path):
     run = RunConfig(task="regression", data=str(path), eval_examples=20)
     task = Regression.from_files(path)
     asked = {split: [example.answer for example in rows] for split, rows in asked_of(run, task).items()}
-    found = kept_rivals(tmp_path, [run.used], asked)
+    found = kept_baselines(tmp_path, [run.used], asked)
     assert [*found.answers] == ["constant"]
     assert "the examples have prompts and no columns" in found.notes[0]
 
@@ -111,4 +111,4 @@ def test_prompts_without_columns(tmp_path):
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"constant": 3}'])
 def test_a_broken_file_is_computed_again(content, table, tmp_path):
     (tmp_path / kept.FILE).write_text(content, encoding="utf-8")
-    assert "constant" in kept_rivals(tmp_path, runs(table), golds(table)).answers
+    assert "constant" in kept_baselines(tmp_path, runs(table), golds(table)).answers

@@ -28,8 +28,8 @@ from numerate.lab.evaluation.decisions import (
 )
 from numerate.lab.evaluation.error_sources import error_sources, read_decisions
 from numerate.lab.evaluation.evaluate import _spread
-from numerate.lab.report.decision_words import evaluation_sentences
 from numerate.lab.training.config import RULES
+from numerate.lab.wording.decisions import evaluation_sentences
 
 CIRCULAR = [name for name, task in TASKS.items() if task.period is not None]
 AROUND_TWELVE = NumberDistribution([717, 719, 1, 4, 300], [0.2, 0.2, 0.25, 0.25, 0.1], covered=0.9, no_number=0.1)

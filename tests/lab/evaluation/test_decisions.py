@@ -38,10 +38,10 @@ from numerate.lab.evaluation.decisions import (
 from numerate.lab.evaluation.error_sources import ErrorSources, error_sources, read_decisions
 from numerate.lab.files.records import jsonable, read_jsonl
 from numerate.lab.models.loading import load_model
-from numerate.lab.report.decision_words import evaluation_sentences, source_sentence, summary_rows
 from numerate.lab.training.config import RULES, RunConfig, checked
 from numerate.lab.training.kept_runs import evaluate
 from numerate.lab.training.run import run
+from numerate.lab.wording.decisions import evaluation_sentences, source_sentence, summary_rows
 
 EASY = {"difficulty": 1, "operations": "+-", "wording": "bare"}
 QUICK = {"task_settings": EASY, "steps": 2, "batch_size": 4, "train_examples": 16, "eval_examples": 3, "log_every": 2}

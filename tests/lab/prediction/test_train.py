@@ -178,7 +178,7 @@ def test_the_model_of_a_table_is_shown_by_the_decision_of_predict_beside_a_const
         errors = np.array([other if error is None else error for error, other in zip(errors, filled, strict=True)])
         assert levels[name]["mae"] == pytest.approx(errors.mean())
         assert levels[name]["r2"] == pytest.approx(1 - (errors**2).sum() / ((golds - golds.mean()) ** 2).sum())
-    assert (folder / "rivals.json").is_file()
+    assert (folder / "baselines.json").is_file()
     again = CliRunner().invoke(app, [*call, "--overwrite"])
     assert again.exit_code == 0
 

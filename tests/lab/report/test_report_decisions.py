@@ -16,15 +16,15 @@ pytest.importorskip("jinja2")
 pytest.importorskip("matplotlib")
 
 from rich.console import Console
+from tests.lab.report.simulated import rewrite, setup_of, write_cell, write_experiment
 
 from numerate.answers.metrics import METRICS
 from numerate.cli.compare import _show, _show_decisions
 from numerate.lab import stats
 from numerate.lab.comparison.compare import _result
 from numerate.lab.report import write_report
-from numerate.lab.report.analysis import Setup, scores, setups
-from numerate.lab.report.answer import derailed_sentence
-from numerate.lab.report.decision_words import decision_sentence
+from numerate.lab.report.analysis import Setup, scores
+from numerate.lab.report.answer import decision_sentence, derailed_sentence
 from numerate.lab.report.decisions import Decisions, decisions, fitting_rule
 from numerate.lab.report.records import read_run
 from numerate.losses import LOSSES
@@ -72,25 +72,17 @@ def make_run(
     headline: str = "relative_error",
 ) -> Path:
     """Write a run directory with decisions; ``missing`` are examples without a greedy answer."""
-    write(folder / "experiment.json", {"name": "test", "baseline": "ce", "config": {}, "environment": {"device": "cpu"}})
+    write_experiment(folder)
     for label in losses:
         for seed in seeds:
-            cell = folder / "cells" / f"{label}-{seed}"
-            write(cell / "config.json", {"model": "tiny", "task": "regression", "loss": label, "label": label, "seed": seed})
             mine = (rules or {}).get(label, ("median", "mean"))
             rows = [record(split, seed, i, missing, mine) for split in splits for i in range(EXAMPLES)]
-            (cell / "predictions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-            write(cell / "result.json", {"splits": {}, "headline": headline, "cost": {"ms_per_step": 20.0}})
+            write_cell(folder / "cells" / f"{label}-{seed}", {"task": "regression", "loss": label, "seed": seed}, rows, headline)
     return folder
 
 
-def write(path: Path, value: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(value))
-
-
 def found_in(folder: Path) -> tuple[Setup, Decisions]:
-    (setup,) = setups(read_run(folder))
+    setup = setup_of(folder)
     found = decisions(setup)
     assert found is not None
     return setup, found
@@ -113,12 +105,8 @@ class TestNumbers:
         assert [m.name for m in found.measures] == ["absolute_error", "relative_error", "derailed"]
         error = found.measures[0]
         greedy, median, mean = (found.cell("smmd", "interpolate", error, rule) for rule in found.decisions)
-        assert greedy is not None
-        assert median is not None
-        assert mean is not None
         assert (greedy.interval.estimate, median.interval.estimate, mean.interval.estimate) == (11, 5, 20)
         assert greedy.comparison is None
-        assert median.comparison is not None
         assert median.comparison.difference.estimate == pytest.approx(-6)
         assert median.change == pytest.approx(-6 / 11)
         assert (median.better, greedy.better) == (True, None)
@@ -130,20 +118,18 @@ class TestNumbers:
         mine, base = ([[OFF[rule](seed, i) for i in range(EXAMPLES)] for seed in range(3)] for rule in ("mean", "greedy"))
         plain = stats.compare(mine, base, bounds=(0.0, math.inf)).p_value
         score = found.cell("ce", "interpolate", found.measures[0], "mean")
-        assert score is not None
-        assert score.comparison is not None
         assert score.comparison.p_value == pytest.approx(plain)
         assert score.comparison.corrected_p == pytest.approx(min(1, 4 * plain))
 
     def test_medians_are_those_of_the_first_table(self, tmp_path: Path):
         """A missing answer is infinite in both, and counts as the fallback in the mean beside the median."""
-        for file in make_run(tmp_path, missing=(3, 5)).glob("cells/*/predictions.jsonl"):
-            rows = [json.loads(line) for line in file.read_text().splitlines()]
-            for row in rows:
-                row["fallback"] = dict.fromkeys(MEASURES, 1.0)
-                if row["index"] == 1:
-                    row["measures"] |= {"absolute_error": 1e9, "relative_error": 1e7}
-            file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+        def change(label: str, row: dict[str, Any]) -> None:
+            row["fallback"] = dict.fromkeys(MEASURES, 1.0)
+            if row["index"] == 1:
+                row["measures"] |= {"absolute_error": 1e9, "relative_error": 1e7}
+
+        rewrite(make_run(tmp_path, missing=(3, 5)), change)
         setup, found = found_in(tmp_path)
         for score in (score for score in scores(setup) if score.measure == setup.headline):
             same = found.cell(score.label, score.split, setup.headline, score.decision)
@@ -152,13 +138,11 @@ class TestNumbers:
             assert (same.examples, same.left_out) == (EXAMPLES, 0)
         errors = [1.0 if i in (3, 5) else 1e9 if i == 1 else OFF["greedy"](seed, i) for seed in range(3) for i in range(EXAMPLES)]
         greedy = found.cell("ce", "interpolate", found.measures[0], "greedy")
-        assert greedy is not None
         assert greedy.mean == pytest.approx(sum(errors) / len(errors))
 
     def test_examples_without_a_finite_error_are_left_out_of_means(self, tmp_path: Path):
         _, found = found_in(make_run(tmp_path, missing=(3, 5)))
         score = found.cell("ce", "interpolate", found.measures[0], "median")
-        assert score is not None
         assert (score.examples, score.left_out) == (EXAMPLES - 2, 2)
         assert found.left_out(found.measures[0])
         sources = found.cost("ce", "interpolate").sources["absolute_error"]
@@ -174,10 +158,10 @@ class TestNumbers:
 
     def test_what_a_distribution_is_worth(self, run: Path):
         _, found = found_in(run)
-        worth = found.cost("ce", "extrapolate")
+        cost = found.cost("ce", "extrapolate")
+        worth, sources = cost.worth, cost.sources["absolute_error"]
         assert (worth.level, worth.coverage, worth.crps, worth.searched) == (0.9, 0.75, 3.0, pytest.approx(0.95))
         assert (worth.greedy_ms, worth.search_ms, worth.ratio) == pytest.approx((2.0, 6.0, 3.0))
-        sources = worth.sources["absolute_error"]
         assert (sources.greedy, sources.decision, sources.spread, sources.surprise) == (11, 6, 3, 2)
 
     def test_losses_with_other_rules_and_without_any(self, tmp_path: Path):
@@ -188,10 +172,12 @@ class TestNumbers:
 
     def test_most_greedy_answers_hold_no_number(self, tmp_path: Path):
         """One answer is so far off that medians are given, and most have no number: the median is infinite."""
-        for file in make_run(tmp_path, missing=range(EXAMPLES * 3 // 4)).glob("cells/*/predictions.jsonl"):
-            rows = [json.loads(line) for line in file.read_text().splitlines()]
-            rows[-1]["decisions"]["median"]["measures"]["absolute_error"] = 1e9
-            file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+        def change(label: str, row: dict[str, Any]) -> None:
+            if row["index"] == EXAMPLES - 1:
+                row["decisions"]["median"]["measures"]["absolute_error"] = 1e9
+
+        rewrite(make_run(tmp_path, missing=range(EXAMPLES * 3 // 4)), change)
         _, found = found_in(tmp_path)
         scores = {score.decision: score.interval.estimate for score in found.scores if score.measure == found.measures[0]}
         assert math.isinf(scores["greedy"])
@@ -220,39 +206,35 @@ class TestNumbers:
 def closer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """smmd is as good as ce with greedy answers, and closer by 2 with the median."""
     folder = make_run(tmp_path_factory.mktemp("closer"), rules={"ce": ("median",), "smmd": ("median",)})
-    for file in folder.glob("cells/smmd-*/predictions.jsonl"):
-        rows = [json.loads(line) for line in file.read_text().splitlines()]
-        for row in rows:
-            measures = row["decisions"]["median"]["measures"]
-            measures["absolute_error"] -= 2
-            measures["relative_error"] = measures["absolute_error"] / int(row["gold"])
-        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return folder
+
+    def change(label: str, row: dict[str, Any]) -> None:
+        measures = row["decisions"]["median"]["measures"]
+        measures["absolute_error"] -= 2
+        measures["relative_error"] = measures["absolute_error"] / int(row["gold"])
+
+    return rewrite(folder, change, "smmd-*")
 
 
 class TestAgainstTheBaseline:
     def test_means(self, closer: Path):
         _, found = found_in(closer)
         error = found.measures[0]
-        assert {(c.label, c.split) for c in found.contrasts} == {("smmd", "interpolate"), ("smmd", "extrapolate")}
-        greedy, median = (found.contrast("smmd", "interpolate", error, rule) for rule in ("greedy", "median"))
-        assert greedy is not None
-        assert median is not None
+        compared = {(score.label, score.split) for score in found.scores if score.contrast is not None}
+        assert compared == {("smmd", "interpolate"), ("smmd", "extrapolate")}
+        greedy, median = (found.cell("smmd", "interpolate", error, rule).contrast for rule in ("greedy", "median"))
         assert (greedy.alike, greedy.comparison.corrected_p, greedy.better) == (True, 1.0, None)
         assert (median.alike, median.better, median.base) == (False, True, 5)
         assert median.comparison.difference.estimate == pytest.approx(-2)
         assert median.change == pytest.approx(-0.4)
         assert median.comparison.corrected_p == pytest.approx(2 * median.comparison.p_value)  # two splits
-        assert found.contrast("ce", "interpolate", error, "median") is None
 
     def test_the_headline_by_decision(self, closer: Path):
-        (setup,) = setups(read_run(closer))
+        setup = setup_of(closer)
         assert setup.decisions() == ("greedy", "median")
         mine = {(s.label, s.split, s.decision): s for s in scores(setup) if s.measure == setup.headline}
         assert len(mine) == 2 * 2 * 2
         greedy, median = (mine["smmd", "interpolate", rule] for rule in setup.decisions())
         assert (greedy.better, median.better) == (None, True)
-        assert median.gain is not None
         assert (median.gain.estimate, median.family) == (1.0, 2)
         assert median.interval.estimate < greedy.interval.estimate
         assert {s.decision for s in scores(setup) if s.measure != setup.headline} == {"greedy"}
@@ -284,7 +266,7 @@ class TestAgainstTheBaseline:
     def test_a_loss_without_decisions_is_compared_greedily(self, tmp_path: Path):
         setup, found = found_in(make_run(tmp_path, ("ce", "smmd", "emd"), rules={"emd": ()}))
         assert setup.decisions() == ("greedy",)
-        assert {c.label for c in found.contrasts} == {"smmd"}
+        assert {score.label for score in found.scores if score.contrast is not None} == {"smmd"}
         assert "greedy answers</th>" not in write_report(tmp_path).read_text()
 
 
@@ -300,7 +282,6 @@ class TestWords:
         folder = make_run(tmp_path, rules=dict.fromkeys(("ce", "smmd"), ("mode",)), splits=("interpolate",), headline="exact")
         _, found = found_in(folder)
         assert [m.name for m in found.measures[:3]] == ["exact", "absolute_error", "relative_error"]
-        assert found.parted is not None
         assert found.parted.name == "absolute_error"  # the records have no sources of the other
         told = "Answers decided by mode instead of greedily change the exact answers: ce from 0.0 % to 33.3 % (+33.3 points, p "
         assert decision_sentence(found).startswith(told)
@@ -351,27 +332,23 @@ class TestFewAnswersDecideTheMean:
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Path:
         folder = make_run(tmp_path, splits=["interpolate"])
-        file = folder / "cells" / "smmd-1" / "predictions.jsonl"
-        first, *rest = file.read_text().splitlines()
-        row = json.loads(first)
-        row["measures"] |= {"absolute_error": 1e10, "relative_error": 1e8}
-        file.write_text("\n".join([json.dumps(row), *rest]) + "\n")
-        return folder
+
+        def change(label: str, row: dict[str, Any]) -> None:
+            if row["index"] == 0:
+                row["measures"] |= {"absolute_error": 1e10, "relative_error": 1e8}
+
+        return rewrite(folder, change, "smmd-1")
 
     def test_medians(self, folder: Path):
         _, found = found_in(folder)
         assert [measure.median for measure in found.measures] == [True, True, False]  # derailed answers have no tail
         greedy, median = (found.cell("smmd", "interpolate", found.measures[0], rule) for rule in ("greedy", "median"))
-        assert greedy is not None
-        assert median is not None
-        assert median.comparison is not None
         assert greedy.mean == 11  # that of a typical run: one of three is ruined
         assert (greedy.interval.estimate, median.interval.estimate, median.mean) == (11, 5, 5)
         assert median.comparison.difference.estimate == -1  # every example is closer
         assert (median.better, median.change) == (True, pytest.approx(-6 / 11))
-        contrast = found.contrast("smmd", "interpolate", found.measures[0], "greedy")
-        assert contrast is not None
-        assert (contrast.value, contrast.base, contrast.better) == (11, 11, None)
+        contrast = greedy.contrast
+        assert (contrast.interval.estimate, contrast.base, contrast.better) == (11, 11, None)
 
     def test_words_and_files(self, folder: Path, capsys: pytest.CaptureFixture[str]):
         page = write_report(folder)
@@ -409,15 +386,13 @@ class TestDerailed:
     def test_means_of_errors_have_their_median_beside_them(self, page: Path):
         _, found = found_in(page.parent)
         score = found.cell("ce", "interpolate", found.measures[0], "greedy")
-        assert score is not None
         assert score.measure.unbounded
         assert f"<small>median {found.measures[0].number(score.median)}</small>" in page.read_text(encoding="utf-8")
         assert not any(score.measure.unbounded for score in found.scores if score.measure.name == "derailed")
 
     def test_no_table_without_a_derailed_answer(self, tmp_path: Path):
         folder = make_run(tmp_path)
-        for file in folder.glob("cells/*/predictions.jsonl"):
-            file.write_text(file.read_text().replace('"derailed": 1.0', '"derailed": 0.0'))
+        rewrite(folder, lambda label, row: row["measures"].update(derailed=0.0))
         assert [measure.name for measure in found_in(folder)[1].measures] == ["absolute_error", "relative_error"]
 
 
@@ -447,10 +422,6 @@ class TestFiles:
 
     def test_incomplete_records_are_named(self, tmp_path: Path):
         folder = make_run(tmp_path)
-        file = folder / "cells" / "ce-0" / "predictions.jsonl"
-        first, second, *rest = file.read_text().splitlines()
-        broken = json.loads(second)
-        del broken["decisions"]["mean"]
-        file.write_text("\n".join([first, json.dumps(broken), *rest]) + "\n")
+        rewrite(folder, lambda label, row: row["decisions"].pop("mean") if row["index"] == 1 else None, "ce-0")
         with pytest.raises(ValueError, match=r"predictions.jsonl: the decisions of a line are not complete \('mean'\)"):
             read_run(folder)

@@ -16,24 +16,17 @@ from numpy.typing import NDArray
 from scipy import stats as scipy_stats
 from scipy.special import ndtr, ndtri
 
-from numerate.lab import stats
 from numerate.lab.stats import (
     Comparison,
     Interval,
-    PairedTest,
     compare,
     corrected,
-    detectable_difference,
-    effect_size,
     holm,
-    mcnemar,
     mean_interval,
     median_interval,
     paired_permutation,
     paired_t,
-    paired_test,
     seeds_needed,
-    wilcoxon,
 )
 from numerate.lab.stats.intervals import _medians, reach_of
 from numerate.lab.stats.paired import difference_errors
@@ -260,7 +253,6 @@ def test_equal_values_have_an_interval_without_width(value: float) -> None:
 )
 def test_sign_flips_by_hand(differences: list[float], p: float) -> None:
     assert paired_permutation(differences, [0] * len(differences)) == p
-    assert paired_permutation([[x] for x in differences], [[0]] * len(differences), over="seeds") == p
 
 
 @pytest.mark.parametrize("size", [3, 6, 11])
@@ -307,35 +299,8 @@ def test_mcnemar_by_hand(table: tuple[int, int], p: float) -> None:
     only_a, only_b = table
     a = [1] * only_a + [0] * only_b + [1] * 20 + [0] * 7
     b = [0] * only_a + [1] * only_b + [1] * 20 + [0] * 7
-    assert mcnemar(a, b) == pytest.approx(p)
-    assert paired_permutation(a, b) == pytest.approx(p)
-    assert compare(a, b, "sign").p_value == pytest.approx(p)
-    assert paired_test(a, b) == PairedTest("mcnemar", mcnemar(a, b))
-
-
-@pytest.mark.parametrize("size", [5, 30, 200])
-def test_wilcoxon_is_scipys(size: int) -> None:
-    a, b = rng(size).lognormal(size=(2, size))
-    assert wilcoxon(a, b) == pytest.approx(scipy_stats.wilcoxon(a, b).pvalue)
-    a[:2] = b[:2]
-    assert wilcoxon(a, b) == pytest.approx(scipy_stats.wilcoxon(a[2:], b[2:]).pvalue)
-
-
-def test_wilcoxon_ranks_infinite_and_equal_values() -> None:
-    a, b = rng(17).lognormal(size=(2, 30))
-    a[3], b[3], a[4], b[5] = INF, INF, INF, INF
-    large = np.array([1e9 if math.isinf(x) else x for x in a]), np.array([1e9 if math.isinf(x) else x for x in b])
-    large[0][4], large[1][5] = 1e9 + b[4], 1e9 + a[5]  # as ranks: tied
-    kept = np.arange(30) != 3
-    assert wilcoxon(a, b) == pytest.approx(scipy_stats.wilcoxon(large[0][kept], large[1][kept]).pvalue)
-    assert wilcoxon([INF, INF], [INF, INF]) == 1.0
-    assert wilcoxon([1, 2, 3], [1, 2, 3]) == 1.0
-
-
-def test_ties_between_means_over_seeds_stay_ties() -> None:
-    a, b = (rng(18).random((2, 5, 40)) < 0.5).astype(float)
-    sums = (a - b).sum(0)
-    assert wilcoxon(a, b) == pytest.approx(scipy_stats.wilcoxon(sums[sums != 0]).pvalue)
+    assert paired_permutation(a, b) == paired_permutation(b, a) == pytest.approx(p)
+    assert compare(a, b, "sign").p_value == compare(a, b).p_value == pytest.approx(p)
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 10])
@@ -373,8 +338,8 @@ def test_a_spread_of_rounding_is_none() -> None:
     interval = mean_interval(values, over="seeds")
     assert interval.low == interval.high
     assert paired_t(values, np.zeros((3, 3)), "seeds") == pytest.approx(2 * scipy_stats.t.sf(8, 2))
-    assert effect_size(np.mean(values, 1, keepdims=True), np.zeros((3, 1))) == INF
-    assert compare(np.tile(np.mean(values, 1, keepdims=True), (1, 3)), np.zeros((3, 3))).spread == 0.0
+    means_alone = compare(np.tile(np.mean(values, 1, keepdims=True), (1, 3)), np.zeros((3, 3)))
+    assert (means_alone.spread, means_alone.effect) == (0.0, INF)
     cancelling, zeros = [[0.1, 0.2, -0.3], [-0.3, 0.2, 0.1]], np.zeros((2, 3))
     assert sum(cancelling[0]) != 0
     assert paired_t(cancelling, zeros, "seeds") == paired_t(cancelling, zeros) == 1.0
@@ -383,8 +348,7 @@ def test_a_spread_of_rounding_is_none() -> None:
 def test_a_difference_of_rounding_is_none() -> None:
     a, b = np.full((2, 3), 0.1) + 0.2, np.full((2, 3), 0.3)
     assert (a != b).all()
-    for test in (paired_t, wilcoxon, paired_permutation):
-        assert test(a, b) == 1.0
+    assert paired_t(a, b) == paired_permutation(a[0], b[0]) == 1.0
     assert compare(a, b, "sign").difference.estimate == 0.0
 
 
@@ -422,7 +386,7 @@ def test_few_differing_answers_raise_no_alarm(seeds: int, examples: int, ease: f
 def test_answers_that_differ_all_one_way_count_as_in_mcnemar(seeds: int, differing: int) -> None:
     a = np.zeros((seeds, 300))
     a[:, :differing] = 1
-    found, exact = compare(a, np.zeros_like(a)), mcnemar(a[0], np.zeros(300))
+    found, exact = compare(a, np.zeros_like(a)), paired_permutation(a[0], np.zeros(300))
     assert found.p_value > (0.05 if differing < 6 else exact)
 
 
@@ -466,7 +430,7 @@ def test_one_seed_agrees_with_its_exact_test(count: tuple[int, int]) -> None:
     a[: count[0]], b[-count[1] or 43 :] = 1, 1
     for level in (0.9, 0.95, 0.99):
         found = compare(a, b, level=level)
-        assert found.p_value == mcnemar(a, b)
+        assert found.p_value == paired_permutation(a, b)
         assert -1 <= found.difference.low <= 0 <= found.difference.high <= 1 or found.p_value < 1 - level
         assert found.difference.low >= 0 or found.p_value >= 1 - level
 
@@ -475,21 +439,14 @@ def test_comparisons_by_sign_are_rarely_wrong() -> None:
     assert 0.015 < errors(lambda a, b: compare(a, b, "sign").p_value, 400, 3, 150, 0.1, 0.3, binary=False) < 0.075
 
 
-@pytest.mark.parametrize("test", [wilcoxon, lambda a, b: paired_permutation(a, b, resamples=199)])
-def test_tests_on_examples_are_rarely_wrong_where_seeds_do_not_matter(test: Any) -> None:
-    assert 0.025 < errors(test, 300, 3, 150, 0.0) < 0.08
-
-
 def test_tests_on_examples_mistake_a_lucky_seed_for_a_better_loss() -> None:
-    for test in (wilcoxon, lambda a, b: paired_permutation(a, b, resamples=199)):
-        assert errors(test, 150, 3, 600, 0.2) > 0.35
-    assert errors(lambda a, b: mcnemar(a[0], b[0]), 200, 3, 600, 0.2) > 0.35
+    def one_seed(a: Array, b: Array) -> float:
+        return paired_permutation(a[0], b[0], resamples=199)
 
-
-def test_tests_over_seeds_speak_of_these_examples_alone() -> None:
-    assert errors(lambda a, b: paired_t(a, b, over="seeds"), 250, 10, 150, 0.0, 0.7) > 0.12
-    for over in (lambda a, b: paired_permutation(a, b, over="seeds"), lambda a, b: paired_t(a, b, over="seeds")):
-        assert 0.025 < errors(over, 300, 8, 150, 0.3) < 0.075
+    assert errors(one_seed, 200, 3, 600, 0.2) > 0.35
+    assert 0.025 < errors(one_seed, 300, 3, 150, 0.0) < 0.08  # right where seeds do not matter
+    assert errors(lambda a, b: paired_t(a, b, over="seeds"), 250, 10, 150, 0.0, 0.7) > 0.12  # of these examples alone
+    assert 0.025 < errors(lambda a, b: paired_t(a, b, over="seeds"), 300, 8, 150, 0.3) < 0.075
 
 
 def test_the_chosen_test_sees_a_difference() -> None:
@@ -502,22 +459,6 @@ def test_the_chosen_test_sees_a_difference() -> None:
     assert np.mean([comparison.difference.estimate for comparison in found]) == pytest.approx(0.2 * (1 - 0.61), abs=0.01)
 
 
-def test_the_choice_of_a_test() -> None:
-    zeros_and_ones, values = np.array([1.0, 0, 1, 1]), np.array([0.5, 0, 1, 1])
-    assert paired_test(zeros_and_ones, zeros_and_ones[::-1]).name == "mcnemar"
-    assert paired_test(values, zeros_and_ones).name == "paired_permutation"
-    assert paired_test(zeros_and_ones, values).name == "paired_permutation"
-    a, b = rng(22).random((2, 3, 40)) < [[[0.6]], [[0.5]]]
-    assert paired_test(a, b) == PairedTest("paired_t", paired_t(a, b, over="both"))
-
-
-ON_EXAMPLES: list[Callable[[Array, Array], float]] = [
-    wilcoxon,
-    lambda a, b: paired_permutation(a, b, resamples=99),
-    lambda a, b: paired_permutation(a, b, over="seeds", resamples=99),
-]
-
-
 @settings(max_examples=40)
 @given(MEASURES, st.randoms(use_true_random=False))
 @example(np.full((2, 3, 4), 1.7e308) * [[[1]], [[-1]]], None)
@@ -527,28 +468,20 @@ def test_p_values_are_in_range_and_know_no_order(pair: Array, random: Any) -> No
     order = list(range(a.shape[1]))
     if random:
         random.shuffle(order)
-    for test in (*ON_EXAMPLES, paired_t, lambda a, b: paired_t(a, b, over="seeds")):
+    for test in (paired_t, lambda a, b: paired_t(a, b, over="seeds")):
         p = test(a, b)
         assert 0 < p <= 1
         assert test(b, a) == p
         assert test(a[:, order], b[:, order]) == pytest.approx(p, rel=1e-6) or np.abs(a - b).max() > 1e30
         assert test(a, a) == 1.0
-    on_examples = ON_EXAMPLES[1]
-    assert on_examples(a[0, order], b[0, order]) == on_examples(a[0], b[0]) == on_examples(b[0], a[0])
-
-
-@settings(max_examples=40)
-@given(hnp.arrays(np.float64, st.tuples(st.just(2), st.integers(1, 40)), elements=st.sampled_from([0.0, 1.0])))
-def test_mcnemar_is_a_sign_flip_test(pair: Array) -> None:
-    a, b = pair
-    assert 0 < mcnemar(a, b) <= 1
-    assert mcnemar(a, b) == mcnemar(b, a) == mcnemar(1 - a, 1 - b) == paired_permutation(a, b)
+    p = paired_permutation(a[0], b[0])
+    assert 0 < p <= 1
+    assert paired_permutation(a[0, order], b[0, order]) == paired_permutation(b[0], a[0]) == p
 
 
 def test_p_is_never_zero() -> None:
     ones, zeros = np.ones(5_000), np.zeros(5_000)
-    for p in (mcnemar(ones, zeros), wilcoxon(rng(23).random(5_000), zeros), paired_permutation(ones, zeros)):
-        assert 0 < p < 1e-50
+    assert 0 < paired_permutation(ones, zeros) < 1e-50
     assert 0 < paired_t(rng(24).normal(1, 1e-9, (30, 500)), np.zeros((30, 500))) < 1e-50
 
 
@@ -566,8 +499,8 @@ def test_arguments_stay_as_they_are() -> None:
     before = a.copy(), b.copy()
     for statistic in ("mean", "sign"):
         compare(a, b, statistic)
-    for call in (wilcoxon, paired_permutation, paired_t, effect_size):
-        call(a, b)
+    paired_t(a, b)
+    paired_permutation(a[0], b[0])
     mean_interval(a), median_interval(a)
     assert (a == before[0]).all()
     assert (b == before[1]).all()
@@ -577,11 +510,10 @@ def test_arguments_stay_as_they_are() -> None:
 
 
 def test_holm_by_hand() -> None:
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert [*holm(dict(enumerate([0.01, 0.04, 0.03, 0.005]))).values()] == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm({"a": 0.5, "b": 0.6, "c": 0.001}) == pytest.approx({"a": 1.0, "b": 1.0, "c": 0.003})
     assert list(holm({"z": 0.2, "a": 0.1})) == ["z", "a"]
-    assert holm([0.03]) == [0.03]
-    assert holm([]) == []
+    assert holm({"a": 0.03}) == {"a": 0.03}
     assert holm({}) == {}
 
 
@@ -591,10 +523,11 @@ def test_holm_is_the_closure_of_bonferroni(p_values: list[float]) -> None:
     positions = range(len(p_values))
     sets = [chosen for size in positions for chosen in itertools.combinations(positions, size + 1)]
     expected = [max(min(1.0, len(s) * min(p_values[j] for j in s)) for s in sets if i in s) for i in positions]
-    assert holm(p_values) == pytest.approx(expected)
-    assert all(after >= before for before, after in zip(p_values, holm(p_values), strict=True))
+    found = holm(dict(enumerate(p_values)))
+    assert [*found.values()] == pytest.approx(expected)
+    assert all(found[i] >= p_values[i] for i in positions)
     for i, j in itertools.permutations(positions, 2):
-        assert p_values[i] > p_values[j] or holm(p_values)[i] <= holm(p_values)[j]
+        assert p_values[i] > p_values[j] or found[i] <= found[j]
 
 
 def test_corrected_comparisons() -> None:
@@ -611,15 +544,18 @@ def test_corrected_comparisons() -> None:
 # Size and plan
 
 
+def effect(a: Any, b: Any) -> float:
+    found = compare(a, b, bounds=(-INF, INF)).effect
+    assert found is not None
+    return found
+
+
 def test_effect_sizes_by_hand() -> None:
     a, b = np.array([[3.0, 5], [5, 5], [8, 4]]), np.array([[1.0, 3], [1, 3], [1, 1]])
     differences = [2.0, 3.0, 5.0]
     expected = math.gamma(1) / math.gamma(0.5) * np.mean(differences) / np.std(differences, ddof=1)
-    assert effect_size(a, b) == pytest.approx(expected)
-    assert effect_size(b, a) == pytest.approx(-expected)
-    assert effect_size(a, a) == 0.0
-    assert effect_size(a + 0.1, a) == INF
-    assert effect_size(a, a + 0.1) == -INF
+    assert (effect(a, b), effect(b, a)) == pytest.approx((expected, -expected))
+    assert (effect(a, a), effect(a + 0.1, a), effect(a, a + 0.1)) == (0.0, INF, -INF)
 
 
 def test_seeds_whose_means_are_equal_by_chance_have_a_spread() -> None:
@@ -627,15 +563,15 @@ def test_seeds_whose_means_are_equal_by_chance_have_a_spread() -> None:
     found = compare(a, np.zeros((3, 4)))
     rest = a - a.mean(0)
     assert found.spread == pytest.approx(math.sqrt((rest**2).sum() / (2 * 3) / 4))
-    assert math.isfinite(effect_size(a, np.zeros((3, 4))))
-    assert found.effect == effect_size(a, np.zeros((3, 4)))
+    assert found.effect is not None
+    assert math.isfinite(found.effect)
 
 
 @pytest.mark.parametrize("seeds", [3, 5, 10])
 def test_effect_sizes_are_right_on_average(seeds: int) -> None:
     """E(mean / spread) of normal differences is their true ratio over Hedges' factor, which scipy knows as the mean of nct."""
-    draw = rng(30).normal(0.8, 1, (seeds, 1))
-    factor = effect_size(draw, np.zeros_like(draw)) / (draw.mean() / draw.std(ddof=1))
+    draw = np.tile(rng(30).normal(0.8, 1, (seeds, 1)), (1, 2))
+    factor = effect(draw, np.zeros_like(draw)) / (draw.mean() / draw[:, 0].std(ddof=1))
     assert factor * scipy_stats.nct.mean(seeds - 1, 0.8 * math.sqrt(seeds)) / math.sqrt(seeds) == pytest.approx(0.8)
 
 
@@ -657,38 +593,28 @@ def test_seeds_needed_by_simulation(ratio: float, power: float, level: float) ->
     assert seen(seeds) - power < power - seen(seeds - 1) + 0.1
 
 
-@settings(max_examples=40)
-@given(st.integers(2, 60), st.sampled_from([0.5, 0.8, 0.95]), st.sampled_from([0.8, 0.95, 0.999]), st.floats(1e-3, 1e3))
-def test_the_detectable_difference_is_what_the_seeds_are_needed_for(
-    seeds: int, power: float, level: float, spread: float
-) -> None:
-    least = detectable_difference(spread, seeds, power, level)
-    assert seeds_needed(least * 1.0001, spread, power, level) <= seeds
-    assert seeds == 2 or seeds_needed(least * 0.9999, spread, power, level) > seeds
-
-
-@pytest.mark.parametrize(
-    ("seeds", "examples", "shared"), [(2, 40, 1.0), (3, 400, 1.0), (5, 40, 0.3), (5, 400, 2.0), (10, 100, 1.0)]
-)
-def test_the_detectable_difference_is_detected_as_often_as_promised(seeds: int, examples: int, shared: float) -> None:
+@pytest.mark.parametrize(("by", "examples", "shared"), [(1.2, 40, 1.0), (0.3, 400, 1.0), (0.5, 40, 0.3), (0.5, 400, 2.0)])
+def test_a_difference_is_detected_as_often_as_promised(by: float, examples: int, shared: float) -> None:
     """By the test that ``compare`` makes. All seeds find the same examples hard (``shared``); seeds and single answers differ."""
     random = rng(33)
 
-    def differing(by: float) -> Comparison:
-        noise = 0.1 * random.normal(size=(seeds, 1)) + random.normal(size=(seeds, examples))
-        return compare(by + noise + shared * random.normal(size=examples), np.zeros_like(noise))
+    def detected(seeds: int, by: float) -> list[Comparison]:
+        noise = 0.1 * random.normal(size=(600, seeds, 1)) + random.normal(size=(600, seeds, examples))
+        every = by + noise + shared * random.normal(size=(600, 1, examples))
+        return [compare(one, np.zeros_like(one)) for one in every]
 
-    errors = [found.example_error for found in (differing(0) for _ in range(200))]
-    spread = math.hypot(0.1, 1 / math.sqrt(examples))
-    least = detectable_difference(spread, seeds, example_error=float(np.sqrt(np.mean(np.square(errors)))), examples=examples)
-    found = [differing(least) for _ in range(1_000)]
-    share = np.mean([result.p_value < 0.05 and result.difference.estimate > 0 for result in found])
-    assert share == pytest.approx(0.8, abs=0.05)  # the test is stricter than planned with two seeds and few examples: 0.76
+    def share(seeds: int) -> float:
+        return float(np.mean([found.p_value < 0.05 and found.difference.estimate > 0 for found in detected(seeds, by)]))
+
+    errors = [found.example_error or 0.0 for found in detected(5, 0.0)]
+    spread, error = math.hypot(0.1, 1 / math.sqrt(examples)), float(np.sqrt(np.mean(np.square(errors))))
+    seeds = seeds_needed(by, spread, example_error=error, examples=examples)
+    assert share(seeds) > 0.74  # the test is stricter than planned with two seeds and few examples
+    assert seeds == 2 or share(seeds - 1) < 0.86
 
 
 def test_plans_without_spread_or_difference() -> None:
     assert seeds_needed(0.1, 0.0) == 2
-    assert detectable_difference(0.0, 5) == 0.0
     for difference in (0.0, 1e-9):
         with pytest.raises(ValueError, match=r"difference=.* is too small for spread=1\.0, .* smallest difference that matters"):
             seeds_needed(difference, 1.0)
@@ -702,7 +628,7 @@ def test_a_comparison_holds_its_parts() -> None:
         difference=mean_interval(a - b, 0.9),
         p_value=paired_t(a, b),
         test="paired_t",
-        effect=pytest.approx(effect_size(a, b)),
+        effect=pytest.approx(math.gamma(1.5) / math.sqrt(1.5) / math.gamma(1) * by_seed.mean() / by_seed.std(ddof=1)),
         spread=pytest.approx(by_seed.std(ddof=1)),
         example_error=difference_errors(a - b, "both", 1.0).by_example,
         seeds=4,
@@ -742,7 +668,9 @@ def test_a_comparison_in_a_sentence(
     found = Comparison(Interval(estimate, low, high, 0.95, "both"), p, "paired_t", None, None, None, seeds=3, examples=9)
     assert found.summary(scale, unit) == sentence
     assert corrected({"a": found, "b": found})["a"].corrected_p == min(1.0, 2 * p)
-    one_seed = Comparison(Interval(estimate, low, high, 0.95, "examples"), p, "mcnemar", None, None, None, seeds=1, examples=9)
+    one_seed = Comparison(
+        Interval(estimate, low, high, 0.95, "examples"), p, "paired_permutation", None, None, None, seeds=1, examples=9
+    )
     assert one_seed.summary(scale, unit) == f"{sentence}; one seed each: this compares two models, not two losses"
 
 
@@ -771,7 +699,7 @@ def test_broken_measures(values: Any, error: type[Exception], message: str) -> N
     for interval in (mean_interval, median_interval):
         with pytest.raises(error, match="values " + message):
             interval(values)
-    for test in (compare, paired_test, paired_t, paired_permutation, wilcoxon, mcnemar, effect_size):
+    for test in (compare, paired_t, paired_permutation):
         with pytest.raises(error, match="a " + message):
             test(values, TWO)
         with pytest.raises(error, match="b " + message):
@@ -799,24 +727,21 @@ def test_broken_measures(values: Any, error: type[Exception], message: str) -> N
         (lambda: mean_interval(TWO, over="examples", seed=-1), "seed=-1 is out of range"),
         (lambda: paired_t([1, 2], [3, 4]), 'a has one seed: over="both" needs two'),
         (lambda: paired_t(TWO, TWO, over="examples"), "over='examples' is not known: expected one of 'seeds', 'both'"),
-        (lambda: paired_permutation(TWO, TWO, over="both"), "over='both' is not known: expected one of 'examples', 'seeds'"),
+        (lambda: paired_permutation(TWO, TWO), "a has 2 seeds: expected one. .* paired_t"),
         (lambda: paired_permutation(TWO, TWO, resamples=0), "resamples=0 is out of range"),
         (lambda: compare(TWO, TWO, "median"), "statistic='median' is not known: expected one of 'mean', 'sign'"),
         (lambda: compare([INF, 1], [1, 2]), 'a holds inf, so it has no mean to compare: .* statistic="sign"'),
         (lambda: paired_t([[1, 2], [3, 4]], [[1, 2], [3, INF]]), "b holds inf"),
         (lambda: compare(TWO, TWO[:1]), r"a has shape \(2, 3\) and b \(1, 3\), .* Select those that both have"),
-        (lambda: wilcoxon([1, 2], [1, 2, 3]), r"a has shape \(1, 2\) and b \(1, 3\)"),
-        (lambda: mcnemar([[0, 1], [1, 1]], [[0, 0], [1, 1]]), "a has 2 seeds: expected one. .* paired_t"),
-        (lambda: mcnemar([0, 1, 1], [0, 2, 1]), "b holds 2: expected only 0 and 1. .* paired_permutation"),
-        (lambda: effect_size(TWO, TWO), "a has 2 seeds: an effect size needs three"),
-        (lambda: holm([0.1, math.nan]), r"p_values\[1\]=nan is out of range"),
+        (lambda: paired_permutation([1, 2], [1, 2, 3]), r"a has shape \(1, 2\) and b \(1, 3\)"),
+        (lambda: holm({1: 0.1, 2: math.nan}), r"p_values\[2\]=nan is out of range"),
         (lambda: holm({"smmd": 1.5}), r"p_values\['smmd'\]=1.5 is out of range: expected a probability"),
-        (lambda: holm([-0.1]), r"p_values\[0\]=-0.1 is out of range"),
         (lambda: seeds_needed(1, -1), "spread=-1 is out of range"),
         (lambda: seeds_needed(math.nan, 1), "difference=nan is out of range"),
         (lambda: seeds_needed(1, 1, power=1.0), "power=1.0: expected a probability from 0.5 to below 1"),
         (lambda: seeds_needed(1, 1, level=0.05), "level=0.05: expected a confidence level"),
-        (lambda: detectable_difference(1, 1), "seeds=1 is out of range: expected a whole number >= 2"),
+        (lambda: seeds_needed(1, 1, examples=1), "examples=1 is out of range: expected an integer >= 2"),
+        (lambda: median_interval([1.0, 2.0, 3.0], seed=-1), "seed=-1 is out of range: expected an integer >= 0"),
     ],
 )
 def test_broken_calls(call: Callable[[], Any], message: str) -> None:
@@ -824,17 +749,11 @@ def test_broken_calls(call: Callable[[], Any], message: str) -> None:
         call()
 
 
-def test_counts_are_whole_numbers() -> None:
-    with pytest.raises(TypeError, match="resamples=1000.0 is not a whole number"):
+def test_counts_are_integers() -> None:
+    with pytest.raises(TypeError, match="resamples=1000.0 is not an integer"):
         paired_permutation(TWO, TWO, resamples=1000.0)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="seeds='3' is not a whole number"):
-        detectable_difference(1, "3")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"bounds=1: expected two numbers, such as \(0, 1\)"):
         mean_interval(TWO, bounds=1)  # type: ignore[arg-type]
-
-
-def test_the_front_door_has_every_name() -> None:
-    assert all(hasattr(stats, name) for name in stats.__all__)
 
 
 @given(MEASURES, st.sampled_from(["examples", "seeds", "both"]), st.sampled_from([0.9, 0.99, 0.9999]))
@@ -844,17 +763,6 @@ def test_an_interval_contains_its_estimate_however_few_resamples(pair: Array, ov
     for found in (median_interval(array, level, over, resamples=99), mean_interval(array, level, over, resamples=99)):
         slack = 1e-9 * max(1.0, float(np.abs(array).max()))
         assert found.low - slack <= found.estimate <= found.high + slack
-
-
-@pytest.mark.parametrize("over", ["seeds", "both"])
-def test_seeds_without_a_median_say_nothing(over: Any) -> None:
-    assert median_interval([[1.0, INF, INF], [1.0, 2.0, 3.0]], over=over) == Interval(INF, -INF, INF, 0.95, over)
-
-
-@pytest.mark.parametrize("interval", [mean_interval, median_interval])
-def test_a_negative_seed_of_the_resampling_is_named(interval: Callable[..., Interval]) -> None:
-    with pytest.raises(ValueError, match=r"seed=-1 is out of range: expected a whole number >= 0"):
-        interval([1.0, 2.0, 3.0], seed=-1)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from numerate.lab.baselines.heads import HEADS, HLGaussHead, ScalarHead
-from numerate.lab.baselines.numbers import NotApplicable, RivalAnswers, Scale, gold_numbers
+from numerate.lab.baselines.numbers import BaselineAnswers, NotApplicable, Scale, gold_numbers
 from numerate.lab.data import Example, Task
 from numerate.lab.data.settings import DataSettings, tested
 from numerate.lab.models.encoding import fitting_rows, training_order
@@ -39,7 +39,7 @@ class HeadRun:
     log: bool
 
 
-def train_heads(kind: str, task: Task, runs: Sequence[HeadRun]) -> list[dict[str, RivalAnswers]]:
+def train_heads(kind: str, task: Task, runs: Sequence[HeadRun]) -> list[dict[str, BaselineAnswers]]:
     """Train runs and return the answers of each to the examples that it is tested on, by decision.
 
     Models that are built are trained as one stack, others one at a time. The runs may differ in seed, learning rate and scale.
@@ -60,7 +60,7 @@ def train_heads(kind: str, task: Task, runs: Sequence[HeadRun]) -> list[dict[str
     return [answers for run in runs for answers in _train_stack(kind, task, [run], encoder)]
 
 
-def _train_stack(kind: str, task: Task, runs: Sequence[HeadRun], encoder: PromptEncoder) -> list[dict[str, RivalAnswers]]:
+def _train_stack(kind: str, task: Task, runs: Sequence[HeadRun], encoder: PromptEncoder) -> list[dict[str, BaselineAnswers]]:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     config = runs[0].config
     single = [load_run_model(run.config, encoder) for run in runs]
@@ -75,7 +75,7 @@ def _train_stack(kind: str, task: Task, runs: Sequence[HeadRun], encoder: Prompt
     seconds = (time.perf_counter() - begin) / len(runs)
     return [
         {
-            name: RivalAnswers(name, answers[at], _settings(run, rows[at].scale, model.head), seconds)
+            name: BaselineAnswers(answers[at], _settings(run, rows[at].scale, model.head), seconds)
             for name, answers in by_decision.items()
         }
         for at, run in enumerate(runs)

@@ -19,7 +19,7 @@ import numpy as np
 
 from numerate.checks import one_line
 from numerate.distribution.exact import Floats
-from numerate.lab.baselines.numbers import NotApplicable, RivalAnswers
+from numerate.lab.baselines.numbers import BaselineAnswers, NotApplicable
 from numerate.lab.baselines.tables import boosting, choose_boosting, constant
 from numerate.lab.data import Example, Task
 from numerate.lab.data.settings import make_task, tested
@@ -27,7 +27,7 @@ from numerate.lab.files.records import write_json
 from numerate.lab.training.config import RunConfig
 from numerate.lab.training.run import run_examples
 
-FILE = "rivals.json"
+FILE = "baselines.json"
 TITLES = {"constant": "constant", "boosting": "gradient boosting"}
 """What a table of numbers is compared with, and its name in a report."""
 
@@ -38,20 +38,20 @@ _ROWS = (  # settings that choose the rows
 
 
 @dataclass(frozen=True)
-class KeptRivals:
-    """Answers ``[E]`` of each rival by seed and split, and why others are missing."""
+class KeptBaselines:
+    """Answers ``[E]`` of each baseline by seed and split, and why others are missing."""
 
     answers: Mapping[str, Mapping[int, Mapping[str, Floats]]]
     notes: tuple[str, ...]
 
 
-def kept_rivals(folder: Path, runs: Sequence[Mapping[str, Any]], golds: Mapping[str, Sequence[str]]) -> KeptRivals:
+def kept_baselines(folder: Path, runs: Sequence[Mapping[str, Any]], golds: Mapping[str, Sequence[str]]) -> KeptBaselines:
     """Return the answers of a constant and of gradient boosting to the test rows of runs; those that are new are kept.
 
     Settings of boosting are chosen once, on the last fifth of the training rows of the first run (:func:`choose_boosting`).
 
     Args:
-        folder: of the comparison; the file ``rivals.json`` in it is read and written.
+        folder: of the comparison; the file ``baselines.json`` in it is read and written.
         runs: settings of runs on one table that differ in their seed, as in ``config.json``.
         golds: gold answers of the test rows by split, to see that the data are still those of the runs.
     """
@@ -63,13 +63,13 @@ def kept_rivals(folder: Path, runs: Sequence[Mapping[str, Any]], golds: Mapping[
     notes: dict[str, list[str]] = {}
     task: Task | None = None
     found = False
-    for rival, title in TITLES.items():
-        mine = kept.setdefault(rival, {})
+    for baseline, title in TITLES.items():
+        mine = kept.setdefault(baseline, {})
         todo = [run for run in runs if keys[int(run["seed"])] not in mine]
         try:
             if todo:
                 task = task or make_task(_config(todo[0]))
-                predict = _PREDICT[rival](task, _config(todo[0]))
+                predict = _PREDICT[baseline](task, _config(todo[0]))
                 mine |= {keys[int(run["seed"])]: _answered(task, _config(run), golds, predict) for run in todo}
                 found = True
         except Exception as error:  # any: the table of the models does not depend on it
@@ -78,17 +78,17 @@ def kept_rivals(folder: Path, runs: Sequence[Mapping[str, Any]], golds: Mapping[
         with suppress(OSError):  # a folder that cannot be written: computed again next time
             write_json(folder / FILE, kept)
     answers = {
-        rival: {
+        baseline: {
             seed: {split: np.array([math.inf if x is None else x for x in own]) for split, own in mine[key]["answers"].items()}
             for seed, key in keys.items()
         }
-        for rival, mine in kept.items()
-        if rival in TITLES and all(key in mine for key in keys.values())
+        for baseline, mine in kept.items()
+        if baseline in TITLES and all(key in mine for key in keys.values())
     }
-    return KeptRivals(answers, tuple(f"Without {' and '.join(titles)}: {why}" for why, titles in notes.items()))
+    return KeptBaselines(answers, tuple(f"Without {' and '.join(titles)}: {why}" for why, titles in notes.items()))
 
 
-_Predict = Callable[[Sequence[Example], Sequence[Example], int], RivalAnswers]  # of training rows, test rows and seed
+_Predict = Callable[[Sequence[Example], Sequence[Example], int], BaselineAnswers]  # of training rows, test rows and seed
 
 
 def _answered(task: Task, run: RunConfig, golds: Mapping[str, Sequence[str]], predict: _Predict) -> dict[str, Any]:
@@ -122,9 +122,9 @@ def _config(run: Mapping[str, Any]) -> RunConfig:
 
 
 def _read(file: Path) -> dict[str, dict[str, Any]]:
-    """Return what is kept: by rival, then by the settings that choose the rows. Nothing if the file is missing or broken."""
+    """Return what is kept: by baseline, then by the settings that choose the rows. Nothing if the file is missing or broken."""
     try:
         kept = json.loads(file.read_text(encoding="utf-8"))
-        return {rival: dict(mine) for rival, mine in kept.items()}
+        return {baseline: dict(mine) for baseline, mine in kept.items()}
     except (OSError, ValueError, AttributeError, TypeError):
         return {}

@@ -16,14 +16,13 @@ from numerate.lab.training.validation import chosen_figure
 
 
 class NotApplicable(ValueError):  # noqa: N818 - reads well as `raise NotApplicable(...)`
-    """A rival cannot be used for this task; the message says why."""
+    """A baseline cannot be used for this task; the message says why."""
 
 
 @dataclass(frozen=True)
-class RivalAnswers:
-    """A rival's answers to the test examples, in order; the settings that were chosen, and the seconds that it took."""
+class BaselineAnswers:
+    """A baseline's answers to the test examples, in order; the settings that were chosen, and the seconds that it took."""
 
-    rival: str
     answers: Floats
     settings: dict[str, Any]
     seconds: float

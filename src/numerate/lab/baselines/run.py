@@ -1,4 +1,4 @@
-"""Tune a rival as losses are tuned, and measure it on the rows of every run of a comparison."""
+"""Tune a baseline as losses are tuned, and measure it on the rows of every run of a comparison."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from numerate.checks import check_choice
 from numerate.lab.baselines.fit import HeadRun, asked_examples, train_heads
 from numerate.lab.baselines.heads import HEADS
-from numerate.lab.baselines.numbers import RivalAnswers, errors, gold_numbers, validation_score
+from numerate.lab.baselines.numbers import BaselineAnswers, errors, gold_numbers, validation_score
 from numerate.lab.baselines.tables import boosting, choose_boosting, constant
 from numerate.lab.data import Task
 from numerate.lab.data.settings import tested
@@ -18,24 +18,24 @@ from numerate.lab.files.csv_lines import csv_line
 from numerate.lab.training.config import RunConfig
 from numerate.lab.training.run import run_examples
 
-RIVALS = ("constant", "boosting", *HEADS)
+BASELINES = ("constant", "boosting", *HEADS)
 """Names of what can predict a number instead of a language model that writes it."""
 
 
-def rival_rows(rival: str, task: Task, runs: Sequence[RunConfig], trials: Sequence[RunConfig]) -> list[dict[str, Any]]:
+def baseline_rows(baseline: str, task: Task, runs: Sequence[RunConfig], trials: Sequence[RunConfig]) -> list[dict[str, Any]]:
     """Return a row of a table for each run, decision and split: errors, seconds and the settings that were chosen.
 
     Args:
-        rival: one of ``RIVALS``.
+        baseline: one of ``BASELINES``.
         task: that of the runs.
         runs: of plain cross-entropy; they differ in their seed. Their training and test rows are used.
-        trials: the same with another seed, ``validation`` and several learning rates, that of the runs first. The rival gets as
-            many trials, or as many as it has scales and losses to choose from if those are more.
+        trials: the same with another seed, ``validation`` and several learning rates, that of the runs first. The baseline gets
+            as many trials, or as many as it has scales and losses to choose from if those are more.
     """
-    check_choice("rival", rival, RIVALS)
-    if rival in HEADS:
-        return _rows(task, runs, _of_heads(rival, task, runs, trials))
-    if rival == "constant":
+    check_choice("baseline", baseline, BASELINES)
+    if baseline in HEADS:
+        return _rows(task, runs, _of_heads(baseline, task, runs, trials))
+    if baseline == "constant":
         return _rows(
             task, runs, [{"constant": constant(task, run_examples(run, task), asked_examples(run, task))} for run in runs]
         )
@@ -59,7 +59,7 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     path.write_bytes("".join(lines).encode())
 
 
-def _of_heads(kind: str, task: Task, runs: Sequence[RunConfig], trials: Sequence[RunConfig]) -> list[dict[str, RivalAnswers]]:
+def _of_heads(kind: str, task: Task, runs: Sequence[RunConfig], trials: Sequence[RunConfig]) -> list[dict[str, BaselineAnswers]]:
     """Choose learning rate and scale on the validation rows, by the best decision, and return the answers of all runs."""
     logs = _logs(task, [*runs, trials[0]])
     scales = logs if kind == "scalar" else logs[-1:]  # a histogram is on the logarithmic scale where there is one
@@ -81,7 +81,7 @@ def _logs(task: Task, configs: Sequence[RunConfig]) -> tuple[bool, ...]:
     return (False, True) if positive else (False,)
 
 
-def _rows(task: Task, runs: Sequence[RunConfig], answers: Sequence[Mapping[str, RivalAnswers]]) -> list[dict[str, Any]]:
+def _rows(task: Task, runs: Sequence[RunConfig], answers: Sequence[Mapping[str, BaselineAnswers]]) -> list[dict[str, Any]]:
     rows = []
     for run, by_decision in zip(runs, answers, strict=True):
         for name, own in by_decision.items():
@@ -89,7 +89,7 @@ def _rows(task: Task, runs: Sequence[RunConfig], answers: Sequence[Mapping[str, 
             for split, examples in tested(run, task).items():
                 part = own.answers[start : start + len(examples)]
                 start += len(examples)
-                row: dict[str, Any] = {"rival": name, "seed": run.seed, "split": split, "rows": len(examples)}
+                row: dict[str, Any] = {"baseline": name, "seed": run.seed, "split": split, "rows": len(examples)}
                 row |= errors(gold_numbers(task, examples), part)
                 rows.append(row | {"seconds": round(own.seconds, 3), "settings": json.dumps(own.settings)})
     return rows

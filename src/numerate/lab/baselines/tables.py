@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from numerate.distribution.exact import Floats
-from numerate.lab.baselines.numbers import NotApplicable, RivalAnswers, Scale, gold_numbers, validation_score
+from numerate.lab.baselines.numbers import BaselineAnswers, NotApplicable, Scale, gold_numbers, validation_score
 from numerate.lab.data import Example, Task
 from numerate.lab.data.cells import TableCell, decimal_mark, is_blank, read_cell, usual_unit
 from numerate.lab.data.row_reader import BadData
@@ -22,11 +22,11 @@ _MOSTLY = 0.9  # share of cells that are numbers in a numeric column
 _TREES = (100, 200, 50, 400, 25, 800, 140, 70)
 
 
-def constant(task: Task, training: Sequence[Example], test: Sequence[Example]) -> RivalAnswers:
+def constant(task: Task, training: Sequence[Example], test: Sequence[Example]) -> BaselineAnswers:
     """Answer every question with the median of the training rows."""
     begin = time.perf_counter()
     value = float(np.median(gold_numbers(task, training)))
-    return RivalAnswers("constant", np.full(len(test), value), {"value": value}, time.perf_counter() - begin)
+    return BaselineAnswers(np.full(len(test), value), {"value": value}, time.perf_counter() - begin)
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,10 @@ def boosting(
     task: Task,
     training: Sequence[Example],
     test: Sequence[Example],
-    settings: BoostingSettings | None = None,
+    settings: BoostingSettings,
     *,
     seed: int = 0,
-) -> RivalAnswers:
+) -> BaselineAnswers:
     """Predict the target with scikit-learn's histogram gradient boosting on the columns that the questions show.
 
     A column is numeric if nine in ten of its cells in the training rows are numbers, read as a target is
@@ -56,7 +56,7 @@ def boosting(
         task: reads the answers.
         training: rows to learn from, in random order.
         test: rows to predict.
-        settings: None: chosen by :func:`choose_boosting` on the last fifth of the training rows; then all of them are used.
+        settings: such as :func:`choose_boosting` returns.
         seed: of scikit-learn.
 
     Raises:
@@ -64,9 +64,6 @@ def boosting(
         ModuleNotFoundError: scikit-learn is not installed.
     """
     begin = time.perf_counter()
-    if settings is None:
-        kept = max(1, len(training) // 5)
-        settings = choose_boosting(task, training[:-kept], training[-kept:])
     table, numbers = _Table(training), gold_numbers(task, training)
     scale = Scale.of(numbers, log=settings.log)
     model = _regressor()(
@@ -79,7 +76,7 @@ def boosting(
     model.fit(table.matrix(training), scale.standardised(numbers))
     answers = scale.restored(model.predict(table.matrix(test)))
     chosen = {"loss": settings.loss, "scale": scale.name, "trees": settings.trees}
-    return RivalAnswers("boosting", answers, chosen, time.perf_counter() - begin)
+    return BaselineAnswers(answers, chosen, time.perf_counter() - begin)
 
 
 def choose_boosting(

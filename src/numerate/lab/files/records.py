@@ -305,5 +305,5 @@ def _delete_run(folder: Path) -> None:
     clear(folder)
     for path in [*(folder / name for name in ("model", "images", "tensorboard")), *folder.glob("eval-*")]:
         shutil.rmtree(path, ignore_errors=True)
-    for name in ("predictions.jsonl", "rivals.json", "curve.jsonl", "environment.json", "config.json"):
+    for name in ("predictions.jsonl", "baselines.json", "curve.jsonl", "environment.json", "config.json"):
         (folder / name).unlink(missing_ok=True)

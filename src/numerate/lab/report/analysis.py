@@ -7,27 +7,28 @@ are compared. The statistics are those of :mod:`numerate.lab.stats`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+from numerate.distribution.exact import Floats
+from numerate.lab.data import TASKS, Task
 from numerate.lab.evaluation.decisions import GREEDY
 from numerate.lab.evaluation.derailing import DERAILED, SAMPLE_DERAILED
 from numerate.lab.evaluation.likelihood import LIKELIHOODS
 from numerate.lab.evaluation.missing import ZERO_LABELS, mostly_zero
-from numerate.lab.report.records import ExperimentRecord, Floats, Predictions, RunRecord
-from numerate.lab.report.wording import EXAMPLES_WON, Measure, measure
-from numerate.lab.stats import Comparison, Interval, compare, corrected, mean_interval, median_interval
+from numerate.lab.report.records import ExperimentRecord, Predictions, RunRecord
+from numerate.lab.stats import LEAST_SEEDS, Comparison, Interval, compare, corrected, mean_interval, median_interval
+from numerate.lab.wording.measures import EXAMPLES_WON, Measure, measure
+from numerate.lab.wording.text import IN_RANGE, OUT_OF_RANGE, percent
 
 LEVEL = 0.95
 FEW_ANSWERS = 10  # medians: a larger mean is that of a few answers
-LEAST_SEEDS = 3  # for a verdict: with two, one degree of freedom shows only the largest differences
-IN_RANGE, OUT_OF_RANGE = "interpolate", "extrapolate"
-SPLIT_NAMES = {IN_RANGE: "in range", OUT_OF_RANGE: "out of range"}
 
 _LOSS_KEYS = ("label", "loss", "loss_settings", "weight", "normalize", "scale", "term_numbers")
 _SETUP_KEYS = ("model", "task", "task_settings", "data")
@@ -58,6 +59,11 @@ class Setup:
     def headline(self) -> Measure:
         """Measure by which losses are judged."""
         return self.measure(self.first.headline)
+
+    @property
+    def gain_measure(self) -> Measure:
+        """Measure of the difference from the baseline."""
+        return EXAMPLES_WON if self.headline.median else self.headline
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -101,36 +107,49 @@ class Setup:
         rules = every[0].rules if every[0] is not None else ()
         return (GREEDY, *(rule for rule in rules if all(part is not None and rule in part.measures for part in every)))
 
-    def scores(self, label: str, split: str, name: str, seeds: Iterable[int] | None = None, decision: str = GREEDY) -> Floats:
-        """Return the values of a measure, ``[S, E]``."""
+    def known_task(self) -> Task | None:
+        """Return the task with its settings; None if it is not known, or has settings that are not, as in another release."""
+        task = TASKS.get(self.task)
+        try:
+            return None if task is None else task(**(self.first.config.get("task_settings") or {}))
+        except (TypeError, ValueError):
+            return None
+
+    def values(
+        self,
+        label: str,
+        split: str,
+        name: str,
+        decision: str = GREEDY,
+        *,
+        seeds: Iterable[int] | None = None,
+        filled: bool = False,
+    ) -> Floats:
+        """Return the values of a measure, ``[S, E]``; if ``filled``, those of the fallback where they are infinite."""
         cells = self.cells[label]
         mine = [cells[seed].splits[split] for seed in (sorted(cells) if seeds is None else seeds)]
-        return np.stack([part.measures[name] if decision == GREEDY else part.decided_by(decision)[name] for part in mine])
+        return np.stack([part.filled(name, decision) if filled else part.by(decision)[name] for part in mine])
 
-    def for_mean(self, label: str, split: str, name: str, decision: str) -> Floats:
-        """Return the values of a measure, ``[S, E]``, with those of the fallback where they are infinite."""
-        cells = self.cells[label]
-        return np.stack([cells[seed].splits[split].for_mean(decision, name) for seed in sorted(cells)])
-
-    def rivals(self) -> tuple[str, ...]:
+    def others(self) -> tuple[str, ...]:
         """Return the labels of the losses that are compared with the baseline."""
         return tuple(label for label in self.labels if self.baseline is not None and label != self.baseline)
 
 
 @dataclass(frozen=True)
 class Score:
-    """Measure of a loss on a split, and its comparison with the baseline."""
+    """Measure of a loss and decision on a split, and its paired difference from another loss or decision."""
 
     label: str
     split: str
     measure: Measure
+    decision: str  # how the answers were decided
     seeds: int
     examples: int
     interval: Interval
-    comparison: Comparison | None
-    alike: bool  # whether every example of every seed has the baseline's score
-    family: int  # number of comparisons the p-value is corrected for
-    decision: str = GREEDY  # how the answers were decided
+    comparison: Comparison | None = None
+    base: float = math.nan  # the score that it is compared with
+    alike: bool = False  # whether every example of every seed has the same score
+    family: int = 1  # number of comparisons the p-value is corrected for
     judged: bool = True  # see Setup
 
     @property
@@ -144,7 +163,7 @@ class Score:
 
     @property
     def gain(self) -> Interval | None:
-        """Difference from the baseline; for examples won and lost, with the sign such that more is better."""
+        """Difference; for examples won and lost, with the sign such that more is better."""
         if self.comparison is None:
             return None
         d = self.comparison.difference
@@ -168,31 +187,102 @@ class Score:
 
     @property
     def ahead(self) -> bool:
-        """Whether the loss scores better than the baseline, significantly or not."""
+        """Whether the score is the better one, significantly or not."""
         if self.gain is None or self.gain_measure.higher_is_better is None:
             return False
         return self.gain.estimate != 0 and (self.gain.estimate > 0) == self.gain_measure.higher_is_better
 
     @property
     def better(self) -> bool | None:
-        """The :func:`verdict` on the difference from the baseline."""
-        return verdict(self.comparison, self.measure, judged=self.judged)
+        """True or False if the difference is significantly better or worse, else None.
+
+        Everything that the report and the terminal call better, worse or significant among models goes through this.
+        """
+        compared = self.comparison
+        if not self.judged or compared is None or self.measure.higher_is_better is None or compared.seeds < LEAST_SEEDS:
+            return None
+        return (compared.difference.estimate > 0) == self.measure.higher_is_better if compared.final_p < 1 - LEVEL else None
+
+    @property
+    def change(self) -> float | None:
+        """Difference of the scores, as both are displayed, as a share of the other; None if that is 0 or one is infinite."""
+        value, base = self.interval.estimate, self.base
+        share = (value - base) / base if self.comparison and base and math.isfinite(base) and math.isfinite(value) else math.inf
+        return share if math.isfinite(share) else None
+
+    def gain_text(self) -> str:
+        """Return the difference with its share: ``−90.0 (−14.4 %)``; of medians ``−14.4 %, closer − farther +20.7 points``."""
+        change, gain = self.change, self.gain
+        assert gain is not None
+        if self.by_sign:
+            closer = f"closer − farther {EXAMPLES_WON.difference(gain.estimate)}"
+            return closer if change is None else f"{percent(change)}, {closer}"
+        gap = self.measure.signed(self.interval.estimate - self.base)
+        return gap if change is None or self.measure.percent else f"{gap} ({percent(change)})"
+
+    def gain_range(self) -> str:
+        """Return the interval of the difference."""
+        assert self.gain is not None
+        return self.gain_measure.signed_range(self.gain.low, self.gain.high)
 
 
-def verdict(comparison: Comparison | None, summary: Measure, *, judged: bool) -> bool | None:
-    """Return True or False if a difference between models is significantly better or worse, else None.
+AnyScore = TypeVar("AnyScore", bound=Score)
 
-    Everything that the report and the terminal call better, worse or significant among models goes through this.
+
+def compared(score: AnyScore, mine: Floats, base: Floats) -> AnyScore:
+    """Return a score with its difference, from values ``[S, E]`` of both; means are compared only if all values are finite."""
+    alike = np.array_equal(mine, base)
+    if not mine.shape[0] or mine.shape[1] < 2 or not (score.by_sign or np.isfinite([mine, base]).all()):
+        return replace(score, comparison=None, alike=alike)
+    bounds = score.measure.bounds(np.stack([mine, base]))
+    found = compare(mine, base, "sign" if score.by_sign else "mean", LEVEL, bounds=bounds)
+    return replace(score, comparison=found, base=estimate(score.measure, base), alike=alike)
+
+
+def holm_corrected(rows: Sequence[AnyScore]) -> list[AnyScore]:
+    """Return scores with corrected p-values.
+
+    A comparison in which no example of any seed differs cannot be significant, so it does not count for the correction
+    (Tarone 1990): a split on which all answers are wrong does not reduce the power on the other split.
     """
-    if not judged or comparison is None or summary.higher_is_better is None or comparison.seeds < LEAST_SEEDS:
-        return None
-    p = comparison.p_value if comparison.corrected_p is None else comparison.corrected_p
-    return (comparison.difference.estimate > 0) == summary.higher_is_better if p < 1 - LEVEL else None
+    comparisons = {i: row.comparison for i, row in enumerate(rows) if row.comparison is not None}
+    alike = {i: replace(same, corrected_p=1.0) for i, same in comparisons.items() if rows[i].alike}
+    family = corrected({i: tested for i, tested in comparisons.items() if i not in alike})
+    final = family | alike
+    return [replace(row, comparison=final.get(i), family=max(1, len(family))) for i, row in enumerate(rows)]
+
+
+def scores(setup: Setup) -> list[Score]:
+    """Compute every measure of every loss on every split, with p-values corrected over the losses and splits of a measure.
+
+    The headline measure is computed for each decision, with p-values corrected by decision.
+    """
+    result: list[Score] = []
+    for name in dict.fromkeys(metric.name for split in setup.splits for metric in setup.measures(split)):
+        shown = setup.measure(name)
+        places = [(split, label) for split in setup.splits if shown in setup.measures(split) for label in setup.labels]
+        for decision in setup.decisions() if name == setup.headline.name else (GREEDY,):
+            result += holm_corrected([_score(setup, label, split, shown, decision) for split, label in places])
+    return result
+
+
+def _score(setup: Setup, label: str, split: str, summary: Measure, decision: str) -> Score:
+    mine = setup.values(label, split, summary.name, decision)
+    score = Score(label, split, summary, decision, len(mine), mine.shape[1], interval(summary, mine), judged=setup.judged)
+    return against(setup, score, str(setup.baseline), decision) if label in setup.others() else score
+
+
+def against(setup: Setup, score: Score, label: str, decision: str) -> Score:
+    """Compare a score with that of another loss or decision, with the seeds of both."""
+    seeds = sorted(setup.cells[score.label].keys() & setup.cells[label].keys())
+    pairs = ((score.label, score.decision), (label, decision))
+    both = [setup.values(one, score.split, score.measure.name, rule, seeds=seeds) for one, rule in pairs] if seeds else None
+    return replace(score, comparison=None) if both is None else compared(score, *both)
 
 
 @dataclass(frozen=True)
 class RunCost:
-    """RunCost of the runs of a loss: medians over seeds, and median, lowest and highest ratio to the baseline."""
+    """Cost of the runs of a loss: medians over seeds, and median, lowest and highest ratio to the baseline."""
 
     label: str
     seeds: int
@@ -210,52 +300,13 @@ def setups(experiment: ExperimentRecord) -> list[Setup]:
     """Group the runs of an experiment into setups that can be compared."""
     result: list[Setup] = []
     for cells in _grouped(experiment.cells, _SETUP_KEYS).values():
-        varied = {key for same in _same_label_and_seed(cells) for key in _varied(same)}
+        varied = {key for same in _grouped(cells, ("label", "loss", "seed")).values() for key in _varied(same)}
         conditions = sorted(varied.difference(_LOSS_KEYS))
         for part in _grouped(cells, conditions).values():
             result.append(_setup(experiment, _by_label(part, sorted(varied.intersection(_LOSS_KEYS))), conditions))
     titles = [setup.title for setup in result]
     named = [setup if titles.count(setup.title) == 1 else _with_settings(setup) for setup in result]
     return sorted(named, key=lambda setup: (setup.task, setup.model, setup.title))
-
-
-def scores(setup: Setup) -> list[Score]:
-    """Compute every measure of every loss on every split, with p-values corrected over the losses and splits of a measure.
-
-    The headline measure is computed for each decision, with p-values corrected by decision.
-
-    A comparison in which no example of any seed differs cannot be significant, so it does not count for the correction
-    (Tarone 1990): a split on which all answers are wrong does not reduce the power on the other split.
-    """
-    result: list[Score] = []
-    for name in dict.fromkeys(metric.name for split in setup.splits for metric in setup.measures(split)):
-        splits = [split for split in setup.splits if measure(name) in setup.measures(split)]
-        shown = setup.measure(name)
-        for decision in setup.decisions() if name == setup.headline.name else (GREEDY,):
-            rows = [_score(setup, label, split, shown, decision) for split in splits for label in setup.labels]
-            result += _corrected(rows)
-    return result
-
-
-def against(setup: Setup, pairs: Iterable[tuple[Score, Score]]) -> list[Score]:
-    """Compare the first score of each pair with the loss and decision of the second one instead of with the baseline.
-
-    P-values are corrected over all pairs.
-    """
-    rows = []
-    for score, base in pairs:
-        mine, theirs = ((each.label, each.decision) for each in (score, base))
-        comparison, alike = _comparison(setup, score.split, score.measure, mine, theirs)
-        rows.append(replace(score, comparison=comparison, alike=alike))
-    return _corrected(rows)
-
-
-def _corrected(rows: Sequence[Score]) -> list[Score]:
-    comparisons = {i: row.comparison for i, row in enumerate(rows) if row.comparison is not None}
-    alike = {i: replace(same, corrected_p=1.0) for i, same in comparisons.items() if rows[i].alike}
-    family = corrected({i: tested for i, tested in comparisons.items() if i not in alike})
-    final = family | alike
-    return [replace(row, comparison=final.get(i), family=max(1, len(family))) for i, row in enumerate(rows)]
 
 
 def costs(setup: Setup) -> list[RunCost]:
@@ -280,57 +331,34 @@ def costs(setup: Setup) -> list[RunCost]:
     return result
 
 
-def typical(values: Floats) -> float:
-    """Return the mean of a typical run: the median over seeds of the means of ``[S, E]``, which one derailed run cannot ruin."""
-    with np.errstate(over="ignore"):
-        return float(np.median(values.mean(1)))
-
-
 def few_decide(errors: Floats) -> bool:
     """Return whether a few answers decide the mean of a run, of errors ``[S, E]``: it is above ten medians."""
     with np.errstate(over="ignore"):
         return bool(errors.mean(1).max() > FEW_ANSWERS * np.median(errors) > 0)
 
 
-def interval(summary: Measure, values: Floats, resamples: int = 999) -> Interval:
-    """Summarise a measure ``[S, E]``, with the interval clipped to possible values; for one example it is (-inf, inf).
+def estimate(summary: Measure, values: Floats) -> float:
+    """Summarise a measure ``[S, E]``: the median or mean of a run, averaged over seeds.
 
-    The mean of an error without an upper limit is that of a :func:`typical` run, in a 95 % interval of the mean.
+    The mean of an error without an upper limit is that of a typical run, the median over seeds: one derailed run cannot ruin it.
     """
-    middle = typical(values) if summary.unbounded and not summary.median else None
+    with np.errstate(over="ignore"):
+        if summary.median:
+            return float(np.median(values, axis=1).mean())
+        return float(np.median(values.mean(1)) if summary.unbounded else values.mean())
+
+
+def interval(summary: Measure, values: Floats, resamples: int = 999) -> Interval:
+    """Return the :func:`estimate` in a 95 % interval, clipped to possible values; for one example it is (-inf, inf)."""
+    middle = estimate(summary, values)
     if values.shape[1] == 1:
-        return Interval(float(np.mean(values)) if middle is None else middle, -np.inf, np.inf, LEVEL, "examples")
+        return Interval(middle, -np.inf, np.inf, LEVEL, "examples")
     bounds = summary.bounds(values)
     if not summary.median:
         mean = mean_interval(values, LEVEL, bounds=bounds, resamples=resamples)
-        return mean if middle is None else replace(mean, estimate=middle, low=min(mean.low, middle), high=max(mean.high, middle))
+        return replace(mean, estimate=middle, low=min(mean.low, middle), high=max(mean.high, middle))
     result = median_interval(values, LEVEL, resamples=resamples)
     return replace(result, low=max(result.low, bounds[0]), high=min(result.high, bounds[1]))
-
-
-def _score(setup: Setup, label: str, split: str, summary: Measure, decision: str) -> Score:
-    mine = setup.scores(label, split, summary.name, decision=decision)
-    comparison, alike = None, False
-    if label in setup.rivals():
-        assert setup.baseline is not None
-        comparison, alike = _comparison(setup, split, summary, (label, decision), (setup.baseline, decision))
-    size = (mine.shape[0], mine.shape[1])
-    return Score(label, split, summary, *size, interval(summary, mine), comparison, alike, 0, decision, setup.judged)
-
-
-def _comparison(
-    setup: Setup, split: str, summary: Measure, mine: tuple[str, str], base: tuple[str, str]
-) -> tuple[Comparison | None, bool]:
-    """Compare two pairs of loss and decision with the seeds of both; also return whether every score is the same."""
-    seeds = sorted(setup.cells[mine[0]].keys() & setup.cells[base[0]].keys())
-    if not seeds or len(setup.examples(split).index) < 2:
-        return None, False
-    ours, theirs = (setup.scores(label, split, summary.name, seeds, decision) for label, decision in (mine, base))
-    alike = np.array_equal(ours, theirs)
-    if not summary.median and not np.isfinite([ours, theirs]).all():
-        return None, alike
-    bounds = summary.bounds(np.stack([ours, theirs]))
-    return compare(ours, theirs, "sign" if summary.median else "mean", LEVEL, bounds=bounds), alike
 
 
 def _setup(experiment: ExperimentRecord, cells: Mapping[str, list[RunRecord]], conditions: Sequence[str]) -> Setup:
@@ -368,26 +396,22 @@ def _with_settings(setup: Setup) -> Setup:
 
 
 def _check_same_examples(first: RunRecord, cell: RunRecord) -> None:
-    problem = next(_differences(first, cell), None)
-    if problem is not None:
-        raise ValueError(
-            f"{cell.folder} and {first.folder} cannot be compared ({problem}): expected the same measures of the same examples "
-            "in the same order. Delete the older one and run it again."
-        )
-
-
-def _differences(first: RunRecord, cell: RunRecord) -> Iterator[str]:
+    problems = []
     if cell.headline != first.headline:
-        yield f"headlines {cell.headline!r} and {first.headline!r}"
+        problems.append(f"headlines {cell.headline!r} and {first.headline!r}")
     if cell.splits.keys() != first.splits.keys():
-        yield f"splits {', '.join(cell.splits)} and {', '.join(first.splits)}"
-        return
-    for split, theirs in first.splits.items():
-        mine = cell.splits[split]
+        problems.append(f"splits {', '.join(cell.splits)} and {', '.join(first.splits)}")
+    for split in (split for split in first.splits if split in cell.splits):
+        mine, theirs = cell.splits[split], first.splits[split]
         if (mine.index, mine.prompts, mine.golds) != (theirs.index, theirs.prompts, theirs.golds):
-            yield f"other examples of split {split!r}"
+            problems.append(f"other examples of split {split!r}")
         if (mine.measures.keys() ^ theirs.measures.keys()) - {DERAILED, SAMPLE_DERAILED, *LIKELIHOODS}:  # older runs lack these
-            yield f"other measures of split {split!r}"
+            problems.append(f"other measures of split {split!r}")
+    if problems:
+        raise ValueError(
+            f"{cell.folder} and {first.folder} cannot be compared ({', '.join(problems)}): expected the same measures of "
+            "the same examples in the same order. Delete the older one and run it again."
+        )
 
 
 def _grouped(cells: Iterable[RunRecord], keys: Sequence[str]) -> dict[str, list[RunRecord]]:
@@ -395,13 +419,6 @@ def _grouped(cells: Iterable[RunRecord], keys: Sequence[str]) -> dict[str, list[
     for cell in cells:
         groups.setdefault(json.dumps([cell.config.get(key) for key in keys], sort_keys=True), []).append(cell)
     return groups
-
-
-def _same_label_and_seed(cells: Iterable[RunRecord]) -> list[list[RunRecord]]:
-    named: dict[tuple[str, int], list[RunRecord]] = {}
-    for cell in cells:
-        named.setdefault((cell.label, cell.seed), []).append(cell)
-    return list(named.values())
 
 
 def _varied(cells: Sequence[RunRecord]) -> list[str]:
@@ -413,7 +430,8 @@ def _by_label(cells: Iterable[RunRecord], names: Sequence[str]) -> dict[str, lis
     """Group by label; where losses share a label, append the settings in which they differ."""
     groups: dict[str, list[RunRecord]] = {}
     for same in _grouped(cells, ["label", "loss"]).values():
-        differing = [name for name in names if len({_text(cell.config.get(name)) for cell in same}) > 1]
+        varied = _varied(same)
+        differing = [name for name in names if name in varied]
         for cell in same:
             label = " ".join([cell.label, *(f"{name}={_text(cell.config.get(name))}" for name in differing)])
             groups.setdefault(label, []).append(cell)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any, Literal
 
 import numpy as np
@@ -11,10 +12,13 @@ import numpy as np
 from numerate.lab.evaluation.decisions import GREEDY
 from numerate.lab.evaluation.derailing import DERAILED
 from numerate.lab.evaluation.missing import NO_NUMBER, ZERO_LABELS
-from numerate.lab.report.analysis import LEAST_SEEDS, LEVEL, SPLIT_NAMES, RunCost, Score, Setup, few_decide, typical
-from numerate.lab.report.decision_words import decision_title, pair
-from numerate.lab.report.wording import MOST_NAMED, counted, listed, p_equation, sentence, times
-from numerate.lab.stats import Comparison, seeds_needed
+from numerate.lab.models.names import BUILT
+from numerate.lab.report.analysis import LEVEL, RunCost, Score, Setup, estimate, few_decide
+from numerate.lab.report.decisions import Decisions, fitting_rule
+from numerate.lab.stats import LEAST_SEEDS, Comparison, seeds_needed
+from numerate.lab.wording.decisions import change_text, decision_title, pair
+from numerate.lab.wording.measures import mean_measure
+from numerate.lab.wording.text import MOST_NAMED, SPLIT_NAMES, counted, listed, p_equation, sentence, times
 
 Verdict = Literal["better", "worse", "noise", "untested"]
 
@@ -116,15 +120,79 @@ def exploded_sentence(setup: Setup) -> str:
     found = []
     for label in setup.labels:
         for decision in setup.decisions():
-            errors = setup.for_mean(label, split, name, decision)
+            errors = setup.values(label, split, name, decision, filled=True)
             errors = errors[:, np.isfinite(errors).all(0)]
             if errors.size and few_decide(errors):
-                means = [setup.measure(name).value(mean) for mean in (typical(errors), float(errors.mean(1).max()))]
+                summary = mean_measure(name)
+                means = [summary.value(mean) for mean in (estimate(summary, errors), float(errors.mean(1).max()))]
                 told = f"{means[0]} in a typical run, {means[1]} in the worst" if len(errors) > 1 else means[0]
                 found.append(f"{pair(label, decision)} ({told})")
     if not found:
         return ""
     return f"Beware: a few answers explode and decide the mean absolute error of {listed(found, MOST_NAMED)}."
+
+
+def subject(setup: Setup) -> str:
+    """Return ``price in diamonds.csv (tiny, 78,768 parameters, not pre-trained)``; of other data than a table, the task."""
+    config, what, named = setup.first.config, setup.task, [setup.model]
+    settings, data = config.get("task_settings"), config.get("data")
+    column = settings.get("target") if isinstance(settings, dict) else None
+    if isinstance(data, str) and data:
+        file = PurePath(data.replace("\\", "/")).name or data
+        what, named = (f"{column} in {file}", named) if isinstance(column, str) else (what, [file, *named])
+    parameters = setup.first.cost.get("parameters")
+    if parameters is not None:
+        named.append(f"{parameters:,.0f} parameters")
+    if config.get("model"):
+        named.append("not pre-trained" if setup.model in BUILT else "pre-trained")
+    return f"{what} ({', '.join(named)})"
+
+
+def decision_sentence(found: Decisions) -> str:
+    """Return what the fitting rule changes on the first split; empty if nothing was compared."""
+    summary, split = found.measures[0], found.splits()[0]
+    rule = fitting_rule(found.decisions, summary.name)
+    pairs = []
+    for label in found.labels(split, summary):
+        greedy, score = (found.cell(label, split, summary, each or "") for each in (GREEDY, rule))
+        if score is None or greedy is None or score.examples < 2:
+            continue
+        tested = score.comparison
+        change = change_text(summary, score.change, None if tested is None else tested.difference.estimate)
+        before, after = (summary.value(each.interval.estimate) for each in (greedy, score))
+        if {before, after} != {summary.infinite}:
+            p = f", {p_equation(tested.final_p)}" if tested is not None and tested.seeds >= LEAST_SEEDS else ""
+            pairs.append(f"{label} from {before} to {after}" + (f" ({change}{p})" if change else ""))
+    if not pairs:
+        return ""
+    place = f", {SPLIT_NAMES.get(split, split)}" if len(found.splits()) > 1 else ""
+    return f"Answers decided by {rule} instead of greedily change the {summary.summary}{place}: {listed(pairs, MOST_NAMED)}."
+
+
+def identical(setup: Setup) -> str:
+    """Say which losses gave the same answer to every example, with every seed and every decision; empty if none did.
+
+    Equal rows in a table look like a mistake otherwise.
+    """
+
+    def answers(label: str, seed: int) -> list[object]:  # the answer or, without one, the output; and the scores of decisions
+        found: list[object] = []
+        for split in setup.splits:
+            part = setup.cells[label][seed].splits[split]
+            found += [output if answer is None else answer for answer, output in zip(part.answers, part.outputs, strict=True)]
+            if part.decided is not None:
+                found += [part.medians, part.intervals]
+                found += [tuple(scores[name]) for scores in part.decided.measures.values() for name in sorted(scores)]
+        return found
+
+    groups: dict[tuple[object, ...], list[str]] = {}
+    for label, cells in setup.cells.items():
+        groups.setdefault(tuple((seed, *answers(label, seed)) for seed in sorted(cells)), []).append(label)
+    examples = counted(sum(len(setup.examples(split).index) for split in setup.splits), "example")
+    same = [listed(labels) for labels in groups.values() if len(labels) > 1]
+    return " ".join(
+        f"The results of {names} are identical: the same answers to all {examples} with every seed." for names in same
+    )
 
 
 def overall(setups: Sequence[Setup], answers: Sequence[Answer], baseline: str) -> str:
@@ -171,11 +239,10 @@ def tested_gain(score: Score) -> str:
     """Return the difference with interval, p-value and number of seeds."""
     comparison, gain = score.comparison, score.gain
     assert comparison is not None and gain is not None
-    p = p_equation(comparison.p_value if comparison.corrected_p is None else comparison.corrected_p)
     what = "share of examples closer minus share farther " if score.by_sign else ""
-    ends = f"{100 * LEVEL:g} % interval {score.gain_measure.signed_range(gain.low, gain.high)}"
+    tested = f"{p_equation(comparison.final_p)} after Holm's correction, {counted(comparison.seeds, 'seed')}"
     difference = score.gain_measure.difference(gain.estimate)
-    return f"{what}{difference} ({ends}; {p} after Holm's correction, {counted(comparison.seeds, 'seed')})"
+    return f"{what}{difference} ({100 * LEVEL:g} % interval {score.gain_range()}; {tested})"
 
 
 def _each(scores: Sequence[Score], setup: Setup | None = None) -> str:
@@ -265,5 +332,5 @@ def _scores(setup: Setup, scores: Sequence[Score]) -> str:
 def _silent(setup: Setup, score: Score) -> bool:
     """Whether an infinite median is that of missing answers: False if with every seed most outputs held a number."""
     parts = [cell.splits[score.split] for cell in setup.cells[score.label].values()]
-    every = [part.measures if score.decision == GREEDY else part.decided_by(score.decision) for part in parts]
+    every = [part.by(score.decision) for part in parts]
     return not all("parsed" in own and own["parsed"].mean() > 0.5 for own in every)

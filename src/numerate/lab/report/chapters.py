@@ -6,23 +6,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from numerate.lab.evaluation.decisions import GREEDY
-from numerate.lab.report.analysis import LEAST_SEEDS, RunCost, Score, Setup, costs, scores
-from numerate.lab.report.answer import Answer, answer, derailed_sentence, error_sizes, exploded_sentence, overall
-from numerate.lab.report.decision_words import decision_sentence
-from numerate.lab.report.decisions import Decisions, decisions, decisions_table
+from numerate.lab.report import answer as words
+from numerate.lab.report.analysis import RunCost, Score, Setup, costs, scores
+from numerate.lab.report.decisions import Decisions, decisions
 from numerate.lab.report.drawing import drawing, styles
 from numerate.lab.report.examples import MAX_EXAMPLES, DifferingExamples, differing
-from numerate.lab.report.identical import identical_sentence
 from numerate.lab.report.levels import Levels, levels
 from numerate.lab.report.plans import FigurePlan, plans
 from numerate.lab.report.recommended import RecommendationCheck, check_recommendation
 from numerate.lab.report.records import ExperimentRecord
-from numerate.lab.report.subject import subject
 from numerate.lab.report.svg import to_svg
-from numerate.lab.report.tables import DataTable, csv_address
-from numerate.lab.report.wording import Measure
+from numerate.lab.stats import LEAST_SEEDS
+from numerate.lab.wording.measures import Measure
 
-FIGURES = ("predictions", "residuals", "ranges", "errors", "tolerance", "places", "lengths", "calibration", "curves")
+FIGURES = ("predictions", "errors", "places", "lengths", "calibration", "curves")
 """Figures with a section of their own, in the order of the page."""
 
 _COLUMNS = 6  # losses per table of all measures, beside the baseline
@@ -38,40 +35,20 @@ _COST_HEADINGS = {
 
 
 @dataclass(frozen=True)
-class DrawnFigure:
-    """Figure as SVG, with title, caption and data."""
-
-    title: str
-    caption: str
-    data: DataTable
-    svg: str
-
-    @property
-    def address(self) -> str:
-        """URL of the data as CSV."""
-        return csv_address(self.data)
-
-
-@dataclass(frozen=True)
 class Chapter:
     """Everything the report says about one setup."""
 
     anchor: str
     setup: Setup
-    answer: Answer
+    answer: words.Answer
     scores: Sequence[Score]
     costs: Sequence[RunCost]
-    figures: Mapping[str, DrawnFigure]
+    figures: Mapping[str, FigurePlan]  # drawn
     missing: Sequence[str]
     differing: DifferingExamples | None
     decisions: Decisions | None
     recommendation: RecommendationCheck | None
     levels: Levels | None = None
-
-    @property
-    def decisions_address(self) -> str:
-        """URL of the table of decisions as CSV."""
-        return "" if self.decisions is None else csv_address(decisions_table([(self.setup, self.decisions)]))
 
     @property
     def headline(self) -> list[Score]:
@@ -128,14 +105,14 @@ class Chapter:
 
     def contents(self) -> list[tuple[str, str]]:
         """Return the sections in the order of the page: anchor and title."""
-        sections = [("scores", "Scores", True), ("levels", "How good are these models?", self.levels is not None)]
-        sections += [("decided", "Losses and decisions", self.decisions is not None)]
-        sections += [
-            (f"{name}-title", self.figures[name].title if name in self.figures else "", name in self.figures) for name in FIGURES
-        ]
-        sections += [("costs", "Cost", bool(self.cost_columns())), ("measures", "All measures", True)]
-        sections += [("examples", "Examples", self.differing is not None)]
-        return [(f"{self.anchor}-{name}", title) for name, title, there in sections if there]
+        sections = {"scores": "Scores"}
+        sections |= {} if self.levels is None else {"levels": "How good are these models?"}
+        sections |= {} if self.decisions is None else {"decided": "Losses and decisions"}
+        sections |= {f"{name}-title": self.figures[name].title for name in FIGURES if name in self.figures}
+        sections |= {"costs": "Cost"} if self.cost_columns() else {}
+        sections |= {"measures": "All metrics"}
+        sections |= {} if self.differing is None else {"examples": "Examples"}
+        return [(f"{self.anchor}-{name}", title) for name, title in sections.items()]
 
     def score(self, label: str, split: str, measure: Measure) -> Score:
         """Return one of the scores."""
@@ -155,21 +132,21 @@ def chapters(experiment: ExperimentRecord, setups: Sequence[Setup]) -> list[Chap
             setup = replace(setup, judged=False)
         all_scores, all_costs = scores(setup), costs(setup)
         headline = [score for score in all_scores if score.measure == setup.headline]
-        where = subject(setup) if len(setups) == 1 else setup.title
-        result = answer(setup, headline, all_costs, where)
+        where = words.subject(setup) if len(setups) == 1 else setup.title
+        result = words.answer(setup, headline, all_costs, where)
         decided, advice = decisions(setup), check_recommendation(setup, headline)
-        more = [exploded_sentence(setup), *(() if found is None else found.sentences)]
-        more += [error_sizes(setup, all_scores), derailed_sentence(setup, all_scores)]
-        more += [decision_sentence(decided)] if decided is not None else []
+        more = [experiment.note, *result.more, words.identical(setup), words.exploded_sentence(setup)]
+        more += [] if found is None else found.sentences
+        more += [words.error_sizes(setup, all_scores), words.derailed_sentence(setup, all_scores)]
+        more += [] if decided is None else [words.decision_sentence(decided)]
         if advice is not None and advice.sentence not in told:  # what was not run is said once
             more.append(advice.sentence)
             told.add(advice.sentence)
-        result = replace(result, more=tuple(filter(None, [experiment.note, *result.more, identical_sentence(setup), *more])))
-        greedy = [score for score in headline if score.decision == GREEDY]
-        examples = differing(setup, greedy, limit)
-        drawn, missing = _draw(plans(setup, headline, all_costs, by_label, decided), f"s{number}")
+        examples = differing(setup, [score for score in headline if score.decision == GREEDY], limit)
+        drawn, missing = _draw(plans(setup, headline, by_label, decided), f"s{number}")
         if examples is None:
             missing.append("examples (no example is scored differently by two losses with the same seed)")
+        result = replace(result, more=tuple(filter(None, more)))
         parts = (all_scores, all_costs, drawn, missing, examples, decided, advice, found)
         contents.append(Chapter(f"s{number}", setup, result, *parts))
     return contents
@@ -179,18 +156,18 @@ def lead(experiment: ExperimentRecord, contents: Sequence[Chapter]) -> str:
     """Return the answer for all setups, in a sentence."""
     if len(contents) == 1:
         return contents[0].answer.lead
-    return overall([chapter.setup for chapter in contents], [chapter.answer for chapter in contents], experiment.baseline)
+    return words.overall([chapter.setup for chapter in contents], [chapter.answer for chapter in contents], experiment.baseline)
 
 
-def _draw(figures: Iterable[FigurePlan], anchor: str) -> tuple[dict[str, DrawnFigure], list[str]]:
+def _draw(figures: Iterable[FigurePlan], anchor: str) -> tuple[dict[str, FigurePlan], list[str]]:
     """Draw the figures that have data; say why the others are missing."""
-    drawn: dict[str, DrawnFigure] = {}
+    drawn: dict[str, FigurePlan] = {}
     missing: list[str] = []
     with drawing():
         for plan in figures:
             if plan.data is None:
                 missing.append(f"{plan.title[0].lower()}{plan.title[1:]} ({plan.missing})")
                 continue
-            svg = to_svg(plan.draw(plan.data), f"{anchor}-{plan.name}", f"{plan.title}. {plan.values(plan.data)}")
-            drawn[plan.name] = DrawnFigure(plan.title, plan.caption, plan.data, svg)
+            svg = to_svg(plan.draw(plan.data), f"{anchor}-{plan.name}", plan.title)
+            drawn[plan.name] = replace(plan, svg=svg)
     return drawn, missing

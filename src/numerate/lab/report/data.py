@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, TypedDict
 
+from numerate.lab.evaluation.decisions import GREEDY, SAMPLED
+from numerate.lab.report.analysis import Score
 from numerate.lab.report.chapters import Chapter, lead
-from numerate.lab.report.decisions import decisions_table, sources_rows
 from numerate.lab.report.levels import levels_rows, levels_scores
-from numerate.lab.report.recommended import recommendation_row
 from numerate.lab.report.records import ExperimentRecord
 from numerate.lab.report.tables import DataTable
 
@@ -23,7 +23,7 @@ class ReportData(TypedDict):
     recommendations: list[dict[str, Any]]  # per setup: what is recommended for its numbers, and whether this result agrees
     scores: list[dict[str, Any]]  # the rows of to_table
     costs: list[dict[str, Any]]  # per setup and loss: ms_per_step, peak_mib, time_ratio, ..; None if not measured
-    decisions: list[dict[str, Any]]  # the rows of decisions_table; empty without decisions
+    decisions: list[dict[str, Any]]  # the rows of to_decisions; empty without decisions
     levels: list[dict[str, Any]]  # the rows of levels_rows; empty for tasks that are no tables
     level_notes: list[str]  # why a constant, gradient boosting or a relative error is missing there
     error_sources: list[dict[str, Any]]  # per setup, loss, split and measure: how much of the error is the decision
@@ -66,8 +66,71 @@ def to_table(chapters: Sequence[Chapter]) -> DataTable:
 
 
 def to_decisions(chapters: Sequence[Chapter]) -> DataTable:
-    """Return the decisions of all setups; this is ``report_decisions.csv``."""
-    return decisions_table([(chapter.setup, chapter.decisions) for chapter in chapters if chapter.decisions is not None])
+    """Return one row per setup, loss, split, measure and decision; this is ``report_decisions.csv``.
+
+    ``mean`` is over ``examples`` examples, that of an error without an upper limit in a typical run (the median over seeds);
+    ``left_out`` have no finite score under some decision. ``low`` to ``high`` is the interval of the ``summary``: the mean or,
+    where a few answers decide the mean of a run, the median. ``difference`` is that from greedy
+    answers of the same weights: of means or, with medians, the share of examples with a larger score minus that with a smaller
+    one. ``change`` is that of the summary, as a share of the greedy one.
+    ``seconds`` are per example, for the search those beyond greedy decoding. ``coverage`` is that of the interval of ``level``,
+    ``calibrated_coverage`` that of conformal intervals, fitted on the other half of the examples.
+    ``against`` is the difference from ``baseline`` with the same decision, ``against_change`` its share of the baseline's score.
+    ``helps`` is True or False if that is significantly better or worse, else None.
+    """
+    columns = (
+        *("task", "model", "setup", "label", "split", "measure", "decision", "seeds", "examples", "left_out"),
+        *("summary", "mean", "low", "high", "median"),
+        *("difference", "difference_low", "difference_high", "change", "p", "p_holm", "better"),
+        *("seconds", "level", "coverage", "calibrated_coverage", "crps", "searched"),
+        *("baseline", "against", "against_low", "against_high", "against_change", "against_p", "against_p_holm", "helps"),
+    )
+    rows = []
+    for chapter in (chapter for chapter in chapters if chapter.decisions is not None):
+        assert chapter.decisions is not None
+        setup = chapter.setup
+        for score in chapter.decisions.scores:
+            worth = chapter.decisions.cost(score.label, score.split).worth
+            name = (setup.task, setup.model, setup.title, score.label, score.split, score.measure.name, score.decision)
+            size = (score.seeds, score.examples, score.left_out)
+            summary = "median" if score.measure.median else "mean"
+            value = (summary, score.mean, score.interval.low, score.interval.high, score.median)
+            ms = {GREEDY: worth.greedy_ms, SAMPLED: worth.samples_ms}.get(score.decision) or worth.search_ms
+            shares = (worth.level, worth.coverage, worth.calibrated, worth.crps, worth.searched)
+            against = (setup.baseline, *_changed(score.contrast))
+            rows.append((*name, *size, *value, *_changed(score), ms / 1000, *shares, *against))
+    return DataTable(columns, rows)
+
+
+def _changed(score: Score | None) -> tuple[Any, ...]:
+    """Return a difference with its interval, share, p-values and verdict."""
+    if score is None or (found := score.comparison) is None:
+        return (None,) * 7
+    ends = (found.difference.estimate, found.difference.low, found.difference.high)
+    return (*ends, score.change, found.p_value, found.corrected_p, score.better)
+
+
+def _recommendation(chapter: Chapter) -> Iterator[dict[str, Any]]:
+    """Yield what is recommended and whether the comparison agrees, with all other pairs compared with the recommended one."""
+    if (check := chapter.recommendation) is None:
+        return
+    rows = []
+    for score in check.scores:
+        row: dict[str, Any] = {"label": score.label, "decision": score.decision, "split": score.split, "better": score.better}
+        if (gain := score.gain) is not None and (tested := score.comparison) is not None:
+            row |= {"difference": gain.estimate, "difference_low": gain.low, "difference_high": gain.high}
+            row |= {"p": tested.p_value, "p_holm": tested.corrected_p, "seeds": tested.seeds}
+        rows.append(row)
+    known = {name: getattr(check.recommendation, name) for name in ("kind", "loss", "decision", "reason", "results")}
+    yield {"setup": chapter.setup.title, **known, "agreement": check.agreement, "sentence": check.sentence, "others": rows}
+
+
+def _sources(chapter: Chapter) -> Iterator[dict[str, Any]]:
+    """Yield where the error of each loss comes from."""
+    for cost in () if chapter.decisions is None else chapter.decisions.costs:
+        for sources in cost.sources.values():
+            parts = {part: getattr(sources, part) for part in ("decision", "spread", "surprise")}
+            yield {"setup": chapter.setup.title, "label": cost.label, "split": cost.split, **asdict(sources), **parts}
 
 
 def to_data(experiment: ExperimentRecord, chapters: Sequence[Chapter]) -> ReportData:
@@ -86,11 +149,7 @@ def to_data(experiment: ExperimentRecord, chapters: Sequence[Chapter]) -> Report
             }
             for chapter in chapters
         ],
-        "recommendations": [
-            recommendation_row(chapter.setup, chapter.recommendation)
-            for chapter in chapters
-            if chapter.recommendation is not None
-        ],
+        "recommendations": [row for chapter in chapters for row in _recommendation(chapter)],
         "scores": [dict(zip(table.columns, row, strict=True)) for row in table.rows],
         "costs": [{"setup": chapter.setup.title, **asdict(cost)} for chapter in chapters for cost in chapter.costs],
         "decisions": [dict(zip(decided.columns, row, strict=True)) for row in decided.rows],
@@ -98,13 +157,12 @@ def to_data(experiment: ExperimentRecord, chapters: Sequence[Chapter]) -> Report
             row for chapter in chapters if chapter.levels is not None for row in levels_rows(chapter.setup, chapter.levels)
         ],
         "level_notes": [note for chapter in chapters if chapter.levels is not None for note in chapter.levels.notes],
-        "error_sources": [
-            row for chapter in chapters if chapter.decisions is not None for row in sources_rows(chapter.setup, chapter.decisions)
-        ],
+        "error_sources": [row for chapter in chapters for row in _sources(chapter)],
         "figures": [
             {"setup": chapter.setup.title, "figure": name, "columns": figure.data.columns, "rows": figure.data.rows}
             for chapter in chapters
             for name, figure in chapter.figures.items()
+            if figure.data is not None
         ],
         "unfinished": [
             {"folder": run.folder.name, "label": run.label, "seed": run.seed, "steps": run.steps} for run in experiment.unfinished

@@ -1,25 +1,25 @@
-"""Shared parts of the figures: styles, panels, rows of losses, intervals and legends."""
+"""Shared parts of the figures: styles, panels, rows of losses, points with intervals and legends."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from numerate.lab.report.analysis import SPLIT_NAMES
-from numerate.lab.report.palette import LOSSES, colour
 from numerate.lab.report.svg import mark
 from numerate.lab.report.tables import DataTable
-from numerate.lab.report.wording import safe_text
+from numerate.lab.wording.text import SPLIT_NAMES, safe_text, split_name
+from numerate.plotting.palette import LOSSES, colour
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 INK, GREY, PALE, PAPER, EDGE = (colour(name) for name in ("ink", "grey", "pale", "paper", "edge"))
+Row = Mapping[str, Any]
 WIDTH = 10.0  # inches of 72 points
 _ACROSS = 3  # panels in a row
 
@@ -101,13 +101,6 @@ def panels(
     return figure, list(zip(grid, names, strict=True))
 
 
-def widen(axes: Axes) -> None:
-    """Show at least -1 to 1 if all values are 0."""
-    low, high = axes.get_xlim()
-    if low > -0.06 and high < 0.06 and axes.dataLim.width < 1e-9:
-        axes.set_xlim(-1, 1)
-
-
 @dataclass(frozen=True)
 class Span:
     """Interval in a panel, at ``y`` or, if upright, at ``x``."""
@@ -173,6 +166,70 @@ def plain(label: str, limit: int = 26) -> str:
     return f"\u200b{text}" if text.startswith("_") else text
 
 
-def split_name(split: str) -> str:
-    """Return the name of a split in headings."""
-    return SPLIT_NAMES.get(split, plain(split))
+def named(data: DataTable, row: Row, *more: str) -> str:
+    """Return what a mark shows: the loss, more about it, and the split if there are several."""
+    place = [split_name(row["split"])] if len(data.distinct("split")) > 1 else []
+    return ", ".join([row["loss"], *more, *place])
+
+
+def dots(
+    labels: Sequence[str],
+    data: DataTable,
+    styles: Styles,
+    columns: tuple[str, str],
+    axis_labels: tuple[str, str],
+    said: Callable[[Row], tuple[str, str]],
+    factor: int = 1,
+) -> Figure:
+    """Draw a point with its interval per loss, side by side in each class of examples or tokens, one panel per split.
+
+    Args:
+        labels: the losses.
+        data: with the columns ``split``, ``loss``, ``low`` and ``high``.
+        styles: of the losses.
+        columns: of the classes, and of the values.
+        axis_labels: of the classes, and of the values.
+        said: returns the class of a row as text, and its value.
+        factor: from a value to what is drawn.
+    """
+    figure, axes_by = panels(data, height=3.6, sharey=True)
+    by, value_name = columns
+    step, spans = 0.72 / len(labels), list[Span]()
+    for axes, split in axes_by:
+        classes = {row[by]: said(row)[0] for row in data.where(split=split)}
+        for row in data.where(split=split):
+            label, (name, text) = row["loss"], said(row)
+            at = [*classes].index(row[by]) + step * (labels.index(label) - (len(labels) - 1) / 2)
+            least, value, most = (factor * row[key] for key in ("low", value_name, "high"))
+            look: dict[str, Any] = {"color": styles[label].colour, "gid": mark(label, f"{named(data, row, name)}: {text}")}
+            if math.isinf(value):
+                draw_infinite(axes, at, look, upright=True)
+                continue
+            spans.append(Span(axes, at, least, most, look | {"linewidth": 1.3}))
+            axes.plot([at], [value], styles[label].marker, markersize=5, clip_on=False, **look)
+        for border in range(1, len(classes)):
+            axes.axvline(border - 0.5, color=PALE, linewidth=0.8)
+        axes.set_xticks(range(len(classes)), [*classes.values()])
+        axes.set_xlim(-0.5, len(classes) - 0.5)
+        axes.tick_params(axis="x", length=0, pad=7)  # below points at 0
+        axes.grid(axis="x", visible=False)
+        axes.set_xlabel(axis_labels[0])
+    if not spans:
+        axes_by[0][0].set_yticks([])
+    draw_spans(spans, upright=True)
+    axes_by[0][0].set_ylabel(axis_labels[1])
+    axes_by[0][0].set_ylim(bottom=0)
+    legend(figure, labels, styles, lines=False)
+    return figure
+
+
+def few_ticks(axes: Axes, which: str, least: float, most: float) -> None:
+    """Make an axis logarithmic, with plain numbers at a few ticks."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    (axes.set_xscale if which == "x" else axes.set_yscale)("log")
+    subs = (1.0, 2.0, 5.0) if most < 30 * least else (1.0, 3.0) if most < 1000 * least else (1.0,)
+    axis.set_major_locator(LogLocator(subs=subs))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(NullFormatter())

@@ -15,10 +15,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from numerate.distribution.exact import Floats
 from numerate.lab.report.analysis import Score, Setup
-from numerate.lab.report.records import Floats
 from numerate.lab.report.series import error_scale
-from numerate.lab.report.subject import task_of
 from numerate.lab.report.tables import DataTable
 
 MAX_EXAMPLES = 12  # per setup
@@ -84,7 +83,7 @@ def differing(setup: Setup, scores: Sequence[Score], limit: int = MAX_EXAMPLES) 
         return None
     seed, labels = min(common), _columns(setup, scores)
     binary = all(
-        set(np.unique(setup.scores(label, split, setup.headline.name))) <= {0, 1} for label in labels for split in setup.splits
+        set(np.unique(setup.values(label, split, setup.headline.name))) <= {0, 1} for label in labels for split in setup.splits
     )
     counts, examples = [], []
     for i, split in enumerate(setup.splits):
@@ -119,7 +118,7 @@ def _columns(setup: Setup, scores: Sequence[Score]) -> tuple[str, ...]:
 
 def _quality(setup: Setup, label: str, split: str, seed: int) -> Floats:
     """Return the headline with the sign such that higher is better; errors as classes, since no two errors are exactly equal."""
-    values: Floats = setup.scores(label, split, setup.headline.name, [seed])[0]
+    values: Floats = setup.values(label, split, setup.headline.name, seeds=[seed])[0]
     scale = error_scale(setup)
     if scale is not None and scale.measure.name == setup.headline.name:
         return -scale.class_of(values).astype(float)
@@ -165,7 +164,7 @@ def _example(
 
 def _outlines(setup: Setup, texts: Mapping[str | None, str]) -> tuple[Outline, ...]:
     """Return the places that outputs and gold answer name, in the order in which they are drawn; of each a few at most."""
-    task = task_of(setup)
+    task = setup.known_task()
     if task is None:
         return ()
     return tuple(

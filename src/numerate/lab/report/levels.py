@@ -18,19 +18,19 @@ from typing import Any, Literal
 
 import numpy as np
 
-from numerate.answers.numerals import last_number
 from numerate.answers.overall import r_squared, rmse
-from numerate.lab.baselines.kept import TITLES, KeptRivals, kept_rivals
+from numerate.distribution.exact import Floats
+from numerate.lab.baselines.kept import TITLES, KeptBaselines, kept_baselines
 from numerate.lab.data import TABLE_TASK
 from numerate.lab.evaluation.decisions import GREEDY
 from numerate.lab.evaluation.missing import NO_NUMBER, WHY_INFINITE, ZERO_LABELS
 from numerate.lab.models.names import BUILT
-from numerate.lab.report.analysis import LEAST_SEEDS, LEVEL, Setup, few_decide
-from numerate.lab.report.decision_words import pair, percent
-from numerate.lab.report.records import Floats, Predictions
-from numerate.lab.report.wording import MOST_NAMED, listed, minus, p_equation, rounded, sentence
-from numerate.lab.stats import compare
+from numerate.lab.report.analysis import LEVEL, Setup, few_decide
+from numerate.lab.report.records import Predictions, numbers_in
+from numerate.lab.stats import LEAST_SEEDS, compare
 from numerate.lab.stats.correction import holm
+from numerate.lab.wording.decisions import Worth, pair
+from numerate.lab.wording.text import MOST_NAMED, listed, minus, p_equation, percent, rounded, sentence
 
 Verdict = Literal["better", "worse"]
 
@@ -76,16 +76,16 @@ class Gap:
 
 @dataclass(frozen=True)
 class Level:
-    """Figures of a loss and decision, or of a rival, on a split.
+    """Figures of a loss and decision, or of a baseline, on a split.
 
     Attributes:
-        name: of the loss, or of the rival.
-        decision: empty for a rival.
+        name: of the loss, or of the baseline.
+        decision: empty for a baseline.
         figures: by name in ``FIGURES``; those that do not apply are left out.
         no_number: share of outputs without a number in a typical run.
         few: whether a few answers decide the means.
         zeros: share of labels that are 0, where an answer has no relative error.
-        gaps: by rival.
+        gaps: by baseline.
         note: what to keep in mind about this row, or empty.
     """
 
@@ -102,20 +102,26 @@ class Level:
     note: str = ""
 
     @property
-    def rival(self) -> bool:
-        """Whether this is not a model of the comparison."""
-        return not self.decision
+    def is_model(self) -> bool:
+        """Whether this is a model of the comparison, not a baseline."""
+        return bool(self.decision)
 
     @property
     def title(self) -> str:
         """``soft decided by median``, ``ce with greedy answers``, ``constant``."""
-        return self.name if self.rival else pair(self.name, self.decision)
+        return pair(self.name, self.decision) if self.is_model else self.name
 
     @property
     def beats_constant(self) -> bool:
         """Whether this is better than a constant beyond doubt; by the rows that are closer, if a few answers decide its MAE."""
         gap = self.gaps.get("constant")
         return gap is not None and (gap.verdict == "better" or (self.few and gap.closer))
+
+    @property
+    def below_constant(self) -> bool:
+        """Whether this is worse than a constant beyond doubt."""
+        gap = self.gaps.get("constant")
+        return gap is not None and gap.verdict == "worse"
 
     @property
     def mae(self) -> float:
@@ -191,47 +197,34 @@ def levels(setup: Setup, folder: Path) -> Levels | None:
         or "absolute_error" not in first.splits[setup.splits[0]].measures
     ):
         return None
-    golds = {split: _numbers(setup.examples(split).golds) for split in setup.splits}
+    golds = {split: numbers_in(setup.examples(split).golds) for split in setup.splits}
     if not all(np.isfinite(numbers).all() for numbers in golds.values()):
         return None
     runs = {seed: cell.config for cells in setup.cells.values() for seed, cell in cells.items()}
-    kept = kept_rivals(folder, [*runs.values()], {split: setup.examples(split).golds for split in setup.splits})
+    kept = kept_baselines(folder, [*runs.values()], {split: setup.examples(split).golds for split in setup.splits})
     return found_levels(setup, golds, kept)
 
 
-def _numbers(texts: Sequence[str]) -> Floats:
-    """Return the numbers of gold answers; NaN for one that has none, infinity for one beyond the range of a float."""
-
-    def read(text: str) -> float:
-        number = last_number(text)
-        try:
-            return math.nan if number is None else float(number)
-        except OverflowError:
-            return math.inf
-
-    return np.array([read(text) for text in texts])
-
-
-def found_levels(setup: Setup, golds: Mapping[str, Floats], kept: KeptRivals) -> Levels:
-    """Return the levels, given the gold numbers by split and the answers of the rivals."""
+def found_levels(setup: Setup, golds: Mapping[str, Floats], kept: KeptBaselines) -> Levels:
+    """Return the levels, given the gold numbers by split and the answers of the baselines."""
     rows: list[Level] = []
-    theirs: dict[tuple[str, str], Mapping[int, Floats]] = {}  # errors of rivals by split and seed
+    theirs: dict[tuple[str, str], Mapping[int, Floats]] = {}  # errors of baselines by split and seed
     mine: dict[int, tuple[list[int], Floats]] = {}  # seeds, and errors [S, E], of each row of a loss
     for split in setup.splits:
         for label, cells in setup.cells.items():
             seeds = sorted(cells)
             parts = [cells[seed].splits[split] for seed in seeds]
             for decision in setup.decisions():
-                errors = setup.for_mean(label, split, "absolute_error", decision)
+                errors = setup.values(label, split, "absolute_error", decision, filled=True)
                 mine[len(rows)] = seeds, errors
                 rows.append(_level(label, decision, split, golds[split], errors, parts))
-        for rival, by_seed in kept.answers.items():
+        for baseline, by_seed in kept.answers.items():
             off = {seed: np.abs(answers[split] - golds[split]) for seed, answers in by_seed.items()}
-            theirs[rival, split] = off
-            rows.append(_level(TITLES[rival], "", split, golds[split], np.stack([*off.values()])))
-    for rival in kept.answers:
-        for at, gap in _gaps(rows, mine, rival, theirs):
-            rows[at] = replace(rows[at], gaps={**rows[at].gaps, rival: gap})
+            theirs[baseline, split] = off
+            rows.append(_level(TITLES[baseline], "", split, golds[split], np.stack([*off.values()])))
+    for baseline in kept.answers:
+        for at, gap in _gaps(rows, mine, baseline, theirs):
+            rows[at] = replace(rows[at], gaps={**rows[at].gaps, baseline: gap})
     rows = [replace(row, note=_note(setup, row)) for row in rows]
     decided = setup.examples(setup.splits[0]).decided
     zeros = any(row.shown("median_relative_error") == ZERO_LABELS for row in rows)
@@ -253,14 +246,14 @@ def _level(name: str, decision: str, split: str, golds: Floats, errors: Floats, 
             relative = np.divide(errors, np.abs(golds), out=np.where(errors == 0, 0.0, np.inf), where=golds != 0)
         found["median_relative_error"] = [float(np.median(row)) for row in relative]
     else:
-        measures = [part.measures if decision == GREEDY else part.decided_by(decision) for part in parts]
+        measures = [part.by(decision) for part in parts]
         missing = [
             float(1 - own["parsed"].mean() if "parsed" in own else np.isinf(own["absolute_error"]).mean()) for own in measures
         ]
         if all("relative_error" in own for own in measures):
             found["median_relative_error"] = [float(np.median(own["relative_error"])) for own in measures]
         if decision != GREEDY:
-            found["coverage"] = [_coverage(part) for part in parts]
+            found["coverage"] = [Worth.of([part.decided]).coverage for part in parts if part.decided is not None]
     figures = {
         measure: RunFigure((fmean if measure in _AVERAGED else median)(known), min(known), max(known))
         for measure, values in found.items()
@@ -270,27 +263,20 @@ def _level(name: str, decision: str, split: str, golds: Floats, errors: Floats, 
     return Level(name, decision, split, len(errors), len(golds), figures, median(missing), few, float((golds == 0).mean()))
 
 
-def _coverage(part: Predictions) -> float | None:
-    """Return the share of gold numbers in the interval; None if no example has one."""
-    assert part.decided is not None
-    known = part.decided.covers[np.isfinite(part.decided.covers)]
-    return float(known.mean()) if len(known) else None
-
-
 def _gaps(
     rows: Sequence[Level],
     mine: Mapping[int, tuple[list[int], Floats]],
-    rival: str,
+    baseline: str,
     theirs: Mapping[tuple[str, str], Mapping[int, Floats]],
 ) -> Iterator[tuple[int, Gap]]:
-    """Compare every row of a loss with a rival, with the same seeds."""
+    """Compare every row of a loss with a baseline, with the same seeds."""
     tested: dict[int, tuple[float, float]] = {}  # difference, p
     for at, (seeds, errors) in mine.items():
         if errors.shape[1] > 1:
-            others = np.stack([theirs[rival, rows[at].split][seed] for seed in seeds])
+            others = np.stack([theirs[baseline, rows[at].split][seed] for seed in seeds])
             tested[at] = _difference(errors, others, few=rows[at].few)
     corrected = holm({at: p for at, (_, p) in tested.items()})
-    maes = {row.split: row.mae for row in rows if row.rival and row.name == TITLES[rival]}
+    maes = {row.split: row.mae for row in rows if not row.is_model and row.name == TITLES[baseline]}
     for at, (difference, _) in tested.items():
         ours, other = rows[at].mae, maes[rows[at].split]
         change = ours / other - 1 if other and math.isfinite(ours) and math.isfinite(other) else None
@@ -320,11 +306,11 @@ def _remedy(setup: Setup) -> str:
 
 
 def _note(setup: Setup, row: Level) -> str:
-    if row.rival:
+    if not row.is_model:
         return ""
     if row.no_number >= 0.5:
         return MOST_MISSING
-    if (gap := row.gaps.get("constant")) is not None and gap.verdict == "worse":
+    if row.below_constant:
         return f"worse than a constant: {_remedy(setup)}"
     return FEW if row.few else ""
 
@@ -332,15 +318,15 @@ def _note(setup: Setup, row: Level) -> str:
 def _sentences(setup: Setup, rows: Sequence[Level]) -> Iterator[str]:
     """Yield what the answer says, about the first split."""
     mine = [row for row in rows if row.split == setup.splits[0]]
-    models = [row for row in mine if not row.rival]
+    models = [row for row in mine if row.is_model]
     if silent := [row for row in models if row.no_number >= 0.5]:
         what = "all models" if len(silent) == len(models) else _named(silent)
         yield f"Of {what}, {MOST_MISSING}; in means each counts as the median of the training rows. {sentence(_remedy(setup))}."
     speaking = [row for row in models if row not in silent]
-    constant = next((row for row in mine if row.rival and row.name == TITLES["constant"]), None)
+    baselines = {row.name: row for row in mine if not row.is_model}
+    constant, other = (baselines.get(TITLES[name]) for name in ("constant", "boosting"))
     if constant is not None and constant.mae and speaking:  # nothing is better than no error
         yield from _against_constant(setup, models, speaking, constant)
-    other = next((row for row in mine if row.rival and row.name == TITLES["boosting"]), None)
     if other is not None and speaking:
         best = min(speaking, key=lambda row: row.mae)
         if "boosting" in best.gaps and best.mae != other.mae:
@@ -350,7 +336,7 @@ def _sentences(setup: Setup, rows: Sequence[Level]) -> Iterator[str]:
 def _against_constant(setup: Setup, models: Sequence[Level], speaking: Sequence[Level], constant: Level) -> Iterator[str]:
     """Yield who is worse than a constant, and whether none is better; ``speaking`` models answer with numbers."""
     level = f"The constant, the median of the training rows, has an MAE of {constant.shown('mae')}."
-    worse = [row for row in speaking if (gap := row.gaps.get("constant")) is not None and gap.verdict == "worse"]
+    worse = [row for row in speaking if row.below_constant]
     best = min(speaking, key=lambda row: row.mae)
     learned = any(row.beats_constant for row in models)
     if len(worse) == len(models):
@@ -381,25 +367,25 @@ def _named(rows: Sequence[Level], *, mae: bool = False) -> str:
 
 
 def levels_rows(setup: Setup, found: Levels) -> list[dict[str, Any]]:
-    """Return the table as plain data, one row per split, loss and decision, or rival.
+    """Return the table as plain data, one row per split, loss and decision, or baseline.
 
     ``mae``, ``rmse``, ``r2``, ``median_relative_error`` and ``coverage`` are those of a typical run, ``.._low`` and ``.._high``
     the lowest and the highest run; None if infinite or if they do not apply. ``no_number`` is the share of outputs without a
-    number. ``constant_change`` and ``boosting_change`` are the MAE relative to that of the rival, ``.._p`` corrected p-values,
+    number. ``constant_change`` and ``boosting_change`` are the MAE relative to that of the baseline, ``.._p`` corrected p-values,
     ``.._verdict`` ``"better"`` or ``"worse"`` if that is beyond doubt. ``shown`` has the figures as the page shows them.
     """
     rows = []
     for row in found.rows:
-        values: dict[str, Any] = {"setup": setup.title, "split": row.split, "name": row.name, "rival": row.rival}
+        values: dict[str, Any] = {"setup": setup.title, "split": row.split, "name": row.name}
         values |= {"decision": row.decision or None, "seeds": row.seeds, "examples": row.examples, "no_number": row.no_number}
         for name in FIGURES:
             figure = row.figures.get(name)
             ends = (None, None, None) if figure is None else (figure.typical, figure.low, figure.high)
             values |= dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
-        for rival in TITLES:
-            gap = row.gaps.get(rival)
+        for baseline in TITLES:
+            gap = row.gaps.get(baseline)
             parts = (None, None, None) if gap is None else (gap.change, gap.p, gap.verdict)
-            values |= dict(zip((f"{rival}_change", f"{rival}_p", f"{rival}_verdict"), parts, strict=True))
+            values |= dict(zip((f"{baseline}_change", f"{baseline}_p", f"{baseline}_verdict"), parts, strict=True))
         values |= {"interval": found.interval, "note": row.note}
         rows.append(values | {"shown": {heading: row.shown(name) for name, heading in found.columns()}})
     return rows

@@ -11,18 +11,29 @@ from hashlib import sha256
 from importlib.resources import files
 from typing import Any
 
-from numerate.lab.report.analysis import LEAST_SEEDS
 from numerate.lab.report.chapters import FIGURES, Chapter, lead
-from numerate.lab.report.data import to_table
-from numerate.lab.report.decision_words import decision_title, gain_text, percent, range_text
-from numerate.lab.report.decision_words import title as mean_title
-from numerate.lab.report.drawing import split_name, styles
+from numerate.lab.report.data import to_decisions, to_table
+from numerate.lab.report.drawing import styles
 from numerate.lab.report.examples import PIXELS, examples_table
-from numerate.lab.report.palette import css, variables
 from numerate.lab.report.records import ExperimentRecord
 from numerate.lab.report.svg import loss_key
 from numerate.lab.report.tables import csv_address
-from numerate.lab.report.wording import counted, effect_text, listed, minus, p_text, rounded, safe_text, sentence, times
+from numerate.lab.stats import LEAST_SEEDS
+from numerate.lab.wording.decisions import decision_title
+from numerate.lab.wording.text import (
+    counted,
+    effect_text,
+    listed,
+    minus,
+    p_text,
+    percent,
+    rounded,
+    safe_text,
+    sentence,
+    split_name,
+    times,
+)
+from numerate.plotting.palette import css, variables
 
 _LOSS_KEYS = ("label", "loss", "weight", "normalize", "scale", "loss_settings")
 
@@ -40,6 +51,7 @@ def to_html(experiment: ExperimentRecord, chapters: Sequence[Chapter]) -> str:
     template = page.from_string((files("numerate.lab.report") / "page.html").read_text(encoding="utf-8"))
     seeds = {seed for chapter in chapters for seed in chapter.setup.seeds}
     labels = sorted({label for chapter in chapters for label in chapter.setup.labels})
+    settings, losses = _settings(chapters)
     verdict = "better" if any(chapter.answer.winners for chapter in chapters) else "noise"
     return template.render(
         run=experiment,
@@ -48,20 +60,19 @@ def to_html(experiment: ExperimentRecord, chapters: Sequence[Chapter]) -> str:
         verdict_of=chapters[0].answer.verdict if len(chapters) == 1 else verdict,
         date=_date(experiment.created),
         about=listed([counted(len(labels), "loss"), counted(len(seeds), "seed")]),
-        settings=_shared_settings(chapters),
-        losses=_loss_settings(chapters),
+        settings=settings,
+        losses=losses,
         environment=[(key, _text(value)) for key, value in experiment.environment.items() if value not in (None, "", {})],
         grid=json.dumps(experiment.config, indent=2, ensure_ascii=False),
         unfinished=experiment.unfinished,
-        table_address=csv_address(to_table(chapters)),
+        table=to_table(chapters),
         least_seeds=LEAST_SEEDS,
         infinity=math.inf,
         pixels=PIXELS,
-        mean_title=mean_title,
         decision_title=decision_title,
-        gain_text=gain_text,
-        range_text=range_text,
-        examples_address=lambda selected: csv_address(examples_table(selected)),
+        address=csv_address,
+        to_decisions=to_decisions,
+        examples_table=examples_table,
         style_of=styles(labels, [experiment.baseline]),
         labels=list(dict.fromkeys(label for chapter in chapters for label in chapter.setup.labels)),
         loss_key=loss_key,
@@ -81,42 +92,29 @@ def _date(created: str) -> str:
     return f"{moment.day} {moment:%B %Y, %H:%M %Z}".strip()
 
 
-def _shared_settings(chapters: Sequence[Chapter]) -> list[tuple[str, list[str]]]:
-    """Return the settings that all losses share, with several values where setups differ."""
-    by_loss = {*_LOSS_KEYS, "seed", *_keys_by_loss(chapters)}
+def _settings(chapters: Sequence[Chapter]) -> tuple[list[tuple[str, list[str]]], list[dict[str, str]]]:
+    """Return the settings that all losses share, with several values where setups differ, and those of each loss.
+
+    Settings in which losses of one setup differ, such as a tuned learning rate, are those of a loss.
+    """
     values: dict[str, dict[str, None]] = {}
-    for cell in (cell for chapter in chapters for cell in chapter.setup.runs()):
-        for key, value in cell.config.items():
-            if key not in by_loss:
-                values.setdefault(key, {})[_text(value)] = None
-    return [(key, list(several)) for key, several in values.items() if list(several) != [""]]
-
-
-def _keys_by_loss(chapters: Sequence[Chapter]) -> list[str]:
-    """Return the settings in which losses of one setup differ, such as a tuned learning rate."""
-    keys: dict[str, None] = {}
+    own: dict[str, None] = {}
     for cells in (chapter.setup.runs() for chapter in chapters):
         for key in dict.fromkeys(key for cell in cells for key in cell.config if key not in (*_LOSS_KEYS, "seed")):
-            if len({_text(cell.config.get(key)) for cell in cells}) > 1:
-                keys[key] = None
-    return list(keys)
-
-
-def _loss_settings(chapters: Sequence[Chapter]) -> list[dict[str, str]]:
-    """Return the settings of each loss, one row per combination."""
-    more = _keys_by_loss(chapters)
+            texts = dict.fromkeys(_text(cell.config.get(key)) for cell in cells)
+            values.setdefault(key, {}).update(texts)
+            own |= {key: None} if len(texts) > 1 else {}
     rows: dict[tuple[str, ...], set[int]] = {}
+    by_label = [(label, cell) for chapter in chapters for label, runs in chapter.setup.cells.items() for cell in runs.values()]
+    for label, cell in by_label:
+        row = {key: _text(cell.config.get(key)) for key in _LOSS_KEYS} | {"label": label}
+        if cell.config.get("loss") == "ce":  # has no numeric term
+            row |= dict.fromkeys(("weight", "normalize", "scale"), "")
+        other = ", ".join(f"{key.replace('_', ' ')} {text}" for key in own if (text := _text(cell.config.get(key))))
+        rows.setdefault((*row.values(), other), set()).add(cell.seed)
     names = (*_LOSS_KEYS, "other")
-    for chapter in chapters:
-        for label, cells in chapter.setup.cells.items():
-            for seed, cell in cells.items():
-                row = {key: _text(cell.config.get(key)) for key in _LOSS_KEYS} | {"label": label}
-                if cell.config.get("loss") == "ce":  # has no numeric term
-                    row |= dict.fromkeys(("weight", "normalize", "scale"), "")
-                values = {key.replace("_", " "): _text(cell.config.get(key)) for key in more}
-                other = ", ".join(f"{key} {value}" for key, value in values.items() if value)
-                rows.setdefault((*row.values(), other), set()).add(seed)
-    return [{**dict(zip(names, row, strict=True)), "seeds": ", ".join(map(str, sorted(seeds)))} for row, seeds in rows.items()]
+    losses = [{**dict(zip(names, row, strict=True)), "seeds": ", ".join(map(str, sorted(seeds)))} for row, seeds in rows.items()]
+    return [(key, [*texts]) for key, texts in values.items() if key not in own and [*texts] != [""]], losses
 
 
 def _text(value: Any) -> str:

@@ -6,21 +6,21 @@ P-values are corrected by Holm's method over all pairs and splits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from numerate.lab.evaluation.decisions import GREEDY
-from numerate.lab.report.analysis import LEAST_SEEDS, Score, Setup, against, few_decide, typical
+from numerate.lab.report.analysis import Score, Setup, against, estimate, few_decide, holm_corrected
 from numerate.lab.report.answer import in_split, tested_gain
-from numerate.lab.report.decision_words import pair
 from numerate.lab.report.decisions import same_rule
-from numerate.lab.report.records import Floats
-from numerate.lab.report.subject import task_of
-from numerate.lab.report.wording import counted, listed, measure, p_equation, sentence
+from numerate.lab.stats import LEAST_SEEDS
 from numerate.lab.training.config import CROSS_ENTROPY, run_name
+from numerate.lab.wording.decisions import pair
+from numerate.lab.wording.measures import mean_measure
+from numerate.lab.wording.text import counted, listed, p_equation, sentence
 from numerate.recommendation import Recommendation, recommended
 
 Agreement = Literal["agrees", "contradicts", "open", "untested", "not run"]
@@ -54,7 +54,7 @@ def check_recommendation(setup: Setup, headline: Sequence[Score]) -> Recommendat
     None for a task that is not known. If the recommended loss was run with several settings, the best of them counts, and
     p-values are corrected over all.
     """
-    task = task_of(setup)
+    task = setup.known_task()
     if task is None:
         return None
     best = recommended(task.number_kind)
@@ -66,23 +66,9 @@ def check_recommendation(setup: Setup, headline: Sequence[Score]) -> Recommendat
     sign = 1 if setup.headline.higher_is_better else -1
     bases = sorted((s for s in ours if s.split == setup.splits[0]), key=lambda s: sign * s.interval.estimate, reverse=True)
     others = [score for score in headline if score not in ours]
-    found = against(setup, [(score, base) for base in bases for score in others])[: len(others)]  # those of the best
+    found = holm_corrected([against(setup, score, base.label, base.decision) for base in bases for score in others])
+    found = found[: len(others)]  # those of the best
     return RecommendationCheck(best, *_agreement(setup, best, bases[0], found), found)
-
-
-def recommendation_row(setup: Setup, check: RecommendationCheck) -> dict[str, Any]:
-    """Return the check as plain data."""
-    best = check.recommendation
-    rows = []
-    for score in check.scores:
-        row: dict[str, Any] = {"label": score.label, "decision": score.decision, "split": score.split, "better": score.better}
-        if (gain := score.gain) is not None and (tested := score.comparison) is not None:
-            row |= {"difference": gain.estimate, "difference_low": gain.low, "difference_high": gain.high}
-            row |= {"p": tested.p_value, "p_holm": tested.corrected_p, "seeds": tested.seeds}
-        rows.append(row)
-    names = ("kind", "loss", "decision", "reason", "results")
-    known = {name: getattr(best, name) for name in names}
-    return {"setup": setup.title, **known, "agreement": check.agreement, "sentence": check.sentence, "others": rows}
 
 
 def _agreement(setup: Setup, best: Recommendation, base: Score, found: Sequence[Score]) -> tuple[Agreement, str]:
@@ -111,8 +97,8 @@ def _agreement(setup: Setup, best: Recommendation, base: Score, found: Sequence[
     if not beaten or any(score.better is not False for score in beaten):
         return "open", elsewhere
     loser, where = beaten[0], in_split(setup, near, ", ")
-    assert loser.comparison is not None and loser.comparison.corrected_p is not None
-    tested_by = f"{p_equation(loser.comparison.corrected_p)}, {counted(loser.comparison.seeds, 'seed')}"
+    assert loser.comparison is not None
+    tested_by = f"{p_equation(loser.comparison.final_p)}, {counted(loser.comparison.seeds, 'seed')}"
     if larger := _larger_error(setup, base, [loser, replace(base, decision=GREEDY)]):
         pairs = f"{pair(base.label, best.decision)} over {pair(loser.label, loser.decision)} ({tested_by})"
         told = f"{sentence(setup.headline.title)}{where} favours {pairs}, but its {larger}: this does not confirm what "
@@ -125,28 +111,25 @@ def _agreement(setup: Setup, best: Recommendation, base: Score, found: Sequence[
 
 def _larger_error(setup: Setup, ours: Score, others: Sequence[Score]) -> str:
     """Say in which absolute error a pair loses to another, if the headline is an error; empty if in none."""
-    if setup.headline.higher_is_better is not False or "absolute_error" not in setup.examples(ours.split).measures:
+    name = "absolute_error"
+    if setup.headline.higher_is_better is not False or name not in setup.examples(ours.split).measures:
         return ""
+    summary = mean_measure(name)
 
-    def errors(score: Score) -> Floats:
-        return setup.for_mean(score.label, ours.split, "absolute_error", score.decision)
+    def errors(score: Score) -> dict[str, float]:
+        plain, filled = (setup.values(score.label, ours.split, name, score.decision, filled=own) for own in (False, True))
+        found = {"mean absolute error": estimate(summary, filled)}
+        found["median absolute error"] = float(np.median(plain, axis=1).mean())
+        return found | {"mean absolute error in the worst run": float(filled.mean(1).max())}
 
-    def middle(score: Score) -> float:
-        values = setup.scores(score.label, ours.split, "absolute_error", decision=score.decision)
-        return float(np.median(values, axis=1).mean())
-
-    summaries: dict[str, Callable[[Score], float]] = {
-        "mean absolute error": lambda score: typical(errors(score)),
-        "median absolute error": middle,
-    }
-    if few_decide(errors(ours)):
-        summaries["mean absolute error in the worst run"] = lambda score: float(errors(score).mean(1).max())
+    mine = errors(ours)
+    if not few_decide(setup.values(ours.label, ours.split, name, ours.decision, filled=True)):
+        del mine["mean absolute error in the worst run"]
     for other in others:
-        for name, summary in summaries.items():
-            mine, theirs = summary(ours), summary(other)
-            if mine > theirs:
-                value = measure("absolute_error").value
-                return f"{name} is larger, {value(mine)} against {value(theirs)} of {pair(other.label, other.decision)}"
+        theirs = errors(other)
+        for what in (what for what in mine if mine[what] > theirs[what]):
+            against = f"against {summary.value(theirs[what])} of {pair(other.label, other.decision)}"
+            return f"{what} is larger, {summary.value(mine[what])} {against}"
     return ""
 
 

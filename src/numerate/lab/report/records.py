@@ -20,20 +20,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from numerate.answers.numerals import last_number
+from numerate.distribution.exact import Floats
 from numerate.lab.evaluation.decisions import GREEDY
 from numerate.lab.evaluation.error_sources import Decided, read_decisions
 from numerate.lab.evaluation.missing import FALLBACK
-
-Floats = NDArray[np.float64]
+from numerate.lab.files.records import read_jsonl
 
 
 @dataclass(frozen=True)
 class Digits:
     """Teacher-forced predictions of the numeric tokens of all gold answers of a split."""
 
-    example: NDArray[np.int64]  # [D], position of the example in the split
     place: NDArray[np.int64]  # [D], exponent of ten: 1 for tens, -1 for tenths
-    p: Floats  # [D], probability of the gold token
     top: Floats  # [D], largest probability of a numeric token
     right: NDArray[np.bool_]  # [D]
     mass: Floats  # [D], probability of all numeric tokens together
@@ -56,14 +55,16 @@ class Predictions:
     intervals: tuple[tuple[str, str] | None, ...] = ()  # likewise
     fallback: Mapping[str, Floats] = field(default_factory=dict)  # [E] each; what a missing answer counts as in a mean
 
-    def decided_by(self, rule: str) -> Mapping[str, Floats]:
-        """Return the measures of the answers that a rule decided."""
+    def by(self, rule: str) -> Mapping[str, Floats]:
+        """Return the measures of the answers that a rule decided, greedy too."""
+        if rule == GREEDY:
+            return self.measures
         assert self.decided is not None
         return self.decided.measures[rule]
 
-    def for_mean(self, rule: str, name: str) -> Floats:
-        """Return a measure ``[E]`` of a decision, greedy too, with that of the fallback where it is infinite."""
-        own = self.measures[name] if rule == GREEDY else self.decided_by(rule)[name]
+    def filled(self, name: str, rule: str) -> Floats:
+        """Return a measure ``[E]`` of a decision with that of the fallback where it is infinite, for means."""
+        own = self.by(rule)[name]
         return np.where(np.isinf(own), self.fallback.get(name, np.inf), own)
 
 
@@ -105,6 +106,19 @@ class ExperimentRecord:
     cells: Sequence[RunRecord]
     unfinished: Sequence[UnfinishedRun]
     note: str = ""  # what to keep in mind about all of it
+
+
+def numbers_in(texts: Sequence[str | None]) -> Floats:
+    """Return the last number of each text; NaN for a text without one, infinity for one beyond the range of a float."""
+
+    def read(text: str | None) -> float:
+        number = None if text is None else last_number(text)
+        try:
+            return math.nan if number is None else float(number)
+        except OverflowError:
+            return math.inf
+
+    return np.array([read(text) for text in texts])
 
 
 def read_run(directory: str | Path) -> ExperimentRecord:
@@ -156,7 +170,7 @@ def read_cell(folder: Path) -> RunRecord:
         raise ValueError(f"{file}: label={label!r} is not a string: expected the name of the loss.")
     seed = config.get("seed")
     if not isinstance(seed, int):
-        raise ValueError(f"{file}: seed={seed!r} is not a whole number: expected the seed of the run.")
+        raise ValueError(f"{file}: seed={seed!r} is not an integer: expected the seed of the run.")
     splits = _read_predictions(folder / "predictions.jsonl")
     for split, expected in _object_in(result, "splits", folder / "result.json").items():
         count = len(splits[split].index) if split in splits else 0
@@ -224,46 +238,43 @@ def _checked(row: Mapping[str, Any], expected: Mapping[str, Any]) -> dict[str, A
             raise TypeError(f"{name}={row[name]!r:.60} is not a string")
     digits = []
     for digit in row.get("digits") or ():
-        p, top, mass = (math.nan if digit.get(key) is None else float(digit[key]) for key in ("p", "top", "mass"))
-        digits.append((int(digit["place"]), p, top, bool(digit["right"]), mass))
+        top, mass = (math.nan if digit.get(key) is None else float(digit[key]) for key in ("top", "mass"))
+        digits.append((int(digit["place"]), top, bool(digit["right"]), mass))
     optional = {name: None if row.get(name) is None else str(row[name]) for name in ("answer", "image")}
     scores = {name: math.inf if value is None else _score(name, value) for name, value in measures.items()}
     return {**row, **optional, "index": int(row["index"]), "measures": scores, "digits": digits}
 
 
 def _predictions(rows: Sequence[Mapping[str, Any]]) -> Predictions:
-    digits = [(i, *digit) for i, row in enumerate(rows) for digit in row["digits"]]
-    measures = {name: np.array([row["measures"][name] for row in rows], float) for name in rows[0]["measures"]}
-    names = ("index", "prompt", "gold", "output", "answer", "image")
-    columns: list[Any] = [tuple(row[name] for row in rows) for name in names]
-    columns += [measures, Digits(*map(np.array, zip(*digits, strict=True))) if digits else None, read_decisions(rows)]
-    if columns[-1] is None:
-        columns += [(), ()]
-    else:
-        columns.append(tuple(None if row["median"] is None else str(row["median"]) for row in rows))
-        columns.append(tuple(None if row["interval"] is None else tuple(map(str, row["interval"])) for row in rows))
+    def column(name: str) -> tuple[Any, ...]:
+        return tuple(row[name] for row in rows)
+
+    digits = [digit for row in rows for digit in row["digits"]]
+    names, decided = rows[0]["measures"], read_decisions(rows)
     others = [row.get(FALLBACK) or {} for row in rows]
-    columns.append({name: np.array([_or_inf(other.get(name)) for other in others]) for name in measures})
-    return Predictions(*columns)
-
-
-def _or_inf(value: Any) -> float:
-    return math.inf if value is None else float(value)
+    return Predictions(
+        index=column("index"),
+        prompts=column("prompt"),
+        golds=column("gold"),
+        outputs=column("output"),
+        answers=column("answer"),
+        images=column("image"),
+        measures={name: np.array([row["measures"][name] for row in rows], float) for name in names},
+        digits=Digits(*map(np.array, zip(*digits, strict=True))) if digits else None,
+        decided=decided,
+        medians=() if decided is None else tuple(None if text is None else str(text) for text in column("median")),
+        intervals=() if decided is None else tuple(ends and tuple(map(str, ends)) for ends in column("interval")),
+        fallback={
+            name: np.array([math.inf if (x := other.get(name)) is None else float(x) for other in others]) for name in names
+        },
+    )
 
 
 def _lines(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    with file.open("rb") as opened:
-        for number, line in enumerate(opened, 1):
-            try:
-                row = json.loads(line)
-            except ValueError as error:  # includes invalid UTF-8
-                raise ValueError(
-                    f"{file}, line {number}: not JSON ({error}). A run with a result.json must be complete: "
-                    "delete the folder and run it again."
-                ) from None
-            if not isinstance(row, dict):
-                raise ValueError(f"{file}, line {number}: a {type(row).__name__}: expected an object.")
-            yield number, row
+    for number, row in enumerate(read_jsonl(file), 1):
+        if not isinstance(row, dict):
+            raise ValueError(f"{file}, line {number}: a {type(row).__name__}: expected an object.")
+        yield number, row
 
 
 def _read_object(file: Path) -> dict[str, Any]:

@@ -6,7 +6,7 @@ Each function returns None if the records do not contain the data it needs.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -15,12 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from numerate.answers import last_number
-from numerate.lab.report.analysis import OUT_OF_RANGE, RunCost, Score, Setup, interval
+from numerate.distribution.exact import Floats
+from numerate.lab.report.analysis import Score, Setup, interval
 from numerate.lab.report.decisions import Decisions
-from numerate.lab.report.records import Digits, Floats
+from numerate.lab.report.records import Digits
 from numerate.lab.report.tables import DataTable
-from numerate.lab.report.wording import EXAMPLES_WON, Measure, measure
 from numerate.lab.stats import Interval
+from numerate.lab.wording.measures import Measure, measure
 
 POINTS = 120  # per learning curve
 OVERRUN = "overrun"  # the learning curve of ``numeric/overrun``
@@ -38,7 +39,6 @@ class ErrorScale:
 
     measure: Measure
     steps: tuple[float, ...]  # limits of the classes, best first
-    tolerances: tuple[float, ...]
 
     @property
     def higher_is_better(self) -> bool:
@@ -47,7 +47,7 @@ class ErrorScale:
 
     def classes(self) -> tuple[str, ...]:
         """Return the names of the classes, best first; the last is ``no answer``."""
-        names = ["exact" if step == 0 else self.limit(step) for step in self.steps]
+        names = ["exact" if step == 0 else f"{'≥' if self.higher_is_better else '≤'} {self.text(step)}" for step in self.steps]
         return (*names, f"{'<' if self.higher_is_better else '>'} {self.text(self.steps[-1])}", "no answer")
 
     def class_of(self, values: Floats) -> NDArray[np.int64]:
@@ -56,10 +56,6 @@ class ErrorScale:
         found: NDArray[np.int64] = np.argmax(np.stack([*within, np.ones_like(values, bool)]), axis=0)
         return found
 
-    def limit(self, step: float) -> str:
-        """Return a limit with its sign: ``≤ 10 %``."""
-        return f"{'≥' if self.higher_is_better else '≤'} {self.text(step)}"
-
     def text(self, step: float) -> str:
         """Format a limit: ``10 %``, ``5 min``."""
         if self.measure.name == "relative_error":
@@ -67,25 +63,19 @@ class ErrorScale:
         return f"{step:,g}{' ' + self.measure.unit if self.measure.unit else ''}"
 
 
-_DECADES = tuple(float(x) for x in np.round(np.logspace(-3, 0, 31), 6))
-_ERROR_SCALES = (
-    ("relative_error", (0.0, 0.01, 0.1, 1.0), _DECADES),
-    ("time_gap_circular", (0.0, 5.0, 15.0, 60.0), tuple(range(0, 121, 5))),
-    ("time_gap", (0.0, 5.0, 15.0, 60.0), tuple(range(0, 121, 5))),
-    ("iou", (0.9, 0.75, 0.5, 0.25), tuple(x / 20 for x in range(1, 20))),
-    ("absolute_error", (0.0, 1.0, 10.0, 100.0), tuple(1000 * x for x in _DECADES)),
-)
+_ERROR_SCALES = {
+    "relative_error": (0.0, 0.01, 0.1, 1.0),
+    "time_gap_circular": (0.0, 5.0, 15.0, 60.0),
+    "time_gap": (0.0, 5.0, 15.0, 60.0),
+    "iou": (0.9, 0.75, 0.5, 0.25),
+    "absolute_error": (0.0, 1.0, 10.0, 100.0),
+}
 
 
 def error_scale(setup: Setup) -> ErrorScale | None:
     """Return the error scale of the task's measures; None if no measure gives the size of an error."""
     names = {metric.name for split in setup.splits for metric in setup.measures(split)}
-    return next((ErrorScale(measure(name), steps, levels) for name, steps, levels in _ERROR_SCALES if name in names), None)
-
-
-def gain_measure(setup: Setup) -> Measure:
-    """Return the measure of the difference from the baseline."""
-    return EXAMPLES_WON if setup.headline.median else setup.headline
+    return next((ErrorScale(measure(name), steps) for name, steps in _ERROR_SCALES.items() if name in names), None)
 
 
 def differences(scores: Sequence[Score]) -> DataTable | None:
@@ -99,15 +89,10 @@ def differences(scores: Sequence[Score]) -> DataTable | None:
 
 
 def decisions(found: Decisions) -> DataTable | None:
-    """First measure of decisions by loss and decision, with its interval and the difference from greedy answers."""
-    rows = []
-    for score in (score for score in found.scores if score.measure == found.measures[0]):
-        gain = None if score.comparison is None else score.comparison.difference
-        ends = (None,) * 3 if gain is None else (gain.estimate, gain.low, gain.high)
-        rows.append((score.split, score.label, score.decision, *_ends(score.interval), *ends, score.better))
-    name = found.measures[0].name
-    columns = ("split", "loss", "decision", name, "low", "high", "difference", "difference_low", "difference_high", "better")
-    return _table(columns, rows)
+    """First measure of decisions by loss and decision, with its interval."""
+    first = found.measures[0]
+    rows = [(s.split, s.label, s.decision, *_ends(s.interval), s.better) for s in found.scores if s.measure == first]
+    return _table(("split", "loss", "decision", first.name, "low", "high", "better"), rows)
 
 
 def learning_curves(setup: Setup) -> DataTable | None:
@@ -139,23 +124,14 @@ def error_distribution(setup: Setup) -> DataTable | None:
     if scale is None:
         return None
     rows: list[tuple[Any, ...]] = []
-    for split, label, values, answered in _errors(setup, scale):
-        classes = np.where(answered, scale.class_of(values), len(scale.steps) + 1)
-        rows += [(split, label, name, float((classes == i).mean())) for i, name in enumerate(scale.classes())]
-    return _table(("split", "loss", scale.measure.name, "share"), rows)
-
-
-def tolerance(setup: Setup) -> DataTable | None:
-    """Share of answers within each tolerance."""
-    scale = error_scale(setup)
-    if scale is None:
-        return None
-    rows: list[tuple[Any, ...]] = []
-    for split, label, values, _ in _errors(setup, scale):
-        for level in scale.tolerances:
-            within = values >= level if scale.higher_is_better else values <= level
-            rows.append((split, label, level, float(within.mean())))
-    return _table(("split", "loss", scale.measure.name, "share"), rows)
+    name, classes = scale.measure.name, scale.classes()
+    for split in (split for split in setup.splits if name in setup.examples(split).measures):
+        for label in setup.labels:
+            cells = [setup.cells[label][seed] for seed in sorted(setup.cells[label])]
+            answered = np.array([[answer is not None for answer in cell.splits[split].answers] for cell in cells])
+            found = np.where(answered, scale.class_of(setup.values(label, split, name)), len(scale.steps) + 1)
+            rows += [(split, label, each, float((found == i).mean())) for i, each in enumerate(classes)]
+    return _table(("split", "loss", name, "share"), rows)
 
 
 def digit_places(setup: Setup) -> DataTable | None:
@@ -188,7 +164,7 @@ def lengths(setup: Setup) -> DataTable | None:
         for size, count in counts.items() if len(counts) > 1 else ():
             mask = np.array([other == size for other in sizes])
             for label in setup.labels:
-                scores = setup.scores(label, split, setup.headline.name)[:, mask]
+                scores = setup.values(label, split, setup.headline.name)[:, mask]
                 rows.append((split, label, size, *_ends(interval(setup.headline, scores, _RESAMPLES)), count))
     return _table(("split", "loss", "digits", setup.headline.name, "low", "high", "examples"), rows)
 
@@ -214,36 +190,15 @@ def calibration(setup: Setup) -> DataTable | None:
     return _table(("split", "loss", "from", "confidence", "right", "tokens"), rows)
 
 
-def calibration_errors(data: DataTable) -> dict[tuple[str, str], float]:
+def calibration_errors(data: DataTable) -> dict[str, dict[str, float]]:
     """Mean distance between confidence and accuracy (expected calibration error), by split and loss."""
-    gaps = {}
-    for split in data.distinct("split"):
-        for label in data.distinct("loss"):
-            if rows := data.where(split=split, loss=label):
-                total = sum(row["tokens"] for row in rows)
-                gaps[split, label] = sum(row["tokens"] * abs(row["confidence"] - row["right"]) for row in rows) / total
+    gaps: dict[str, dict[str, float]] = {}
+    for split, label in dict.fromkeys((row[0], row[1]) for row in data.rows):
+        rows = data.where(split=split, loss=label)
+        total = sum(row["tokens"] for row in rows)
+        off = sum(row["tokens"] * abs(row["confidence"] - row["right"]) for row in rows)
+        gaps.setdefault(split, {})[label] = off / total
     return gaps
-
-
-def ranges(scores: Sequence[Score]) -> DataTable | None:
-    """Headline measure in and out of the training range."""
-    splits = {score.split for score in scores}
-    if OUT_OF_RANGE not in splits or len(splits) < 2:
-        return None
-    rows = [(score.split, score.label, *_ends(score.interval)) for score in scores]
-    return _table(("split", "loss", scores[0].measure.name, "low", "high"), rows)
-
-
-def gain_and_cost(scores: Sequence[Score], costs: Sequence[RunCost], split: str) -> DataTable | None:
-    """Difference in the headline measure, and time per step relative to the baseline."""
-    by_label = {cost.label: cost for cost in costs}
-    rows = []
-    for score in scores:
-        cost = by_label[score.label]
-        if score.split == split and score.gain is not None and cost.time_ratio is not None:
-            rows.append((score.label, cost.time_ratio, cost.time_ratio_low, cost.time_ratio_high, *_ends(score.gain)))
-    columns = ("loss", "time_ratio", "time_ratio_low", "time_ratio_high", "difference", "low", "high")
-    return _table(columns, rows)
 
 
 def _followed(point: Mapping[str, float], scores: Set[str]) -> dict[str, float]:
@@ -259,17 +214,6 @@ def _ends(interval: Interval) -> tuple[float, float, float]:
 
 def _table(columns: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> DataTable | None:
     return DataTable(columns, rows) if rows else None
-
-
-def _errors(setup: Setup, scale: ErrorScale) -> Iterator[tuple[str, str, Floats, NDArray[np.bool_]]]:
-    """Yield split, loss, errors ``[S, E]`` and the mask of answers that were given ``[S, E]``."""
-    for split in setup.splits:
-        if scale.measure.name not in setup.examples(split).measures:
-            continue
-        for label in setup.labels:
-            cells = [setup.cells[label][seed] for seed in sorted(setup.cells[label])]
-            answered = np.array([[answer is not None for answer in cell.splits[split].answers] for cell in cells])
-            yield split, label, setup.scores(label, split, scale.measure.name), answered
 
 
 def _digits(setup: Setup, label: str, split: str) -> list[Digits]:

@@ -10,13 +10,14 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
-from numerate.lab.report.palette import variables
-from numerate.lab.report.wording import safe_text
+from numerate.lab.wording.text import safe_text
+from numerate.plotting.palette import variables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MAX_ALTERNATIVE = 3000  # characters of an alternative text
+MANY_POINTS = 12  # a line of more marks is not read out point by point
 
 _SVG = "{http://www.w3.org/2000/svg}"
 _LINK = "{http://www.w3.org/1999/xlink}href"
@@ -37,8 +38,11 @@ def mark(label: str | None, *tips: str) -> str:
     return _MARK + json.dumps({**found, "tips": [safe_text(tip, 200) for tip in tips]}, ensure_ascii=True)
 
 
-def to_svg(figure: Figure, name: str, description: str) -> str:
-    """Return the figure as an ``<svg>`` element with unique ids, without style sheet and fonts."""
+def to_svg(figure: Figure, name: str, title: str) -> str:
+    """Return the figure as an ``<svg>`` element with unique ids, without style sheet and fonts.
+
+    Its alternative text is the title and what its marks show when the pointer is on them.
+    """
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     root = ElementTree.fromstring(buffer.getvalue())
@@ -46,18 +50,20 @@ def to_svg(figure: Figure, name: str, description: str) -> str:
         for child in list(element):
             if child.tag in (f"{_SVG}metadata", f"{_SVG}style") or child.tag.endswith("}RDF"):
                 element.remove(child)
+    said: dict[str, None] = {}
     for element in root.iter():
         element.tag = element.tag.removeprefix(_SVG)
         if element.get("id", "").startswith(_MARK):
-            _annotate(element, json.loads(element.attrib.pop("id").removeprefix(_MARK)))
+            found = json.loads(element.attrib.pop("id").removeprefix(_MARK))
+            _annotate(element, found)
+            said |= dict.fromkeys(found["tips"] if len(found["tips"]) <= MANY_POINTS else ())
     values = [value for element in root.iter() for key, value in element.attrib.items() if key in (_LINK, "clip-path", "style")]
-    used = dict.fromkeys(found for value in values for found in (_URL.findall(value) or [value[1:]] * value.startswith("#")))
+    used = dict.fromkeys(link for value in values for link in (_URL.findall(value) or [value[1:]] * value.startswith("#")))
     ids = {old: f"{name}-{number}" for number, old in enumerate(used, 1)}
     for element in root.iter():
         _clean(element, ids)
-    _shrink(root)
     width, height = (float(root.attrib.pop(side).removesuffix("pt")) for side in ("width", "height"))
-    description = safe_text(description, MAX_ALTERNATIVE)
+    description = safe_text(f"{title}. {'; '.join(said)}.", MAX_ALTERNATIVE)
     root.attrib.update({"viewBox": f"0 0 {width:g} {height:g}", "role": "img", "aria-label": description})
     size = f"min-width: {width:g}px; max-width: {width:g}pt"  # text of at least 10 pixels; a narrow screen scrolls
     root.attrib.update({"style": size, "stroke-linejoin": "round"})
@@ -77,7 +83,10 @@ def _annotate(element: ElementTree.Element, found: dict[str, str | list[str]]) -
 
 
 def _clean(element: ElementTree.Element, ids: Mapping[str, str]) -> None:
-    """Rename ids, which are unique in the page then, shorten numbers, and replace colours by variables."""
+    """Rename ids, which are unique in the page then, drop white space, shorten numbers, and replace colours by variables."""
+    element.tail = None
+    if element.tag not in ("text", "tspan", "title"):
+        element.text = None
     if (link := element.attrib.pop(_LINK, None)) is not None:
         element.set("href", f"#{ids[link[1:]]}")
     for key, value in list(element.attrib.items()):
@@ -101,23 +110,3 @@ def _clean(element: ElementTree.Element, ids: Mapping[str, str]) -> None:
             element.set("style", variables(style).replace(": ", ":").replace("; ", ";").rstrip("; "))
     if element.get("style") == "":
         del element.attrib["style"]
-
-
-def _shrink(root: ElementTree.Element) -> None:
-    """Drop white space, groups without attributes and empty definitions; marks of one style have it in their group."""
-    for element in root.iter():
-        if element.tag not in ("text", "tspan", "title"):
-            element.text = None
-        element.tail = None
-    parents = [element for element in root.iter() if element.tag in ("svg", "g")]
-    for parent in reversed(parents):  # the innermost first
-        for position, child in reversed(list(enumerate(parent))):
-            if child.tag == "defs" and not len(child):
-                parent.remove(child)
-            elif child.tag == "g" and not child.attrib and not any(each.tag == "title" for each in child):
-                parent[position : position + 1] = list(child)
-        styles = {child.get("style") for child in parent}
-        if len(parent) > 2 and len(styles) == 1 and {child.tag for child in parent} == {"use"} and parent.get("style") is None:
-            parent.set("style", styles.pop() or "")
-            for child in parent:
-                child.attrib.pop("style", None)

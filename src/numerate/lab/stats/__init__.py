@@ -12,27 +12,22 @@
 
 from __future__ import annotations
 
-from numerate.lab.stats.comparison import Comparison, compare, effect_size
+from numerate.lab.stats.comparison import LEAST_SEEDS, Comparison, compare
 from numerate.lab.stats.correction import corrected, holm
 from numerate.lab.stats.intervals import Interval, mean_interval, median_interval
-from numerate.lab.stats.paired import PairedTest, mcnemar, paired_permutation, paired_t, paired_test, wilcoxon
-from numerate.lab.stats.power import detectable_difference, seeds_needed
+from numerate.lab.stats.paired import paired_permutation, paired_t
+from numerate.lab.stats.power import seeds_needed
 
 __all__ = [
+    "LEAST_SEEDS",
     "Comparison",
     "Interval",
-    "PairedTest",
     "compare",
     "corrected",
-    "detectable_difference",
-    "effect_size",
     "holm",
-    "mcnemar",
     "mean_interval",
     "median_interval",
     "paired_permutation",
     "paired_t",
-    "paired_test",
     "seeds_needed",
-    "wilcoxon",
 ]

@@ -1,9 +1,9 @@
 """Compare two losses on the same examples: the difference, its interval, a p-value and an effect size.
 
-With d_s the mean difference of seed s:
+With d_s the mean difference of seed s, the effect size is Hedges' g of the paired differences:
 
-    effect_size    J mean(d_s) / spread,   spread² = max(var(d_s), r / E), r the variance that neither seeds nor examples explain,
-                   J = G(n / 2) / (sqrt(n / 2) G((n - 1) / 2)),   n = S - 1,   G the gamma function
+    g = J mean(d_s) / spread,   spread² = max(var(d_s), r / E), r the variance that neither seeds nor examples explain,
+    J = G(n / 2) / (sqrt(n / 2) G((n - 1) / 2)),   n = S - 1,   G the gamma function
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ from numerate.lab.stats.intervals import (
     mean_interval,
     reach_of,
 )
-from numerate.lab.stats.paired import PairedTest, check_pair, difference_errors, difference_of, p_value, paired_test
+from numerate.lab.stats.paired import check_pair, difference_errors, difference_of, p_value, paired_permutation
 
 Statistic = Literal["mean", "sign"]
+
+LEAST_SEEDS = 3  # for a verdict: with two, one degree of freedom shows only the largest differences
 
 _FEW_SEEDS = {
     1: "; one seed each: this compares two models, not two losses",
@@ -41,7 +43,7 @@ _FEW_SEEDS = {
 class Comparison:
     """Result of :func:`compare`.
 
-    ``effect`` is the :func:`effect_size` (None below three seeds). ``spread`` is the standard deviation of the difference
+    ``effect`` is Hedges' g (None below three seeds). ``spread`` is the standard deviation of the difference
     between seeds, and ``example_error`` the standard error that the seeds share because they share examples, as
     :func:`seeds_needed` takes them (None with one seed).
     """
@@ -56,12 +58,17 @@ class Comparison:
     examples: int
     corrected_p: float | None = None
 
+    @property
+    def final_p(self) -> float:
+        """The p-value, corrected if it was."""
+        return self.p_value if self.corrected_p is None else self.corrected_p
+
     def summary(self, scale: float = 1.0, unit: str = "") -> str:
         """Return the result as a sentence. For an accuracy, pass ``scale=100`` and ``unit="points"``."""
         estimate, low, high = (scale * x for x in (self.difference.estimate, self.difference.low, self.difference.high))
         half = (high - low) / 2
         digits = max(0, 1 - math.floor(math.log10(half))) if 0 < half < math.inf else 1  # two significant digits
-        p, correction = (self.p_value, "") if self.corrected_p is None else (self.corrected_p, " after correction")
+        p, correction = self.final_p, "" if self.corrected_p is None else " after correction"
         return (
             f"{estimate:+z.{digits}f}{' ' if unit else ''}{unit} ({100 * self.difference.level:g} % interval "
             f"{low:z.{digits}f} to {high:z.{digits}f}), {f'p = {p:.2g}' if p >= 0.001 else 'p < 0.001'}{correction}"
@@ -79,8 +86,10 @@ def compare(
     resamples: int = 9_999,
     seed: int = 0,
 ) -> Comparison:
-    """Compute the difference between a and b, its interval, its p-value by :func:`paired_test`, and its effect size.
+    """Compute the difference between a and b, its interval, its p-value and its effect size.
 
+    The test is :func:`paired_t` over seeds and examples or, with one seed, :func:`paired_permutation`, which compares two models
+    and not two losses.
     p is below ``1 - level`` exactly where the interval excludes 0. With one seed, test and interval are computed separately;
     where they disagree, the interval is cut at 0.
 
@@ -111,50 +120,26 @@ def compare(
         first, second = differences, np.zeros_like(differences)
     seeds, examples = differences.shape
     mean, errors = float(differences.mean()), difference_errors(differences, over, reach)
-    if seeds > 1:
-        test = PairedTest("paired_t", p_value(mean, errors))
-    else:
-        test = paired_test(first, second, resamples=resamples, seed=seed)
+    p = p_value(mean, errors) if seeds > 1 else paired_permutation(first, second, resamples=resamples, seed=seed)
     if seeds > 1 or reach:
         half = half_width(1 - level, errors)
         interval = Interval(mean, mean - half, mean + half, level, over)
     else:
         interval = mean_interval(differences, level, resamples=resamples, seed=seed)
     interval = replace(interval, low=max(interval.low, -most), high=min(interval.high, most))
-    if (test.p_value < 1 - level) == (interval.low <= 0 <= interval.high):
+    if (p < 1 - level) == (interval.low <= 0 <= interval.high):
         interval = replace(interval, low=0.0) if mean > 0 else replace(interval, high=0.0)
     ends = {end: scale * getattr(interval, end) for end in ("estimate", "low", "high")}
     return Comparison(
         difference=replace(interval, **ends),
-        p_value=test.p_value,
-        test=test.name,
+        p_value=p,
+        test="paired_t" if seeds > 1 else "paired_permutation",
         effect=_effect(differences) if seeds > 2 else None,
         spread=scale * _spread(differences) if seeds > 1 else None,
         example_error=scale * errors.by_example if seeds > 1 else None,
         seeds=seeds,
         examples=examples,
     )
-
-
-def effect_size(a: Any, b: Any) -> float:
-    """Return the difference between a and b divided by its spread between seeds (Hedges' g of the paired differences).
-
-    At 1, about one seed in six shows the opposite sign. The spread is at least the noise of single answers, so seeds whose means
-    happen to be equal do not give an infinite effect. Without any spread the result is 0 where a and b are equal, else infinite.
-    At least three seeds are required: with two, the expectation is infinite and cannot be corrected for bias.
-
-    Args:
-        a: Finite values, ``[S, E]`` with three seeds or more.
-        b: Same shape: the same examples, and the same seeds in the same order.
-
-    Examples:
-        >>> round(effect_size([[3], [4], [5]], [[1], [1], [1]]), 3)  # 3 / 1, times the small-sample correction
-        1.693
-    """
-    first, second = check_pair(a, b)
-    if len(first) < 3:
-        raise ValueError(f"a has {len(first)} seeds: an effect size needs three or more. Train more, or report the difference.")
-    return _effect(difference_of(first, second)[0])
 
 
 def _spread(differences: Array) -> float:
@@ -167,6 +152,10 @@ def _spread(differences: Array) -> float:
 
 
 def _effect(differences: Array) -> float:
+    """Return the mean divided by its spread, for three seeds or more: with two, the expectation is infinite.
+
+    At 1, about one seed in six shows the opposite sign. Without any spread it is 0 where there is no difference, else infinite.
+    """
     mean, spread = float(differences.mean()), _spread(differences)
     if not spread:
         return math.copysign(math.inf, mean) if abs(mean) > ROUNDING else 0.0

@@ -5,9 +5,9 @@ The i-th smallest of m p-values becomes the largest of min(1, (m + 1 - j) p_j), 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, TypeVar, overload
+from typing import TypeVar
 
 from numerate.checks import check_number
 from numerate.lab.stats.comparison import Comparison
@@ -15,33 +15,28 @@ from numerate.lab.stats.comparison import Comparison
 K = TypeVar("K")
 
 
-@overload
-def holm(p_values: Mapping[K, float]) -> dict[K, float]: ...
-@overload
-def holm(p_values: Sequence[float]) -> list[float]: ...
-def holm(p_values: Mapping[K, float] | Sequence[float]) -> dict[K, float] | list[float]:
+def holm(p_values: Mapping[K, float]) -> dict[K, float]:
     """Apply Holm's correction: if no difference is real, any corrected p-value is below 0.05 with probability at most 0.05.
 
     Args:
-        p_values: Mapping to, or sequence of, numbers in [0, 1]. NaN raises: leave out comparisons that could not be tested.
+        p_values: Numbers in [0, 1]. NaN raises: leave out comparisons that could not be tested.
 
     Returns:
-        The corrected p-values, with the same keys or in the same order.
+        The corrected p-values, with the same keys.
 
     Examples:
         >>> holm({"smmd": 0.01, "emd": 0.04, "ntil": 0.03})
         {'smmd': 0.03, 'emd': 0.06, 'ntil': 0.06}
     """
-    keyed: dict[Any, float] = dict(p_values if isinstance(p_values, Mapping) else enumerate(p_values))
-    for key, p in keyed.items():
+    for key, p in p_values.items():
         if not 0 <= check_number(f"p_values[{key!r}]", p) <= 1:
             raise ValueError(f"p_values[{key!r}]={p!r} is out of range: expected a probability, from 0 to 1.")
     largest = 0.0
-    adjusted = dict.fromkeys(keyed, largest)
-    for rank, key in enumerate(sorted(keyed, key=lambda key: keyed[key])):
-        largest = max(largest, min(1.0, (len(keyed) - rank) * float(keyed[key])))
+    adjusted = dict.fromkeys(p_values, largest)
+    for rank, key in enumerate(sorted(p_values, key=lambda key: p_values[key])):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * float(p_values[key])))
         adjusted[key] = largest
-    return adjusted if isinstance(p_values, Mapping) else list(adjusted.values())
+    return adjusted
 
 
 def corrected(comparisons: Mapping[K, Comparison]) -> dict[K, Comparison]:

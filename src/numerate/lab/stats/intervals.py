@@ -244,13 +244,13 @@ def check_over(name: str, array: Array, over: Over | None) -> Over:
 
 
 def check_count(name: str, value: Any, least: int) -> int:
-    """Raise unless ``value`` is a whole number ``>= least``; return it."""
+    """Raise unless ``value`` is an integer ``>= least``; return it."""
     try:
         number = operator.index(value)
     except TypeError:
-        raise TypeError(f"{name}={value!r} is not a whole number: expected one >= {least}.") from None
+        raise TypeError(f"{name}={value!r} is not an integer: expected one >= {least}.") from None
     if number < least:
-        raise ValueError(f"{name}={value!r} is out of range: expected a whole number >= {least}.")
+        raise ValueError(f"{name}={value!r} is out of range: expected an integer >= {least}.")
     return number
 
 

@@ -4,9 +4,13 @@ a and b are measures of the same examples, ``[S, E]`` or, with one seed, ``[E]``
 depends on what is resampled, as :mod:`numerate.lab.stats.intervals` explains.
 
     paired_t             the p for which the interval of d at level 1 - p, over seeds or over both, ends at 0
-    paired_permutation   the share of the sign patterns for which |sum ±d| >= |sum d|
-    wilcoxon             the same with the ranks of |d| in place of their sizes; above 50 examples, by its normal limit
-    mcnemar              2 P(B >= max(k, n - k)), at most 1: a and b differ on n examples, a is right on k, B ~ Binomial(n, 1/2)
+    paired_permutation   the share of the sign patterns for which |sum ±d| >= |sum d|; for right and wrong answers, which differ
+                         on n examples, with a right on k, McNemar's exact test: 2 P(B >= max(k, n - k)), B ~ Binomial(n, 1/2)
+
+With two seeds or more, only a test that uses the spread between seeds can say whether a loss is better, not only whether these
+models are. Tests on examples alone call two equal losses different, at 0.05, in 20 % of cases if the seeds' accuracies have a
+spread of 1 point (1,319 examples), and in 50 % at 2.7 points. paired_t does so in at most 6 %, and in 1.5 % at 0.01, in 1,728
+scenarios (docs/statistics.md).
 
 Every p-value lies in (0, 1], is the same when a and b are swapped, and is 1 where they are equal.
 """
@@ -14,7 +18,7 @@ Every p-value lies in (0, 1], is the same when a and b are swapped, and is 1 whe
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -37,47 +41,6 @@ from numerate.lab.stats.intervals import (
 )
 
 LEAST_P = 1e-100  # lower limit of every p-value, so that none is 0
-
-
-@dataclass(frozen=True)
-class PairedTest:
-    """P-value, and the name of the test that computed it."""
-
-    name: str
-    p_value: float
-
-
-def paired_test(
-    a: Any, b: Any, *, bounds: tuple[float, float] | None = None, resamples: int = 9_999, seed: int = 0
-) -> PairedTest:
-    """Test the mean of a - b with the test that fits the data.
-
-    - Two seeds or more: :func:`paired_t` over both. The question is whether the loss is better, not whether these models are,
-      and only a test that uses the spread between seeds can answer it. Tests on examples alone call two equal losses
-      different, at 0.05, in 20 % of cases if the seeds' accuracies have a spread of 1 point (1,319 examples), and in 50 % at
-      2.7 points. paired_t does so in at most 6 %, and in 1.5 % at 0.01, in 1,728 scenarios (docs/statistics.md).
-    - One seed, values 0 and 1: :func:`mcnemar`, which is exact. One seed, other values: :func:`paired_permutation`. Both
-      compare two models, not two losses.
-    - Never :func:`wilcoxon`: it tests ranks, not the mean difference that is reported. Errors that can be infinite are
-      compared by sign: ``compare(a, b, statistic="sign")``.
-
-    Args:
-        a: Finite values, ``[E]`` or ``[S, E]``.
-        b: Same shape.
-        bounds: See :func:`paired_t`.
-        resamples: See :func:`paired_permutation`.
-        seed: See :func:`paired_permutation`.
-
-    Examples:
-        >>> paired_test([1, 1, 1, 1, 1, 1], [0, 0, 0, 0, 0, 1])
-        PairedTest(name='mcnemar', p_value=0.0625)
-    """
-    first, second = check_pair(a, b)
-    if len(first) > 1:
-        return PairedTest("paired_t", paired_t(first, second, bounds=bounds))
-    if np.isin((first, second), (0, 1)).all():
-        return PairedTest("mcnemar", mcnemar(first, second))
-    return PairedTest("paired_permutation", paired_permutation(first, second, resamples=resamples, seed=seed))
 
 
 def paired_t(a: Any, b: Any, over: Literal["seeds", "both"] = "both", *, bounds: tuple[float, float] | None = None) -> float:
@@ -126,36 +89,36 @@ def p_value(mean: float, errors: Errors) -> float:
     return _probability(math.exp(optimize.brentq(excess, least, 0.0))) if excess(least) > 0 else LEAST_P
 
 
-def paired_permutation(
-    a: Any, b: Any, over: Literal["examples", "seeds"] = "examples", *, resamples: int = 9_999, seed: int = 0
-) -> float:
-    """Run the sign-flip test: if a and b do not differ, each paired difference has either sign with equal probability.
+def paired_permutation(a: Any, b: Any, *, resamples: int = 9_999, seed: int = 0) -> float:
+    """Run the sign-flip test on examples: if two models do not differ, each paired difference has either sign.
 
     Exact where all sign patterns can be enumerated (14 differences or fewer, or all of one size); else from random patterns
-    plus the observed one. Equal pairs are ignored. Over examples, the test compares models, not losses. Over seeds, p is at
-    least 2 / 2^S, so 5 seeds never give p below 0.06.
+    plus the observed one. Equal pairs are ignored. It compares models, not losses.
 
     It assumes that differences are symmetric about 0 if a and b do not differ, not only that their mean is 0. If one of them is a
     little better on most examples and fails on a few, it gives false alarms: at 0.05 in 12 to 57 % of simulations with 20
     examples, of which 10 to 2 % fail. Compare medians then, with ``compare(a, b, statistic="sign")``.
 
     Args:
-        a: Finite values, ``[E]`` or ``[S, E]``.
+        a: Finite values, ``[E]``.
         b: Same shape.
-        over: What is paired: examples, averaged over seeds, or seeds, averaged over examples.
         resamples: Number of random sign patterns where they cannot all be enumerated.
         seed: Random seed of the patterns.
 
     Examples:
-        >>> paired_permutation([1, 2, 4], [0, 0, 0])
-        0.25
+        >>> paired_permutation([1, 2, 4], [0, 0, 0]), paired_permutation([1, 1, 1, 1, 1, 1], [0, 0, 0, 0, 0, 1])
+        (0.25, 0.0625)
     """
-    check_choice("over", over, ("examples", "seeds"))
     count, rng = check_count("resamples", resamples, least=99), np.random.default_rng(check_count("seed", seed, least=0))
-    differences = _nonzero_differences(*check_pair(a, b), axis=0 if over == "examples" else 1)
+    first, second = check_pair(a, b)
+    if len(first) > 1:
+        raise ValueError(f"a has {len(first)} seeds: expected one. Pass one seed of each, or use paired_t.")
+    differences = difference_of(first, second)[0][0]
+    differences = differences[differences != 0]
     sizes = np.sort(np.abs(differences))
     if not sizes.size or sizes[-1] - sizes[0] <= ROUNDING * sizes[-1]:
-        return _sign_test(differences)
+        above = int((differences > 0).sum())
+        return _probability(stats.binomtest(above, sizes.size).pvalue) if sizes.size else 1.0
     least = abs(math.fsum(differences)) - ROUNDING * math.fsum(sizes)
     bits = len(sizes) - 1  # the largest keeps its sign: flipping all signs gives the same |sum|
     if 2**bits <= count:
@@ -169,47 +132,6 @@ def paired_permutation(
     return (extreme + 1) / (count + 1)
 
 
-def wilcoxon(a: Any, b: Any) -> float:
-    """Run Wilcoxon's signed-rank test on the examples, averaged over seeds. It uses ranks, so errors may be infinite.
-
-    Equal pairs are ignored, including pairs of two infinite values; if no pair is left, p is 1. It compares models, not losses.
-
-    Args:
-        a: ``[E]`` or ``[S, E]``.
-        b: Same shape.
-
-    Examples:
-        >>> wilcoxon([1, 2, 3, 4, 5, float("inf")], [0, 0, 0, 0, 0, 0])
-        0.03125
-    """
-    differences = _nonzero_differences(*check_pair(a, b, finite=False), axis=0)
-    if not differences.size:
-        return 1.0
-    signed_ranks = np.sign(differences) * stats.rankdata(np.abs(differences))  # finite: some scipy versions reject inf
-    return _probability(stats.wilcoxon(signed_ranks).pvalue)
-
-
-def mcnemar(a: Any, b: Any) -> float:
-    """Run McNemar's exact test on the right (1) and wrong (0) answers of two models to the same examples.
-
-    Args:
-        a: ``[E]`` of 0 and 1.
-        b: Same shape, 0 and 1.
-
-    Examples:
-        >>> mcnemar([1, 1, 1, 1, 1, 1, 0, 0], [0, 0, 0, 0, 0, 1, 0, 1])  # a alone is right 5 times, b alone once
-        0.21875
-    """
-    first, second = check_pair(a, b)
-    if len(first) > 1:
-        raise ValueError(f"a has {len(first)} seeds: expected one. Pass one seed of each, or use paired_t.")
-    for name, values in (("a", first), ("b", second)):
-        odd = values[~np.isin(values, (0, 1))]
-        if odd.size:
-            raise ValueError(f"{name} holds {odd[0]:g}: expected only 0 and 1. For other measures, use paired_permutation.")
-    return _sign_test((first - second)[0])
-
-
 def check_pair(a: Any, b: Any, *, finite: bool = True) -> tuple[Array, Array]:
     """Return both as arrays ``[S, E]``; raise if they cannot be compared."""
     first, second = check_measure("a", a), check_measure("b", b)
@@ -221,8 +143,7 @@ def check_pair(a: Any, b: Any, *, finite: bool = True) -> tuple[Array, Array]:
     for name, values in (("a", first), ("b", second)):
         if finite and np.isinf(values).any():
             raise ValueError(
-                f'{name} holds inf, so it has no mean to compare: expected finite values. Use compare(..., statistic="sign"), '
-                "or wilcoxon."
+                f'{name} holds inf, so it has no mean to compare: expected finite values. Use compare(..., statistic="sign").'
             )
     return first, second
 
@@ -235,19 +156,6 @@ def difference_of(a: Array, b: Array) -> tuple[Array, float]:
     size = np.minimum(np.maximum(np.abs(a), np.abs(b)), 2.0)
     gap[np.abs(gap) <= ROUNDING * size] = 0.0
     return gap, scale
-
-
-def _nonzero_differences(a: Array, b: Array, axis: int) -> Array:
-    """Return the nonzero differences of the sums over an axis. Means would break ties: 0.6 - 0.4 is not 0.2 - 0 in floats."""
-    scale = scale_of(a, b)
-    gap, _ = difference_of((a / scale).sum(axis), (b / scale).sum(axis))
-    nonzero: Array = gap[gap != 0]
-    return nonzero
-
-
-def _sign_test(differences: Array) -> float:
-    above, below = int((differences > 0).sum()), int((differences < 0).sum())
-    return _probability(stats.binomtest(above, above + below).pvalue) if above + below else 1.0
 
 
 def _probability(p: float) -> float:

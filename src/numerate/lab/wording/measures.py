@@ -1,22 +1,17 @@
-"""Format measures, numbers and untrusted text for the report: 57.3 %, +1.2 points, p < 0.001."""
+"""How a measure is named, summarised and formatted: 57.3 %, +1.2 points, no number."""
 
 from __future__ import annotations
 
 import math
-import unicodedata
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from numerate.answers.metrics import METRICS
+from numerate.distribution.exact import Floats
 from numerate.lab.evaluation.derailing import DERAILED, SAMPLE_DERAILED
 from numerate.lab.evaluation.likelihood import LIKELIHOODS
 from numerate.lab.evaluation.missing import NO_NUMBER
-from numerate.lab.report.records import Floats
+from numerate.lab.wording.text import minus, plus, rounded, safe_text
 
-MAX_CHARACTERS = 160  # default length of text from data
-MOST_NAMED = 6  # losses that a sentence names, each with its figures
-
-_BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _UNITS = {"minutes": "min", "nats": "nats"}
 _TITLES = {
     "exact": "exact answers",
@@ -65,6 +60,11 @@ class Measure:
     def title(self) -> str:
         """Name in words, with ``median`` if that is the summary."""
         return f"median {self.plain}" if self.median else self.plain
+
+    @property
+    def summary(self) -> str:
+        """Name in words with the summary, ``mean absolute error``, ``median absolute error``; of a share, its own."""
+        return self.title if self.median or self.higher_is_better or self.name == DERAILED else f"mean {self.plain}"
 
     @property
     def unbounded(self) -> bool:
@@ -146,73 +146,10 @@ def measure(name: str) -> Measure:
     return Measure(name, None, False, False, "", "")
 
 
+def mean_measure(name: str) -> Measure:
+    """Look up a measure that is summarised by its mean."""
+    return replace(measure(name), median=False)
+
+
 EXAMPLES_WON = Measure("examples_won", True, False, True, "", "")
 """Difference of medians: share of examples on which a loss is closer to the gold answer, minus the share where farther."""
-
-
-def rounded(value: float) -> str:
-    """Format with three significant digits, without an exponent if readable."""
-    if value == 0:
-        return "0"
-    if not 1e-4 <= abs(value) < 1e6:
-        return f"{value:.2e}"
-    return f"{value:,.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
-
-
-def minus(text: str) -> str:
-    """Replace hyphens by minus signs; drop the sign of zero."""
-    return text.lstrip("-") if not text.strip("-0.") else text.replace("-", "−")
-
-
-def plus(text: str) -> str:
-    """Prefix positive numbers with a plus sign."""
-    return text if text.startswith("−") or not text.strip("0.") else f"+{text}"
-
-
-def sentence(text: str) -> str:
-    """Capitalise the first letter only."""
-    return text[:1].upper() + text[1:]
-
-
-def p_text(p: float) -> str:
-    """Format a p-value: ``0.012``, ``< 0.001``."""
-    return "< 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
-
-
-def p_equation(p: float) -> str:
-    """Format a p-value with its name: ``p = 0.012``, ``p < 0.001``."""
-    return f"p {p_text(p)}" if p < 0.001 else f"p = {p_text(p)}"
-
-
-def effect_text(effect: float) -> str:
-    """Format an effect size: ``+1.2``."""
-    return plus(minus(f"{effect:.1f}".replace("inf", "∞")))
-
-
-def times(ratio: float) -> str:
-    """Format a ratio: ``1.04 ×``."""
-    return f"{ratio:.2f} ×"
-
-
-def listed(names: Sequence[str], most: int | None = None) -> str:
-    """Join names: ``a, b and c``. With ``most``, no more than that many are named: ``a and 2 more``."""
-    if most is not None and len(names) > most:
-        names = [*names[:most], f"{len(names) - most} more"]
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def counted(number: int, noun: str) -> str:
-    """Format a count: ``1 seed``, ``3 seeds``, ``6 losses``."""
-    return f"{number:,} {noun}{'' if number == 1 else 'es' if noun.endswith('s') else 's'}"
-
-
-def safe_text(text: object, limit: int = MAX_CHARACTERS) -> str:
-    """Cut text from data to ``limit`` characters and spell out control and bidirectional characters."""
-    cut = str(text)
-    cut = cut if len(cut) <= limit else cut[: limit - 1] + "…"
-    return "".join(_visible(character) for character in cut)
-
-
-def _visible(character: str) -> str:
-    hidden = character in _BIDI or unicodedata.category(character) in ("Cc", "Cs", "Cn")
-    return f"⟨U+{ord(character):04X}⟩" if hidden and character not in "\n\t" else character
