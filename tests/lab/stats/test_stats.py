@@ -21,6 +21,7 @@ from numerate.lab.stats import (
     Interval,
     compare,
     corrected,
+    detectable_difference,
     holm,
     mean_interval,
     median_interval,
@@ -580,6 +581,16 @@ def test_seeds_needed_by_published_tables(ratio: float, seeds: int) -> None:
     assert seeds_needed(ratio, 1.0) == seeds_needed(-ratio, 1.0) == seeds
 
 
+@settings(max_examples=40)
+@given(st.integers(2, 60), st.sampled_from([0.5, 0.8, 0.95]), st.sampled_from([0.8, 0.95, 0.999]), st.floats(1e-3, 1e3))
+def test_the_detectable_difference_is_what_the_seeds_are_needed_for(
+    seeds: int, power: float, level: float, spread: float
+) -> None:
+    least = detectable_difference(spread, seeds, power, level)
+    assert seeds_needed(least * 1.0001, spread, power, level) <= seeds
+    assert seeds == 2 or seeds_needed(least * 0.9999, spread, power, level) > seeds
+
+
 @pytest.mark.parametrize(("ratio", "power", "level"), [(0.7, 0.8, 0.95), (1.5, 0.9, 0.95), (2.0, 0.8, 0.99)])
 def test_seeds_needed_by_simulation(ratio: float, power: float, level: float) -> None:
     def seen(seeds: int) -> float:
@@ -615,6 +626,7 @@ def test_a_difference_is_detected_as_often_as_promised(by: float, examples: int,
 
 def test_plans_without_spread_or_difference() -> None:
     assert seeds_needed(0.1, 0.0) == 2
+    assert detectable_difference(0.0, 5) == 0.0
     for difference in (0.0, 1e-9):
         with pytest.raises(ValueError, match=r"difference=.* is too small for spread=1\.0, .* smallest difference that matters"):
             seeds_needed(difference, 1.0)

@@ -16,7 +16,7 @@ from numerate.lab.stats.comparison import LEAST_SEEDS, Comparison, compare
 from numerate.lab.stats.correction import corrected, holm
 from numerate.lab.stats.intervals import Interval, mean_interval, median_interval
 from numerate.lab.stats.paired import paired_permutation, paired_t
-from numerate.lab.stats.power import seeds_needed
+from numerate.lab.stats.power import detectable_difference, seeds_needed
 
 __all__ = [
     "LEAST_SEEDS",
@@ -24,6 +24,7 @@ __all__ = [
     "Interval",
     "compare",
     "corrected",
+    "detectable_difference",
     "holm",
     "mean_interval",
     "median_interval",

@@ -1,4 +1,4 @@
-"""Plan an experiment: how many seeds show a difference.
+"""Plan an experiment: how many seeds show a difference, and which difference a number of seeds shows.
 
 They are for the test that :func:`numerate.lab.stats.compare` makes with two seeds or more. It detects a difference d, with its
 sign, where the mean m of the paired differences exceeds the half-width of their interval (:mod:`numerate.lab.stats.intervals`):
@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy import special  # type: ignore[import-untyped]
+from scipy import optimize, special  # type: ignore[import-untyped]
 
 from numerate.checks import check_number
 from numerate.lab.stats.intervals import Errors, check_count, check_level, half_width
@@ -49,11 +49,7 @@ def seeds_needed(
         (5, 6)
     """
     difference, spread = abs(check_number("difference", difference)), check_number("spread", spread, least=0)
-    error = check_number("example_error", example_error, least=0)
-    check_level(level)
-    check_count("examples", examples, least=2)
-    if not 0.5 <= check_number("power", power) < 1:
-        raise ValueError(f"power={power!r}: expected a probability from 0.5 to below 1, such as 0.8.")
+    error = _check_test(power, level, example_error, examples)
 
     def enough(seeds: int) -> bool:
         return difference > 0 and _power(difference, spread, seeds, level, error, examples) >= power
@@ -70,6 +66,44 @@ def seeds_needed(
         middle = (few + many) // 2
         few, many = (few, middle) if enough(middle) else (middle, many)
     return many
+
+
+def detectable_difference(
+    spread: float,
+    seeds: int,
+    power: float = 0.8,
+    level: float = 0.95,
+    *,
+    example_error: float = 0.0,
+    examples: int = _MANY_EXAMPLES,
+) -> float:
+    """Return the smallest true difference that ``seeds`` seeds, at least 2, detect: the inverse of :func:`seeds_needed`.
+
+    Examples:
+        >>> [round(detectable_difference(spread=0.01, seeds=seeds), 3) for seeds in (2, 3, 5, 10)]
+        [0.115, 0.033, 0.017, 0.01]
+    """
+    spread, seeds = check_number("spread", spread, least=0), check_count("seeds", seeds, least=2)
+    error = _check_test(power, level, example_error, examples)
+    unit = math.hypot(spread, error)
+    if unit == 0:
+        return 0.0
+    spread, error, most = spread / unit, error / unit, 1.0
+
+    def lacking(difference: float) -> float:
+        return _power(difference, spread, seeds, level, error, examples) - power
+
+    while lacking(most) < 0:
+        most *= 2
+    return unit * float(optimize.brentq(lacking, 0.0, most))
+
+
+def _check_test(power: float, level: float, example_error: float, examples: int) -> float:
+    check_level(level)
+    if not 0.5 <= check_number("power", power) < 1:
+        raise ValueError(f"power={power!r}: expected a probability from 0.5 to below 1, such as 0.8.")
+    check_count("examples", examples, least=2)
+    return check_number("example_error", example_error, least=0)
 
 
 def _power(difference: float, spread: float, seeds: int, level: float, example_error: float, examples: int) -> float:
