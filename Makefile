@@ -8,23 +8,22 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 READY := $(VENV)/.installed
 DOCS := .venv-docs
-LIBRARY_TESTS := tests/losses tests/objective tests/answers $(wildcard tests/test_*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help test check lint demo docs dist browser bounds pins audit format clean
+.PHONY: help test test-all lint demo docs dist browser bounds pins audit format clean
 
 help:  ## show the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-test: lint  ## ruff, mypy, and all tests, each with its first parameters under coverage
+test: lint  ## ruff, mypy, and every test with its first parameters
+	@echo "pytest: tests, docstring examples and documentation, each with its first parameters"
+	@$(BIN)/pytest -n auto --dist worksteal --quiet --cases quick --durations 10
+
+test-all: lint  ## the same with coverage, then all other parameters and what starts processes, compiles or opens a browser
 	@echo "pytest: tests, docstring examples and documentation, each with its first parameters, with coverage"
 	@$(BIN)/pytest -n auto --dist worksteal --quiet --cases quick --cov --cov-report=term
 	@echo "pytest: all other parameters, and what starts processes or compiles"
-	@$(BIN)/pytest -n auto --dist worksteal --quiet --cases other
-
-check: lint  ## ruff, mypy, and the fast tests of the library
-	@echo "pytest: tests of the library, each with its first parameters"
-	@$(BIN)/pytest -n auto --dist worksteal --quiet --cases quick $(LIBRARY_TESTS)
+	@$(BIN)/pytest -n auto --dist worksteal --quiet --cases other --durations 10
 
 lint: $(READY)
 	@echo "ruff: rules and format"

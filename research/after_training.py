@@ -30,21 +30,21 @@ import numpy as np
 import pandas as pd
 import torch
 
+from numerate.checks import check_choice
 from numerate.decode.rows import any_shape
 from numerate.lab.data import Examples, Task
-from numerate.lab.evaluation.checking import make_task
+from numerate.lab.data.settings import make_task
 from numerate.lab.evaluation.error_sources import read_decisions
 from numerate.lab.evaluation.evaluate import Record
 from numerate.lab.evaluation.missing import with_fallback
 from numerate.lab.files.records import RESULT, read_jsonl, write_text
-from numerate.lab.models.config import RunConfig
 from numerate.lab.models.encoding import SharedData
 from numerate.lab.models.loading import LoadedModel, quietly
 from numerate.lab.report.wording import p_text
 from numerate.lab.stats import holm, paired_t
+from numerate.lab.training.config import RunConfig
 from numerate.lab.training.kept_runs import load_run, trained_config
-from numerate.lab.training.run import check_fit, evaluated, run_data, run_examples, training_arguments
-from numerate.messages import check_choice
+from numerate.lab.training.run import check_run, evaluated, run_data, run_examples, training_arguments
 from numerate.rewards import REWARDS, RewardFunction, with_settings
 
 SUPERVISED = "supervised"  # the control
@@ -233,7 +233,7 @@ def _more_steps(config: RunConfig, task: Task, loaded: LoadedModel, shared: Shar
     further = torch.utils.data.Subset(data, range(first, len(data)))  # type: ignore[arg-type]
     with tempfile.TemporaryDirectory() as folder:
         arguments = training_arguments(config.model_copy(update={"steps": steps, "save_every": None}))
-        cost = fit(loaded, further, check_fit(config, task, loaded), arguments | {"output_dir": folder}, Path(folder))
+        cost = fit(loaded, further, check_run(config, task, loaded), arguments | {"output_dir": folder}, Path(folder))
     return float(cost["train_seconds"])
 
 

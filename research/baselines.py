@@ -20,12 +20,12 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from numerate.checks import check_choice
 from numerate.cli.settings import experiment_types, parse_settings
 from numerate.lab.baselines import RIVALS, NotApplicable, rival_rows, write_rows
 from numerate.lab.comparison.cells import tuning_trials
 from numerate.lab.comparison.plan import Experiment, comparison_settings, read_experiment
-from numerate.lab.evaluation.checking import make_task
-from numerate.messages import check_choice
+from numerate.lab.data.settings import make_task
 
 
 def plan(config: Path, settings: list[str], seeds: int | None) -> Experiment:

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 import numerate as nm
-from numerate.losses.rows import reads_freely
+from numerate.losses.logit_rows import reads_freely
 from numerate.losses.soft_target import SoftTargetLoss
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -142,7 +142,7 @@ def drawn_labels(rng: random.Random, vocab: nm.NumericVocab, length: int, column
     return kind, torch.tensor(ids)
 
 
-def drawn_soft(rng: random.Random, labels: Tensor, columns: int) -> tuple[str, nm.SoftTargets]:
+def drawn_soft(rng: random.Random, labels: Tensor, columns: int) -> tuple[str, nm.targets.SoftTargets]:
     """Return what the soft targets ``[.., E]`` are like, and the targets."""
     kind = pick(rng, valid=12, twice=2, sum=0.5, negative=0.5, nan=0.5, token=0.5, position=0.5)
     entries: list[list[tuple[int, int, float]]] = []
@@ -168,7 +168,7 @@ def drawn_soft(rng: random.Random, labels: Tensor, columns: int) -> tuple[str, n
     filled = torch.tensor([own + [(-1, 0, 0.0)] * (widest - len(own)) for own in entries], dtype=torch.float64)
     filled = filled.reshape(*labels.shape[:-1], widest, 3)
     kind = kind if any(entries) else "valid"
-    return kind, nm.SoftTargets(filled[..., 0].long(), filled[..., 1].long(), filled[..., 2])
+    return kind, nm.targets.SoftTargets(filled[..., 0].long(), filled[..., 1].long(), filled[..., 2])
 
 
 @dataclass
@@ -185,7 +185,7 @@ class Call:
     logits: Tensor  # [.., T, V], cases first
     labels: Tensor  # [.., T]
     weights: Tensor | None
-    soft: nm.SoftTargets | None
+    soft: nm.targets.SoftTargets | None
     options: dict[str, Any]  # of the objective, or of the call of the loss
     law: str  # that is tried
     logs: bool  # whether the objective also computes the figures of logs

@@ -1,8 +1,7 @@
-"""Pictures of the playground for docs/playground.md: every tab at 1400 and 400 px, light and dark.
+"""Pictures of the playground for docs/playground.md; with --whole every tab at 1400 and 400 px, light and dark.
 
     python scripts/playground_pictures.py                    # docs/images/playground/TAB_WIDTH_SCHEME.png, the top of each
     python scripts/playground_pictures.py --whole shots      # to the end of each, in a folder to look at
-    python scripts/playground_pictures.py --runs runs        # with the comparisons of another folder in "Your results"
 
 They have few colours, so that they stay small. Needs Debian's Chromium (``make browser``).
 """
@@ -11,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import socket
 import threading
 from itertools import product
 from pathlib import Path
@@ -29,6 +27,7 @@ HEIGHT = 1250
 ENDS = """[...document.querySelectorAll("section:not([hidden]), section:not([hidden]) :is(article, .answer)")]
   .map((one) => Math.ceil(one.getBoundingClientRect().bottom) + 8)"""  # where a picture may be cut
 MOST = {1400: HEIGHT, 400: None}  # px from the top that the documentation shows, by the width of the window; None: all
+PHONE = ("landscape", 400, "dark")  # the one picture that the documentation shows of a phone
 
 
 def shoot(browser: Any, address: str, path: Path, tab: str, width: int, scheme: str, most: int | None = None) -> None:
@@ -36,13 +35,9 @@ def shoot(browser: Any, address: str, path: Path, tab: str, width: int, scheme: 
     page = browser.new_page(viewport={"width": width, "height": HEIGHT}, color_scheme=scheme)
     page.goto(f"{address}#{tab}")
     page.wait_for_selector("section:not([hidden])[aria-busy=false]", timeout=120_000)
-    reports = page.locator("section:not([hidden]) iframe").all()
-    for report in reports:
-        report.content_frame.locator("h1").wait_for()
     page.wait_for_timeout(500)  # bars grow to their height
     ends = page.evaluate(ENDS)
     height = max((end for end in ends if most is None or end <= most), default=min(ends))
-    height = min(height, HEIGHT) if reports else height  # a browser draws what is seen of a report
     clip = {"x": 0, "y": 0, "width": width, "height": height}
     page.screenshot(path=path, full_page=True, clip=clip)
     page.close()
@@ -55,22 +50,17 @@ def main() -> None:
     """Start a playground and take the pictures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--whole", type=Path, help="a folder for pictures that go to the end of each tab")
-    parser.add_argument("--runs", type=Path, default=Path("runs"), help="the folder of comparisons")
     options = parser.parse_args()
     folder = options.whole or IMAGES
     folder.mkdir(parents=True, exist_ok=True)
     with listening("127.0.0.1", 0) as (listener, address), sync_playwright() as driver:
-        start(listener, options.runs)
+        threading.Thread(target=create_server("127.0.0.1").run, kwargs={"sockets": [listener]}, daemon=True).start()
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         for tab, (width, most), scheme in product(TABS, MOST.items(), ("light", "dark")):
-            path = folder / f"{tab}_{width}_{scheme}.png"
-            shoot(browser, address, path, tab, width, scheme, None if options.whole else most)
+            if options.whole or (width, scheme) == (1400, "light") or (tab, width, scheme) == PHONE:
+                path = folder / f"{tab}_{width}_{scheme}.png"
+                shoot(browser, address, path, tab, width, scheme, None if options.whole else most)
         browser.close()
-
-
-def start(listener: socket.socket, runs: Path) -> None:
-    """Answer requests in the background until the process ends."""
-    threading.Thread(target=create_server("127.0.0.1", runs).run, kwargs={"sockets": [listener]}, daemon=True).start()
 
 
 if __name__ == "__main__":

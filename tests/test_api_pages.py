@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import numerate
+import numerate.lab
 
 PAGES = Path(__file__).parents[1] / "docs" / "api"
 CHOOSING = (PAGES.parent / "choosing.md").read_text(encoding="utf-8")
@@ -23,8 +24,10 @@ def directives(script, page: Path) -> list[str]:
 def test_the_pages_document_exactly_what_the_package_exports(script):
     documented = [path for page in PAGES.glob("*.md") for path in directives(script, page)]
     assert [path for path, times in Counter(documented).items() if times > 1] == []
-    names = {path.split(".")[1] for path in documented if not path.startswith("numerate.losses.")}
-    assert names == set(numerate.__all__)
+    names = {path.split(".")[1] for path in documented}
+    assert names == {*numerate.__all__, "lab"}
+    lab = {f"numerate.lab.{name}" for name in numerate.lab.__all__}
+    assert {path for path in documented if path.startswith("numerate.lab.")} == lab
     registered = {f"numerate.losses.{loss.module}.{loss.cls}" for loss in script.listed_losses()}
     assert {path for path in documented if path.startswith("numerate.losses.")} <= registered
 
@@ -45,12 +48,11 @@ def test_the_contents_name_every_page_and_what_is_on_it(script):
     rows = re.findall(r"^\| \[[^]]+\]\((\w+\.md)\) \| (.*) \|$", text, re.MULTILINE)
     assert {page for page, _ in rows} == {page.name for page in PAGES.glob("*.md")} - {"index.md"}
     for page, cell in rows:
-        named = re.findall(r"\[`(\w+)`\]\[numerate\.(\w+)\]", cell)
-        assert named
-        assert all(shown == name for shown, name in named)
+        named = [path.split(".") for path in re.findall(r"\]\[numerate\.([\w.]+)\]", cell)]
+        assert [path[-1] for path in named] == re.findall(r"\[`(\w+)`\]", cell) != []
         own = {path.split(".")[1] for path in directives(script, PAGES / page)}
         losses = {"losses", *(loss.cls for loss in script.listed_losses())} if page == "losses.md" else set()
-        assert {name for _, name in named} == own - losses
+        assert {path[0] for path in named} == own - losses
 
 
 def test_the_losses_are_those_of_the_registry(script):

@@ -40,7 +40,7 @@ def test_everything_is_tried(script: ModuleType) -> None:
     assert {call.vocab.size for call in calls} >= {1, 2, 10, 300}
     large = next(number for number in range(10_000) if random.Random(f"0:{number}").random() < cases.LARGEST)
     assert script.draw(0, large).vocab.size == 5000
-    assert {call.settings["outside"] for call in calls if call.name == "raft"} == set(nm.RAFTLoss.outsides)
+    assert {call.settings["outside"] for call in calls if call.name == "raft"} == set(nm.losses.RAFTLoss.outsides)
     assert {kind for call in calls for kind in (call.kinds.get("soft"), call.kinds.get("weights"))} >= {*cases.WRONG} - {
         "outside"
     }

@@ -19,7 +19,7 @@ from tests.samples import refused
 from numerate import NumberDistribution
 from numerate.decode.grammar import NumberGrammar
 from numerate.decode.search import Branches, Node, search, thin_out
-from numerate.decode.tokens import TokenTree
+from numerate.decode.token_tree import TokenTree
 from numerate.targets import AnswerDistribution, TokenTrie
 
 CASES = 2000

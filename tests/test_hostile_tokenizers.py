@@ -19,7 +19,7 @@ from tests.samples import real_tokenizer, refused, shared_tokenizers
 
 from numerate import NumericVocab, tokenizers
 from numerate.decode.grammar import NumberGrammar
-from numerate.decode.tokens import TokenTree
+from numerate.decode.token_tree import TokenTree
 from numerate.inspection import inspect_tokenizer, loss_advice
 from numerate.losses import LOSSES
 from numerate.marks import flags_of
@@ -139,9 +139,9 @@ def test_the_same_text_twice() -> None:
         ({"5": -1}, ["-1", "expected every id"]),
         ({"5": 10**9}, ["vocab_size=1000000001", f"1 to {MOST_TOKENS:,}"]),
         ({"5": 10**30}, ["expected 1 to"]),
-        ({"5": 1.5}, ["1.5", "float", "whole number"]),
-        ({"5": None}, ["NoneType", "whole number"]),
-        ({"5": "7"}, ["str", "whole number"]),
+        ({"5": 1.5}, ["1.5", "float", "integer"]),
+        ({"5": None}, ["NoneType", "integer"]),
+        ({"5": "7"}, ["str", "integer"]),
     ],
     ids=str,
 )

@@ -104,7 +104,7 @@ class TestAdvice:
     def test_every_loss_is_there_the_best_first(self):
         advice = loss_advice(NumericVocab.from_texts({str(n): n for n in range(1000)}, vocab_size=1000))
         assert {one.loss for one in advice} == set(LOSSES)
-        ranks = [("good", "fair", "poor").index(one.fit) for one in advice]
+        ranks = [("good", "fair", "poor").index(one.suitability) for one in advice]
         assert ranks == sorted(ranks)
         assert len(set(ranks)) == 3
 

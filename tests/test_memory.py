@@ -12,8 +12,8 @@ from transformers import Trainer, TrainingArguments
 
 from numerate import LOSSES, NumericObjective, NumericVocab, SMMDLoss
 from numerate.integrations.transformers import attach
-from numerate.lab.models.config import RunConfig
 from numerate.lab.models.loading import load_model
+from numerate.lab.training.config import RunConfig
 from numerate.lab.training.run import run
 
 OBJECTS = 0.2  # left over by a repetition: the Trainer keeps what it logs

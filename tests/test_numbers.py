@@ -1,4 +1,4 @@
-"""The tables of docs/numbers.md, on every real tokenizer at hand."""
+"""The rules for numbers in labels, on every real tokenizer at hand: all of them, and those that docs/numbers.md shows."""
 
 from __future__ import annotations
 
@@ -12,21 +12,29 @@ from typing import Any
 import pytest
 import torch
 from mistral_common.tokens.tokenizers.tekken import Tekkenizer
+from tests.reference.numbers import numbers_reference
 from tests.samples import real_tokenizer, shared_tokenizers
 from torch.nn.utils.rnn import pad_sequence
 
 from numerate import NumberSpans, NumericVocab
 from numerate.lab.models.loading import tiny_tokenizer
-from numerate.reference.numbers import numbers_reference
 from numerate.tokenizers import PACKAGED, load_tokenizer, packaged_file
 
-PAGE, _ = (Path(__file__).parents[1] / "docs" / "numbers.md").read_text(encoding="utf-8").split("## Numbers in answers")
-PLAIN, GROUPED = PAGE.split("### Thousands")
-ROWS = [
-    (text, [float(number) for number in numbers.split(",") if number.strip()], page is GROUPED)
-    for page in (PLAIN, GROUPED)
-    for text, numbers in re.findall(r"^\| `(.+?)` \| ([-0-9., ]*)\|", page, re.MULTILINE)
-]
+HERE = Path(__file__).parent
+
+
+def rows(markdown: str) -> list[tuple[str, list[float], bool]]:
+    """Each text of the tables, its numbers, and whether it is read with thousands."""
+    plain, grouped = markdown.split("### Thousands")
+    return [
+        (text, [float(number) for number in numbers.split(",") if number.strip()], part is grouped)
+        for part in (plain, grouped)
+        for text, numbers in re.findall(r"^\| `(.+?)` \| ([-0-9., ]*)\|", part, re.MULTILINE)
+    ]
+
+
+SHOWN = rows((HERE.parent / "docs" / "numbers.md").read_text(encoding="utf-8").split("## Numbers in labels")[1].split("\n## ")[0])
+ROWS = [*rows((HERE / "data" / "numbers_in_labels.md").read_text(encoding="utf-8")), *SHOWN]
 CONTEXTS = ("{}", "it is {}", "({})", "\n{}", "{} in all")
 MISTRAL = packaged_file("mistral").parent
 
@@ -62,7 +70,8 @@ def loaded(name: str) -> tuple[Any, NumericVocab]:
 
 
 def test_the_page_has_its_tables() -> None:
-    assert len(ROWS) > 100
+    assert len(ROWS) - len(SHOWN) > 100
+    assert len(SHOWN) > 20
     assert {thousands for *_, thousands in ROWS} == {True, False}
     assert ("COVID-19", [19.0], False) in ROWS
 

@@ -113,3 +113,15 @@ def test_the_versions_of_the_tests_are_those_that_the_package_allows():
             continue
         assert requirement.specifier.contains(pinned[requirement.name]), requirement
     assert left == {"torch", "triton"}
+
+
+def test_contributors_are_told_where_everything_is():
+    """The tree lists every module and folder of the package, those of the lab in its own order."""
+    tree = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("src/numerate/\n")[1].split("\ndocs/")[0]
+    lines = [(len(line) - len(line.lstrip()), re.split(r"\s{2,}", line.strip())[0]) for line in tree.splitlines()]
+    listed = [(depth, name) for depth, names in lines for name in re.findall(r"\w+(?=/|\.py)", names)]
+    package = ROOT / "src" / "numerate"
+    there = {path.stem for path in package.iterdir() if path.suffix in ("", ".py")} - {"__init__", "__main__", "__pycache__"}
+    assert sorted(name for depth, name in listed if depth == 2) == sorted(there)
+    lab = re.findall(r"^    (\w+) {2,}\w", (package / "lab" / "__init__.py").read_text(encoding="utf-8"), re.MULTILINE)
+    assert [name for depth, name in listed if depth == 4] == lab

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 import numerate as nm
+from numerate.checks import choices
 from numerate.cli.settings import experiment_types, parse_settings
 from numerate.lab.comparison.plan import read_experiment
 from numerate.lab.data import TASKS, Regression
 from numerate.lab.evaluation.decisions import GREEDY, check_decisions
-from numerate.lab.models.config import PLAIN, RULES, SOFT
-from numerate.messages import choices
+from numerate.lab.training.config import CROSS_ENTROPY, RULES, SOFT
 from numerate.recommendation import NumberKind
 
 ROOT = Path(__file__).parents[1]
@@ -26,9 +26,9 @@ every_kind = pytest.mark.parametrize("kind", choices(NumberKind))
 @every_kind
 def test_loss_and_decision_exist(kind: NumberKind):
     best = nm.recommended(kind)
-    assert isinstance(best, nm.Recommendation)
+    assert isinstance(best, nm.recommendation.Recommendation)
     assert best.kind == kind
-    assert best.loss in (PLAIN, *nm.LOSSES, *SOFT)
+    assert best.loss in (CROSS_ENTROPY, *nm.LOSSES, *SOFT)
     assert best.decision in (GREEDY, *RULES)
 
 

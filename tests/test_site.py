@@ -54,8 +54,8 @@ def test_files_of_the_repository_in_the_navigation_are_there():
     ["Hugging Face Trainer", "TRL", "PEFT", "Lightning", "Axolotl", "ms-swift", "LLaMA-Factory", "Unsloth", "Ray", "FAQ"],
 )
 def test_a_newcomer_finds_it_by_name(name: str):
-    page = DOCS / dict(navigation())[name]
-    assert page.read_text(encoding="utf-8").startswith("# ")
+    (page,) = (page for title, page in navigation() if name in title)
+    assert name in (DOCS / page).read_text(encoding="utf-8")
 
 
 def anchors(page: Path) -> set[str]:
@@ -73,10 +73,8 @@ def test_anchors_are_headings(page: Path):
 
 
 @pytest.mark.parametrize("page", sorted((DOCS / "howto").glob("*.md")), ids=lambda page: page.stem)
-def test_how_to_pages_say_how_to_see_that_it_works_and_what_to_watch_for(page: Path):
-    text = page.read_text(encoding="utf-8")
-    assert re.search(r"^(## |\*\*)How to see that it works", text, re.MULTILINE)
-    assert re.search(r"^## (What to watch for|What is refused)$", text, re.MULTILINE)
+def test_how_to_pages_say_how_to_check_that_it_works_and_what_does_not(page: Path):
+    assert {"check-that-it-works", "limitations"} <= anchors(page)
 
 
 def test_the_figures_of_the_first_page():

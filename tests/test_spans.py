@@ -11,11 +11,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.reference.numbers import numbers_reference
 from tests.samples import CHUNKS, MARKS, TEXTS, VOCABS, certain, encode, encode_batch, random_logits
 from torch import Tensor
 
 import numerate as nm
-from numerate.reference.numbers import numbers_reference
 from numerate.spans import find_numbers, find_numbers_among, sum_by, sum_segments
 
 CHUNK_VOCAB, MARK_VOCAB = VOCABS["chunks"], VOCABS["marks"]

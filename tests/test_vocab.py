@@ -14,7 +14,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from transformers import PreTrainedTokenizerFast
 
 from numerate import NumericVocab, SMMDLoss
-from numerate.vocab import byte_alphabet
+from numerate.tokens import byte_alphabet
 
 DIGITS = {str(d): d for d in range(10)}
 NOT_NUMBERS = [

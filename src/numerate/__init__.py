@@ -2,18 +2,30 @@
 
 Names and submodules are imported on first use, so that ``import numerate`` and ``numerate --help`` do not wait for torch.
 """
-# ruff: noqa: F403, F405
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from numerate import answers, calibration, decode, inspection, integrations, plotting, reference, rewards, targets, tokenizers
-    from numerate.distribution import CircularDistribution, NumberDistribution
-    from numerate.losses import *
-    from numerate.objective import NumericObjective, ObjectiveOutput
-    from numerate.recommendation import Recommendation, recommended
-    from numerate.soft import SoftTargets
+    from numerate import (
+        answers,
+        calibration,
+        decode,
+        distribution,
+        inspection,
+        integrations,
+        losses,
+        objective,
+        plotting,
+        recommendation,
+        rewards,
+        targets,
+        tokenizers,
+    )
+    from numerate.distribution import NumberDistribution
+    from numerate.losses import LOSSES, EMDLoss, NTILLoss, NTLLoss, NumberLoss, NumericLoss, SMMDLoss
+    from numerate.objective import NumericObjective
+    from numerate.recommendation import recommended
     from numerate.spans import NumberSpans
     from numerate.vocab import NumericVocab
 
@@ -22,40 +34,28 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LOSSES",
-    "CRPSLoss",
-    "CircularDistribution",
-    "DIST2Loss",
-    "DigitEntropyLoss",
     "EMDLoss",
-    "GaussianCELoss",
     "NTILLoss",
-    "NTLHuberLoss",
     "NTLLoss",
-    "NTLMAELoss",
-    "NTLMSELoss",
-    "NTLNumberLoss",
     "NumberDistribution",
     "NumberLoss",
     "NumberSpans",
     "NumericLoss",
     "NumericObjective",
     "NumericVocab",
-    "ObjectiveOutput",
-    "RAFTLoss",
-    "Recommendation",
     "SMMDLoss",
-    "SoftLabelLoss",
-    "SoftTargets",
-    "SquaredEMDLoss",
     "__version__",
     "answers",
     "calibration",
     "decode",
+    "distribution",
     "inspection",
     "integrations",
+    "losses",
+    "objective",
     "plotting",
+    "recommendation",
     "recommended",
-    "reference",
     "rewards",
     "targets",
     "tokenizers",
@@ -63,36 +63,18 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    # As messages.public_dir, which would load a submodule here.
+    # As checks.public_dir, which would load a submodule here.
     return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
 
 
-_HOMES = {
-    "CircularDistribution": "distribution",
+_HOMES = {  # of the names that are not submodules
+    **dict.fromkeys(("LOSSES", "EMDLoss", "NTILLoss", "NTLLoss", "NumberLoss", "NumericLoss", "SMMDLoss"), "losses"),
     "NumberDistribution": "distribution",
     "NumberSpans": "spans",
     "NumericObjective": "objective",
     "NumericVocab": "vocab",
-    "ObjectiveOutput": "objective",
-    "Recommendation": "recommendation",
-    "SoftTargets": "soft",
     "recommended": "recommendation",
 }
-_SUBMODULES = {
-    "answers",
-    "calibration",
-    "decode",
-    "inspection",
-    "integrations",
-    "lab",
-    "losses",
-    "plotting",
-    "reference",
-    "rewards",
-    "targets",
-    "tokenizers",
-}
-_SUBMODULES.update(_HOMES.values())
 
 
 if not TYPE_CHECKING:  # so that type checkers report names that do not exist
@@ -100,10 +82,10 @@ if not TYPE_CHECKING:  # so that type checkers report names that do not exist
     def __getattr__(name: str) -> Any:
         if name == "__version__":
             value: Any = _version()
-        elif name in _SUBMODULES:
+        elif name in _HOMES:
+            value = getattr(import_module(f"numerate.{_HOMES[name]}"), name)
+        elif name in (*__all__, "lab", "spans", "vocab"):
             value = import_module(f"numerate.{name}")
-        elif name in __all__:
-            value = getattr(import_module(f"numerate.{_HOMES.get(name, 'losses')}"), name)
         else:
             raise AttributeError(f"module 'numerate' has no attribute {name!r}")
         globals()[name] = value

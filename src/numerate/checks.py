@@ -1,36 +1,94 @@
-"""Checks of arguments, tensors too. An error names the argument, its value, what was expected, and the way out."""
+"""Checks of settings and tensors. An error names the argument, its value, what was expected, and the way out.
+
+torch is imported inside the checks of tensors, so that the command line refuses a wrong setting without waiting for it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral
-from typing import Any
+from operator import index
+from pickle import UnpicklingError
+from typing import TYPE_CHECKING, Any, get_args
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
-from numerate.messages import check_choice, check_integer, check_number, check_settings, choices, nearest, one_line
 
-__all__ = [
-    "check_choice",
-    "check_columns",
-    "check_count",
-    "check_ignore_index",
-    "check_integer",
-    "check_labels",
-    "check_logits",
-    "check_number",
-    "check_settings",
-    "check_tensor",
-    "check_weights",
-    "choices",
-    "nearest",
-    "one_line",
-]
+def choices(literal: Any) -> tuple[str, ...]:
+    """Return the values that a ``Literal[...]`` type allows."""
+    return tuple(get_args(literal))
+
+
+def one_line(error: BaseException) -> str:
+    """Return the message of an error in one line; its class name if it has no message."""
+    if isinstance(error, UnpicklingError):  # torch's own message advises to load the file all the same
+        return "a pickle that is damaged or holds more than tensors, such as code, which is not run"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return ``" Did you mean 'sigma'?"`` for a near miss, else an empty string."""
+    close = difflib.get_close_matches(str(name), list(known), n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def check_choice(name: str, value: Any, allowed: Sequence[Any]) -> None:
+    """Raise unless ``value``, which may have any type, is one of ``allowed``."""
+    if not any(isinstance(value, type(choice)) and value == choice for choice in allowed):
+        listed = ", ".join(repr(choice) for choice in allowed)
+        raise ValueError(f"{name}={value!r} is not known: expected one of {listed}.{nearest(value, map(str, allowed))}")
+
+
+def check_settings(owner: str, settings: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Raise for the first of ``settings`` that ``owner`` does not know."""
+    known = list(known)
+    for name, value in settings.items():
+        if name not in known:
+            expected = f"expected one of {', '.join(known) or 'none'}.{nearest(name, known)}"
+            raise TypeError(f"{name}={value!r} is not a setting of {owner}: {expected}")
+
+
+def check_integer(name: str, value: Any, expected: str, *, least: int | None = None, most: int | None = None) -> int:
+    """Return an integer of any type (also numpy's) as an int; raise unless ``least <= value <= most``.
+
+    ``expected`` describes it: "an integer >= 1".
+    """
+    try:
+        number = None if isinstance(value, bool) else index(value)
+    except TypeError:
+        number = None
+    if number is None or (least is not None and number < least) or (most is not None and number > most):
+        raise ValueError(f"{name}={value!r} is out of range: expected {expected}.")
+    return number
+
+
+def check_number(
+    name: str, value: Any, *, above: float | None = None, least: float | None = None, most: float | None = None, hint: str = ""
+) -> float:
+    """Return ``value`` as a float; raise unless it is finite, ``> above`` or ``>= least``, and ``<= most``.
+
+    ``hint`` is a sentence with the way out.
+    """
+    hint = f" {hint}" if hint else ""
+    bound = f"> {above:g}" if above is not None else f">= {least:g}" if least is not None else "finite"
+    bound += "" if most is None else f" and <= {most:g}"
+    try:
+        number = float("text" if isinstance(value, str) else value)
+    except (TypeError, ValueError, RuntimeError):  # torch raises the last for a tensor of several numbers
+        raise TypeError(f"{name}={value!r} is not a number: expected a number {bound}.{hint}") from None
+    ok = abs(number) != float("inf") and number == number
+    ok = ok and (above is None or number > above) and (least is None or number >= least) and (most is None or number <= most)
+    if not ok:
+        raise ValueError(f"{name}={value!r} is out of range: expected a finite number {bound}.{hint}")
+    return number
 
 
 def check_tensor(name: str, value: Any, shape: str) -> None:
     """Raise unless ``value`` is a tensor that is whole in this process."""
+    from torch import Tensor
+
     if not isinstance(value, Tensor):
         raise TypeError(f"{name} is a {type(value).__name__}: expected a torch tensor {shape}; use torch.as_tensor({name}).")
     if type(value).__name__ == "DTensor":  # by name: importing torch.distributed.tensor takes seconds
@@ -54,10 +112,10 @@ def check_columns(name: str, size: int, least: int) -> None:
 
 
 def check_ignore_index(ignore_index: Any) -> int:
-    """Raise unless ``ignore_index`` is a whole number; return it."""
+    """Raise unless ``ignore_index`` is an integer; return it."""
     if isinstance(ignore_index, bool) or not isinstance(ignore_index, Integral):
         raise TypeError(
-            f"ignore_index={ignore_index!r} is not a whole number: expected the label of positions to skip, such as -100; "
+            f"ignore_index={ignore_index!r} is not an integer: expected the label of positions to skip, such as -100; "
             "to skip none, pass an id that does not occur."
         )
     return int(ignore_index)
@@ -68,7 +126,9 @@ def check_count(name: str, count: Any, own: Callable[[], Tensor]) -> None:
 
     A count on a device other than the CPU is not checked, since that would need a sync.
     """
-    if torch.compiler.is_compiling() or (isinstance(count, Tensor) and count.device.type != "cpu"):
+    import torch
+
+    if torch.compiler.is_compiling() or (isinstance(count, torch.Tensor) and count.device.type != "cpu"):
         return
     remedy = "the sum of objective.count(labels) over the batches of the step"
     number = check_number(name, count, least=0.0, hint=f"Pass {remedy}.")
@@ -78,6 +138,8 @@ def check_count(name: str, count: Any, own: Callable[[], Tensor]) -> None:
 
 def check_weights(weights: Any, labels: Tensor, name: str = "position_weights") -> None:
     """Raise unless ``weights`` is a tensor of one finite number >= 0 for each label."""
+    import torch
+
     check_tensor(name, weights, "of the shape of labels")
     if weights.shape != labels.shape:
         raise ValueError(
@@ -118,3 +180,8 @@ def check_logits(logits: Tensor, labels: Tensor, least_vocab: int) -> None:
             "long as the logits, with shift=True."
         )
     check_columns("logits", logits.shape[-1], least_vocab)
+
+
+def public_dir(module: Mapping[str, Any]) -> Callable[[], list[str]]:
+    """Return the ``__dir__`` of a module with these globals: the names in its ``__all__``, and not what it imports."""
+    return lambda: sorted({*module["__all__"], *(name for name in module if name.startswith("__"))})

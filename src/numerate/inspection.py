@@ -1,4 +1,4 @@
-"""Inspect a tokenizer: how it splits numbers, which numbers are read back, and which losses fit."""
+"""Inspect a tokenizer: how it splits numbers, which numbers are read back, and which losses suit it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Any
 
 import torch
 
-from numerate.checks import one_line
+from numerate.checks import one_line, public_dir
 from numerate.losses import LOSSES
-from numerate.losses.base import Fit
-from numerate.messages import public_dir
+from numerate.losses.base import Suitability
 from numerate.spans import NumberSpans
 from numerate.vocab import NumericVocab
 
@@ -32,7 +31,7 @@ __dir__ = public_dir(globals())
 EXAMPLES = ("12345.678", "-7", "1,000")
 """The texts that are read if none are given."""
 _PROBES = ("7", "42", "365", "1000", "31415", "271828", "1234567", "98765432", "100000000", "2718281828")
-_FITS: tuple[Fit, ...] = ("good", "fair", "poor")
+_ORDER: tuple[Suitability, ...] = ("good", "fair", "poor")
 
 
 @dataclass(frozen=True)
@@ -48,11 +47,11 @@ class Reading:
 
 @dataclass(frozen=True)
 class Advice:
-    """How well a loss fits a vocabulary."""
+    """How well a loss suits a vocabulary."""
 
     loss: str
     level: str
-    fit: Fit
+    suitability: Suitability
     note: str
 
 
@@ -162,8 +161,8 @@ def _tokens(tokenizer: Any, vocab: NumericVocab, ids: list[int]) -> tuple[str, .
 
 
 def loss_advice(vocab: NumericVocab) -> tuple[Advice, ...]:
-    """Return the advice of every loss, best fit first."""
-    return tuple(sorted((_advice(name, vocab) for name in LOSSES), key=lambda item: _FITS.index(item.fit)))
+    """Return the advice of every loss, the most suitable first."""
+    return tuple(sorted((_advice(name, vocab) for name in LOSSES), key=lambda item: _ORDER.index(item.suitability)))
 
 
 def _advice(name: str, vocab: NumericVocab) -> Advice:

@@ -10,7 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from numerate.messages import check_choice, choices
+from numerate.checks import check_choice, choices, public_dir
+
+__all__ = ["Recommendation", "recommended"]
+__dir__ = public_dir(globals())
 
 NumberKind = Literal["table", "raters", "sums", "words", "clock", "chart", "box"]
 
@@ -73,8 +76,8 @@ _RECOMMENDATIONS = (
         "exact answers",
         "ce",
         "greedy",
-        "With a tuned learning rate no loss beats cross-entropy: {sums_ce} of sums are right with it, and {sums_others} with seven "
-        "others; of products {products_ce}, and {products_others}.",
+        "With a tuned learning rate no loss beats cross-entropy: {sums_ce} of sums are right with it, and {sums_others} with "
+        "seven others; of products {products_ce}, and {products_others}.",
         "docs/results.md#exact-answers",
     ),
     Recommendation(

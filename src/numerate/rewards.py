@@ -38,7 +38,7 @@ from numerate.answers.extract import Box, box, clock_time
 from numerate.answers.metrics import signed_log10
 from numerate.answers.metrics import time_gap_circular as circular_gap
 from numerate.answers.numerals import DecimalMark, as_fraction, last_number
-from numerate.messages import check_choice, check_number, check_settings, choices, public_dir
+from numerate.checks import check_choice, check_number, check_settings, choices, public_dir
 
 __all__ = [
     "REWARDS",
@@ -98,7 +98,7 @@ def relative_error(
         completions: see :func:`exact`.
         answer: see :func:`exact`.
         scale: the relative error with reward one half.
-        floor: lower bound of the divisor ``|y|``. With 0, a gold of 0 gives a reward only to 0; use 1 for whole numbers.
+        floor: lower bound of the divisor ``|y|``. With 0, a gold of 0 gives a reward only to 0; use 1 for integers.
         decimal: see :func:`exact`.
         ignored: see :func:`exact`.
 
@@ -240,7 +240,7 @@ def crps(
         scale: what credits are divided by. GRPO scales the rewards of a group itself: it matters beside other rewards.
         unit: take all numbers as ``sign(x) log10(1 + |x| / unit)``, as :func:`log_error` does; None: as they are.
         missing: price of a completion without a number.
-        form: ``"empirical"``: the mean over i and j has n² terms, n of them 0, as in ``sample_crps``. ``"fair"``: the n (n - 1)
+        form: ``"empirical"``: the mean over i and j has n² terms, n of them 0. ``"fair"``: the n (n - 1)
             other terms only. The fair CRPS does not depend on the group's size in expectation, and its credits are an unbiased
             gradient of the CRPS of the model's distribution; the empirical one prefers a slightly narrower distribution.
         decimal: see :func:`exact`.

@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from numerate.messages import nearest, public_dir
+from numerate.checks import nearest, public_dir
 
 if TYPE_CHECKING:
     from tokenizers.normalizers import Normalizer

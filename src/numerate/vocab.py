@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from operator import index
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,11 +16,10 @@ from torch import Tensor
 
 from numerate.checks import check_labels, check_number, one_line
 from numerate.marks import CLOSES, COMMA, DIGITS, EXPONENT, MINUS, NEGATES, PARTS, POINT, SPACED, flags_of
+from numerate.tokens import checked_id, read_texts
 
 _NUMBER = re.compile(r" ?[0-9]+", re.ASCII)
 _DIGITS = frozenset("0123456789")
-_BYTE = re.compile(r"<0x([0-9A-F]{2})>")  # SentencePiece's spelling of a byte
-_PART = "\ufffd"  # the text of a byte that is part of a longer character
 _FORMAT = 2
 MOST_TOKENS = 1 << 24
 """The largest vocabulary; tables have an entry for each token."""
@@ -119,13 +117,13 @@ class NumericVocab:
         for text, token_id in pairs:
             if _NUMBER.fullmatch(text):
                 digits = text.lstrip(" ")
-                tokens.append(NumericToken(_checked_id(token_id), float(digits), len(digits), text))
-                closing.append(_checked_id(token_id))
+                tokens.append(NumericToken(checked_id(token_id), float(digits), len(digits), text))
+                closing.append(checked_id(token_id))
             elif flags := flags_of(text):
                 if flags & ~(CLOSES | SPACED):
-                    marks.append((_checked_id(token_id), text))
+                    marks.append((checked_id(token_id), text))
                 elif flags & CLOSES and token_id < vocab_size:
-                    closing.append(_checked_id(token_id))
+                    closing.append(checked_id(token_id))
         if not tokens:
             raise ValueError(
                 "no numeric token found: expected tokens of ASCII digits such as '7' or ' 42'. "
@@ -179,7 +177,7 @@ class NumericVocab:
             raise ValueError("values is empty: expected {token_id: value} with at least one entry.")
         texts = texts or {}
         tokens = [
-            NumericToken(_checked_id(i), check_number(f"values[{i}]", v), 1, texts.get(i, f"{float(v):g}"))
+            NumericToken(checked_id(i), check_number(f"values[{i}]", v), 1, texts.get(i, f"{float(v):g}"))
             for i, v in values.items()
         ]
         return cls(tokens=_ordered(tokens), vocab_size=int(vocab_size), composes=False)
@@ -378,89 +376,5 @@ def look_up(table: Tensor, labels: Tensor, ignore_index: int = -1) -> Tensor:
     return table.index_select(0, entries.flatten()).view(labels.shape)
 
 
-def _checked_id(token_id: Any) -> int:
-    """Return a token id as an int; raise unless it is a whole number."""
-    try:
-        return index(token_id)
-    except TypeError:
-        raise TypeError(f"token id {token_id!r} is a {type(token_id).__name__}: expected a whole number >= 0.") from None
-
-
 def _ordered(tokens: Iterable[NumericToken]) -> tuple[NumericToken, ...]:
     return tuple(sorted(tokens, key=lambda token: (token.value, token.width, token.text.startswith(" "), token.token_id)))
-
-
-def read_texts(tokenizer: Any, *, skip_special: bool, all_bytes: bool = False) -> tuple[list[tuple[str, int]], int]:
-    """Return the text and id of every token, and the size of the vocabulary. Bytes (``<0x31>``) come last.
-
-    The text of a token is what the tokenizer's own decoder writes for it between two others. Without a decoder it is read off
-    the token's spelling. Unless ``all_bytes``, a byte whose character is another token too is left out: the tokenizer never
-    writes it.
-    """
-    if not hasattr(tokenizer, "get_vocab"):
-        raise TypeError(
-            f"tokenizer is a {type(tokenizer).__name__}: expected a Hugging Face tokenizer with get_vocab(); "
-            "for any other tokenizer pass {text: token_id} to NumericVocab.from_texts."
-        )
-    vocab: dict[str | bytes, int] = tokenizer.get_vocab()
-    added = getattr(tokenizer, "added_tokens_decoder", None)
-    if added is None and hasattr(tokenizer, "get_added_tokens_decoder"):
-        added = tokenizer.get_added_tokens_decoder()
-    added = added or {}
-    special = {i for i, token in added.items() if getattr(token, "special", False)} | set(
-        getattr(tokenizer, "all_special_ids", ())
-    )
-    text_of = _decoded(tokenizer) or _spelled(vocab, added)
-    pairs: list[tuple[str, int]] = []
-    single: list[tuple[str, int]] = []
-    for token, token_id in vocab.items():
-        if not (skip_special and token_id in special):
-            _checked_id(token_id)
-            text = token.decode("utf-8", errors="replace") if isinstance(token, bytes) else text_of(token, token_id)
-            is_byte = isinstance(token, str) and token != text and _BYTE.fullmatch(token)
-            (single if is_byte else pairs).append((text, token_id))
-    known = set() if all_bytes else {text for text, _ in pairs} - {_PART}
-    pairs += [(text, token_id) for text, token_id in single if text not in known]
-    return pairs, max([len(vocab), *(i + 1 for i in vocab.values())])
-
-
-def _decoded(tokenizer: Any) -> Callable[[str, int], str] | None:
-    """Return a function from a token to its text by the tokenizer's own decoder; None if it has none, or an unusual one."""
-    decoder = getattr(getattr(tokenizer, "backend_tokenizer", tokenizer), "decoder", None)  # of the package tokenizers
-    pieces = getattr(tokenizer, "sp_model", None)  # of the package sentencepiece
-    decode: Any = getattr(decoder, "decode", None) or getattr(pieces, "decode", None)
-    # White space at the ends of a text may be removed, so a token stands between two letters.
-    end = {"ab": -1, "a b": -2}.get(decode(["a", "b"])) if decode is not None else None
-    return None if end is None else lambda token, _: str(decode(["a", token, "b"]))[1:end]
-
-
-def _spelled(vocab: Mapping[str | bytes, int], added: Container[int]) -> Callable[[str, int], str]:
-    """Return a function from a token to its text by its spelling: byte-level BPE or SentencePiece; added tokens are texts."""
-    # Ġ is a space and Ċ a newline; a vocabulary of SentencePiece may have them as letters.
-    byte_level = {"\u0120", "\u010a"} <= vocab.keys() and not {" ", "\u2581"} & vocab.keys()
-    bytes_of = byte_alphabet() if byte_level else {}
-
-    def text_of(token: str, token_id: int) -> str:
-        if token_id in added:
-            return token
-        if bytes_of:
-            known = all(ord(character) in bytes_of for character in token)
-            return bytes(bytes_of[ord(character)] for character in token).decode(errors="replace") if known else token
-        return read_piece(token)
-
-    return text_of
-
-
-def read_piece(token: str) -> str:
-    """Return the text of a token in the spelling of SentencePiece: ``▁5``, ``<0x0A>``; or with Ġ for a leading space."""
-    if match := _BYTE.fullmatch(token):
-        byte = int(match[1], 16)
-        return chr(byte) if byte < 128 else _PART
-    return (" " + token[1:] if token[:1] == "\u0120" else token).replace("\u2581", " ")
-
-
-def byte_alphabet() -> dict[int, int]:
-    """Return the byte of each character of a byte-level BPE: printable ones are themselves, others start at 256."""
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(256) if byte not in set(printable)]
-    return {byte: byte for byte in printable} | {256 + rank: byte for rank, byte in enumerate(others)}

@@ -1,4 +1,4 @@
-r"""How numbers in answers are written, and the number that every reader has to find: the table of docs/numbers.md.
+r"""How numbers in answers are written, and the number that every reader has to find. docs/numbers.md shows some of them.
 
 Add a notation here: the readers, tasks, rewards and the page are checked against this list.
 """

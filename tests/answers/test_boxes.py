@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from numerate.answers.boxes import RegionCounts, count_regions, iou, pool_regions
+from numerate.answers.boxes import RegionCounts, count_regions, iou
 from numerate.answers.extract import Region
 
 SIDES = st.integers(-6, 6).map(Fraction)
@@ -149,7 +149,6 @@ def test_the_preferred_match_leaves_what_is_not_counted() -> None:
 
 def test_a_threshold_of_ones_own() -> None:
     assert count_regions([at(0, "a")], [at(5, "a")], threshold=0.3).matched == 1
-    assert pool_regions([[at(0, "a")]], [[at(5, "a")]], threshold=0.3).matched == 1
 
 
 def test_quadrilaterals_are_matched() -> None:
@@ -177,12 +176,10 @@ def test_shares(counts: RegionCounts, precision: float, recall: float, hmean: fl
 
 
 def test_images_are_pooled_by_their_counts() -> None:
-    golds = [[at(0, "a")], [at(0, "a"), at(20, "b"), at(40, "c")], [at(0, "a")]]
-    answers = [[at(0, "a")], [at(0, "x")], None]
-    assert pool_regions(golds, answers) == RegionCounts(2, 5, 2)
-    assert pool_regions(golds, answers, read=True) == RegionCounts(1, 5, 2)
-    with pytest.raises(ValueError, match="shorter"):
-        pool_regions(golds, answers[:2])
+    images = [([at(0, "a")], [at(0, "a")]), ([at(0, "a"), at(20, "b"), at(40, "c")], [at(0, "x")]), ([at(0, "a")], [])]
+    for read, matched in ((False, 2), (True, 1)):
+        counts = [count_regions(*image, read=read) for image in images]
+        assert sum(counts, start=RegionCounts()) == RegionCounts(matched, 5, 2)
 
 
 def _all_matchings(gold: list[Region], predicted: list[Region], read: bool) -> int:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from numerate.answers.extract import EXTRACTORS, Region
-from numerate.answers.metrics import METRICS, signed_log10, tolerance_curve
+from numerate.answers.metrics import METRICS, signed_log10
 
 INF = math.inf
 BOX = Region((Fraction(0), Fraction(0), Fraction(10), Fraction(10)), "A")
@@ -360,34 +360,3 @@ def test_summaries() -> None:
     assert METRICS["time_gap"].summarize([0.0, 720.0]) == 360.0
     with pytest.raises(ValueError, match="scores is empty: expected"):
         METRICS["exact"].summarize([])
-
-
-def test_tolerance_curve() -> None:
-    golds = [100, 100, 100, 0, 0, "1,000", Fraction(1, 3), 100, 100, 100]
-    guesses = [100, 101, 105, 0, 1, "1100", 0.333, None, math.nan, 200]
-    curve = tolerance_curve(golds, guesses, [1, 0, 0.01, 0.05, 0.1, 0.05, 0.0099])
-    assert curve.tolist() == [0.7, 0.2, 0.4, 0.5, 0.6, 0.5, 0.3]
-
-
-@settings(max_examples=50)
-@given(st.lists(st.tuples(NUMBERS, st.none() | NUMBERS), min_size=1, max_size=5))
-def test_the_tolerance_curve_is_that_of_the_metrics(pairs: list[tuple[Any, Any]]) -> None:
-    curve = tolerance_curve(*zip(*pairs, strict=True), [0.1, 0, 0.01, 0.05])
-    means = [np.mean([METRICS[f"within_{percent}"](*pair) for pair in pairs]) for percent in (10, 0, 1, 5)]
-    assert curve.tolist() == pytest.approx(means)
-
-
-def test_arrays_make_a_tolerance_curve() -> None:
-    curve = tolerance_curve(np.array([1.0, 2.0]), np.array([1.05, np.nan]), np.array([0.05, 0.049]))
-    assert curve.tolist() == [0.5, 0.0]
-
-
-def test_wrong_arguments_of_the_tolerance_curve_are_named() -> None:
-    with pytest.raises(ValueError, match="golds has 2 entries and guesses 1: expected the same number"):
-        tolerance_curve([1, 2], [1], [0.1])
-    with pytest.raises(ValueError, match="golds has 0 entries"):
-        tolerance_curve([], [], [0.1])
-    with pytest.raises(ValueError, match="tolerances has -0.1: expected finite numbers >= 0"):
-        tolerance_curve([1], [1], [0.1, -0.1])
-    with pytest.raises(ValueError, match="gold='x' cannot be scored by 'tolerance_curve'"):
-        tolerance_curve(["x"], [1], [0.1])

@@ -18,8 +18,8 @@ from numerate.lab.comparison.cells import cell_folder, read_headline
 from numerate.lab.data import Regression
 from numerate.lab.evaluation.missing import NO_NUMBER, WHY_INFINITE, ZERO_LABELS, figure_text
 from numerate.lab.files.records import plain, write_json, write_jsonl
-from numerate.lab.models.config import RunConfig
 from numerate.lab.prediction.predict import Predicted, score
+from numerate.lab.training.config import RunConfig
 from numerate.lab.training.model_card import model_card
 
 CASES = {NO_NUMBER: ("7", None), ZERO_LABELS: ("0", "3")}  # gold and answer

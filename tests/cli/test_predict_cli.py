@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from numerate.cli import app
-from numerate.lab.models.config import RunConfig, checked
+from numerate.lab.training.config import RunConfig, checked
 from numerate.lab.training.run import run as train
 
 ROWS = [f"{20 + i},{i % 4},{30 + i % 7}" for i in range(30)]

@@ -18,22 +18,22 @@ DIGITS = {str(digit): digit for digit in range(10)} | {".": 10, "-": 11}
 def losses(vocab: nm.NumericVocab, logits: Tensor, labels: Tensor) -> dict[str, float]:
     """Every loss by its class, and by its name."""
     by_class: list[nm.NumericLoss] = [
-        nm.CRPSLoss(vocab),
-        nm.DIST2Loss(vocab, tau=2.0),
-        nm.DigitEntropyLoss(vocab),
+        nm.losses.CRPSLoss(vocab),
+        nm.losses.DIST2Loss(vocab, tau=2.0),
+        nm.losses.DigitEntropyLoss(vocab),
         nm.EMDLoss(vocab, squash=9.0),
-        nm.GaussianCELoss(vocab, sigma=1.0),
+        nm.losses.GaussianCELoss(vocab, sigma=1.0),
         nm.NTILLoss.released(vocab, noise=0.0),
-        nm.NTLHuberLoss(vocab),
+        nm.losses.NTLHuberLoss(vocab),
         nm.NTLLoss(vocab),
-        nm.NTLMAELoss(vocab),
-        nm.NTLMSELoss(vocab),
-        nm.NTLNumberLoss(vocab),
+        nm.losses.NTLMAELoss(vocab),
+        nm.losses.NTLMSELoss(vocab),
+        nm.losses.NTLNumberLoss(vocab),
         nm.NumberLoss(vocab),
-        nm.RAFTLoss(vocab),
+        nm.losses.RAFTLoss(vocab),
         nm.SMMDLoss(vocab, sigma=2.0, outside="penalize"),
-        nm.SoftLabelLoss(vocab),
-        nm.SquaredEMDLoss(vocab, places="linear"),
+        nm.losses.NeighbourSmoothingLoss(vocab),
+        nm.losses.SquaredEMDLoss(vocab, places="linear"),
     ]
     assert_type(by_class[0](logits, labels, reduction="sum"), Tensor)
     registered: dict[str, type[nm.NumericLoss]] = nm.LOSSES
@@ -41,15 +41,15 @@ def losses(vocab: nm.NumericVocab, logits: Tensor, labels: Tensor) -> dict[str, 
     return {loss.name: float(loss(logits.detach(), labels)) for loss in by_class}
 
 
-def objective(vocab: nm.NumericVocab, logits: Tensor, labels: Tensor) -> nm.ObjectiveOutput:
+def objective(vocab: nm.NumericVocab, logits: Tensor, labels: Tensor) -> nm.objective.ObjectiveOutput:
     """The objective from logits, from hidden states, and with soft targets."""
     made = nm.NumericObjective(nm.SMMDLoss(vocab), weight=0.3, normalize="numeric", scale="fixed")
     head = nn.Linear(8, vocab.vocab_size, bias=False)
     hidden = torch.zeros(*labels.shape, 8, requires_grad=True)
-    assert_type(made.fused(hidden, head.weight, labels), nm.ObjectiveOutput)
-    soft = nm.SoftTargets(torch.tensor([[1, 1]]), torch.tensor([[2, 3]]), torch.tensor([[0.5, 0.5]]))
+    assert_type(made.fused(hidden, head.weight, labels), nm.objective.ObjectiveOutput)
+    soft = nm.targets.SoftTargets(torch.tensor([[1, 1]]), torch.tensor([[2, 3]]), torch.tensor([[0.5, 0.5]]))
     out = made(logits, labels, soft=soft)
-    assert_type(out, nm.ObjectiveOutput)
+    assert_type(out, nm.objective.ObjectiveOutput)
     torch.autograd.backward(out.loss)
     assert_type(nm.NumberSpans.from_labels(labels, vocab).values, Tensor)
     return out
@@ -61,7 +61,7 @@ def distributions() -> Decimal:
     assert_type(bell.median, Decimal)
     assert_type(bell.interval(0.9), tuple[Decimal, Decimal])
     assert_type(bell.decide("relative"), Decimal)
-    clock = nm.CircularDistribution(nm.NumberDistribution([1, 719], [0.5, 0.5]), period=720)
+    clock = nm.distribution.CircularDistribution(nm.NumberDistribution([1, 719], [0.5, 0.5]), period=720)
     assert_type(clock.median, Decimal)
     fitted = nm.calibration.conformal([bell] * 20, [84 + row / 20 for row in range(20)], level=0.8)
     assert_type(fitted, nm.calibration.Conformal)
@@ -78,10 +78,9 @@ def answers() -> list[float]:
     return reward(["It is 15."], answer=["12"])
 
 
-def measured(vocab: nm.NumericVocab, logits: Tensor, labels: Tensor) -> nm.Recommendation:
+def measured(vocab: nm.NumericVocab, logits: Tensor, labels: Tensor) -> nm.recommendation.Recommendation:
     """What suits a vocabulary, what was measured best, and the slow truth."""
     assert_type(nm.inspection.loss_advice(vocab), tuple[nm.inspection.Advice, ...])
-    assert_type(nm.reference.emd_reference(logits, labels, vocab), nm.reference.ReferenceCost)
     assert_type(nm.plotting.certain_costs(nm.EMDLoss(vocab), 5), Tensor)
     return nm.recommended("table")
 

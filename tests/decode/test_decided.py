@@ -57,7 +57,7 @@ TABLE = {
 def test_the_number_fits_the_metric() -> None:
     model = Scripted(DIGITS, TABLE)
     inputs = {"input_ids": torch.tensor([[1]]), "attention_mask": torch.ones(1, 1, dtype=torch.long)}
-    for metric, first in (("exact", "9"), ("absolute", "3"), ("squared", "5"), (lambda x, y: max(y - x, 0), "9")):
+    for metric, first in (("mode", "9"), ("median", "3"), ("mean", "5"), (lambda x, y: max(y - x, 0), "9")):
         output = _write(model, DIGITS, DecideNumbers(DIGITS, metric), inputs, max_new_tokens=5)
         text = _text(DIGITS, output.sequences[0])
         assert re.match(r"x=(\d)", text)[1] == first  # type: ignore[index]
@@ -97,7 +97,7 @@ def test_without_numbers_it_is_greedy() -> None:
     assert plain.tolist() == greedy.tolist()
 
 
-@pytest.mark.parametrize(("name", "metric"), [*((name, "absolute") for name in TOKENS), ("all digits", "squared")])
+@pytest.mark.parametrize(("name", "metric"), [*((name, "median") for name in TOKENS), ("all digits", "mean")])
 def test_rows_do_not_touch_each_other(name: str, metric: str) -> None:
     """A batch gives the same answers as its rows alone, though their numbers have different lengths."""
     texts = TOKENS.get(name, [*"0123456789", "-", ".", " "])
@@ -137,14 +137,14 @@ IN_TEXTS: dict[str, dict[str, dict[str, float]]] = {
 def test_text_around_a_number_stays(expected: str) -> None:
     """Spaces in a number's token, dashes that are no sign, full stops, lists; with the default grammar, which has commas."""
     model = Scripted(WORDS, IN_TEXTS[expected])
-    output = _write(model, WORDS, DecideNumbers(WORDS, "exact"), {"input_ids": torch.tensor([[1]])}, max_new_tokens=8)
+    output = _write(model, WORDS, DecideNumbers(WORDS, "mode"), {"input_ids": torch.tensor([[1]])}, max_new_tokens=8)
     assert _text(WORDS, output.sequences[0]) == expected.replace("x-", "x -")
     assert [int(one.mode) for one in output.distributions[0]] == [int(digit) for digit in re.findall(r"\d", expected)]
 
 
 def test_a_mean_has_the_decimals_of_the_answers() -> None:
     table = {"x": {"=": 1.0}, "=": {"1": 0.5, "2": 0.5}, ".": {"5": 1.0}, "5": {"<end>": 1.0}, "1": {".": 1.0}, "2": {".": 1.0}}
-    output = _write(Scripted(DIGITS, table), DIGITS, DecideNumbers(DIGITS, "squared"), {"input_ids": torch.tensor([[1]])})
+    output = _write(Scripted(DIGITS, table), DIGITS, DecideNumbers(DIGITS, "mean"), {"input_ids": torch.tensor([[1]])})
     assert output.distributions[0][0].mean == pytest.approx(Decimal(2), abs=Decimal("1e-9"))
     assert _text(DIGITS, output.sequences[0]).startswith("x=2.0")
 

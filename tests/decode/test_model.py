@@ -265,10 +265,10 @@ def test_no_number_at_all_is_an_error() -> None:
     model = Fixed(texts, {1: 0.0}, others=-math.inf)
     refused(
         ValueError,
-        ["inputs[0]", "probability of 0", "grammar"],
+        ["prompts[0]", "probability of 0", "grammar"],
         lambda: distribution(model, INPUTS, Tokens(texts), width=None, covered=1),
     )
-    refused(ValueError, ["inputs[0]", "16 beginnings", "larger width"], lambda: distribution(model, INPUTS, Tokens(texts)))
+    refused(ValueError, ["prompts[0]", "16 prefixes", "larger width"], lambda: distribution(model, INPUTS, Tokens(texts)))
 
 
 def test_a_number_that_hardly_occurs_has_a_distribution() -> None:
@@ -301,7 +301,7 @@ def test_a_prompt_that_ends_within_a_number() -> None:
     inside = {"input_ids": torch.tensor([[1, 2], [1, 5]]), "attention_mask": torch.ones(2, 2, dtype=torch.long)}
     refused(
         ValueError,
-        ["inputs[1]", "within a number", "before the number"],
+        ["prompts[1]", "within a number", "before the number"],
         lambda: distribution(small(texts), inside, Tokens(texts)),
     )
 
@@ -316,16 +316,16 @@ def test_a_prompt_that_ends_within_a_number() -> None:
         ({"temperature": 0.0}, ValueError, ["temperature=0"]),
         ({"batch_size": 0}, ValueError, ["batch_size=0"]),
         ({"grammar": "number"}, TypeError, ["grammar", "NumberGrammar"]),
-        ({"inputs": "one prompt"}, TypeError, ["inputs", "list of prompts"]),
-        ({"inputs": {"attention_mask": torch.ones(1, 1)}}, ValueError, ["input_ids", "return_tensors"]),
-        ({"inputs": [""]}, ValueError, ["inputs[0]", "no tokens"]),
+        ({"prompts": "one prompt"}, TypeError, ["prompts", "list of prompts"]),
+        ({"prompts": {"attention_mask": torch.ones(1, 1)}}, ValueError, ["input_ids", "return_tensors"]),
+        ({"prompts": [""]}, ValueError, ["prompts[0]", "no tokens"]),
         ({"tokenizer": Tokens(["a", "b"])}, ValueError, ["no token with which a number", "tokenizer"]),
         ({"tokenizer": Tokens([*"0123456789", *"abcdefgh", "11"])}, ValueError, ["token id", "belongs to the model"]),
     ],
 )
 def test_wrong_arguments(change: dict[str, Any], kind: type[Exception], parts: list[str]) -> None:
     texts = TOKENS["one digit"]
-    arguments: dict[str, Any] = {"inputs": INPUTS, "tokenizer": Tokens(texts), **change}
+    arguments: dict[str, Any] = {"prompts": INPUTS, "tokenizer": Tokens(texts), **change}
     refused(kind, parts, lambda: distribution(small(texts), **arguments))
 
 

@@ -22,7 +22,7 @@ from numerate import NumberDistribution
 from numerate.answers import number_distribution
 from numerate.decode import CompletionServer, NumberGrammar, TextGrammar, distribution, served_distribution
 from numerate.decode import server as server_module
-from numerate.decode.tokens import TokenTree
+from numerate.decode.token_tree import TokenTree
 
 SMALL = NumberGrammar(sign=False, digits=(1, 2), decimals=0, leading_zeros=True)
 WIDE = NumberGrammar(digits=(1, 3), decimals=0, leading_zeros=True)

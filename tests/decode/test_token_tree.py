@@ -15,7 +15,7 @@ from tests.samples import refused
 
 from numerate.answers import clock_time
 from numerate.decode import NumberGrammar, TextGrammar
-from numerate.decode.tokens import TokenTree, end_ids, token_texts
+from numerate.decode.token_tree import TokenTree, end_ids, token_texts
 
 CHARACTERS = "017-., \nx_"
 PIECES = ["".join(each) for size in (1, 2, 3) for each in itertools.product(CHARACTERS, repeat=size)]

@@ -19,7 +19,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from numerate import NumericVocab
 from numerate.decode import NumberGrammar, distribution
-from numerate.decode.tokens import TokenTree, token_texts
+from numerate.decode.token_tree import TokenTree, token_texts
 from numerate.targets.windows import Encoder
 from numerate.tokenizers import packaged_file
 

@@ -150,7 +150,7 @@ def test_two_machines() -> None:
 
 @pytest.mark.parametrize("loss", [NTILLoss(VOCAB), EMDLoss(VOCAB, places="exponential")], ids=["number", "places"])
 def test_context_parallelism_cuts_numbers_in_two(loss: Any) -> None:
-    with pytest.raises(NotImplementedError, match=rf"over 4 processes cuts .* {type(loss).__name__} reads whole numbers"):
+    with pytest.raises(NotImplementedError, match=rf"over 4 processes cuts .* {type(loss).__name__} reads complete numbers"):
         refuse_split_sequences(NumericObjective(loss), cp_size=4, sp_size=1)
     refuse_split_sequences(NumericObjective(loss), cp_size=1, sp_size=1)
 

@@ -18,7 +18,7 @@ from numerate.integrations import model_loss
 from numerate.integrations.fields import LABEL_FIELDS
 from numerate.integrations.transformers import attach, shifts_labels
 from numerate.labels import shift_left
-from numerate.soft import SOFT_FIELDS, SoftTargets
+from numerate.targets.soft_targets import SOFT_FIELDS, SoftTargets
 
 
 def assert_same(found: dict[str, Any], expected: dict[str, Any], tolerance: float = 1e-6) -> None:

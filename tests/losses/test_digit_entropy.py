@@ -11,11 +11,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.reference import digit_entropy_reference
 from tests.samples import CHUNKS, MARKS, SIGNS, VOCABS, certain, encode, encode_batch, grad_of, random_logits
 from torch import Tensor
 
 import numerate as nm
-from numerate.reference import digit_entropy_reference
 
 DATA = json.loads((Path(__file__).parents[1] / "data" / "del_values.json").read_text())
 VOCAB = nm.NumericVocab.from_texts(DATA["vocab"], vocab_size=DATA["vocab_size"])
@@ -47,7 +47,7 @@ def test_the_file_holds_what_it_should() -> None:
 @every_case
 def test_value_and_gradient_of_the_published_code(case: dict[str, Any]) -> None:
     logits, labels = inputs(case)
-    check(case, PUBLISHED_WEIGHT * nm.DigitEntropyLoss.released(VOCAB)(logits, labels), logits)
+    check(case, PUBLISHED_WEIGHT * nm.losses.DigitEntropyLoss.released(VOCAB)(logits, labels), logits)
 
 
 @every_case
@@ -59,7 +59,7 @@ def test_the_reference_is_the_published_code(case: dict[str, Any]) -> None:
 @every_case
 def test_the_objective_adds_it_with_the_published_weight(case: dict[str, Any]) -> None:
     logits, labels = inputs(case)
-    out = nm.NumericObjective(nm.DigitEntropyLoss.released(VOCAB), weight=PUBLISHED_WEIGHT)(logits, labels)
+    out = nm.NumericObjective(nm.losses.DigitEntropyLoss.released(VOCAB), weight=PUBLISHED_WEIGHT)(logits, labels)
     check(case, out.loss - torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten()), logits)
 
 
@@ -67,10 +67,10 @@ def test_the_objective_adds_it_with_the_published_weight(case: dict[str, Any]) -
 def test_the_default_is_the_published_code_on_plain_numbers(name: str) -> None:
     case = next(case for case in DATA["cases"] if case["name"] == name)
     logits, labels = inputs(case)
-    check(case, PUBLISHED_WEIGHT * nm.DigitEntropyLoss(VOCAB)(logits, labels), logits)
+    check(case, PUBLISHED_WEIGHT * nm.losses.DigitEntropyLoss(VOCAB)(logits, labels), logits)
 
 
-def weights(text: str, loss: nm.DigitEntropyLoss, texts: dict[str, int]) -> list[float]:
+def weights(text: str, loss: nm.losses.DigitEntropyLoss, texts: dict[str, int]) -> list[float]:
     """Weight of each digit: the cost of equal logits by that of one digit."""
     labels = torch.tensor(encode(text, texts))
     costs = loss(torch.zeros(len(labels), len(texts)).double(), labels, reduction="none")
@@ -93,15 +93,15 @@ def weights(text: str, loss: nm.DigitEntropyLoss, texts: dict[str, int]) -> list
 )
 def test_weights_of_the_places(text: str, ours: list[float], published: list[float]) -> None:
     vocab = VOCABS["marks"]
-    assert weights(text, nm.DigitEntropyLoss(vocab), MARKS) == pytest.approx(ours)
-    assert weights(text, nm.DigitEntropyLoss.released(vocab), MARKS) == pytest.approx(published)
+    assert weights(text, nm.losses.DigitEntropyLoss(vocab), MARKS) == pytest.approx(ours)
+    assert weights(text, nm.losses.DigitEntropyLoss.released(vocab), MARKS) == pytest.approx(published)
 
 
 def test_multi_digit_tokens_and_powers_of_ten() -> None:
     """A token has the weight of its last digit; a power of ten is an integer of its own, and moves no other place."""
-    found = weights("12345.678", nm.DigitEntropyLoss(VOCABS["chunks"]), CHUNKS)
+    found = weights("12345.678", nm.losses.DigitEntropyLoss(VOCABS["chunks"]), CHUNKS)
     assert found == pytest.approx([6, 2, 1.02**-4])  # 123 | 45 . 678
-    found = weights("1.5e-12", nm.DigitEntropyLoss(VOCABS["signs"]), SIGNS)
+    found = weights("1.5e-12", nm.losses.DigitEntropyLoss(VOCABS["signs"]), SIGNS)
     assert found == pytest.approx([2, 1.02**-2, 2])  # 1 . 5 e- 12
 
 
@@ -112,20 +112,20 @@ def test_by_hand() -> None:
     p1 = math.exp(z1) / (math.exp(z0) + math.exp(z1))
     expected = 2 / 10 * ((1 - p1) * math.log1p(math.exp(z0)) + p1 * math.log1p(math.exp(-z1)))
     logits = torch.tensor([[z0, z1, 0.7]], dtype=torch.float64)
-    assert float(nm.DigitEntropyLoss(vocab)(logits, torch.tensor([1]))) == pytest.approx(expected)
+    assert float(nm.losses.DigitEntropyLoss(vocab)(logits, torch.tensor([1]))) == pytest.approx(expected)
     with_text = math.exp(0.7) / (math.exp(z0) + math.exp(z1) + math.exp(0.7))
     expected = (1 - with_text) * expected + 2 / 10 * with_text * math.log1p(math.exp(0.7))
-    assert float(nm.DigitEntropyLoss(vocab, outside="penalize")(logits, torch.tensor([1]))) == pytest.approx(expected)
+    assert float(nm.losses.DigitEntropyLoss(vocab, outside="penalize")(logits, torch.tensor([1]))) == pytest.approx(expected)
 
 
 def test_no_distance() -> None:
     """A certain 4 costs what a certain 9 costs where 5 is right; a constant on all logits changes the cost."""
     vocab, labels = VOCABS["digits"], torch.tensor([6])
-    near, far = (float(nm.DigitEntropyLoss(vocab)(certain(torch.tensor([d + 1]), 12), labels)) for d in (4, 9))
+    near, far = (float(nm.losses.DigitEntropyLoss(vocab)(certain(torch.tensor([d + 1]), 12), labels)) for d in (4, 9))
     assert near == far == pytest.approx(2 / 10 * 200)
     logits = random_logits(labels, vocab)
-    assert float(nm.DigitEntropyLoss(vocab)(logits + 3, labels)) != pytest.approx(
-        float(nm.DigitEntropyLoss(vocab)(logits, labels))
+    assert float(nm.losses.DigitEntropyLoss(vocab)(logits + 3, labels)) != pytest.approx(
+        float(nm.losses.DigitEntropyLoss(vocab)(logits, labels))
     )
 
 
@@ -133,7 +133,7 @@ def test_no_distance() -> None:
 @given(lines=st.lists(st.text("0123456789.x-_ ", min_size=1, max_size=9), min_size=1, max_size=3))
 def test_any_labels_are_joined_as_the_reference_joins_them(lines: list[str]) -> None:
     vocab, labels = VOCABS["marks"], encode_batch(lines, MARKS)
-    logits, loss = random_logits(labels, vocab), nm.DigitEntropyLoss.released(vocab)
+    logits, loss = random_logits(labels, vocab), nm.losses.DigitEntropyLoss.released(vocab)
     truth = digit_entropy_reference(logits, labels, vocab, variant="released")
     torch.testing.assert_close(loss(logits, labels, reduction="none"), truth.per_position, rtol=1e-9, atol=1e-12)
     targets = loss.targets(labels, compact=False)
@@ -145,7 +145,7 @@ def test_the_published_variant_compiles_and_fuses() -> None:
     vocab, labels = VOCABS["marks"], encode_batch(["x1.25", "17_3", "4.5.6"], MARKS)
     hidden = torch.randn(*labels.shape, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     head = torch.randn(vocab.vocab_size, 8, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    objective = nm.NumericObjective(nm.DigitEntropyLoss.released(vocab), weight=0.5)
+    objective = nm.NumericObjective(nm.losses.DigitEntropyLoss.released(vocab), weight=0.5)
     expected = objective(hidden @ head.T, labels).loss
     torch.testing.assert_close(objective.fused(hidden, head, labels).loss, expected)
     torch._dynamo.reset()

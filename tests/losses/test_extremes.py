@@ -110,7 +110,7 @@ def test_finite_where_the_label_is(name: str, dtype: torch.dtype) -> None:
     assert not bad, f"{len(bad)} cases, the first: {bad[:3]}"
 
 
-@pytest.mark.parametrize("loss", [nm.GaussianCELoss, nm.DIST2Loss])
+@pytest.mark.parametrize("loss", [nm.losses.GaussianCELoss, nm.losses.DIST2Loss])
 def test_a_logit_without_weight_may_be_minus_infinity(loss: type[nm.NumericLoss]) -> None:
     """Far from the label the target's weight is zero, and 0 · log 0 is 0."""
     vocab = nm.NumericVocab.from_values({i: float(i) for i in range(100)}, vocab_size=101)

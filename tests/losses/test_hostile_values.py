@@ -12,7 +12,7 @@ from test_losses import NAMES, every_loss
 from tests.samples import SIGNS, TOLERANCE, VOCABS, encode, encode_batch, grad_of, random_logits, refused
 
 import numerate as nm
-from numerate.losses.rows import reads_freely
+from numerate.losses.logit_rows import reads_freely
 
 
 def vocab_of(*values: float) -> nm.NumericVocab:
@@ -51,8 +51,8 @@ def test_a_range_is_refused_or_learned_from(name: str, outside: str, values: tup
 
 def test_what_is_refused_is_named() -> None:
     refused(ValueError, ["EMDLoss", "0..1e+300", "expected 1e-30 to 1e+30", "unit"], lambda: nm.EMDLoss(vocab_of(0.0, 1e300)))
-    refused(ValueError, ["RAFTLoss", "1e-100", "expected"], lambda: nm.RAFTLoss(vocab_of(0.0, 1e-100)))
-    refused(ValueError, ["NTLMSELoss", "expected"], lambda: nm.NTLMSELoss(vocab_of(0.0, 5e-324)))  # its square is 0
+    refused(ValueError, ["RAFTLoss", "1e-100", "expected"], lambda: nm.losses.RAFTLoss(vocab_of(0.0, 1e-100)))
+    refused(ValueError, ["NTLMSELoss", "expected"], lambda: nm.losses.NTLMSELoss(vocab_of(0.0, 5e-324)))  # its square is 0
 
 
 def test_too_many_tokens_are_refused_before_memory_is_taken() -> None:
@@ -88,7 +88,7 @@ def test_cross_entropy_of_large_logits_is_exact(at: float, smoothing: float) -> 
 
 
 def test_soft_targets_of_large_logits_are_exact() -> None:
-    soft = nm.SoftTargets(torch.tensor([[0, 0]]), torch.tensor([[3, 4]]), torch.tensor([[0.75, 0.25]]))
+    soft = nm.targets.SoftTargets(torch.tensor([[0, 0]]), torch.tensor([[3, 4]]), torch.tensor([[0.75, 0.25]]))
     objective = nm.NumericObjective(None)
     shifted = [objective(torch.full((1, 1, 12), at), torch.tensor([[3]]), soft=soft).loss for at in (0.0, 65504.0)]
     assert float(shifted[0]) == pytest.approx(float(shifted[1]), rel=1e-6)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.reference import REFERENCES, ReferenceCost
 from tests.samples import (
     BATCHES,
     DIGITS,
@@ -31,8 +32,7 @@ from tests.samples import (
 from torch import Tensor
 
 import numerate as nm
-from numerate.losses.rows import rest_of_rows
-from numerate.reference import REFERENCES, ReferenceCost
+from numerate.losses.logit_rows import rest_of_rows
 
 NAMES = list(nm.LOSSES)
 REDUCTIONS = ["mean", "sum", "none"]
@@ -75,7 +75,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "ntl_number": [{"numbers": "runs"}, {"numbers": "runs", "reweigh": True}],
     "gaussian_ce": [{"sigma": 2.5}],
     "dist2": [{"tau": 4.0, "places": "linear"}],
-    "soft_label": [
+    "neighbour_smoothing": [
         {"spread": "binomial"},
         {"spread": "poisson"},
         {"spread": "uniform", "outside": "ignore"},
@@ -425,8 +425,8 @@ def test_one_score_under_four_names() -> None:
     """On a unit grid CRPS, squared EMD and half the energy MMD are one; EMD and NTL-WAS are one everywhere."""
     vocab, labels = VOCABS["digits"], BATCHES["digits"]
     logits = random_logits(labels, vocab)
-    crps = nm.CRPSLoss(vocab)(logits, labels)
-    torch.testing.assert_close(nm.SquaredEMDLoss(vocab)(logits, labels), crps)
+    crps = nm.losses.CRPSLoss(vocab)(logits, labels)
+    torch.testing.assert_close(nm.losses.SquaredEMDLoss(vocab)(logits, labels), crps)
     energy = nm.SMMDLoss(vocab, kernel="energy", terms="mmd", squash=None)(logits, labels)
     torch.testing.assert_close(energy * 9 / 2, crps)
     torch.testing.assert_close(nm.EMDLoss(vocab)(logits, labels), nm.NTLLoss(vocab, kind="was")(logits, labels))
@@ -1079,8 +1079,13 @@ def test_bad_settings(name: str) -> None:
         ("ntl_number", {"numbers": "all"}, ValueError, ["numbers='all'", "'values', 'runs'"]),
         ("gaussian_ce", {"sigma": -1.0}, ValueError, ["sigma=-1.0", "expected", "> 0"]),
         ("dist2", {"tau": 0.0}, ValueError, ["tau=0.0", "expected", "> 0"]),
-        ("soft_label", {"eta": 1.5}, ValueError, ["eta=1.5", "expected", "[0, 1]"]),
-        ("soft_label", {"spread": "gauss"}, ValueError, ["spread='gauss'", "'triangular', 'binomial', 'poisson', 'uniform'"]),
+        ("neighbour_smoothing", {"eta": 1.5}, ValueError, ["eta=1.5", "expected", "[0, 1]"]),
+        (
+            "neighbour_smoothing",
+            {"spread": "gauss"},
+            ValueError,
+            ["spread='gauss'", "'triangular', 'binomial', 'poisson', 'uniform'"],
+        ),
         ("raft", {"outside": "none"}, ValueError, ["outside='none'", "'ignore', 'penalize', 'zero'"]),
         ("digit_entropy", {"variant": "repaired"}, ValueError, ["variant='repaired'", "'paper', 'released'"]),
         ("digit_entropy", {"outside": "zero"}, ValueError, ["outside='zero'", "'ignore', 'penalize'"]),
@@ -1110,7 +1115,7 @@ def test_the_name_of_ntl_follows_its_kind() -> None:
 
 @pytest.mark.parametrize(
     "released",
-    [nm.SMMDLoss.released, nm.NTILLoss.released, nm.NTLLoss.released, nm.DigitEntropyLoss.released],
+    [nm.SMMDLoss.released, nm.NTILLoss.released, nm.NTLLoss.released, nm.losses.DigitEntropyLoss.released],
     ids=["smmd", "ntil", "ntl", "digit_entropy"],
 )
 def test_released_names_an_unknown_setting(released: Any) -> None:

@@ -9,16 +9,16 @@ from typing import Any, Unpack
 import pytest
 import test_losses as contract
 import torch
+from tests.reference import REFERENCES, ReferenceCost
+from tests.reference.batch import Batch, charged
+from tests.reference.token_level import by_distribution
 from torch import Tensor
 
 import numerate as nm
 from numerate.losses import NumberLevelLoss, NumericLoss
 from numerate.losses.base import SharedSettings, TokenSettings
 from numerate.losses.number_level import mean_amount, token_amounts, token_scale
-from numerate.losses.targets import NumberTargets
-from numerate.reference import REFERENCES, ReferenceCost
-from numerate.reference.batch import Batch, charged
-from numerate.reference.token_level import by_distribution
+from numerate.losses.target_tokens import NumberTargets
 
 
 def toy_token_reference(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.reference import raft_reference
 from tests.samples import BATCHES, VOCABS, certain, grad_of, random_logits, refused
 
 import numerate as nm
-from numerate.reference import raft_reference
 
 RATINGS = nm.NumericVocab.from_values({rating: float(rating) for rating in range(1, 6)}, vocab_size=7)
 
@@ -26,16 +26,16 @@ def test_by_hand(mass: dict[int, float], label: int, cost: float) -> None:
     logits = torch.full((1, 7), -60.0, dtype=torch.float64)
     for token, p in mass.items():
         logits[0, token] = torch.tensor(p, dtype=torch.float64).log()
-    assert float(nm.RAFTLoss(RATINGS)(logits, torch.tensor([label]))) == pytest.approx(cost, abs=1e-12)
+    assert float(nm.losses.RAFTLoss(RATINGS)(logits, torch.tensor([label]))) == pytest.approx(cost, abs=1e-12)
 
 
 @pytest.mark.parametrize("vocab", ["marks", "chunks", "ratings"])
 def test_renormalised_it_is_ntl_mse(vocab: str) -> None:
     labels = BATCHES[vocab]
     logits = random_logits(labels, VOCABS[vocab])
-    ours, theirs = (loss(VOCABS[vocab], outside="ignore")(logits, labels) for loss in (nm.RAFTLoss, nm.NTLMSELoss))
+    ours, theirs = (loss(VOCABS[vocab], outside="ignore")(logits, labels) for loss in (nm.losses.RAFTLoss, nm.losses.NTLMSELoss))
     torch.testing.assert_close(ours, theirs)
-    assert not torch.allclose(nm.RAFTLoss(VOCABS[vocab])(logits, labels), theirs)
+    assert not torch.allclose(nm.losses.RAFTLoss(VOCABS[vocab])(logits, labels), theirs)
 
 
 @pytest.mark.parametrize("places", ["uniform", "linear", "del"])
@@ -44,7 +44,7 @@ def test_the_paper_s_form_equals_its_reference(vocab: str, places: str) -> None:
     labels = BATCHES[vocab]
     logits = random_logits(labels, VOCABS[vocab]).requires_grad_()
     truth = raft_reference(logits, labels, VOCABS[vocab], places=places).mean
-    value = nm.RAFTLoss(VOCABS[vocab], places=places)(logits, labels)  # type: ignore[arg-type]
+    value = nm.losses.RAFTLoss(VOCABS[vocab], places=places)(logits, labels)  # type: ignore[arg-type]
     torch.testing.assert_close(value, truth)
     torch.testing.assert_close(grad_of(value, logits), grad_of(truth, logits))
 
@@ -56,7 +56,7 @@ def test_the_paper_s_form_in_the_objective(scale: str) -> None:
     generator = torch.Generator().manual_seed(0)
     hidden = torch.randn(*labels.shape, 8, generator=generator, dtype=torch.float64).requires_grad_()
     head = torch.randn(vocab.vocab_size, 8, generator=generator, dtype=torch.float64).requires_grad_()
-    objective = nm.NumericObjective(nm.RAFTLoss(vocab), weight=0.7, scale=scale)  # type: ignore[arg-type]
+    objective = nm.NumericObjective(nm.losses.RAFTLoss(vocab), weight=0.7, scale=scale)  # type: ignore[arg-type]
     logits = hidden @ head.T
     numeric, ce = (
         objective.numeric_loss(logits, labels),
@@ -71,7 +71,7 @@ def test_the_paper_s_form_in_the_objective(scale: str) -> None:
 
 def test_it_replaces_cross_entropy_where_token_weights_are_0() -> None:
     vocab, labels = VOCABS["marks"], BATCHES["marks"]
-    logits, loss = random_logits(labels, vocab), nm.RAFTLoss(vocab)
+    logits, loss = random_logits(labels, vocab), nm.losses.RAFTLoss(vocab)
     text = (vocab.index_of(labels) < 0).double()
     out = nm.NumericObjective(loss, weight=1.0)(logits, labels, token_weights=text)
     only_text = torch.where(text > 0, labels, -100)
@@ -82,7 +82,7 @@ def test_it_replaces_cross_entropy_where_token_weights_are_0() -> None:
 def test_a_longer_number_is_one_regression_per_token() -> None:
     vocab = VOCABS["digits"]
     label, guess = torch.tensor([2, 3]), torch.tensor([2, 10])  # 12, and 19
-    assert nm.RAFTLoss(vocab)(certain(guess, 12), label, reduction="none").tolist() == pytest.approx([0, 49])
+    assert nm.losses.RAFTLoss(vocab)(certain(guess, 12), label, reduction="none").tolist() == pytest.approx([0, 49])
 
 
 def test_extreme_mass_on_text_is_exact_in_float32() -> None:
@@ -91,17 +91,17 @@ def test_extreme_mass_on_text_is_exact_in_float32() -> None:
         logits = random_logits(labels, RATINGS, torch.float32, padding=0)
         logits[..., [0, 6]] += lead
         truth = raft_reference(logits, labels, RATINGS).mean
-        torch.testing.assert_close(nm.RAFTLoss(RATINGS)(logits, labels).double(), truth, rtol=2e-6, atol=0)
+        torch.testing.assert_close(nm.losses.RAFTLoss(RATINGS)(logits, labels).double(), truth, rtol=2e-6, atol=0)
 
 
 def test_zero_is_a_choice_of_raft_alone() -> None:
     refused(ValueError, ["outside='zero'", "'ignore', 'penalize'"], lambda: nm.EMDLoss(RATINGS, outside="zero"))
-    assert nm.RAFTLoss(RATINGS).outside == "zero"
+    assert nm.losses.RAFTLoss(RATINGS).outside == "zero"
 
 
 def test_advice() -> None:
-    assert nm.RAFTLoss.advice(RATINGS)[0] == "fair"
-    assert nm.RAFTLoss.advice(nm.NumericVocab.from_texts({str(n): n for n in range(100)}, vocab_size=100)) == (
+    assert nm.losses.RAFTLoss.advice(RATINGS)[0] == "fair"
+    assert nm.losses.RAFTLoss.advice(nm.NumericVocab.from_texts({str(n): n for n in range(100)}, vocab_size=100)) == (
         "poor",
         "squared distances reach 9,801",
     )

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from tests.reference import emd_reference, from_formula
 from tests.samples import BATCHES, VOCABS, random_logits, refused
 
 import numerate as nm
 from numerate.choices import loss_names
 from numerate.losses import register
-from numerate.reference import emd_reference, from_formula
 
 
 @pytest.fixture(autouse=True)

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 import torch
+from tests.reference import REFERENCES, ReferenceCost
 from torch import Tensor
 
 import numerate as nm
-from numerate.reference import REFERENCES, ReferenceCost
 
 DATA = json.loads((Path(__file__).parents[1] / "data" / "reference_values.json").read_text())
 MULTI = DATA["multi"]

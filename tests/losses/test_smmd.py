@@ -2,10 +2,10 @@
 
 import pytest
 import torch
+from tests.reference import emd_reference, smmd_reference
 
 from numerate import NumericVocab, SMMDLoss
 from numerate.losses.kernels import distances, gram_matrix, squashed
-from numerate.reference import emd_reference, smmd_reference
 
 DIGITS = NumericVocab.from_texts({str(i): i for i in range(10)}, vocab_size=10)
 THOUSAND = NumericVocab.from_texts({str(i): i for i in range(1000)}, vocab_size=1000)
@@ -63,7 +63,7 @@ def test_terms_add_up() -> None:
 
 
 def test_energy_gram_gives_the_crps() -> None:
-    from numerate import CRPSLoss
+    from numerate.losses import CRPSLoss
 
     logits, labels = (
         torch.randn(6, 10, dtype=torch.float64, generator=torch.Generator().manual_seed(0)),

@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import numerate as nm
 from numerate.losses import LOSSES
-from numerate.soft import SoftTargets
+from numerate.targets.soft_targets import SoftTargets
 
 REFUSED = ("aten.put_", "aten.histc", "aten.bincount", "aten.median", "aten.nll_loss2d", "aten.kthvalue")
 VOCAB = nm.NumericVocab.from_texts({**{str(digit): digit for digit in range(10)}, ".": 10, "-": 11}, vocab_size=16)

@@ -8,9 +8,9 @@ import itertools
 import pytest
 import torch
 import torch.nn.functional as F
+from benchmarks.losses import bench_labels, bench_vocab
 
 from numerate import LOSSES, NumericObjective
-from numerate.bench.losses import bench_labels, bench_vocab
 from numerate.objective import operator
 from numerate.objective.overrun import number_ends
 from numerate.objective.replay import Recording, recordings

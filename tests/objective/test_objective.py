@@ -14,7 +14,7 @@ from torch.distributed.tensor import distribute_tensor
 
 from numerate import LOSSES, NumericObjective, NumericVocab, SMMDLoss
 from numerate.objective import from_logits
-from numerate.soft import SoftTargets
+from numerate.targets.soft_targets import SoftTargets
 
 TEXTS = [*"0123456789", ".", "-", ",", ")", "x", " "]
 VOCAB = NumericVocab.from_texts({text: i for i, text in enumerate(TEXTS)}, vocab_size=16)

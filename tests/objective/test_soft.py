@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import numerate as nm
-from numerate.soft import SOFT_FIELDS, SoftTargets
+from numerate.targets.soft_targets import SOFT_FIELDS, SoftTargets
 
 V, H, B, T = 41, 16, 3, 24
 VOCAB = nm.NumericVocab.from_texts({**{str(d): d for d in range(10)}, ".": 10, "-": 11}, vocab_size=V)
@@ -247,7 +247,7 @@ ENTRIES = {"positions": torch.tensor([[0, 0]]), "token_ids": torch.tensor([[1, 2
     [
         ({"positions": torch.tensor([[0, 9]])}, ValueError, r"soft.positions holds 9: expected an index below 4"),
         ({"positions": torch.tensor([0, 0])}, ValueError, r"soft.positions has shape \(2,\) and labels \(1, 4\)"),
-        ({"positions": torch.tensor([[0.0, 0.0]])}, TypeError, "soft.positions has dtype torch.float32: expected whole numbers"),
+        ({"positions": torch.tensor([[0.0, 0.0]])}, TypeError, "soft.positions has dtype torch.float32: expected integers"),
         ({"token_ids": torch.tensor([[1, V]])}, ValueError, rf"soft.token_ids holds {V}: expected token ids in \[0, {V}\)"),
         ({"token_ids": [[1, 2]]}, TypeError, "soft.token_ids is a list: expected a torch tensor"),
         ({"probabilities": torch.tensor([[0.5, 0.2]])}, ValueError, "sum to 0.7: expected 1"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -17,14 +16,13 @@ pytest.importorskip("starlette", reason="the extra playground is not installed")
 
 from starlette.testclient import TestClient
 
-from numerate.playground import body, server
+from numerate.playground import server
 from numerate.playground.models import SHIPPED_NAME, find_models
 from numerate.playground.server import Guard, create_app
 from numerate.playground.tabs import TABS
-from numerate.playground.tokenizer import UPLOAD
 
-JSON, BYTES = {"content-type": "application/json"}, {"content-type": "application/octet-stream"}
-PATHS = [*(f"/api/{name}" for name in TABS), UPLOAD]
+JSON = {"content-type": "application/json"}
+PATHS = [f"/api/{name}" for name in TABS]
 
 
 @pytest.fixture
@@ -54,12 +52,12 @@ def alive(address: str) -> bool:
 
 
 class TestHosts:
-    @pytest.mark.parametrize("host", ["8.8.8.8", "0.0.0.0", "192.168.1.7:7861", "[2001:db8::1]:80", "evil.example", "localhost.evil.example", "127.0.0.1@evil.example", "127.1"])  # fmt: skip # noqa: E501
+    @pytest.mark.parametrize("host", ["8.8.8.8", "0.0.0.0", "192.168.1.7:7861", "[2001:db8::1]:80", "evil.example", "localhost.evil.example", "127.0.0.1@evil.example", "127.1", ""])  # fmt: skip # noqa: E501
     def test_only_this_machine(self, client, host):
-        for method, path in (("GET", "/"), ("GET", "/report/x"), ("POST", PATHS[0])):
+        for method, path in (("GET", "/"), ("POST", PATHS[0])):
             assert client.request(method, path, headers={"host": host, **JSON}).status_code == 400
 
-    @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2:7861", "[::1]", "localhost:1"])
+    @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2:7861", "[::1]", "[::1]:7861", "localhost:1"])
     def test_this_machine(self, client, host):
         assert client.get("/", headers={"host": host}).status_code == 200
 
@@ -83,8 +81,7 @@ class TestOrigins:
         "origin", ["http://evil.example", "null", "http://127.0.0.1:1", "https://127.0.0.1:7861", "http://localhost:7861", ""]
     )
     def test_another_page_may_send_nothing(self, client, path, origin):
-        kind = BYTES if path == UPLOAD else JSON
-        answer = client.post(path, content=b"{}", headers={**kind, "origin": origin})
+        answer = client.post(path, content=b"{}", headers={**JSON, "origin": origin})
         assert answer.status_code == 403
         assert "access-control-allow-origin" not in answer.headers
 
@@ -106,14 +103,6 @@ class TestOrigins:
 
 
 class TestBodies:
-    @pytest.fixture(autouse=True)
-    def nothing_is_kept(self) -> Iterator[None]:
-        yield
-        until = time.monotonic() + 10
-        while body._held and time.monotonic() < until:
-            time.sleep(0.05)
-        assert body._held == 0
-
     def test_a_body_without_a_length_is_cut_off(self, address):
         """The limit is on what comes, not on what the request says."""
         chunk = b"100000\r\n" + b" " * (1 << 20) + b"\r\n"
@@ -122,25 +111,14 @@ class TestBodies:
         )
         answer = exchange(address, head + 2 * chunk)
         assert answer.startswith(b"HTTP/1.1 413 ")
-        assert b"too large: at most 1 MiB" in answer
+        assert b"too large: at most 256 KiB" in answer
 
     def test_a_slow_body_is_given_up(self, address, monkeypatch):
-        monkeypatch.setattr(body, "SECONDS", 0.3)
-        where = urlsplit(address)
-        for path, kind in (("/api/digit", JSON), (UPLOAD, BYTES)):
-            with socket.create_connection((where.hostname, where.port), 20) as connection:
-                length = f"content-type: {kind['content-type']}\r\ncontent-length: 100"
-                connection.sendall(f"POST {path} HTTP/1.1\r\nhost: localhost\r\n{length}\r\n\r\n{{".encode())
-                began = time.monotonic()
-                assert connection.recv(65536).startswith(b"HTTP/1.1 408 ")
-                assert time.monotonic() - began < 10
-
-    def test_bodies_together_are_limited(self, client, monkeypatch):
-        monkeypatch.setattr(body, "MOST_HELD", 1000)
-        answer = client.post(UPLOAD, content=b"{" * 2000, headers=BYTES)
-        assert answer.status_code == 503
-        assert "try again" in answer.json()["error"]
-        assert client.post("/api/digit", json={}).status_code == 200
+        monkeypatch.setattr(server, "BODY_SECONDS", 0.3)
+        head = b"POST /api/digit HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{"
+        began = time.monotonic()
+        assert exchange(address, head).startswith(b"HTTP/1.1 408 ")
+        assert time.monotonic() - began < 10
 
     def test_a_timeout_of_a_tab_is_no_slow_body(self, monkeypatch):
         from numerate.playground.tabs import Tab
@@ -156,17 +134,9 @@ class TestBodies:
         where = urlsplit(address)
         for length in (0, 1, 70_000):
             with socket.create_connection((where.hostname, where.port), 20) as connection:
-                head = f"POST {UPLOAD} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {BYTES['content-type']}\r\n"
-                connection.sendall(head.encode() + b"content-length: 9000000\r\n\r\n" + b"{" * length)
+                head = b"POST /api/digit HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+                connection.sendall(head + b"content-length: 200000\r\n\r\n" + b"{" * length)
         assert alive(address)
-
-    @pytest.mark.parametrize(
-        "texts", ["[", '["' + "x" * 3000 + '"]', "[" * 3000, '{"a": 1}', "[1]", "[]", '["\\ud800"]', "null", "NaN"]
-    )
-    def test_texts_in_the_header(self, client, texts):
-        answer = client.post(UPLOAD, content=b"{}", headers={**BYTES, "x-texts": texts})
-        assert answer.status_code == 400
-        assert len(answer.json()["error"]) < 400
 
 
 class TestBrokenHTTP:
@@ -213,50 +183,17 @@ class TestBrokenHTTP:
         assert server.create_server("127.0.0.1").config.limit_concurrency == server.CONNECTIONS
 
 
-OUT = [
-    "%2e%2e",
-    "%2e%2e%2f%2e%2e%2fsecret",
-    "..%5c..%5csecret",
-    "%252e%252e",
-    "one%00",
-    "one%2f..%2f..%2fsecret",
-    "/etc/passwd",
-]
-
-
 class TestPaths:
-    @pytest.fixture
-    def runs(self, tmp_path: Path) -> Path:
-        """A folder of runs with links out of it, beside a secret."""
-        secret = tmp_path / "secret"
-        secret.mkdir()
-        for name in ("report.html", "experiment.json", "config.json"):
-            (secret / name).write_text('{"created": "2026-01-01", "answer": "secret"}')
-        runs = tmp_path / "runs"
-        (runs / "one").mkdir(parents=True)
-        (runs / "one" / "report.html").write_text("open")
-        (runs / "folder").symlink_to(secret)
-        (runs / "file").mkdir()
-        (runs / "file" / "report.html").symlink_to(secret / "report.html")
-        (runs / "circle").symlink_to(runs / "circle")
-        return runs
-
-    def test_only_reports_of_the_folder(self, runs):
-        client = TestClient(create_app(runs), base_url="http://127.0.0.1")
-        assert client.get("/report/one").text == "open"
-        for name in [*OUT, "folder", "file", "circle", "x" * 300, "x" * 5000]:
-            assert client.get(f"/report/{name}").status_code in (404, 405), name
-        listed = client.post("/api/results", json={}).json()
-        assert [run["name"] for run in listed["runs"]] == ["one"]
-        assert "secret" not in json.dumps(listed["runs"])
-
     @pytest.mark.parametrize("name", ["..", "../secret", "/etc", "folder", "a\0b", "x" * 255, "\ud800"])
-    def test_names_in_a_state(self, runs, name):
-        client = TestClient(create_app(runs), base_url="http://127.0.0.1")
-        for path, field in (("/api/results", "name"), ("/api/answer", "model"), ("/api/tokenizer", "name")):
-            answer = client.post(path, content=json.dumps({field: name}), headers=JSON)
-            assert answer.status_code == 400, path
-            assert len(answer.json()["error"]) < 500
+    def test_names_in_a_state(self, tmp_path, name):
+        (tmp_path / "secret").mkdir()
+        (tmp_path / "secret" / "config.json").write_text("{}")
+        (tmp_path / "runs").mkdir()
+        (tmp_path / "runs" / "folder").symlink_to(tmp_path / "secret")
+        client = TestClient(create_app(tmp_path / "runs"), base_url="http://127.0.0.1")
+        answer = client.post("/api/answer", content=json.dumps({"model": name}), headers=JSON)
+        assert answer.status_code == 400
+        assert len(answer.json()["error"]) < 500
 
     @pytest.mark.parametrize("linked", ["cells", "cell", "model", "model/model.safetensors", "model/README.md", "config.json"])
     def test_models_that_lead_out(self, tmp_path, linked):

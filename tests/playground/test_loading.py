@@ -15,12 +15,12 @@ SCRIPT = """
 import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from numerate.playground import answer, tokenizer
+from numerate.playground import answer, tokens
 
 def ask(k):
     if k % 2:
         return len(answer.compute(answer.AnswerRequest(), Path("nowhere"))["bars"]) > 0
-    return tokenizer.compute(tokenizer.TokenizerRequest())["style"] == "one digit per token"
+    return tokens.number_tokens("deepseek").encode(["12"])[0][-1] == 0
 
 with ThreadPoolExecutor(4) as pool:
     print(json.dumps([*pool.map(ask, range(4))]))

@@ -81,7 +81,7 @@ def test_an_error_hides_the_results_of_an_earlier_state(visit, name):
     visit.open(name)
     visit.settle()
     section = visit.page.locator(f"#tab-{name}")
-    shown = f"#tab-{name} :is(.answer, .losses, .tokens, .tree, .plot, .picture, .decisions, .advice, .readings, .report)"
+    shown = f"#tab-{name} :is(.answer, .losses, .tokens, .tree, .plot, .picture, .decisions)"
     assert section.locator(".result").count()
     before = [made.is_visible() for made in visit.page.locator(shown).all()]
     visit.page.route(f"**/api/{name}", lambda route: route.fulfill(status=400, json={"error": "this was refused"}))
@@ -295,7 +295,7 @@ class TestAddress:
 
     def test_an_unknown_tab_is_the_first(self, visit):
         visit.open("nowhere?x=1")
-        assert visit.page.locator("#tab-digit").is_visible()
+        assert visit.page.locator("#tab-answer").is_visible()
 
 
 def test_a_server_that_is_gone_is_told(visit):

@@ -1,4 +1,4 @@
-"""The tab of whole numbers: its tokens are the library's, and its values those of the losses themselves."""
+"""The tab of complete numbers: its tokens are the library's, and its values those of the losses themselves."""
 
 from __future__ import annotations
 

@@ -109,33 +109,3 @@ def test_the_attacks_would_work(browser: Any, tmp_path: Path):
     problems = look(context.new_page(), (tmp_path / "bare.html").as_uri())
     assert {problem.partition(":")[0] for problem in problems} >= {"dialog", "a script of the data ran", "request"}
     context.close()
-
-
-def test_in_the_playground(browser: Any, hostile: Path):
-    """The list of runs and the frame around a report, whose folder has such a name too."""
-    import threading
-
-    from numerate.playground.server import create_server, listening
-
-    runs = hostile.parent.parent
-    data = json.loads(hostile.with_suffix(".json").read_text(encoding="utf-8"))
-    hostile.with_suffix(".json").write_text(json.dumps({**data, "answer": "".join(PAYLOADS)}), encoding="utf-8")
-    with listening("127.0.0.1", 0) as (listener, address):
-        server = create_server("127.0.0.1", runs)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-        thread.start()
-        context = browser.new_context()
-        page = context.new_page()
-        problems: list[str] = []
-        page.on("dialog", lambda dialog: (problems.append(dialog.message), dialog.dismiss()))
-        page.on("request", lambda request: problems.append(request.url) if "x.example" in request.url else None)
-        page.goto(f"{address}#results")
-        page.wait_for_selector("#tab-results[data-settled]")
-        page.wait_for_selector("#tab-results iframe")
-        page.wait_for_timeout(300)
-        assert "onerror" in page.inner_text("#tab-results")
-        assert page.evaluate(CALM)
-        assert problems == []
-        context.close()
-        server.should_exit = True
-        thread.join(30)

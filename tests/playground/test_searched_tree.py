@@ -48,7 +48,7 @@ def test_the_likeliest_are_kept_and_the_others_counted():
     assert (root.children[0].others, root.children[0].others_p) == (1, pytest.approx(0.1))
 
 
-def test_each_beginning_has_a_limit():
+def test_each_prefix_has_a_limit():
     root = _searched().likeliest(99, 1)
     assert [child.text for child in root.children] == ["1"]
     assert [child.text for child in root.children[0].children] == ["10"]

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from numerate.lab.comparison.plan import comparison_settings, read_experiment
-from numerate.lab.evaluation.checking import make_task
+from numerate.lab.data.settings import make_task
 from numerate.lab.models.loading import load_encoder
-from numerate.lab.training.run import check_fit
+from numerate.lab.training.run import check_run
 
 EXPERIMENT = Path(__file__).parents[2] / "research" / "configs" / "vader.yaml"
 LEXICON = "good\t2.0\t0.6\t[1, 2, 3]\nbad\t-2.0\t0.0\t[-2, -2, -2]\ngood\t2.0\t0.6\t[3, 3, 3]\n"
@@ -56,7 +56,7 @@ def test_the_experiment_trains_on_ratings_and_on_their_mean(script, tmp_path):
     for cell in cells.values():
         task = make_task(cell)
         assert task.measures[0] == "absolute_error"
-        check_fit(cell, task, load_encoder("tiny"))
+        check_run(cell, task, load_encoder("tiny"))
         assert sorted({example.answer for example in task.examples("train")}) == ["0.3", "0.7", "1.0"]
 
 

@@ -18,8 +18,8 @@ from transformers import (
 )
 from trl.trainer.sft_trainer import DataCollatorForLanguageModeling as TRLCollator
 
-from numerate.soft import SoftTargets
 from numerate.targets import Bell, SoftCollator, SoftNumbers
+from numerate.targets.soft_targets import SoftTargets
 
 EMPTY: dict[str, Any] = {"soft_positions": [], "soft_token_ids": [], "soft_probabilities": []}
 

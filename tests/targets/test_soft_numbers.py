@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from tests.samples import real_tokenizer, shared_tokenizers
 from tests.targets.small import KINDS, conditionals, encoded, row_targets, tokenizer
 
-from numerate.soft import SoftTargets
 from numerate.targets import AnswerDistribution, Bell, CircularBell, Ratings, SoftNumbers
 from numerate.targets.answer_distribution import Target
-from numerate.targets.numerals import NUMBER
+from numerate.targets.patterns import NUMBER
+from numerate.targets.soft_targets import SoftTargets
 
 NEAR = Bell(width=1, shape="uniform")
 REAL = ("smollm2", "deepseek", "mistral", "llama3", "qwen2_5", "gpt2")

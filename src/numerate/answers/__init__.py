@@ -5,26 +5,12 @@
     >>> METRICS["absolute_error"](gold=12, guess=guess), METRICS["within_10"](gold=12, guess=guess)
     (3.0, 0.0)
 
-``EXTRACTORS`` read answers, ``METRICS`` score them one by one, ``DISTRIBUTION_METRICS`` score probabilities and samples, and
-``rmse`` and ``r_squared`` all answers together.
+``EXTRACTORS`` read answers, ``METRICS`` score them one by one, ``rmse`` and ``r_squared`` all together, and
+``number_distribution`` makes a distribution of sampled answers.
 """
 
-from numerate.answers.boxes import RegionCounts, count_regions, giou, iou, pool_regions
+from numerate.answers.boxes import RegionCounts, count_regions, giou, iou
 from numerate.answers.chartqa import relaxed_accuracy
-from numerate.answers.distributions import (
-    DISTRIBUTION_METRICS,
-    DistributionMetric,
-    brier,
-    calibration_error,
-    crps,
-    entropy,
-    interval_coverage,
-    nll,
-    number_distribution,
-    numeric_mass,
-    numeric_probabilities,
-    sample_crps,
-)
 from numerate.answers.extract import (
     EXTRACTORS,
     Box,
@@ -32,44 +18,32 @@ from numerate.answers.extract import (
     Region,
     clock_time,
 )
-from numerate.answers.metrics import METRICS, Metric, tolerance_curve
+from numerate.answers.metrics import METRICS, Metric
 from numerate.answers.numerals import as_fraction, last_number, number, percent, rational
 from numerate.answers.overall import r_squared, rmse
-from numerate.messages import public_dir
+from numerate.answers.sampled import number_distribution
+from numerate.checks import public_dir
 
 __all__ = [
-    "DISTRIBUTION_METRICS",
     "EXTRACTORS",
     "METRICS",
     "Box",
-    "DistributionMetric",
     "Extractor",
     "Metric",
     "Region",
     "RegionCounts",
     "as_fraction",
-    "brier",
-    "calibration_error",
     "clock_time",
     "count_regions",
-    "crps",
-    "entropy",
     "giou",
-    "interval_coverage",
     "iou",
     "last_number",
-    "nll",
     "number",
     "number_distribution",
-    "numeric_mass",
-    "numeric_probabilities",
     "percent",
-    "pool_regions",
     "r_squared",
     "rational",
     "relaxed_accuracy",
     "rmse",
-    "sample_crps",
-    "tolerance_curve",
 ]
 __dir__ = public_dir(globals())

@@ -22,7 +22,7 @@ Boxes are compared exactly. Quadrilaterals need shapely; if the sides of one cro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -133,21 +133,6 @@ def count_regions(
     matched = _largest_matching(fits, ignorable)
     counted = sum(number in matched or not ignored for number, ignored in enumerate(ignorable))
     return RegionCounts(len(matched), len(targets), counted)
-
-
-def pool_regions(
-    golds: Iterable[Sequence[Region]], answers: Iterable[Sequence[Region] | None], *, read: bool = False, threshold: float = 0.5
-) -> RegionCounts:
-    """Return the counts over many images; a missing answer (None) counts as an empty list.
-
-    Examples:
-        >>> gold = [Region((0, 0, 10, 10), "EXIT")]
-        >>> pool_regions([gold, gold], [gold, None]).recall
-        0.5
-    """
-    pairs = zip(golds, answers, strict=True)
-    counts = (count_regions(gold, predicted or (), read=read, threshold=threshold) for gold, predicted in pairs)
-    return sum(counts, start=RegionCounts())
 
 
 def _fits(gold: Region, predicted: Region, read: bool, threshold: float) -> bool:

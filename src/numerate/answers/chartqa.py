@@ -25,7 +25,7 @@ from fractions import Fraction
 from typing import Literal
 
 from numerate.answers.numerals import number
-from numerate.messages import check_choice, choices
+from numerate.checks import check_choice, choices
 
 ChartRule = Literal["numerate", "chartqa", "qwen_vl", "lm_eval"]
 

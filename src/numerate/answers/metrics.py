@@ -39,7 +39,6 @@ Metrics of probabilities and samples are in ``distributions``.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -52,9 +51,9 @@ import numpy as np
 
 from numerate.answers.boxes import count_regions, iou
 from numerate.answers.chartqa import ChartRule, relaxed_accuracy
-from numerate.answers.distributions import Floats
 from numerate.answers.extract import Box, Region, box, boxes, clock_time, region
 from numerate.answers.numerals import as_fraction, number_of
+from numerate.distribution.exact import Floats
 
 AnswerKind = Literal["number", "text", "time", "box", "boxes", "anything"]
 Summary = Literal["mean", "median"]
@@ -112,33 +111,6 @@ class Metric:
         if len(scores) == 0:
             raise ValueError("scores is empty: expected the score of at least one example.")
         return float(np.mean(scores) if self.summary == "mean" else np.median(scores))
-
-
-def tolerance_curve(golds: Sequence[Any], guesses: Sequence[Any], tolerances: Sequence[float] | Floats) -> Floats:
-    """Return, for each tolerance, the share of answers with at most that relative error; missing answers never count.
-
-    Args:
-        golds: the right numbers, one per example.
-        guesses: the answers; None or NaN if missing.
-        tolerances: relative errors, 0.05 for 5 %, in any order.
-
-    Examples:
-        >>> tolerance_curve([100, 100, 100, 100], [100, 103, 120, None], [0, 0.01, 0.05, 0.2]).tolist()
-        [0.25, 0.25, 0.5, 0.75]
-    """
-    if len(golds) != len(guesses) or len(golds) == 0:
-        raise ValueError(
-            f"golds has {len(golds)} entries and guesses {len(guesses)}: expected the same number, at least one. Use None for "
-            "a missing answer."
-        )
-    levels = [_tolerance(level) for level in tolerances]
-    steps = sorted(levels)
-    first_within = np.zeros(len(steps) + 1)
-    for gold, guess in zip(golds, guesses, strict=True):
-        y, x = _read_gold("tolerance_curve", "number", gold), number_of(guess)
-        first_within[-1 if x is None else bisect_left(steps, _relative(y, x))] += 1
-    shares: Floats = first_within.cumsum() / len(golds)
-    return shares[[bisect_left(steps, level) for level in levels]]
 
 
 def signed_log10(x: Fraction) -> float:

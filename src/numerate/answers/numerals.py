@@ -20,8 +20,8 @@ from math import log10
 from numbers import Rational, Real
 from typing import Literal
 
+from numerate.checks import check_choice, choices
 from numerate.marks import CLOSERS, CURRENCIES, DASHES
-from numerate.messages import check_choice, choices
 
 MAX_DIGITS = 10_000
 """A numeral with more digits, or with a larger power of ten, has no value."""

@@ -13,7 +13,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from numerate.answers.distributions import Floats
+from numerate.distribution.exact import Floats
 
 
 def rmse(errors: npt.ArrayLike) -> float:

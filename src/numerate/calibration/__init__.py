@@ -7,7 +7,7 @@ show how well distributions fit truths; ``numerate.plotting`` draws them.
 from numerate.calibration.conformal_intervals import Conformal, conformal
 from numerate.calibration.positions import coverage, pit
 from numerate.calibration.temperature import fit_temperature
-from numerate.messages import public_dir
+from numerate.checks import public_dir
 
 __all__ = ["Conformal", "conformal", "coverage", "fit_temperature", "pit"]
 __dir__ = public_dir(globals())

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from fractions import Fraction
 
+from numerate.checks import check_number
 from numerate.distribution import NumberDistribution
 from numerate.distribution.exact import Number, as_list, exact_number, first_reached
-from numerate.messages import check_number
 
 INNER = 0.98
 

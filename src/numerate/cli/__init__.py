@@ -3,7 +3,7 @@
 Heavy packages are imported inside the commands, so that ``--help`` and a wrong option are answered at once.
 """
 
-from numerate.cli import bench, compare, inspect, playground, predict, task, train
+from numerate.cli import compare, inspect, playground, predict, task, train
 from numerate.cli.app import app
 
-__all__ = ["app", "bench", "compare", "inspect", "playground", "predict", "task", "train"]
+__all__ = ["app", "compare", "inspect", "playground", "predict", "task", "train"]

@@ -15,8 +15,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from numerate.lab.files.records import is_first_process, plain
-from numerate.messages import one_line
+from numerate.checks import one_line
+from numerate.lab.files.records import is_first_process, jsonable
 
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object, and nothing else.")]
@@ -41,18 +41,14 @@ def what_brings(module: str) -> str:
     return package
 
 
-class WholeSentences(TyperGroup):
-    """List commands with all that they say about themselves: others cut it where a line ends."""
+class PlainErrors(TyperGroup):
+    """Show an error as one line and exit with 1; ``--traceback`` raises it."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the list."""
+        """List the commands with all that they say about themselves: others cut it where a line ends."""
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
             formatter.write_dl([(name, command.get_short_help_str(1000)) for name, command in commands if command is not None])
-
-
-class PlainErrors(WholeSentences):
-    """Show an error as one line and exit with 1; ``--traceback`` raises it."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
@@ -79,7 +75,7 @@ app = typer.Typer(cls=PlainErrors, no_args_is_help=True, pretty_exceptions_enabl
 
 def print_json(value: Any) -> None:
     """Print a result for other programs: strict JSON, in which infinite figures are null."""
-    typer.echo(json.dumps(plain(value), allow_nan=False, default=str))
+    typer.echo(json.dumps(jsonable(value), allow_nan=False, default=str))
 
 
 @contextmanager

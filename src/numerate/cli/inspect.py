@@ -1,4 +1,4 @@
-"""``numerate inspect``: how a tokenizer splits numbers, and which losses fit."""
+"""``numerate inspect``: how a tokenizer splits numbers, and which losses suit it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from numerate.checks import check_choice
 from numerate.choices import FORMATS, loss_names
 from numerate.cli.app import AsJson, app, print_json
-from numerate.messages import check_choice
 from numerate.tokenizers import PACKAGED, load_tokenizer
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numerate.inspection import Inspection, Reading
 
-_FIT_COLOURS = {"good": "green", "fair": "yellow", "poor": "red"}
+_COLOURS = {"good": "green", "fair": "yellow", "poor": "red"}
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -36,7 +36,7 @@ def inspect(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show how a tokenizer splits numbers, and which losses fit it."""
+    """Show how a tokenizer splits numbers, and which losses suit it."""
     if loss is not None:
         check_choice("loss", loss, loss_names())
         if plot is None:
@@ -84,9 +84,11 @@ def _print_inspection(console: Console, name: str, inspection: Inspection) -> No
         readings.add_row(title, _pieces(reading, console.width // 2), numbers or "none")
     console.print(readings)
 
-    losses = Table("loss", "scores", "fit", "note", title="\nWhich losses fit", title_justify="left")
+    losses = Table("loss", "scores", "suits it", "note", title="\nWhich losses suit it", title_justify="left")
     for advice in inspection.advice:
-        losses.add_row(advice.loss, f"each {advice.level}", Text(advice.fit, _FIT_COLOURS[advice.fit]), Text(advice.note))
+        losses.add_row(
+            advice.loss, f"each {advice.level}", Text(advice.suitability, _COLOURS[advice.suitability]), Text(advice.note)
+        )
     console.print(losses)
 
 

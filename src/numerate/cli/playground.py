@@ -14,7 +14,7 @@ from numerate.cli.app import app
 def playground(
     port: Annotated[int, typer.Option(help="The port to listen on; 0 for any free one.")] = 7861,
     host: Annotated[str, typer.Option(help="The address to listen on; 127.0.0.1 is this machine alone.")] = "127.0.0.1",
-    runs: Annotated[Path, typer.Option(help="The folder whose runs and reports the page shows.")] = Path("runs"),
+    runs: Annotated[Path, typer.Option(help="The folder of trained models that the page can ask.")] = Path("runs"),
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")] = True,
 ) -> None:
     """Open a page to see what losses, labels and decisions make of distributions over numbers."""
@@ -29,7 +29,7 @@ def playground(
     with listening(host, port) as (listener, address):
         typer.echo(f"playground at {address} (Ctrl-C stops it)")
         if not is_loopback(host):
-            typer.echo(f"note: it listens on {host}, so that other machines can open it and see the runs in {runs}", err=True)
+            typer.echo(f"note: it listens on {host}, so that other machines can open it and ask the models in {runs}", err=True)
         if browser:
             import webbrowser
 

@@ -39,7 +39,7 @@ def predict(
         str | None, typer.Option(help="The question, if MODEL is not a run: 'A flat of {area} m2 costs', with columns in braces.")
     ] = None,
     decide: Annotated[
-        str, typer.Option(help="median, mean, mode, relative, log, within:2, within:5%, or greedy; see docs/predict.md.")
+        str, typer.Option(help="median, mean, mode, relative, within:2, within:5%, or greedy; see docs/predict.md.")
     ] = "median",
     interval: Annotated[float, typer.Option(min=0, max=1, help="Level of the interval from low to high.")] = 0.9,
     calibrate: Annotated[
@@ -51,7 +51,7 @@ def predict(
     ] = "auto",
     explain: Annotated[int, typer.Option(min=0, help="Show the distributions of this many rows, from the first.")] = 0,
     limit: Annotated[int | None, typer.Option(min=1, help="Predict only this many rows, from the first.")] = None,
-    width: Annotated[int, typer.Option(min=1, help="Most beginnings of a number in the search; more are slower.")] = 16,
+    width: Annotated[int, typer.Option(min=1, help="Beam width: prefixes kept per step; more are slower.")] = 16,
     batch_size: Annotated[int, typer.Option(min=1, help="Rows at a time.")] = 64,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out rows of the data that cannot be read.")] = False,
     encoding: Annotated[str | None, typer.Option(help=ENCODING_HELP)] = None,

@@ -20,8 +20,8 @@ from importlib.util import find_spec
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from numerate.checks import check_choice
 from numerate.lab.comparison.presets import merged
-from numerate.messages import check_choice
 
 COLUMNS_HELP = "Columns of the table to predict from: area,rooms. Default: all others that tell something."
 WITHOUT_HELP = "Columns of the table to leave out: id,name."
@@ -85,7 +85,7 @@ def task_types(*names: str, prefix: str = "") -> dict[str, Any]:
 
 def run_types(*tasks: str) -> dict[str, Any]:
     """Return the types of the settings of a run and its task."""
-    from numerate.lab.models.config import RunConfig, SoftLabels
+    from numerate.lab.training.config import RunConfig, SoftLabels
 
     hints, soft = get_type_hints(RunConfig), get_type_hints(SoftLabels)
     types = {name: hints[name] for name in RunConfig.model_fields} | {
@@ -175,5 +175,5 @@ def _in_json(read: Any) -> Any:
 def _number(read: Any, kind: type) -> int | float:
     known = isinstance(read, int | float) and not isinstance(read, bool) and math.isfinite(read)
     if not known or (kind is int and read != int(read)):
-        raise _WrongTypeError("a whole number" if kind is int else "a number")
+        raise _WrongTypeError("an integer" if kind is int else "a number")
     return int(read) if kind is int else float(read)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from numerate.checks import public_dir
 from numerate.decode.grammar import NumberGrammar, TextGrammar
-from numerate.messages import public_dir
 
 if TYPE_CHECKING:
     from numerate.decode.decided import DecidedOutput, DecideNumbers

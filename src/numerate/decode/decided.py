@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
+from numerate.checks import check_integer
 from numerate.decode.grammar import Grammar
 from numerate.decode.model import NumberFinder, ends_of
 from numerate.decode.rows import Rows
 from numerate.decode.search import Answers, check_seed
-from numerate.decode.tokens import TokenTree
+from numerate.decode.token_tree import TokenTree
 from numerate.distribution import NumberDistribution
-from numerate.distribution.decisions import Cost
-from numerate.messages import check_integer
+from numerate.distribution.decision_rules import Cost
 
 
 @dataclass
@@ -68,10 +68,10 @@ class _Writing:
 class DecideNumbers:
     """A decoding method for ``generate`` with which the numbers of an answer fit the metric.
 
-    Text is written greedily. Where the likeliest token begins a number, the distribution over the whole number is searched, the
-    number of least expected cost is written instead, and the text goes on after it. A digit after a letter (``H2O``, ``v2``) is
-    text, and so is a dash that greedy text does not follow with a digit. The number is not changed by what follows: after ``12.``
-    no digit is written. The result is that of ``generate``: token ids, or with ``return_dict_in_generate=True`` a
+    Text is written greedily. Where the likeliest token begins a number, the distribution over the complete number is searched,
+    the number of least expected cost is written instead, and the text goes on after it. A digit after a letter (``H2O``,
+    ``v2``) is text, and so is a dash that greedy text does not follow with a digit. The number is not changed by what follows:
+    after ``12.`` no digit is written. The result is that of ``generate``: token ids, or with ``return_dict_in_generate=True`` a
     :class:`DecidedOutput` with ``sequences`` and ``distributions``.
 
     Args:
@@ -86,14 +86,14 @@ class DecideNumbers:
 
     Example::
 
-        median = DecideNumbers(tokenizer, "absolute")
+        median = DecideNumbers(tokenizer, "median")
         model.generate(**inputs, custom_generate=median, max_new_tokens=32)
     """
 
     def __init__(
         self,
         tokenizer: Any,
-        metric: str | Cost = "absolute",
+        metric: str | Cost = "median",
         *,
         grammar: Grammar | None = None,
         most_numbers: int | None = None,
@@ -102,7 +102,7 @@ class DecideNumbers:
         **search: Any,
     ) -> None:
         if most_numbers is not None:
-            most_numbers = check_integer("most_numbers", most_numbers, "a whole number >= 0, or None for all", least=0)
+            most_numbers = check_integer("most_numbers", most_numbers, "an integer >= 0, or None for all", least=0)
         self.metric, self.rule, self.seed, self.most_numbers = metric, dict(rule or {}), check_seed(seed), most_numbers
         NumberDistribution.point(1).decide(metric, **self.rule)  # raises now if the rule is wrong
         self._finder: Callable[[tuple[int, ...]], NumberFinder] = cache(

@@ -20,7 +20,7 @@ from math import ceil, floor
 from numbers import Rational, Real
 from typing import Any
 
-from numerate.messages import check_integer, one_line
+from numerate.checks import check_integer, one_line
 
 MOST_DIGITS = 1000
 """The most whole digits, and the most decimals, that a grammar may have."""
@@ -96,7 +96,7 @@ class NumberGrammar:
         return "".join(character for character in self.alphabet if self.allows(prefix + character))
 
     def accepts(self, text: str) -> bool:
-        """Return whether ``text`` is a whole number of the grammar."""
+        """Return whether ``text`` is a complete number of the grammar."""
         match = _PREFIX.fullmatch(text)
         if match is None or not self.allows(text):
             return False
@@ -106,7 +106,7 @@ class NumberGrammar:
         return fits and len(decimals) >= self._least_decimals and low <= self._interval(whole, decimals)[0] <= high
 
     def complete(self, text: str) -> str | None:
-        """Return the longest beginning of ``text`` that is a number of the grammar; None if there is none.
+        """Return the longest prefix of ``text`` that is a number of the grammar; None if there is none.
 
         Examples:
             >>> grammar = NumberGrammar(thousands=None)
@@ -223,7 +223,7 @@ class TextGrammar:
             raise ValueError(f"characters={self.characters!r}: expected the characters of an answer, such as '0123456789_'.")
         if not callable(self.read):
             raise TypeError(f"read={self.read!r} is a {type(self.read).__name__}: expected a function from text to a number.")
-        expected = f"a whole number of characters from 1 to {MOST_DIGITS}"
+        expected = f"an integer from 1 to {MOST_DIGITS}"
         object.__setattr__(self, "most", check_integer("most", self.most, expected, least=1, most=MOST_DIGITS))
 
     @property
@@ -266,7 +266,7 @@ def check_grammar(grammar: Any) -> Grammar:
 
 
 def _span(name: str, value: Any, least: int) -> tuple[int, int]:
-    """Return ``(least, most)`` as two whole numbers; one number stands for both."""
+    """Return ``(least, most)`` as two integers; one number stands for both."""
     pair = value if isinstance(value, tuple | list) else (value, value)
     try:
         low, high = (check_integer(name, count, "a number of digits", least=least, most=MOST_DIGITS) for count in pair)
@@ -276,7 +276,7 @@ def _span(name: str, value: Any, least: int) -> tuple[int, int]:
         pass
     raise ValueError(
         f"{name}={value!r} is not a number of digits: expected (least, most) with {least} <= least <= most <= {MOST_DIGITS}, "
-        "or one whole number for both."
+        "or one integer for both."
     )
 
 

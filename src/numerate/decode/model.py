@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from numerate.checks import check_integer, check_number
 from numerate.decode.grammar import Grammar, NumberGrammar, check_grammar
 from numerate.decode.rows import Rows, evaluating, ignores_padding
 from numerate.decode.search import Answers, Branches, Node, Rest, Watch, check_limits, check_seed, search
-from numerate.decode.tokens import Fork, TokenTree, token_texts
+from numerate.decode.token_tree import Fork, TokenTree, token_texts
 from numerate.distribution import NumberDistribution
 from numerate.distribution.exact import Floats
-from numerate.messages import check_integer, check_number
 
 _CPU_MEMORY = 2**30
 
@@ -26,7 +26,7 @@ _CPU_MEMORY = 2**30
 @torch.no_grad()
 def distribution(
     model: Any,
-    inputs: Sequence[str] | Mapping[str, Any],
+    prompts: Sequence[str] | Mapping[str, Any],
     tokenizer: Any,
     *,
     grammar: Grammar | None = None,
@@ -49,27 +49,27 @@ def distribution(
 
         P(number) = sum over texts s of its value, P(text begins with s) · P(the next token does not continue s)
 
-    Where more than ``width`` beginnings of a number are open at once, the light ones are represented by a few of them that are
-    drawn without bias: see :mod:`numerate.decode.search`. ``covered`` and the other masses of the result tell what was found.
+    Where more than ``width`` prefixes of a number are open at once, unlikely ones are subsampled without
+    bias: see :mod:`numerate.decode.search`. ``covered`` and the other masses of the result tell what was found.
 
     Args:
         model: a model of transformers with ``generate``: a decoder, an encoder-decoder or a vision-language model.
-        inputs: prompts, or what the tokenizer or processor returns for them, padded on the left (an encoder-decoder's on any
-            side).
+        prompts: as texts, or as what the tokenizer or processor returns for them, padded on the left (an encoder-decoder's on
+            any side).
         tokenizer: the model's tokenizer or processor.
         grammar: the form of the number. By default any plain number, also ``1,200`` and ``007``; not ``1e5`` or ``1/2``. A
             :class:`TextGrammar` reads short answers of other forms.
-        width: the most beginnings of a number per prompt in a forward pass; None for all of them.
+        width: beam width, the prefixes of numbers kept per prompt in a forward pass; None for all of them.
         covered: the share of a number's probability to search. 1 with ``width=None`` gives every number there is.
-        rest: what happens to beginnings that are more than ``width``: "draw" or "drop" (they count as ``not_searched``).
+        rest: what happens to prefixes that are more than ``width``: "draw" or "drop" (they count as ``not_searched``).
         temperature: divides the scores.
         seed: of the draws, which depend on the index of the prompt, not on the batch; or one seed per prompt.
         end_token_ids: tokens that end a number whatever their text. Default: those of the model's generation configuration.
-        batch_size: prompts at a time, where ``inputs`` can be split.
+        batch_size: prompts at a time, where ``prompts`` can be split.
         memory: bytes that the caches and scores of a forward pass may take; one prompt with ``width`` rows is the least. Default:
             a quarter of what a GPU has free, 1 GiB on a CPU.
         progress: called with the number of prompts done, and of all.
-        watch: called with the beginnings of each length in the search (:class:`numerate.decode.search.Node`), and where the
+        watch: called with the prefixes of each length in the search (:class:`numerate.decode.search.Node`), and where the
             probability of each goes. A search that finds no number begins again with a larger width.
         **options: further arguments of ``generate``, such as ``logits_processor``.
 
@@ -95,7 +95,7 @@ def distribution(
     seeds = check_seed(seed)
     found: dict[int, NumberDistribution] = {}
     total = 0
-    for indices, total, batch in _batches(inputs, tokenizer, model, batch_size):
+    for indices, total, batch in _batches(prompts, tokenizer, model, batch_size):
         answers: list[Answers] = []
 
         def use(rows: Rows, indices: list[int] = indices, answers: list[Answers] = answers) -> None:
@@ -131,7 +131,7 @@ class NumberFinder:
         self.width, self.covered = check_limits(width, covered, rest), covered
         self.rest: Rest = rest
         self.temperature = check_number("temperature", temperature, above=0)
-        expected = "a whole number of bytes >= 0, or None"
+        expected = "an integer >= 0 of bytes, or None"
         self.memory = None if memory is None else check_integer("memory", memory, expected, least=0)
         self.watch = watch
         ids = end_token_ids.reshape(-1).tolist() if isinstance(end_token_ids, Tensor) else end_token_ids
@@ -169,7 +169,7 @@ class NumberFinder:
             answers = self._search(part, drawn, self.width, self.covered)
             for index, answer in enumerate(answers):
                 for wider in (1024,) if self.width is None else (8 * self.width, 64 * self.width):
-                    if not answer.has_number(self.grammar.value):  # beginnings that led nowhere, such as a minus
+                    if not answer.has_number(self.grammar.value):  # prefixes that led nowhere, such as a minus
                         answer = self._search(part.select(torch.tensor([index])), drawn[index : index + 1], wider, 1.0)[0]
                 answers[index] = answer
             found += answers
@@ -198,8 +198,8 @@ class NumberFinder:
                 and bool((rows.scores[row, self.unspaced.to(rows.scores.device)] > -torch.inf).any())
             ):
                 raise ValueError(
-                    f"inputs[{index}] ends with {text!r}, within a number: expected a prompt that ends before the number; end it "
-                    "with the text that comes before the answer, such as ' =' or a new line."
+                    f"prompts[{index}] ends with {text!r}, within a number: expected a prompt that ends before the number; end "
+                    "it with the text that comes before the answer, such as ' =' or a new line."
                 )
 
 
@@ -290,11 +290,11 @@ def _nothing_found(index: int, answer: Answers, finder: NumberFinder) -> str:
     masses = f"no number {answer.no_number:.3g}, more digits {answer.more_digits:.3g}, not searched {answer.not_searched:.3g}"
     if finder.width is None and finder.covered == 1:
         return (
-            f"inputs[{index}]: the model gives every number a probability of 0 ({masses}): expected some; widen "
+            f"prompts[{index}]: the model gives every number a probability of 0 ({masses}): expected some; widen "
             f"grammar={finder.grammar!r}, or check that the tokenizer belongs to the model."
         )
     return (
-        f"inputs[{index}]: none of the {finder.width} beginnings searched led to a number ({masses}): expected one at least; "
+        f"prompts[{index}]: none of the {finder.width} prefixes searched led to a number ({masses}): expected one at least; "
         f"widen grammar={finder.grammar!r}, use a larger width, or check that the tokenizer belongs to the model."
     )
 
@@ -327,20 +327,20 @@ def ends_of(generation_config: Any) -> list[int]:
     return [] if ends is None else [*ends] if isinstance(ends, Iterable) else [int(ends)]
 
 
-def _batches(inputs: Any, tokenizer: Any, model: Any, batch_size: int) -> Iterator[tuple[list[int], int, dict[str, Any]]]:
+def _batches(prompts: Any, tokenizer: Any, model: Any, batch_size: int) -> Iterator[tuple[list[int], int, dict[str, Any]]]:
     """Yield the indices of prompts, the number of all prompts, and the model's inputs for a batch."""
-    batch_size = check_integer("batch_size", batch_size, "a whole number of prompts >= 1", least=1)
-    if isinstance(inputs, str) or not isinstance(inputs, Mapping | Sequence):
+    batch_size = check_integer("batch_size", batch_size, "an integer >= 1 of prompts", least=1)
+    if isinstance(prompts, str) or not isinstance(prompts, Mapping | Sequence):
         raise TypeError(
-            f"inputs is a {type(inputs).__name__}: expected a list of prompts, or what the tokenizer returns for them."
+            f"prompts is a {type(prompts).__name__}: expected a list of prompts, or what the tokenizer returns for them."
         )
-    if isinstance(inputs, Mapping):
-        tensors = {name: value.to(model.device) if isinstance(value, Tensor) else value for name, value in inputs.items()}
+    if isinstance(prompts, Mapping):
+        tensors = {name: value.to(model.device) if isinstance(value, Tensor) else value for name, value in prompts.items()}
         names = ("input_ids", "inputs_embeds", getattr(model, "main_input_name", "input_ids"))
         main = next((tensors[name] for name in names if name in tensors), None)
         if not isinstance(main, Tensor) or main.dim() < 2:
             raise ValueError(
-                f"inputs has {', '.join(map(repr, inputs)) or 'nothing'}: expected tensors with input_ids [B, T]; call the "
+                f"prompts has {', '.join(map(repr, prompts)) or 'nothing'}: expected tensors with input_ids [B, T]; call the "
                 "tokenizer with return_tensors='pt'."
             )
         total = main.shape[0]
@@ -350,10 +350,10 @@ def _batches(inputs: Any, tokenizer: Any, model: Any, batch_size: int) -> Iterat
             part = {name: value[first : first + size] for name, value in tensors.items()} if splits else tensors
             yield [*range(first, min(first + size, total))], total, part
         return
-    rows = [tokenizer(prompt)["input_ids"] for prompt in inputs]
+    rows = [tokenizer(prompt)["input_ids"] for prompt in prompts]
     for index, row in enumerate(rows):
         if not row and not model.config.is_encoder_decoder:
-            raise ValueError(f"inputs[{index}]={inputs[index]!r} has no tokens: expected a prompt of at least one token.")
+            raise ValueError(f"prompts[{index}]={prompts[index]!r} has no tokens: expected a prompt of at least one token.")
     pad = next((i for i in (tokenizer.pad_token_id, tokenizer.eos_token_id) if i is not None), 0)
     for chosen in _by_length([*map(len, rows)], batch_size, mixed=not ignores_padding(model)):
         longest = max(len(rows[index]) for index in chosen)

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessor
 
-from numerate.checks import check_tensor
+from numerate.checks import check_integer, check_tensor
 from numerate.decode.grammar import NumberGrammar
-from numerate.decode.tokens import TokenTree, end_ids, token_texts
-from numerate.messages import check_integer
+from numerate.decode.token_tree import TokenTree, end_ids, token_texts
 
 __all__ = ["NumbersOnly", "numbers_only"]
 
@@ -34,7 +33,7 @@ def numbers_only(
     """Return a ``LogitsProcessor`` that lets ``generate`` write one number of ``grammar`` and then an end token.
 
     Every token that does not continue the text since the prompt to the beginning of a number of the grammar gets a score of
-    -inf; so do end tokens after an incomplete number. Allow ``generate`` enough tokens for a whole number:
+    -inf; so do end tokens after an incomplete number. Allow ``generate`` enough tokens for a complete number:
     ``max_new_tokens=grammar.max_length + 2`` is always enough, with one leading space and the end token.
 
     A processor can be used for any number of ``generate`` calls, one at a time: greedy, sampling, beam search, left padding,
@@ -77,7 +76,7 @@ class NumbersOnly(LogitsProcessor):  # type: ignore[misc]
                 f"grammar is a {type(grammar).__name__}: expected a NumberGrammar, such as NumberGrammar(decimals=2)."
             )
         if prompt_length is not None:
-            expected = "a whole number >= 0, such as input_ids.shape[1], or None"
+            expected = "an integer >= 0, such as input_ids.shape[1], or None"
             prompt_length = check_integer("prompt_length", prompt_length, expected, least=0)
         self.grammar, self.prompt_length = grammar, prompt_length
         self.end_token_ids = end_ids(tokens, end_token_ids)

@@ -250,7 +250,7 @@ def _has_rows(name: str, tensor: Tensor, rows: int) -> bool:
 
 
 def _inner_states(model: nn.Module, rows: int) -> dict[tuple[nn.Module, str], Tensor]:
-    """Return tensors with a part for each row that layers hold as plain attributes; positions (whole numbers) are no state."""
+    """Return tensors with a part for each row that layers hold as plain attributes; positions (integers) are no state."""
     return {
         (module, name): value
         for module in model.modules()

@@ -1,17 +1,17 @@
-r"""Search the tree of an answer's beginnings, all prompts and all open beginnings of one length at a time.
+r"""Search the tree of an answer's prefixes, all prompts and all open prefixes of one length at a time.
 
-A node is a beginning of the answer's text with its probability under the model. Expanding a node splits its probability among
-the tokens that may follow: longer beginnings, the end of the answer (a leaf), more digits than allowed, no answer. One forward
+A node is a prefix of the answer's text with its probability under the model. Expanding a node splits its probability among
+the tokens that may follow: longer prefixes, the end of the answer (a leaf), more digits than allowed, no answer. One forward
 pass expands the nodes of all prompts, so that a search takes as many passes as the longest answer has tokens.
 
-Where a prompt has more than ``width`` beginnings, the heavy ones are kept with their exact probability. The light ones are
+Where a prompt has more than ``width`` prefixes, the heavy ones are kept with their exact probability. The light ones are
 thinned out without bias (Fearnhead and Clifford, 2003): with the threshold c for which
 
     sum_i min(w_i / c, 1) = width,
 
 every node of weight w_i >= c is kept, and of the others each is kept with probability w_i / c and then has the weight c. The
 draws are evenly spaced along the order of the texts (one random offset), so that they are spread over the number line. Expected
-weights are exact, and so is the sum. Without more than ``width`` beginnings nothing is drawn, and the result is exact.
+weights are exact, and so is the sum. Without more than ``width`` prefixes nothing is drawn, and the result is exact.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from numerate.checks import check_choice, check_integer, check_number, choices
 from numerate.distribution import NumberDistribution
 from numerate.distribution.exact import Floats
-from numerate.messages import check_choice, check_integer, check_number, choices
 
 Rest = Literal["draw", "drop"]
 
 
 class Node(NamedTuple):
-    """An open beginning of an answer.
+    """An open prefix of an answer.
 
     Attributes:
         prompt: index of the prompt.
-        text: the beginning, with white space before it.
+        text: the prefix, with white space before it.
         mass: its probability, or the weight of the nodes that it stands for.
         exact: whether the mass is its probability.
         parent: index of its parent among the nodes that were expanded before; of the prompt for a root.
@@ -58,7 +58,7 @@ class Branches(NamedTuple):
     """Where the probability of a node goes, as shares that add up to 1.
 
     Attributes:
-        pieces: texts that continue the beginning, in order.
+        pieces: texts that continue the prefix, in order.
         shares: ``[C]``, the probability of each.
         answers: the texts that end here, with their probabilities.
         nothing: the probability that the text ends and is no answer.
@@ -126,15 +126,15 @@ def check_limits(width: Any, covered: Any, rest: Any) -> int | None:
     """Raise unless these are limits of a :func:`search`; return ``width``."""
     check_number("covered", covered, above=0, most=1)
     check_choice("rest", rest, choices(Rest))
-    expected = "a whole number of beginnings >= 1, or None for no limit"
+    expected = "an integer >= 1, the beam width, or None for no limit"
     return None if width is None else check_integer("width", width, expected, least=1)
 
 
 def check_seed(seed: Any) -> int | list[int]:
-    """Return one seed, or one per prompt; raise unless they are whole numbers >= 0."""
+    """Return one seed, or one per prompt; raise unless they are integers >= 0."""
     if isinstance(seed, Sequence) and not isinstance(seed, str):
-        return [check_integer(f"seed[{i}]", own, "a whole number >= 0", least=0) for i, own in enumerate(seed)]
-    return check_integer("seed", seed, "a whole number >= 0, or a list with one for each prompt", least=0)
+        return [check_integer(f"seed[{i}]", own, "an integer >= 0", least=0) for i, own in enumerate(seed)]
+    return check_integer("seed", seed, "an integer >= 0, or a list with one for each prompt", least=0)
 
 
 def search(
@@ -150,7 +150,7 @@ def search(
     """Return the answers to each prompt.
 
     Args:
-        starts: the beginning of each answer, usually empty.
+        starts: the first text of each answer, usually empty.
         expand: returns the branches of each node; nodes of a prompt are next to each other.
         width: the most nodes of a prompt in one call of ``expand``; None: no limit.
         covered: the share of the probability of a number that is searched; the least likely nodes are left.
@@ -175,7 +175,7 @@ def search(
             shares = np.concatenate([nodes[index].mass * branches[index].shares for index in parents])
             if first:
                 slack[prompt] = (1 - covered) * float(shares.sum())
-            kept, left = _light_left(shares, slack[prompt] / 2)  # the other half is for longer beginnings
+            kept, left = _light_left(shares, slack[prompt] / 2)  # the other half is for longer prefixes
             slack[prompt] -= left
             answers.not_searched += left
             exact = np.ones(len(kept), dtype=bool)

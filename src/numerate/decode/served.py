@@ -1,11 +1,11 @@
 r"""served_distribution: a model's distribution over numbers through a server that lists the most likely next tokens.
 
-The search is that of :func:`numerate.decode.distribution`. Instead of a forward pass, each beginning of a number is sent behind
+The search is that of :func:`numerate.decode.distribution`. Instead of a forward pass, each prefix of a number is sent behind
 its prompt, and the server answers the most likely next tokens. The probability of all others is unknown, and booked as
 ``not_searched``. With ``tokenizer`` less is unknown: no other token is more likely than the listed ones, so that those that could
 continue the number have at most that much each; the rest of the probability ends the number.
 
-As a text, the beginning is tokenised by the server, whatever tokens it was reached by. The search then moves on texts:
+As a text, the prefix is tokenised by the server, whatever tokens it was reached by. The search then moves on texts:
 
     P(s) = sum over ways to split the text s into pieces t_1 .. t_n of  q(t_1 | "") · q(t_2 | t_1) · ... · q(t_n | t_1 .. t_{n-1})
 
@@ -26,12 +26,12 @@ from typing import Any
 
 import numpy as np
 
+from numerate.checks import check_integer
 from numerate.decode.grammar import Grammar, NumberGrammar, check_grammar
 from numerate.decode.search import Branches, Node, Rest, check_limits, check_seed, search
 from numerate.decode.server import CompletionServer, Prompt, Token
-from numerate.decode.tokens import Effect, Fork, TokenTree, token_texts
+from numerate.decode.token_tree import Effect, Fork, TokenTree, token_texts
 from numerate.distribution import NumberDistribution
-from numerate.messages import check_integer
 
 Complete = Callable[[list[Any]], Sequence[Iterable[tuple[Token, float]]]]
 """From texts, or lists of token ids, to the most likely next tokens of each: texts, or ids, with log-probabilities."""
@@ -65,7 +65,7 @@ def served_distribution(
             tokenizer, and less is unknown. The server has to name tokens by id (vLLM and llama.cpp do); a function gets tuples of
             ids and returns ids. Prompts may be lists of ids.
         grammar: as in :func:`distribution`.
-        width: the most beginnings of a number per prompt and token, which is the most requests; None for no limit.
+        width: beam width, the prefixes of numbers kept per prompt and token, which is the most requests; None for no limit.
         covered: as in :func:`distribution`.
         rest: as in :func:`distribution`.
         seed: as in :func:`distribution`.
@@ -91,7 +91,7 @@ def served_distribution(
     width, seeds = check_limits(width, covered, rest), check_seed(seed)
     chat = isinstance(complete, CompletionServer) and complete.chat
     contexts = _contexts(prompts, tokenizer, grammar, chat)
-    batch_size = check_integer("batch_size", batch_size, "a whole number of prompts >= 1", least=1)
+    batch_size = check_integer("batch_size", batch_size, "an integer >= 1 of prompts", least=1)
     ends: set[Any] = {*end_tokens} if isinstance(end_tokens, Iterable) and not isinstance(end_tokens, str) else {end_tokens}
     tree = TokenTree(() if tokenizer is None else token_texts(tokenizer), grammar, end_token_ids=ends)
     ask = complete.next_tokens if isinstance(complete, CompletionServer) else _joined(complete)
@@ -114,7 +114,7 @@ def served_distribution(
 
 
 class _ServedExpansion:
-    """The requests of one search: nodes in, branches out. Each beginning of a prompt's answer is asked for once."""
+    """The requests of one search: nodes in, branches out. Each prefix of a prompt's answer is asked for once."""
 
     def __init__(self, ask: Ask, contexts: Sequence[Any], first: int, tree: TokenTree, ends: set[Token], *, as_ids: bool) -> None:
         self.ask, self.contexts, self.first, self.tree, self.ends, self.as_ids = ask, contexts, first, tree, ends, as_ids

@@ -20,8 +20,8 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, OpenerDirector, Request, build_opener
 
-from numerate.messages import check_integer, check_number, one_line
-from numerate.vocab import read_piece
+from numerate.checks import check_integer, check_number, one_line
+from numerate.tokens import read_piece
 
 Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
 """A text, token ids, or the messages of a chat."""

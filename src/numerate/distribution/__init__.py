@@ -1,7 +1,9 @@
 """Distributions over numbers."""
 
+from numerate.checks import public_dir
 from numerate.distribution.circle import CircularDistribution
 from numerate.distribution.exact import MAX_DIGITS
 from numerate.distribution.number_distribution import NumberDistribution
 
 __all__ = ["MAX_DIGITS", "CircularDistribution", "NumberDistribution"]
+__dir__ = public_dir(globals())

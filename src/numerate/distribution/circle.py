@@ -23,7 +23,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from numerate.distribution.decisions import REACH, Cost, best, decide
+from numerate.distribution.decision_rules import REACH, Cost, best, decide
 from numerate.distribution.exact import (
     EXACT,
     SHORT,
@@ -200,15 +200,15 @@ class CircularDistribution:
         """Return the number of least expected cost, on the scale. Ties go to the value nearest to the median.
 
         Args:
-            metric: "absolute" or "median", "squared" or "mean", "exact" or "mode", "within", or a function
-                ``cost(prediction, truth)`` of two floats on the scale. Relative and log errors have no meaning on a circle.
+            metric: "median", "mean", "mode", "within", or a function ``cost(prediction, truth)`` of two floats on the scale.
+                Relative errors have no meaning on a circle.
             tolerance: for "within": the largest distance that is right.
             candidates: for "within" and functions: the answers to choose from, by default the values.
             trim: leave out stray values (:meth:`trimmed`); False for the exact least expected cost.
 
         Examples:
             >>> face = CircularDistribution(NumberDistribution([715, 718, 3, 180], [0.3, 0.2, 0.2, 0.3]), 720)
-            >>> [str(face.decide(metric)) for metric in ("absolute", "squared", "exact")]
+            >>> [str(face.decide(metric)) for metric in ("median", "mean", "mode")]
             ['718', '52.7', '715']
             >>> face.decide("within", tolerance=5)
             Decimal('718')

@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from numerate.checks import check_integer, check_number
 from numerate.distribution.bars import Bar, bar_lines, bars_of
-from numerate.distribution.bell import Shape, bell_steps
-from numerate.distribution.decisions import CENTRAL, REACH, Cost, best, decide, is_relative, stray
+from numerate.distribution.bell_steps import Shape, bell_steps
+from numerate.distribution.decision_rules import CENTRAL, REACH, Cost, best, decide, stray
 from numerate.distribution.exact import EXACT, Floats, Number, as_list, check_masses, exact_number, first_reached, is_nan, label
 from numerate.distribution.moments import crps_of, mean_of, variance_of
 from numerate.distribution.shares import SHARES, check_shares, share_lines
-from numerate.messages import check_integer, check_number
 
 
 @dataclass(frozen=True, init=False, repr=False, eq=False)
@@ -300,9 +300,9 @@ class NumberDistribution:
             [Decimal('2'), Decimal('2'), Decimal('1'), Decimal('1'), Decimal('2')]
         """
         if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0:
-            raise ValueError(f"n={n!r} is out of range: expected a whole number >= 0 of values to draw.")
+            raise ValueError(f"n={n!r} is out of range: expected an integer >= 0 of values to draw.")
         if isinstance(seed, bool) or not isinstance(seed, int | np.integer | np.random.Generator):
-            raise TypeError(f"seed={seed!r} is not a whole number: expected one, such as 0, or a numpy Generator.")
+            raise TypeError(f"seed={seed!r} is not an integer: expected one, such as 0, or a numpy Generator.")
         drawn = np.random.default_rng(seed).random(n)
         index = np.minimum(np.searchsorted(self._cumulative, drawn, side="right"), len(self.values) - 1)
         return [self.values[i] for i in index.tolist()]
@@ -371,7 +371,7 @@ class NumberDistribution:
         candidates: Iterable[Number] | None = None,
         trim: bool = True,
     ) -> Decimal:
-        """Return the number of least expected cost; ``numerate.distribution.decisions`` has a table of the rules.
+        """Return the number of least expected cost; ``numerate.distribution.decision_rules`` has a table of the rules.
 
         Stray values are left out first (:meth:`trimmed`), but for the median: a speck of mass on a far number would move a mean
         or a relative decision by orders of magnitude. The properties ``mean``, ``median`` and ``mode`` are exact.
@@ -384,8 +384,8 @@ class NumberDistribution:
         |x - y| / max(|y|, floor), and 0 is a value like any other.
 
         Args:
-            metric: a rule ("absolute", "squared", "relative", "log", "within", "exact"), its metric's name in
-                ``numerate.answers.METRICS``, "median", "mean" or "mode", or a function ``cost(prediction, truth)`` of two floats.
+            metric: "median" (least absolute error), "mean" (squared), "mode" (exact answers), "relative", "within", "within_1",
+                "within_5", "within_10", or a function ``cost(prediction, truth)`` of two floats.
             tolerance: for "within": the largest |x - y| that is right.
             relative_tolerance: for "within", instead: the largest |x - y| / |y| that is right, 0.05 for 5 %.
             floor: for "relative": the smallest size to divide by.
@@ -395,12 +395,12 @@ class NumberDistribution:
 
         Examples:
             >>> answer = NumberDistribution([1, 10, 11, 100], [0.4, 0.15, 0.2, 0.25])
-            >>> [str(answer.decide(metric)) for metric in ("absolute", "squared", "relative", "log", "exact")]
-            ['10', '29.1', '1', '10', '1']
+            >>> [str(answer.decide(metric)) for metric in ("median", "mean", "relative", "mode")]
+            ['10', '29.1', '1', '1']
             >>> answer.decide("within", tolerance=1, candidates=[2, 10.5]), answer.decide(lambda x, y: max(y - x, 0))
             (Decimal('2'), Decimal('100'))
         """
-        found = self.trimmed(relative=True) if trim and is_relative(metric) else self
+        found = self.trimmed(relative=True) if trim and metric == "relative" else self
         return decide(found, metric, tolerance, relative_tolerance, floor, candidates, trim=trim)
 
     def bars(self, rows: int = 10) -> list[Bar]:
@@ -474,4 +474,4 @@ class NumberDistribution:
 
 
 def _check_count(name: str, count: object) -> None:
-    check_integer(name, count, "a whole number >= 1", least=1)
+    check_integer(name, count, "an integer >= 1", least=1)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from numerate.checks import check_number
 from numerate.distribution.exact import TIE
-from numerate.messages import check_number
 
 SHARES = ("covered", "drawn", "more_digits", "no_number", "not_searched")
 

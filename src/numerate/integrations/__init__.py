@@ -6,7 +6,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from numerate.messages import public_dir
+from numerate.checks import public_dir
 
 if TYPE_CHECKING:
     from numerate.integrations import lightning, loop, transformers, trl

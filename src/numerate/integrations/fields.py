@@ -16,7 +16,7 @@ from torch import Tensor
 
 from numerate.checks import check_weights
 from numerate.labels import IGNORE_INDEX, shift_left
-from numerate.soft import SOFT_FIELDS, WEIGHT_FIELDS, Entry, SoftTargets, soft_fields
+from numerate.targets.soft_targets import SOFT_FIELDS, WEIGHT_FIELDS, Entry, SoftTargets, soft_fields
 
 Batch = Mapping[str, Any]
 

@@ -27,10 +27,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from numerate.checks import check_number
+from numerate.checks import check_number, public_dir
 from numerate.integrations.fields import take_fields
 from numerate.integrations.step import StepCounts, steps_of
-from numerate.messages import public_dir
 from numerate.objective import NumericObjective
 
 __all__ = ["StepDataLoader", "step_counts"]

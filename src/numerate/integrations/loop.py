@@ -37,11 +37,10 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from numerate.checks import check_number
+from numerate.checks import check_number, public_dir
 from numerate.integrations.fields import LABEL_FIELDS, Batch, aligned, without_fields
-from numerate.integrations.step import StepCounts, reads_whole_numbers, steps_of
-from numerate.losses.rows import reads_freely
-from numerate.messages import public_dir
+from numerate.integrations.step import StepCounts, reads_complete_numbers, steps_of
+from numerate.losses.logit_rows import reads_freely
 from numerate.objective import NumericObjective, ObjectiveOutput
 
 __all__ = ["Step", "Steps"]
@@ -57,8 +56,8 @@ class Steps:
 
     Args:
         loader: yields batches, which are mappings with ``labels``, and ``position_ids`` if sequences are packed. A batch may
-            carry soft targets (:class:`numerate.soft.SoftTargets`), ``token_weights`` and ``position_weights``: they are read for
-            the objective, and left out of the batch that a :class:`Step` yields.
+            carry soft targets (:class:`numerate.targets.SoftTargets`), ``token_weights`` and ``position_weights``: they are read
+            for the objective, and left out of the batch that a :class:`Step` yields.
         model: the model to train: wrapped by DDP or FSDP, or prepared by the engine.
         objective: the loss.
         accumulate: micro-batches per step.
@@ -109,7 +108,7 @@ class Step:
 
     def __init__(self, engine: _Engine, objective: NumericObjective, batches: list[Batch], *, shift: bool) -> None:
         self._engine, self._objective, self._batches, self._shift = engine, objective, batches, shift
-        if engine.num_processes > 1 and reads_whole_numbers(objective.numeric_loss):
+        if engine.num_processes > 1 and reads_complete_numbers(objective.numeric_loss):
             for batch in batches:
                 _refuse_cut_numbers(objective, *aligned(batch, shift=shift, ignore_index=objective.ignore_index))
         counts = StepCounts.of(objective, batches, shift=shift).over(engine, copies=1)
@@ -199,7 +198,7 @@ def _refuse_cut_numbers(objective: NumericObjective, labels: Tensor, fields: dic
         name = type(objective.numeric_loss).__name__
         raise NotImplementedError(
             f"a row begins with a number at position {int(positions[..., :1][cut][0])} of its document, as in rows split "
-            f"over processes (context parallelism), but {name} reads whole numbers, and would count this one twice: expected "
+            f"over processes (context parallelism), but {name} reads complete numbers, and would count this one twice: expected "
             "whole rows; use a token-level loss such as SMMDLoss, or position_ids that begin at 0 if rows are whole."
         )
 

@@ -32,7 +32,7 @@ from numerate.integrations.alignment import (
 )
 from numerate.integrations.fields import Batch, document_positions, fields_of, has_fields, labels_of, without_fields
 from numerate.integrations.lazy_logits import LazyHead, LazyLogits, find_head, override
-from numerate.integrations.step import StepCounts, check_gradient, reads_whole_numbers
+from numerate.integrations.step import StepCounts, check_gradient, reads_complete_numbers
 from numerate.labels import IGNORE_INDEX, shift_left
 from numerate.objective import NumericObjective, ObjectiveOutput
 from numerate.objective.no_loss import NoLoss
@@ -187,10 +187,10 @@ class ModelLoss:
         if targets.dim() < labels.dim():
             uneven = bool(targets.numel() % labels.shape[0])
             joined = uneven or targets.numel() // labels.shape[0] < labels.shape[-1] - 1
-            if uneven and reads_whole_numbers(self.objective.numeric_loss):
+            if uneven and reads_complete_numbers(self.objective.numeric_loss):
                 raise NotImplementedError(
                     f"{self._name} takes {targets.numel()} positions of {labels.shape[0]} sequences for its loss: expected as "
-                    f"many of each, since {type(self.objective.numeric_loss).__name__} reads whole numbers."
+                    f"many of each, since {type(self.objective.numeric_loss).__name__} reads complete numbers."
                 )
             targets = targets.reshape(1 if uneven else labels.shape[0], -1)
         logits = logits.reshape(*targets.shape, logits.shape[-1])

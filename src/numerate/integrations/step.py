@@ -218,7 +218,7 @@ def will_be_logged(trainer: Any) -> bool:
     return bool(logged or (step == 1 and args.logging_first_step))
 
 
-def reads_whole_numbers(loss: NumericLoss) -> bool:
+def reads_complete_numbers(loss: NumericLoss) -> bool:
     """Return whether the loss depends on more than one token at a time."""
     return loss.level == "number" or loss.places != "uniform"
 
@@ -231,9 +231,9 @@ def refuse_split_sequences(objective: NumericObjective, cp_size: int, sp_size: i
             f"sequence parallelism over {sp_size} processes averages losses in a way that does not fit {name}: expected whole "
             "sequences; use data parallelism (DDP, FSDP2) instead."
         )
-    if cp_size > 1 and reads_whole_numbers(objective.numeric_loss):
+    if cp_size > 1 and reads_complete_numbers(objective.numeric_loss):
         raise NotImplementedError(
-            f"context parallelism over {cp_size} processes cuts sequences, and the numbers in them, but {name} reads whole "
+            f"context parallelism over {cp_size} processes cuts sequences, and the numbers in them, but {name} reads complete "
             "numbers: expected whole sequences; use a token-level loss such as SMMDLoss, or data parallelism (DDP, FSDP2)."
         )
 

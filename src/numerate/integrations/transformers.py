@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from transformers import Trainer
 
+from numerate.checks import public_dir
 from numerate.integrations.accepted import base_model, refuse_trainer
 from numerate.integrations.alignment import shifts_labels
 from numerate.integrations.fields import LABEL_FIELDS, Batch, keep_fields, labels_of, without_fields
@@ -34,7 +35,6 @@ from numerate.integrations.step import (
     without_repeats,
 )
 from numerate.labels import IGNORE_INDEX
-from numerate.messages import public_dir
 from numerate.objective import NumericObjective, ObjectiveOutput
 
 __all__ = ["Attachment", "attach", "compute_loss_func", "shifts_labels"]
@@ -55,8 +55,8 @@ def attach(trainer: Trainer, objective: NumericObjective) -> Attachment:
     numbers do not end). The first batch is used to compare the model's own loss with the cross-entropy of its logits: this
     shows how the model aligns its labels, and a model whose loss is something else is refused.
 
-    A batch may carry soft targets (:class:`numerate.soft.SoftTargets`), ``token_weights`` and ``position_weights``. The objective
-    gets them, aligned as the labels are, and the model does not. ``remove_unused_columns`` keeps these columns.
+    A batch may carry soft targets (:class:`numerate.targets.SoftTargets`), ``token_weights`` and ``position_weights``. The
+    objective gets them, aligned as the labels are, and the model does not. ``remove_unused_columns`` keeps these columns.
 
     Example::
 

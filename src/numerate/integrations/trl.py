@@ -18,6 +18,7 @@ import torch
 from packaging.version import Version
 from torch import Tensor, nn
 
+from numerate.checks import public_dir
 from numerate.integrations.fields import (
     LABEL_FIELDS,
     Batch,
@@ -39,13 +40,12 @@ from numerate.integrations.step import (
     will_be_logged,
     without_repeats,
 )
-from numerate.losses.rows import divide, rest_of, wide
-from numerate.messages import public_dir
+from numerate.losses.logit_rows import divide, rest_of, wide
 from numerate.objective import NumericObjective, ObjectiveOutput
 from numerate.objective.head import Head
 from numerate.objective.overrun import NumberEnds
 from numerate.objective.term import mean_mass
-from numerate.soft import SoftTargets
+from numerate.targets.soft_targets import SoftTargets
 
 _OLDEST, _TOO_NEW = "1.16", "1.17"
 if not Version(_OLDEST) <= Version(version("trl")) < Version(_TOO_NEW):

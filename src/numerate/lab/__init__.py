@@ -1,7 +1,8 @@
 """The lab: find out whether a numeric loss helps on your data, and predict with the model that does.
 
 ``compare`` trains a model with each loss and reports what helps, ``train`` trains one and keeps it, ``evaluate`` measures it
-again, ``predict`` predicts rows. The folders follow the data, each importing only those before it:
+again, ``predict`` predicts rows. :class:`RunConfig` has the settings of a run, in four groups. The folders follow the data, each
+importing only those before it:
 
     files        written whole or not at all; progress
     data         a task's name, or a file, becomes examples with splits
@@ -20,12 +21,16 @@ The library never imports the lab.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from numerate.messages import public_dir
+from numerate.checks import public_dir
 
 if TYPE_CHECKING:
     from numerate.lab.comparison.compare import ComparisonResult, compare
+    from numerate.lab.data.settings import DataSettings
+    from numerate.lab.evaluation.settings import DecisionSettings
+    from numerate.lab.models.settings import ModelSettings
     from numerate.lab.prediction.predict import Predicted, predict
     from numerate.lab.prediction.train import Trained, train
+    from numerate.lab.training.config import RunConfig, TrainingSettings
     from numerate.lab.training.kept_runs import evaluate
 
 _ROOMS = {
@@ -36,9 +41,27 @@ _ROOMS = {
     "Predicted": "prediction.predict",
     "train": "prediction.train",
     "Trained": "prediction.train",
+    "RunConfig": "training.config",
+    "ModelSettings": "models.settings",
+    "DataSettings": "data.settings",
+    "TrainingSettings": "training.config",
+    "DecisionSettings": "evaluation.settings",
 }
 
-__all__ = ["ComparisonResult", "Predicted", "Trained", "compare", "evaluate", "predict", "train"]
+__all__ = [
+    "ComparisonResult",
+    "DataSettings",
+    "DecisionSettings",
+    "ModelSettings",
+    "Predicted",
+    "RunConfig",
+    "Trained",
+    "TrainingSettings",
+    "compare",
+    "evaluate",
+    "predict",
+    "train",
+]
 __dir__ = public_dir(globals())
 
 

@@ -37,15 +37,15 @@ from numerate.checks import (
     choices,
 )
 from numerate.labels import IGNORE_INDEX, shift_all
-from numerate.losses.rows import check_range, divide, log_sum_exp, reads_freely, rest_of_rows, take, wide
-from numerate.losses.targets import NumberTargets, Places, Targets
+from numerate.losses.logit_rows import check_range, divide, log_sum_exp, reads_freely, rest_of_rows, take, wide
+from numerate.losses.target_tokens import NumberTargets, Places, Targets
 from numerate.spans import Numbers, NumberSpans, check_position_ids, find_numbers, find_numbers_among
 from numerate.vocab import NumericVocab, look_up
 
-Level = Literal["token", "number"]
+LossLevel = Literal["token", "number"]
 Outside = Literal["ignore", "penalize", "zero"]
 Reduction = Literal["mean", "sum", "none"]
-Fit = Literal["good", "fair", "poor"]
+Suitability = Literal["good", "fair", "poor"]
 Variant = Literal["paper", "released"]
 
 MOST_PLACE_SIGMA = 100.0  # (1 + sigma)^15 must fit float32
@@ -92,7 +92,7 @@ def columns_needed(vocab: NumericVocab, token_ids: Tensor) -> int:
 class NumericLoss(nn.Module):
     """A cost of predicting the wrong number. Subclasses write :meth:`cost` and compute everything else at construction.
 
-    Losses of whole numbers derive from :class:`~numerate.losses.number_level.NumberLevelLoss`.
+    Number-level losses derive from :class:`~numerate.losses.number_level.NumberLevelLoss`.
 
     Args:
         vocab: the numeric tokens.
@@ -101,7 +101,7 @@ class NumericLoss(nn.Module):
         places: weights of the positions within a number, for token-level losses. ``"exponential"``: ``(1 + place_sigma)^k``
             for a token with k digits to its right, 15 at most (NTIL); ``"linear"``: n, n-1, .., 1 over their mean (DIST2);
             ``"del"``: 2, 4, 6, .. for units, tens, hundreds, and ``1.02^-(j + 1)`` for the j-th digit after the point (DEL).
-        thousands: read ``1,000`` as one number. Matters to losses of whole numbers, and to ``places``.
+        thousands: read ``1,000`` as one number. Matters to number-level losses, and to ``places``.
         ignore_index: the label of positions to skip.
         **unknown: refused, with the names of the settings that there are.
 
@@ -112,7 +112,7 @@ class NumericLoss(nn.Module):
 
     name: ClassVar[str]
     sees: ClassVar[str] = ""  # what in a distribution it costs, in a sentence for people who look at one
-    level: ClassVar[Level] = "token"
+    level: ClassVar[LossLevel] = "token"
     outsides: ClassVar[tuple[Outside, ...]] = ("ignore", "penalize")  # what ``outside`` may be
     default_outside: ClassVar[Outside] = "ignore"
     strictly_proper: ClassVar[bool] = False  # only the true distribution over distinct values has the lowest expected cost
@@ -177,7 +177,7 @@ class NumericLoss(nn.Module):
         return known
 
     @classmethod
-    def advice(cls, vocab: NumericVocab) -> tuple[Fit, str]:
+    def advice(cls, vocab: NumericVocab) -> tuple[Suitability, str]:
         """Return how well the loss suits a vocabulary, and what to know about it."""
         return "good", ""
 

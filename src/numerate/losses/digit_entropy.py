@@ -26,9 +26,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from numerate.checks import check_choice, choices
-from numerate.losses.base import Fit, NumericLoss, SharedSettings, Variant, check_vocab
-from numerate.losses.rows import log_sum_exp, take
-from numerate.losses.targets import DECIMAL_FACTOR, Places, Targets
+from numerate.losses.base import NumericLoss, SharedSettings, Suitability, Variant, check_vocab
+from numerate.losses.logit_rows import log_sum_exp, take
+from numerate.losses.target_tokens import DECIMAL_FACTOR, Places, Targets
 from numerate.vocab import NumericVocab
 
 _CLASSES = 10  # the published mean is over ten digits; a constant, or the cost would fade in a large vocabulary
@@ -103,7 +103,7 @@ class DigitEntropyLoss(NumericLoss):
         return cls(vocab, variant="released", **settings)
 
     @classmethod
-    def advice(cls, vocab: NumericVocab) -> tuple[Fit, str]:
+    def advice(cls, vocab: NumericVocab) -> tuple[Suitability, str]:
         """Fair: it knows no distance, and the published code reads single digits only."""
         beyond = "" if vocab.is_single_digits else "; beyond the published code, which reads single digits only"
         return "fair", f"no distance: every wrong token costs the same; published weight 0.01{beyond}"

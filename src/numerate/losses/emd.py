@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from numerate.checks import check_choice, choices
-from numerate.losses.base import Fit, NumericLoss, TokenSettings
+from numerate.losses.base import NumericLoss, Suitability, TokenSettings
 from numerate.losses.kernels import distances, shuffled_values, squashed
 from numerate.vocab import NumericVocab
 
@@ -72,7 +72,7 @@ class EMDLoss(NumericLoss):
         self.set_worst(distance.max())
 
     @classmethod
-    def advice(cls, vocab: NumericVocab) -> tuple[Fit, str]:
+    def advice(cls, vocab: NumericVocab) -> tuple[Suitability, str]:
         """Distances grow with the range of values."""
         return wide_range_advice(vocab, "squash=9 keeps them in bounds")
 
@@ -81,7 +81,7 @@ class EMDLoss(NumericLoss):
         return emd_loss(z, target, self.matrix("distance", z.dtype))
 
 
-def wide_range_advice(vocab: NumericVocab, remedy: str) -> tuple[Fit, str]:
+def wide_range_advice(vocab: NumericVocab, remedy: str) -> tuple[Suitability, str]:
     """Return the advice of losses in units of value: good for digits, fair for a wide range of values."""
     span = float(vocab.values[-1] - vocab.values[0])
     return ("good", "") if span <= 10 else ("fair", f"distances reach {span:,.0f}: {remedy}")

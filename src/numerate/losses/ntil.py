@@ -8,7 +8,7 @@ For a number of n digits, X as predicted and Y as labelled:
     ntil        emd_weight · emd + alpha · relative + beta · magnitude
 
 X has the likeliest token at every place; its gradient is that of the softmax at temperature tau (straight-through).
-ε is one unit of the label's last place: 1 for whole numbers, as in the published code; at least 1e-15 of the leading place.
+ε is one unit of the label's last place: 1 for integers, as in the published code; at least 1e-15 of the leading place.
 
 Fei et al.: Advancing Sequential Numerical Prediction in Autoregressive Models, ACL 2025, arXiv:2505.13077.
 
@@ -26,12 +26,12 @@ import torch
 from torch import Tensor
 
 from numerate.checks import check_choice, check_number, choices
-from numerate.losses.base import MOST_FACTOR, MOST_PLACE_SIGMA, Fit, SharedSettings, Variant, check_vocab
+from numerate.losses.base import MOST_FACTOR, MOST_PLACE_SIGMA, SharedSettings, Suitability, Variant, check_vocab
 from numerate.losses.emd import emd_loss
 from numerate.losses.kernels import distances
+from numerate.losses.logit_rows import by_mean
 from numerate.losses.number_level import NumberLevelLoss, label_amounts, mean_amount, token_amounts, token_scale
-from numerate.losses.rows import by_mean
-from numerate.losses.targets import NumberTargets, Targets
+from numerate.losses.target_tokens import NumberTargets, Targets
 from numerate.spans import EXACT_DIGITS, Numbers, sum_by
 from numerate.vocab import NumericVocab
 
@@ -149,7 +149,7 @@ class NTILLoss(NumberLevelLoss):
         return cls(vocab, variant="released", **settings)
 
     @classmethod
-    def advice(cls, vocab: NumericVocab) -> tuple[Fit, str]:
+    def advice(cls, vocab: NumericVocab) -> tuple[Suitability, str]:
         """Good for every vocabulary; the published code reads single digits only."""
         return ("good", "") if vocab.is_single_digits else ("good", "beyond the published code, which reads single digits only")
 
@@ -230,7 +230,7 @@ class NTILLoss(NumberLevelLoss):
         return guess, value, torch.where(eps > 0, eps, 1.0)
 
     def _whole(self, guess: Tensor, value: Tensor, eps: Tensor) -> Tensor:
-        """Return the error of whole numbers ``[S]``."""
+        """Return the error of complete numbers ``[S]``."""
         return ntil_loss(torch.zeros_like(guess), guess, value, eps, self.alpha, self.beta, emd_weight=0.0)
 
     def num_units(self, targets: Targets) -> Tensor:

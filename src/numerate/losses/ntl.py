@@ -10,7 +10,7 @@ With ŷ = Σ_i p_i v_i over the numeric tokens:
 
 Zausinger et al.: Regress, Don't Guess: A Regression-like Loss on Number Tokens for Language Models, ICML 2025,
 arXiv:2411.02083. The published code is the package ``ntloss``, whose ``reweigh`` is ``outside="penalize"`` here.
-docs/ntloss.md lists all differences.
+docs/papers.md lists all differences.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from numerate.checks import check_choice, choices
-from numerate.losses.base import Fit, NumericLoss, TokenSettings, Variant, check_vocab
+from numerate.losses.base import NumericLoss, Suitability, TokenSettings, Variant, check_vocab
 from numerate.losses.emd import emd_loss, wide_range_advice
 from numerate.losses.kernels import distances, squashed
+from numerate.losses.logit_rows import by_mean
 from numerate.losses.number_level import NumberLevelLoss, label_amounts, mean_amount, token_amounts, token_scale
-from numerate.losses.rows import by_mean
-from numerate.losses.targets import NumberTargets
+from numerate.losses.target_tokens import NumberTargets
 from numerate.spans import Numbers
 from numerate.vocab import NumericVocab
 
@@ -50,7 +50,7 @@ def ntl_loss(logits: Tensor, target: Tensor, values: Tensor, kind: str = "mse") 
 
 
 def ntl_number_loss(guess: Tensor, value: Tensor, eps: float) -> Tensor:
-    """Return the symmetric relative error of whole numbers ``[S]``, between 0 and 1."""
+    """Return the symmetric relative error of complete numbers ``[S]``, between 0 and 1."""
     return (guess - value).abs() / (guess.abs() + value.abs() + eps)
 
 
@@ -76,7 +76,7 @@ class NTLLoss(NumericLoss):
 
     Args:
         vocab: the numeric tokens.
-        kind: ``"was"`` (the default), ``"mse"``, ``"mae"``, ``"huber"``, or ``"number"`` for whole numbers.
+        kind: ``"was"`` (the default), ``"mse"``, ``"mae"``, ``"huber"``, or ``"number"`` for complete numbers.
         reweigh: the published name for ``outside="penalize"``.
         squash: rescale distances to 1..squash, a number > 1, as in ``ntloss``; None: off. ``kind="was"`` only.
         numbers: what a number is, for ``kind="number"`` and for ``places``: ``"values"`` (point, multi-digit tokens) or
@@ -156,7 +156,7 @@ class NTLLoss(NumericLoss):
         return cls(vocab, variant="released", **settings)
 
     @classmethod
-    def advice(cls, vocab: NumericVocab) -> tuple[Fit, str]:
+    def advice(cls, vocab: NumericVocab) -> tuple[Suitability, str]:
         """Fair for a wide range of values: distances grow with it."""
         return wide_range_advice(vocab, "squash=9 keeps them in bounds")
 
@@ -175,7 +175,7 @@ class _MeanLoss(NTLLoss):
         self.keep_matrix("token_values", self.vocab.values - (low + high) / 2)
 
     @classmethod
-    def advice(cls, vocab: NumericVocab) -> tuple[Fit, str]:
+    def advice(cls, vocab: NumericVocab) -> tuple[Suitability, str]:
         """Fair for a wide range of values: distances grow with it."""
         return wide_range_advice(vocab, "give it a small weight")
 
@@ -192,7 +192,7 @@ class NTLMSELoss(_MeanLoss):
     kind = "mse"
 
     @classmethod
-    def advice(cls, vocab: NumericVocab) -> tuple[Fit, str]:
+    def advice(cls, vocab: NumericVocab) -> tuple[Suitability, str]:
         """Poor for a wide range of values: squared distances grow even faster."""
         span = float(vocab.values[-1] - vocab.values[0])
         return ("poor", f"squared distances reach {span * span:,.0f}") if span > 10 else ("good", "")
@@ -227,7 +227,7 @@ class NTLNumberLoss(NTLLoss, NumberLevelLoss):
         self.worst.fill_(1.0)
 
     @classmethod
-    def advice(cls, vocab: NumericVocab) -> tuple[Fit, str]:
+    def advice(cls, vocab: NumericVocab) -> tuple[Suitability, str]:
         """Good for every vocabulary: a relative error."""
         return "good", ""
 

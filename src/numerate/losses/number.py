@@ -39,10 +39,10 @@ import torch
 from torch import Tensor
 
 from numerate.checks import check_integer, check_number
-from numerate.losses.base import MOST_FACTOR, Fit, SharedSettings
+from numerate.losses.base import MOST_FACTOR, SharedSettings, Suitability
+from numerate.losses.logit_rows import by_mean
 from numerate.losses.number_level import NumberLevelLoss
-from numerate.losses.rows import by_mean
-from numerate.losses.targets import NumberTargets
+from numerate.losses.target_tokens import NumberTargets
 from numerate.spans import put_by
 from numerate.vocab import NumericVocab
 
@@ -96,7 +96,7 @@ class NumberLoss(NumberLevelLoss):
         super().__init__(vocab, **shared)
         self.beta = check_number("beta", beta, least=0.0, most=MOST_FACTOR)
         lowest = check_number("lowest", lowest, above=0.0)
-        frequencies = check_integer("frequencies", frequencies, "a whole number >= 1", least=1)
+        frequencies = check_integer("frequencies", frequencies, "an integer >= 1", least=1)
         steps = torch.arange(frequencies, dtype=torch.float64)
         frequency = lowest * torch.pow(10.0, steps / PER_DECADE)
         weight = frequency**-self.beta
@@ -113,7 +113,7 @@ class NumberLoss(NumberLevelLoss):
         self.lead_widths = tuple(sorted({token.width for token in vocab.tokens})) if vocab.composes else ()
         self.keep("lead_boundaries", torch.tensor(self.lead_widths, dtype=torch.long))
         self.keep("absent", torch.tensor([1.0, 0.0], dtype=torch.float64))  # φ of a token that is not there
-        # A vocabulary of whole numbers has one scale for all: the leading place of its largest.
+        # A vocabulary of integers has one scale for all: the leading place of its largest.
         top = float(vocab.values.abs().max())
         # 10 ** -324 is 0 in float64, which holds numbers of 5e-324.
         self.unit = 1.0 if vocab.composes or top == 0 else 10.0 ** math.floor(math.log10(top)) or top
@@ -146,7 +146,7 @@ class NumberLoss(NumberLevelLoss):
         return torch.where(lead > 10, 10 + 10 * torch.log10(lead.clamp_min(10.0) / 10), lead)
 
     @classmethod
-    def advice(cls, vocab: NumericVocab) -> tuple[Fit, str]:
+    def advice(cls, vocab: NumericVocab) -> tuple[Suitability, str]:
         """Good for every vocabulary; signs need a minus token."""
         return "good", "" if vocab.minus_ids or not vocab.composes else "no minus token: signs are not scored"
 

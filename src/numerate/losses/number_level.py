@@ -1,4 +1,4 @@
-"""Losses of whole numbers: what they share, and the arithmetic from tokens to numbers."""
+"""Number-level losses: what they share, and the arithmetic from tokens to numbers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from numerate.checks import check_settings
-from numerate.losses.base import Level, NumericLoss, SharedSettings
-from numerate.losses.targets import NumberTargets, Targets
+from numerate.losses.base import LossLevel, NumericLoss, SharedSettings
+from numerate.losses.target_tokens import NumberTargets, Targets
 from numerate.spans import NumberSpans, power_of_ten, sum_by
 from numerate.vocab import NumericVocab
 
@@ -21,7 +21,7 @@ class NumberLevelLoss(NumericLoss):
     ``place_sigma`` do not apply: the place values of a number are powers of ten.
     """
 
-    level: ClassVar[Level] = "number"
+    level: ClassVar[LossLevel] = "number"
 
     def __init__(self, vocab: NumericVocab, **shared: Unpack[SharedSettings]) -> None:
         check_settings(type(self).__name__, shared, self.settings())

@@ -28,7 +28,7 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from numerate.losses.base import Fit, NumericLoss, TokenSettings
+from numerate.losses.base import NumericLoss, Suitability, TokenSettings
 from numerate.vocab import NumericVocab
 
 
@@ -74,7 +74,7 @@ class RAFTLoss(NumericLoss):
         self.set_worst((vocab.values[-1] - vocab.values[0]).square())
 
     @classmethod
-    def advice(cls, vocab: NumericVocab) -> tuple[Fit, str]:
+    def advice(cls, vocab: NumericVocab) -> tuple[Suitability, str]:
         """Poor for a wide range of values, and meant for numbers of one token."""
         span = float(vocab.values[-1] - vocab.values[0])
         if span > 10:

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from numerate.checks import check_choice, check_number, choices
-from numerate.losses.base import MOST_FACTOR, Fit, NumericLoss, TokenSettings, check_vocab
+from numerate.losses.base import MOST_FACTOR, NumericLoss, Suitability, TokenSettings, check_vocab
 from numerate.losses.kernels import (
     KERNELS,
     Ablation,
@@ -35,7 +35,7 @@ from numerate.losses.kernels import (
     shuffled_values,
     squashed,
 )
-from numerate.losses.rows import residual
+from numerate.losses.logit_rows import residual
 from numerate.vocab import NumericVocab
 
 Terms = Literal["smmd", "mmd", "smooth"]
@@ -183,7 +183,7 @@ class SMMDLoss(NumericLoss):
         return cls(vocab, variant="released", **settings)
 
     @classmethod
-    def advice(cls, vocab: NumericVocab) -> tuple[Fit, str]:
+    def advice(cls, vocab: NumericVocab) -> tuple[Suitability, str]:
         """Fair for many values: the cost is flat near the target."""
         if vocab.size > 100:
             return "fair", "flat near the target: variant='repaired' tells 1 from 10"

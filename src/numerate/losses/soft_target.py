@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from numerate.losses.base import NumericLoss, Outside
-from numerate.losses.rows import log_sum_exp
+from numerate.losses.logit_rows import log_sum_exp
 
 
 def soft_target_loss(logits: Tensor, target: Tensor, soft: Tensor, rest: Tensor | None = None) -> Tensor:

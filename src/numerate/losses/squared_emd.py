@@ -13,9 +13,9 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from numerate.losses.base import Fit, NumericLoss, TokenSettings
+from numerate.losses.base import NumericLoss, Suitability, TokenSettings
 from numerate.losses.emd import wide_range_advice
-from numerate.losses.rows import residual
+from numerate.losses.logit_rows import residual
 from numerate.vocab import NumericVocab
 
 
@@ -69,7 +69,7 @@ class SquaredEMDLoss(NumericLoss):
         return (values.diff() > 0).double()
 
     @classmethod
-    def advice(cls, vocab: NumericVocab) -> tuple[Fit, str]:
+    def advice(cls, vocab: NumericVocab) -> tuple[Suitability, str]:
         """Distances grow with the range of values."""
         return wide_range_advice(vocab, "give it a small weight")
 

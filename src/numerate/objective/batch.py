@@ -10,7 +10,7 @@ from torch import Tensor
 from numerate.checks import check_count, check_labels, check_tensor, check_weights
 from numerate.labels import shift_all, shift_left
 from numerate.losses.base import NumericLoss
-from numerate.soft import SoftTargets
+from numerate.targets.soft_targets import SoftTargets
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from numerate.losses.rows import take, wide
+from numerate.losses.logit_rows import take, wide
 from numerate.objective.device import add_mm_, mm_wide
 from numerate.objective.head import Head
 from numerate.objective.rows_torch import RowSums, cross_entropy_rows_
-from numerate.soft import SoftRows
+from numerate.targets.soft_targets import SoftRows
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from numerate.losses.rows import chunk_rows, wide
+from numerate.losses.logit_rows import chunk_rows, wide
 
 
 def rows_at_a_time(logits: Tensor) -> int:

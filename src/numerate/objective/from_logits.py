@@ -17,7 +17,7 @@ from torch import Tensor
 
 from numerate.checks import check_logits
 from numerate.losses.base import NumericLoss
-from numerate.losses.rows import (
+from numerate.losses.logit_rows import (
     check_range,
     divide,
     log_sum_exp,
@@ -27,14 +27,14 @@ from numerate.losses.rows import (
     take,
     wide,
 )
-from numerate.losses.targets import Targets
+from numerate.losses.target_tokens import Targets
 from numerate.objective.batch import BatchLabels, ObjectiveOutput
 from numerate.objective.device import rows_at_a_time
 from numerate.objective.overrun import NumberEnds
 from numerate.objective.rows_torch import scale_rows_
 from numerate.objective.term import mean_mass, mean_mass_from_rest, numeric_gradient, rest_as_softmax_share
 from numerate.objective.weighting import Weighting
-from numerate.soft import SoftRows
+from numerate.targets.soft_targets import SoftRows
 
 LossParts = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]  # loss, cross-entropy, numeric term, mass, overrun
 

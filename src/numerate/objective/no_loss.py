@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from numerate.labels import IGNORE_INDEX
 from numerate.losses.base import NumericLoss, check_vocab, columns_needed
-from numerate.losses.targets import Targets
+from numerate.losses.target_tokens import Targets
 from numerate.vocab import NumericVocab
 
 

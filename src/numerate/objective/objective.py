@@ -22,7 +22,7 @@ from numerate.objective.from_logits import objective_from_logits
 from numerate.objective.head import Head
 from numerate.objective.no_loss import NoLoss
 from numerate.objective.weighting import Weighting
-from numerate.soft import SoftTargets
+from numerate.targets.soft_targets import SoftTargets
 from numerate.vocab import NumericVocab
 
 
@@ -134,7 +134,7 @@ class NumericObjective(nn.Module):
             position_weights: ``[.., T]``, factor of each position in the numeric term.
             position_ids: ``[.., T]`` for packed sequences; a 0 begins a new document.
             token_weights: ``[.., T]``, factor of each position in the cross-entropy.
-            soft: targets that are distributions over tokens, at some positions: see :class:`numerate.soft.SoftTargets`. The
+            soft: targets that are distributions over tokens, at some positions: see :class:`numerate.targets.SoftTargets`. The
                 numeric term is that of the labels.
             shift: set it for the raw labels of a causal model; labels, and all that belongs to their positions, are then
                 shifted left by one. Labels that equal ``input_ids`` wherever they are not ``ignore_index`` are raw.

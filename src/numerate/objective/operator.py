@@ -25,8 +25,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from numerate.losses.base import NumericLoss
-from numerate.losses.rows import check_range, divide, refuse_second_derivative, take, wide
-from numerate.losses.targets import Targets
+from numerate.losses.logit_rows import check_range, divide, refuse_second_derivative, take, wide
+from numerate.losses.target_tokens import Targets
 from numerate.objective.batch import BatchLabels
 from numerate.objective.chunks import Chunk, ChunkedHead, Execution
 from numerate.objective.device import SideStream
@@ -36,7 +36,7 @@ from numerate.objective.replay import MAX_LOGITS, padded_size, replayed_gradient
 from numerate.objective.rows_torch import RowSums
 from numerate.objective.term import mean_mass, numeric_gradient, rest_as_softmax_share
 from numerate.objective.weighting import Weighting
-from numerate.soft import SoftRows
+from numerate.targets.soft_targets import SoftRows
 
 # Rows times entries of the head below which the device would wait for the CPU to launch a number-level loss: the three products
 # then take less than about 10 ms on an H200.
@@ -61,7 +61,7 @@ class FusedObjective(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, inputs: FusedInputs) -> tuple[Tensor | None, ...]:
-        """Return the fields of :class:`numerate.ObjectiveOutput`."""
+        """Return the fields of :class:`numerate.objective.ObjectiveOutput`."""
         forward = _Forward(hidden, inputs, ctx.needs_input_grad[:3])
         results = forward.run(with_mass=inputs.with_mass, with_overrun=inputs.with_overrun)
         ctx.grads = forward.chunked.d_hidden, forward.chunked.d_weight, forward.chunked.d_bias
@@ -146,7 +146,7 @@ class _Forward:
         return divide((nll if self.token_weights is None else nll * self.token_weights).sum(), self.num_items)
 
     def run(self, *, with_mass: bool, with_overrun: bool) -> tuple[Tensor | None, ...]:
-        """Return the fields of :class:`numerate.ObjectiveOutput`; the gradients stay in ``self.chunked``."""
+        """Return the fields of :class:`numerate.objective.ObjectiveOutput`; the gradients stay in ``self.chunked``."""
         loss, weighting = self.loss, self.weighting
         known: RowSums | None = None
         ce: Tensor | None = None
@@ -158,7 +158,7 @@ class _Forward:
         passes = self.chunked.passes(write=self.needs_grad)
         first = None if loss.uses_rest else next(passes, None)
         if first is not None and self.needs_grad and loss.level == "number" and not self.chunked.has_soft_targets:
-            self.chunked.add_head_gradient(first)  # work for the device while the CPU reads whole numbers
+            self.chunked.add_head_gradient(first)  # work for the device while the CPU reads complete numbers
         with side:
             numeric = self._read_labels()
             z = self._numeric_logits(numeric)

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from numerate.losses.base import NumericLoss
-from numerate.losses.rows import divide, log_sum_exp, reads_freely, take
+from numerate.losses.logit_rows import divide, log_sum_exp, reads_freely, take
 from numerate.spans import NumberSpans
 from numerate.vocab import NumericVocab
 

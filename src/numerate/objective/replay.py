@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from numerate.losses.base import NumericLoss
-from numerate.losses.targets import Targets
+from numerate.losses.target_tokens import Targets
 
 MAX_RECORDINGS = 16  # per loss
 MAX_LOGITS = 1 << 23  # numeric logits in a recording

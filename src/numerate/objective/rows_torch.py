@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from numerate.losses.rows import wide
+from numerate.losses.logit_rows import wide
 from numerate.objective.device import rows_at_a_time
 from numerate.objective.head import Head
 

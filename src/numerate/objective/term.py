@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from numerate.losses.base import NumericLoss
-from numerate.losses.rows import divide, rest_of
-from numerate.losses.targets import Targets
+from numerate.losses.logit_rows import divide, rest_of
+from numerate.losses.target_tokens import Targets
 
 _MAX_EXPONENT = 700.0  # exp of more overflows float64; the gradient is zero there
 

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from numerate.answers.metrics import METRICS
 from numerate.distribution import NumberDistribution
-from numerate.distribution.decisions import RULE_NAMES
+from numerate.distribution.decision_rules import RULE_NAMES
 from numerate.distribution.exact import canonical, label
 from numerate.distribution.shares import SHARES
 from numerate.playground.models import AskableModel, find_models, open_model
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from numerate.lab.data.regression import Row
 
 BARS = 32
-SHOWN_BRANCHES, SHOWN_EACH = 28, 4  # of the tree, and of one beginning
-DECIDED = ("squared", *(name for name in RULE_NAMES if name in METRICS))
-"""What an answer is decided for: the metrics that :meth:`numerate.NumberDistribution.decide` knows, and the squared error."""
+SHOWN_BRANCHES, SHOWN_EACH = 28, 4  # of the tree, and of one prefix
+DECIDED = {"squared": "mean", "exact": "mode", "absolute_error": "median", "relative_error": "relative", "log10_error": "median"}
+DECIDED |= {name: name for name in RULE_NAMES if name in METRICS}
+"""Metrics, and the squared error, that an answer is decided for, with the rule of :meth:`numerate.NumberDistribution.decide`."""
 
 _ROUNDED = Context(prec=6, rounding=ROUND_HALF_EVEN)
 _LONG = 12  # characters of a number that is shown in full
@@ -109,7 +110,7 @@ def _searched(
 
 def _decision(found: NumberDistribution, values: Sequence[Fraction | int], name: str) -> dict[str, object]:
     """Return what a metric would decide, and the score that the model expects of it; None where that is infinite."""
-    answer, metric = found.decide(name), METRICS.get(name)
+    answer, metric = found.decide(DECIDED[name]), METRICS.get(name)
     expected = found.std  # the root of the expected squared error of the mean
     if metric is not None:
         x, pairs = _rational(answer), zip(values, found.probabilities.tolist(), strict=True)

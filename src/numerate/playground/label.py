@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Annotated, Literal
 
@@ -11,7 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from numerate.distribution import NumberDistribution
-from numerate.distribution.bell import Shape
+from numerate.distribution.bell_steps import Shape
 from numerate.distribution.exact import label as shortened
 from numerate.playground.branches import Branch, BranchTree, Path
 from numerate.playground.request import TabRequest
@@ -21,11 +20,9 @@ from numerate.targets.notation import Notation
 
 _AT_MOST = 501  # values of a bell; a wider one is represented by as many, equally likely
 _FIRST = 12  # drawn answers that are listed
-_LINES = 3  # branches whose frequency is followed
 _RUN = 8  # tokens of a run that are listed
 _SHORT = 20  # characters of a time or an angle
 _RATINGS = 200
-_STEPS = [step * 10**power for power in range(5) for step in (1, 2, 3, 5, 7)]
 
 
 class LabelRequest(TabRequest):
@@ -51,8 +48,7 @@ def compute(request: LabelRequest) -> dict[str, object]:
     answers, paths, texts = _drawn(request.model_copy(update={"branches": first.branches, "given": first.given}))
     label = () if request.kind == "raters" else paths.get(request.target.strip(), ())
     tree = BranchTree(TokenTrie(paths.values(), answers.probabilities), request.branches, label)
-    drawn = [paths[text] for text in texts]
-    frequencies = tree.frequencies(drawn) if drawn else {}
+    frequencies = tree.frequencies([paths[text] for text in texts]) if texts else {}
     return {
         "tokenizers": listed_tokenizers(),
         "tree": _described(tree.root, None, tokens, frequencies, label),
@@ -60,8 +56,6 @@ def compute(request: LabelRequest) -> dict[str, object]:
         "represented": len(answers) == _AT_MOST,
         "numbers": _numbers(request, answers),
         "drawn": texts[:_FIRST],
-        "gaps": [[count, _gap(tree, drawn[:count])] for count in (1, 10, 100, 1000, 10_000) if count <= len(drawn)],
-        "converging": _converging(tree, tokens, drawn),
     }
 
 
@@ -153,23 +147,3 @@ def _described(
         "label": not branch.others and bool(label) and label[: len(branch.path)] == branch.path,
         "branches": [_described(below, branch, tokens, frequencies, label) for below in branch.branches],
     }
-
-
-def _gap(tree: BranchTree, drawn: Sequence[Path]) -> float:
-    """Return the largest difference between the frequency and the probability of a branch."""
-    return max(abs(share - branch.probability) for branch, share in tree.frequencies(drawn).items())
-
-
-def _converging(tree: BranchTree, tokens: NumberTokens, drawn: Sequence[Path]) -> list[dict[str, object]]:
-    """Return how the frequency of the first branches changes with the number of drawn paths."""
-    first = [branch for branch in tree.root.branches if not branch.others][:_LINES] if drawn else []
-    counts = [*(step for step in _STEPS if step < len(drawn)), len(drawn)]
-    taken = [np.cumsum([path[: len(branch.path)] == branch.path for path in drawn]) for branch in first]
-    return [
-        {
-            "text": tokens.texts[branch.tokens[0]],
-            "probability": branch.probability,
-            "points": [[count, int(sums[count - 1]) / count] for count in counts],
-        }
-        for branch, sums in zip(first, taken, strict=True)
-    ]

@@ -11,8 +11,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from numerate.checks import check_choice
 from numerate.losses import LOSSES, NumericLoss
-from numerate.messages import check_choice
 from numerate.playground.request import TabRequest
 from numerate.playground.settings import Value, arguments, controls
 from numerate.plotting import certain_costs

@@ -86,7 +86,7 @@ class AskableModel:
 
     @cached_property
     def most_width(self) -> int:
-        """The most beginnings of an answer to search at once, so that a pass takes seconds at most."""
+        """The widest beam, so that a pass takes seconds at most."""
         parameters: int = sum(weight.numel() for weight in self.answering.loaded.model.parameters())
         return max(_LEAST_WIDTH, _MOST_PRODUCTS // max(parameters, 1))
 

@@ -1,4 +1,4 @@
-"""The tab "a whole number": two predictions for one target, token by token, and what each loss says of them."""
+"""The tab "a complete number": two predictions for one target, token by token, and what each loss says of them."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class _LossRow(NamedTuple):
 
 
 def _rows(every: bool) -> Iterator[_LossRow]:
-    """Yield the losses to show; both forms of NTIL with their parts: digits alone, and the whole number alone."""
+    """Yield the losses to show; both forms of NTIL with their parts: digits alone, and the complete number alone."""
     yield _LossRow("cross-entropy", "cross-entropy", None, {})
     yield from _ntil("ntil_released", "NTIL as published", {"variant": "released", "noise": 0.0})
     for name in LOSSES if every else FEATURED:
@@ -150,7 +150,7 @@ def _rows(every: bool) -> Iterator[_LossRow]:
 def _ntil(name: str, title: str, settings: dict[str, Any]) -> Iterator[_LossRow]:
     yield _LossRow(name, title, "ntil", settings)
     yield _LossRow(f"{name}_digits", "its digits alone", "ntil", {**settings, "alpha": 0.0, "beta": 0.0}, name)
-    yield _LossRow(f"{name}_number", "its whole number alone", "ntil", {**settings, "emd_weight": 0.0}, name)
+    yield _LossRow(f"{name}_number", "its complete number alone", "ntil", {**settings, "emd_weight": 0.0}, name)
 
 
 @cache

@@ -12,7 +12,7 @@ from numerate.decode.search import Branches, Node
 
 @dataclass
 class TreeBranch:
-    """A beginning of an answer in the tree.
+    """A prefix of an answer in the tree.
 
     Attributes:
         text: the tokens up to here.
@@ -21,7 +21,7 @@ class TreeBranch:
         ends: the part of it that ends here with a number.
         searched: whether the search went on from here.
         drawn: whether it stands for lighter branches that were not searched, with a weight instead of its probability.
-        children: the likeliest longer beginnings, heaviest first.
+        children: the likeliest longer prefixes, heaviest first.
         others: how many more there are.
         others_p: their probability.
     """
@@ -54,7 +54,7 @@ class SearchedTree:
         self.levels.append((list(nodes), list(branches)))
 
     def likeliest(self, most: int, each: int) -> TreeBranch:
-        """Return the root with the ``most`` likeliest branches below it, at most ``each`` of one beginning."""
+        """Return the root with the ``most`` likeliest branches below it, at most ``each`` of one prefix."""
         root = self._expanded(0, 0, "", 1.0)
         places: dict[int, tuple[int, int]] = {id(root): (0, 0)}
         heap: list[tuple[float, int, TreeBranch, TreeBranch]] = []

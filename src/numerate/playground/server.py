@@ -1,8 +1,8 @@
 """The server of the playground: the page, its files, and ``POST /api/NAME`` for every tab.
 
 It trusts nobody: only requests that name this host are answered (a page elsewhere cannot reach it by DNS rebinding), pages of
-other origins may send nothing, bodies are limited in size, time and number (:mod:`numerate.playground.body`), the page may load
-nothing from other hosts, and no other page may read an answer.
+other origins may send nothing, bodies are limited in size and time, the page may load nothing from other hosts, and no other page
+may read an answer.
 """
 
 from __future__ import annotations
@@ -22,15 +22,14 @@ from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from numerate.checks import check_number, one_line
 from numerate.lab.report.palette import css
-from numerate.messages import check_number, one_line
-from numerate.playground.body import BodyError, read_body
 from numerate.playground.request import plain_sentence
 from numerate.playground.tabs import TABS, Tab
 
@@ -44,6 +43,7 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-cache",
 }
+BODY_BYTES, BODY_SECONDS = 1 << 18, 60  # the most that a request may have, and take to arrive
 COMPUTATIONS = 4  # at once; further requests wait
 CONNECTIONS = 512  # at once; further ones are told to come back
 
@@ -94,7 +94,7 @@ class Guard:
 
 
 def create_app(runs: Path | str = "runs", names: Collection[str] = (), *, everywhere: bool = False) -> Starlette:
-    """Return the web application; ``runs`` is the folder of runs to show; see :class:`Guard` for the rest."""
+    """Return the web application; ``runs`` is the folder of models to ask; see :class:`Guard` for the rest."""
     runs = Path(runs)
     limiter = anyio.CapacityLimiter(COMPUTATIONS)
     routes: list[BaseRoute] = [
@@ -105,7 +105,6 @@ def create_app(runs: Path | str = "runs", names: Collection[str] = (), *, everyw
     ]
     for name, tab in TABS.items():
         routes.append(Route(f"/api/{name}", partial(_answer, tab=tab, runs=runs, limiter=limiter), methods=["POST"]))
-        routes.extend(tab.routes(runs))
     return Starlette(routes=routes, middleware=[Middleware(Guard, names=names, everywhere=everywhere)])
 
 
@@ -130,11 +129,19 @@ async def _answer(request: Request, *, tab: Tab, runs: Path, limiter: anyio.Capa
     """Check a tab's state and compute its answer in a thread, so that other requests are not kept waiting."""
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         return _error("expected JSON: send content-type application/json.", 415)
+    body = bytearray()
     try:
-        async with read_body(request, tab.body_limit) as body:
-            return await anyio.to_thread.run_sync(_compute, tab, body, runs, limiter=limiter)
-    except BodyError as error:
-        return _error(str(error), error.status)
+        with anyio.fail_after(BODY_SECONDS):
+            async for part in request.stream():
+                body += part
+                if len(body) > BODY_BYTES:  # counted as it comes: the length that a request gives is not believed
+                    return _error(f"too large: at most {BODY_BYTES >> 10} KiB can be sent here.", 413)
+    except TimeoutError:
+        return _error(f"too slow: a request has to arrive within {BODY_SECONDS:g} seconds.", 408)
+    except ClientDisconnect:  # nobody is there to read an answer
+        return _error("the connection was closed before the request was complete.", 400)
+    try:
+        return await anyio.to_thread.run_sync(_compute, tab, bytes(body), runs, limiter=limiter)
     except ValidationError as error:
         return _error(plain_sentence(error), 400)
     except ValueError as error:

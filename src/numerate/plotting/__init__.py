@@ -1,7 +1,7 @@
 """Pictures of losses, of calibration and of distributions; they need matplotlib."""
 
+from numerate.checks import public_dir
 from numerate.choices import FORMATS
-from numerate.messages import public_dir
 from numerate.plotting.calibration import plot_coverage, plot_distributions, plot_reliability
 from numerate.plotting.figures import figure_for
 from numerate.plotting.losses import certain_costs, plot_loss

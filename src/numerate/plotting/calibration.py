@@ -17,7 +17,7 @@ from numerate.calibration import Conformal, coverage, pit
 from numerate.calibration.frame import check_distribution
 from numerate.distribution import NumberDistribution
 from numerate.distribution.exact import EXACT, Floats, Number, as_list, exact_number, label
-from numerate.plotting.figures import COLOURS, figure_for, plain, save
+from numerate.plotting.figures import COLOURS, figure_for, save, unframed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,7 +64,7 @@ def plot_reliability(
     histogram.set_ylabel("truths, 1 = as many as expected")
     histogram.set_xlim(0, 1)
     for axes in (curve, histogram):
-        plain(axes)
+        unframed(axes)
     figure.suptitle(f"Reliability on {n:,} rows", fontsize="large", fontweight="bold")
     return save(figure, path)
 
@@ -100,7 +100,7 @@ def plot_coverage(
         axes.plot(kept, held, color=COLOURS[1], marker="o", markersize=4, linewidth=2, label="conformal intervals")
     axes.set_xlabel("level")
     axes.set_ylabel("share of truths inside")
-    plain(axes)
+    unframed(axes)
     axes.legend(frameon=False, loc="upper left")
     figure.suptitle(f"Coverage on {len(truths):,} rows", fontsize="large", fontweight="bold")
     return save(figure, path)
@@ -258,4 +258,4 @@ def _draw_distribution(axes: Axes, row: NumberDistribution, ends: tuple[Decimal,
     axes.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g} %" if y >= 0 else ""))
     axes.set_xlabel(axis.name, fontsize="small")
-    plain(axes)
+    unframed(axes)

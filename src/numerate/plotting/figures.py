@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from numerate.checks import check_choice
 from numerate.choices import FORMATS
-from numerate.messages import check_choice
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,7 +27,7 @@ def figure_for(path: Path) -> type[Figure]:
     return Figure
 
 
-def plain(axes: Axes) -> None:
+def unframed(axes: Axes) -> None:
     """Give axes a faint grid and no frame at the top and on the right."""
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)

@@ -13,7 +13,7 @@ from torch import Tensor
 from numerate.checks import check_choice
 from numerate.losses import LOSSES, NumericLoss, SMMDLoss
 from numerate.losses.gaussian_ce import gaussian_targets
-from numerate.plotting.figures import COLOURS, figure_for, plain, save
+from numerate.plotting.figures import COLOURS, figure_for, save, unframed
 from numerate.vocab import NumericVocab
 
 if TYPE_CHECKING:
@@ -100,6 +100,6 @@ def _draw_costs(axes: Axes, losses: Mapping[str, NumericLoss], distinct: Tensor)
     axes.set_xlabel(f"distance of the answer from the label {label:g}")
     axes.set_ylabel("cost of a certain answer")
     axes.set_ylim(bottom=0)
-    plain(axes)
+    unframed(axes)
     if len(losses) > 1:
         axes.legend(frameon=False)

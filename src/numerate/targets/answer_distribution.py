@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from numerate.checks import check_number
 from numerate.distribution import NumberDistribution
 from numerate.distribution.exact import Floats, as_list, check_masses
-from numerate.messages import check_number
 from numerate.targets.notation import Notation
 
 

@@ -6,13 +6,12 @@ import re
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from numerate.checks import check_choice, choices
-from numerate.distribution.bell import EmptyBellError, Shape, bell_steps
+from numerate.checks import check_choice, check_number, choices
+from numerate.distribution.bell_steps import EmptyBellError, Shape, bell_steps
 from numerate.distribution.exact import Floats, Number, exact_number, size
-from numerate.messages import check_number
 from numerate.targets.answer_distribution import AnswerDistribution
 from numerate.targets.notation import Notation
-from numerate.targets.numerals import NUMBER
+from numerate.targets.patterns import NUMBER
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,14 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
 
-from numerate.checks import check_choice, choices
+from numerate.checks import check_choice, check_number, choices
 from numerate.distribution import NumberDistribution
-from numerate.distribution.bell import Shape
+from numerate.distribution.bell_steps import Shape
 from numerate.distribution.exact import Number, exact_number, size
-from numerate.messages import check_number
 from numerate.targets.answer_distribution import AnswerDistribution
 from numerate.targets.bell import check_step, whole_step
 from numerate.targets.notation import Notation
-from numerate.targets.numerals import CLOCK, NUMBER
+from numerate.targets.patterns import CLOCK, NUMBER
 
 Read = Callable[[str], tuple[Fraction, Fraction]]
 Write = Callable[[Fraction, str], str]
@@ -146,7 +145,7 @@ class CircularBell:
         step = whole_step(self.step, last, label)
         if size("width", self.width) == 0 or self.hard == 1:
             return AnswerDistribution.point(label)
-        # Positions are whole numbers of steps from the label, so that any step is exact.
+        # Positions are whole steps from the label, so that any step is exact.
         width = Fraction(exact_number("width", self.width)) / step
         steps = NumberDistribution.bell(0, width=width, shape=self.shape, decimals=0, at_most=self.at_most)
         period, write = Fraction(exact_number("period", self.period)), self.write or _write_number

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from numerate.labels import IGNORE_INDEX
-from numerate.soft import SOFT_FIELDS, WEIGHT_FIELDS, Entry, soft_fields
+from numerate.targets.soft_targets import SOFT_FIELDS, WEIGHT_FIELDS, Entry, soft_fields
 
 
 class SoftCollator:

@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import Dataset
 
 from numerate.checks import check_choice, check_integer, choices
-from numerate.targets.soft_numbers import Path
+from numerate.targets.soft_numbers import PathKind
 
 Soft = Callable[..., Mapping[str, Any]]
 """``soft(row, rng=generator, path="drawn")``: :class:`SoftNumbers`, or a function of your own."""
@@ -19,11 +19,11 @@ Soft = Callable[..., Mapping[str, Any]]
 class _Draws:
     """Draws that depend on the seed, the epoch and the row alone. Worker processes share the epoch."""
 
-    def __init__(self, soft: Soft, seed: int, path: Path) -> None:
-        check_choice("path", path, choices(Path))
+    def __init__(self, soft: Soft, seed: int, path: PathKind) -> None:
+        check_choice("path", path, choices(PathKind))
         if not callable(soft):
             raise TypeError(f"soft={soft!r:.80} cannot be called: expected SoftNumbers(tokenizer, target).")
-        seed = check_integer("seed", seed, "a whole number >= 0", least=0)
+        seed = check_integer("seed", seed, "an integer >= 0", least=0)
         self.soft, self.seed, self.path = soft, seed, path
         self._epoch = torch.zeros(1, dtype=torch.int64).share_memory_()
 
@@ -35,7 +35,7 @@ class _Draws:
     def set_epoch(self, epoch: int) -> None:
         """Draw the numbers of this epoch from now on, in running worker processes too."""
         if epoch < 0 or int(epoch) != epoch:
-            raise ValueError(f"epoch={epoch!r} is out of range: expected a whole number >= 0.")
+            raise ValueError(f"epoch={epoch!r} is out of range: expected an integer >= 0.")
         self._epoch.fill_(int(epoch))
 
     def draw(self, row: Mapping[str, Any], index: int) -> dict[str, Any]:
@@ -71,7 +71,7 @@ class DrawnDataset(Dataset[dict[str, Any]]):
         'It costs 281 euros.'
     """
 
-    def __init__(self, dataset: Any, soft: Soft, *, seed: int = 0, path: Path = "drawn") -> None:
+    def __init__(self, dataset: Any, soft: Soft, *, seed: int = 0, path: PathKind = "drawn") -> None:
         if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__") or isinstance(dataset, Mapping):
             raise TypeError(
                 f"dataset is a {type(dataset).__name__}: expected rows by index, with a length, such as dataset['train']; a "
@@ -141,7 +141,7 @@ class DrawnTransform:
         'It costs 259 euros.'
     """
 
-    def __init__(self, soft: Soft, *, seed: int = 0, path: Path = "drawn", index_column: str = "index") -> None:
+    def __init__(self, soft: Soft, *, seed: int = 0, path: PathKind = "drawn", index_column: str = "index") -> None:
         self.index_column = index_column
         self._draws = _Draws(soft, seed, path)
 

@@ -38,7 +38,7 @@ class Ratings:
         if self.step is not None and exact_number("step", self.step) <= 0:
             raise ValueError(f"step={self.step!r} is out of range: expected a number > 0, such as 1; None keeps the ratings.")
         if self.decimals is not None and (isinstance(self.decimals, bool) or self.decimals not in range(1001)):
-            raise ValueError(f"decimals={self.decimals!r} is out of range: expected a whole number from 0 to 1000, or None.")
+            raise ValueError(f"decimals={self.decimals!r} is out of range: expected an integer from 0 to 1000, or None.")
 
     def __call__(self, label: str | Iterable[Number | None]) -> AnswerDistribution:
         """Return the distribution of the ratings of a label."""

@@ -11,15 +11,15 @@ from typing import Any, Literal
 import numpy as np
 
 from numerate.checks import check_choice, check_integer, choices
-from numerate.soft import SOFT_FIELDS
 from numerate.targets.answer_distribution import AnswerDistribution, Target
 from numerate.targets.draft import Draft
-from numerate.targets.numerals import NUMBER
-from numerate.targets.rows import as_ids, documents, rebuilt, trained_tokens
+from numerate.targets.patterns import NUMBER
+from numerate.targets.soft_targets import SOFT_FIELDS
+from numerate.targets.tokenised_rows import as_ids, documents, rebuilt, trained_tokens
 from numerate.targets.windows import BARRIER, Encoder, trim
 
 Where = Literal["answer", "all", "marked"]
-Path = Literal["drawn", "fixed", "jitter"]
+PathKind = Literal["drawn", "fixed", "jitter"]
 Span = tuple[int, int]
 
 
@@ -98,7 +98,9 @@ class SoftNumbers:
         self._last = "", AnswerDistribution.point("")  # the one needed next is most often the same
         self._warned: set[str] = set()
 
-    def __call__(self, row: Mapping[str, Any], *, rng: np.random.Generator | None = None, path: Path = "drawn") -> dict[str, Any]:
+    def __call__(
+        self, row: Mapping[str, Any], *, rng: np.random.Generator | None = None, path: PathKind = "drawn"
+    ) -> dict[str, Any]:
         """Return the row with drawn numbers and soft targets.
 
         Args:
@@ -111,7 +113,7 @@ class SoftNumbers:
             The row, with ``soft_positions``, ``soft_token_ids`` and ``soft_probabilities`` unless ``path="jitter"``, and without
             the columns that ``column`` and ``spans`` name.
         """
-        check_choice("path", path, choices(Path))
+        check_choice("path", path, choices(PathKind))
         if rng is None and path != "fixed":
             raise ValueError(
                 f"rng=None: expected np.random.default_rng(...), as path={path!r} draws; DrawnDataset seeds one per row."

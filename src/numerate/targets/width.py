@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from numerate.checks import check_choice, choices
-from numerate.distribution.bell import Shape
+from numerate.distribution.bell_steps import Shape
 from numerate.distribution.exact import Floats
 
 _CHUNK = 512  # rows whose distances are computed at once

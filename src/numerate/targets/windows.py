@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from numerate.decode.tokens import token_texts
 from numerate.targets.answer_distribution import AnswerDistribution
 from numerate.targets.token_trie import TokenTrie
+from numerate.tokens import known_texts
 
 BARRIER = "\0"
 """Stands for a special token in the text of a row."""
@@ -50,7 +50,7 @@ class Encoder:
                 f"tokenizer is a {type(tokenizer).__name__}: expected a Hugging Face tokenizer, or a processor that has one."
             )
         self.tokenizer = tokenizer
-        self._pieces = {token_id: text for text, token_id in token_texts(tokenizer)}
+        self._pieces = {token_id: text for text, token_id in known_texts(tokenizer)}
         self._lengths = {token_id: len(text) for token_id, text in self._pieces.items()}
         self._known: dict[str, tuple[int, ...]] = {}
         self._tries: dict[Any, TokenTrie | None] = {}

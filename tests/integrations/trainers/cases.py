@@ -46,10 +46,11 @@ from transformers import (
     TrainingArguments,
 )
 
-from numerate import LOSSES, NumericObjective, NumericVocab, ObjectiveOutput
+from numerate import LOSSES, NumericObjective, NumericVocab
 from numerate.integrations.fields import LABEL_FIELDS
 from numerate.integrations.lazy_logits import LazyHead
 from numerate.integrations.transformers import attach
+from numerate.objective import ObjectiveOutput
 
 TEXTS = [*"0123456789", ".", "-", ",", " ", "x"]
 VOCAB = NumericVocab.from_texts({text: i for i, text in enumerate(TEXTS)}, vocab_size=len(TEXTS))

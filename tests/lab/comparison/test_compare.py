@@ -40,7 +40,7 @@ from numerate.lab.comparison.plan import comparison_settings, read_experiment
 from numerate.lab.comparison.presets import PRESETS
 from numerate.lab.data import TASKS
 from numerate.lab.files.records import RESULT, read_jsonl, write_json, write_jsonl
-from numerate.lab.models.config import RunConfig
+from numerate.lab.training.config import RunConfig
 from numerate.lab.training.run import run
 
 CONFIGS = sorted((Path(__file__).parents[3] / "research" / "configs").glob("*.yaml"))

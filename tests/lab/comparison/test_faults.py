@@ -40,9 +40,9 @@ from numerate.lab.comparison.watching import Watch
 from numerate.lab.data.picture_store import PICTURES
 from numerate.lab.files.progress import NOTE
 from numerate.lab.files.records import TEMPORARY, clear, locked, read_jsonl, read_state, write_json, write_state
-from numerate.lab.models.config import RunConfig
 from numerate.lab.prediction.predict import predict
 from numerate.lab.prediction.train import train
+from numerate.lab.training.config import RunConfig
 from numerate.lab.training.run import TRAINED, run
 from numerate.lab.training.stacked import run_stack
 from numerate.lab.training.validation import Validation

@@ -14,7 +14,7 @@ from numerate.lab.comparison.cells import cell_folder
 from numerate.lab.comparison.watching import Watch, steps_shown
 from numerate.lab.files.progress import NOTE, GridProgress, NotedProgress
 from numerate.lab.files.records import write_json, write_text
-from numerate.lab.models.config import RunConfig
+from numerate.lab.training.config import RunConfig
 
 
 @pytest.fixture(autouse=True)

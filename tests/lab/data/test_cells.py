@@ -295,17 +295,6 @@ def test_prompts_and_answers(text, tmp_path):
         assert answers(Regression.from_files(path)) == ["1.5", ANSWERS[text]]
 
 
-def test_columns_of_the_hub(tmp_path):
-    pytest.importorskip("datasets")
-    for name, cells in (("train", ["1.234", "70,35"]), ("test", ["2.500"])):
-        (tmp_path / f"{name}.jsonl").write_text("\n".join(json.dumps({"x": "a", "y": cell}) for cell in cells))
-    task = Regression.from_hub(str(tmp_path), target="y")
-    assert [e.answer for e in task.examples("interpolate")] == ["2500"]  # the column's comma is in the other part
-    (tmp_path / "test.jsonl").write_text(json.dumps({"x": "a", "y": "cheap"}))
-    with pytest.raises(BadData, match=r"test, line 1: the answer 'cheap' contains no number"):
-        Regression.from_hub(str(tmp_path), target="y")
-
-
 @pytest.mark.parametrize(
     ("answer", "expected"), [("51.0", "51.0"), (51.0, "51"), ("1e400", None), (float("inf"), None), (True, None)]
 )

@@ -9,11 +9,8 @@ from functools import cache
 from math import inf
 from statistics import mean, median
 
-import matplotlib
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from matplotlib.colors import to_rgb
 from PIL import Image
 
@@ -21,11 +18,10 @@ from numerate.lab.data import drawing
 from numerate.lab.data.base import Example
 from numerate.lab.data.charts.figure import PALETTES, chart_image, chart_page
 from numerate.lab.data.charts.page import Page
-from numerate.lab.data.charts.task import Charts, chart_question
+from numerate.lab.data.charts.task import Charts
+from numerate.lab.data.plane import apart
 from numerate.lab.data.row_reader import BadData
-from numerate.lab.data.scene_text.signs import apart
 
-SPLITS = ("train", "interpolate", "extrapolate")
 RIGHT = {"relaxed_accuracy": 1.0, "exact": 1.0, "parsed": 1.0, "relative_error": 0.0}
 WORST = {"relaxed_accuracy": 0.0, "exact": 0.0, "parsed": 0.0, "relative_error": inf}
 
@@ -50,16 +46,6 @@ def worth(chart, row=0):
 # Examples
 
 
-@pytest.mark.parametrize("split", SPLITS)
-def test_gold_is_right(split):
-    task = Charts()
-    (example,) = task.examples(split, 1)
-    assert (example.image.mode, example.image.width) == ("RGB", 560)
-    for chart in drawn(300, split):
-        assert re.fullmatch(r"\d+(\.\d\d?)?", chart.answer)
-        assert task.score(Example("", chart.answer), f"It is {chart.answer}.") == RIGHT
-
-
 def test_scores_follow_chartqa():
     score = Charts().score
     assert score(Example("", "100"), "105")["relaxed_accuracy"] == 1.0
@@ -73,28 +59,6 @@ def test_scores_follow_chartqa():
     assert score(Example("", "Kenya"), "Final answer: kenya") == RIGHT
     assert score(Example("", "Kenya"), "Peru") == {**WORST, "parsed": 1.0}
     assert score(Example("", "[12, 63]"), "[12, 63]") == RIGHT
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.text(), st.sampled_from(["12.5", "0", "Kenya", "[1, 2]"]))
-def test_any_text_can_be_scored(text, gold):
-    scores = Charts().score(Example("", gold), text)
-    assert set(scores) == set(RIGHT)
-    assert scores["relaxed_accuracy"] in (0.0, 1.0)
-
-
-@given(st.text(st.characters(exclude_categories=("Nd", "No", "Nl"))))
-def test_text_without_digits_scores_the_worst(text):
-    assert Charts().score(Example("", "12"), text) == WORST
-
-
-def test_the_users_matplotlib_settings_change_nothing_and_stay():
-    chart = drawn(1)[0]
-    plain = chart_image(chart, 320).tobytes()
-    with matplotlib.rc_context({"axes.facecolor": "red", "font.size": 20, "lines.linewidth": 9, "savefig.dpi": 50}):
-        before = dict(matplotlib.rcParams)
-        assert chart_image(chart, 320).tobytes() == plain
-        assert dict(matplotlib.rcParams) == before
 
 
 def test_looks_are_no_content():
@@ -193,7 +157,7 @@ def test_values_are_written_or_lie_on_the_grid():
         assert chart.top % chart.tick == 0
 
 
-def test_all_kinds_forms_and_questions_occur():
+def test_all_kinds_and_forms_occur():
     charts = drawn(1500)
     assert {chart.kind for chart in charts} == {"bar", "barh", "grouped", "line", "pie"}
     assert {chart.table.topic.form for chart in charts} == {"plain", "thousands", "percent", "dollars"}
@@ -213,7 +177,7 @@ def coloured(picture, row):
 
 
 def charts_of_one_palette(*args, **kwargs):
-    return [replace(chart, look=replace(chart.look, palette=1, first=0, varied=False)) for chart in drawn(*args, **kwargs)]
+    return [replace(chart, look=replace(chart.look, palette=1, first=0)) for chart in drawn(*args, **kwargs)]
 
 
 def axes(chart, page):
@@ -293,24 +257,16 @@ def test_printed_values_stand_at_their_categories(kind):
                 assert np.argmin(np.abs(np.array(places) - middle)) == k % len(places), (chart, k)
 
 
-@pytest.mark.parametrize("split", ["train", "extrapolate"])
-def test_no_text_is_cut_off_or_touches_another(split):
-    for chart, size in zip(drawn(300, split, seed=7), itertools.cycle((320, 560, 1000))):
+@pytest.mark.parametrize(
+    ("split", "largest"), [("train", 1000), ("extrapolate", 1000), ("extrapolate", 100), ("extrapolate", 100_000)]
+)
+def test_no_text_is_cut_off_or_touches_another(split, largest):
+    for chart, size in zip(drawn(150, split, seed=7, largest=largest), itertools.cycle((320, 400, 560, 1000))):
         page = chart_page(chart, size)
         for text, corners in page.texts:
-            xs, ys = zip(*corners, strict=True)
-            assert min(xs) >= 1, text
-            assert min(ys) >= 1, text
-            assert max(xs) <= page.image.width - 1, text
-            assert max(ys) <= page.image.height - 1, text
+            assert np.min(corners) >= 1, text
+            assert (np.max(corners, 0) <= np.array(page.image.size) - 1).all(), text
         for (text, corners), (other, rival) in itertools.combinations(page.texts, 2):
-            assert apart(corners, rival), (text, other, size, chart)
-
-
-@pytest.mark.parametrize("largest", [100, 100_000])
-def test_small_and_large_numbers_have_room(largest):
-    for chart, size in zip(drawn(100, "extrapolate", seed=9, largest=largest), itertools.cycle((320, 400, 560))):
-        for (text, corners), (other, rival) in itertools.combinations(chart_page(chart, size).texts, 2):
             assert apart(corners, rival), (text, other, size, chart)
 
 
@@ -328,14 +284,6 @@ def test_a_page_knows_where_its_texts_are(side, turn):
     assert seen.max(0) == pytest.approx(said.max(0), abs=2)
     at = {"l": seen.min(0)[0], "m": seen.min(0)[0] + seen.max(0)[0], "r": seen.max(0)[0]}
     assert at[side] == pytest.approx(0, abs=3)
-
-
-@pytest.mark.parametrize(("style", "share"), [("-", 1.0), ("--", 2 / 3), (":", 1 / 3)])
-@pytest.mark.parametrize("end", [(310, 10), (10, 310)])
-def test_rules_are_solid_dashed_or_dotted(end, style, share):
-    page = Page(560, 0.75, "#ffffff", "sans")
-    page.rule((10, 10), end, "#000000", style)
-    assert (np.asarray(page.image.convert("L")) == 0).sum() == pytest.approx(301 * share, abs=1)
 
 
 def test_missing_matplotlib_is_named(monkeypatch):
@@ -417,9 +365,3 @@ def test_other_folders_are_refused(tmp_path):
         Charts.from_files(tmp_path)
     with pytest.raises(BadData, match="there is no such file"):
         Charts.from_files(tmp_path / "val_human.json")
-
-
-def test_a_row_may_hold_its_image():
-    row = {"image": Image.new("L", (4, 4)), "query": "How many?", "label": ["14"]}
-    example = Charts().make(chart_question(row))
-    assert (example.answer, example.image.mode) == ("14", "RGB")

@@ -3,21 +3,18 @@ import random
 import re
 import sys
 from dataclasses import replace
+from itertools import product
 from math import atan2, degrees
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from PIL import Image
 
 from numerate.lab.data import drawing
-from numerate.lab.data.clock.face import HANDS, WALLS, clock_image, random_face
-from numerate.lab.data.clock.task import Clock, clock_photo
+from numerate.lab.data.backgrounds import BACKGROUNDS, Background
+from numerate.lab.data.clock.face import HANDS, clock_image
+from numerate.lab.data.clock.task import Clock
 from numerate.lab.data.row_reader import BadData
-
-SPLITS = ("train", "interpolate", "extrapolate")
-WORST = {"clock_accuracy": 0.0, "parsed": 0.0, "time_gap": 720.0, "time_gap_circular": 360.0}
 
 
 def faces(n, split="train", seed=0, **settings):
@@ -26,21 +23,6 @@ def faces(n, split="train", seed=0, **settings):
 
 
 # Examples
-
-
-@pytest.mark.parametrize("split", SPLITS)
-def test_gold_is_right_and_looks_like_a_clock_label(split):
-    task = Clock(size=96)
-    for example in task.examples(split, 10):
-        assert re.fullmatch(r"([1-9]|1[0-2])_[0-5]\d", example.answer)
-        assert task.score(example, f"It is {example.answer}.") == {
-            "clock_accuracy": 1.0,
-            "parsed": 1.0,
-            "time_gap": 0.0,
-            "time_gap_circular": 0.0,
-        }
-        assert example.image.mode == "RGB"
-        assert example.image.size == (96, 96)
 
 
 def test_a_near_miss_costs_its_minutes():
@@ -54,22 +36,6 @@ def test_a_near_miss_costs_its_minutes():
     }
 
 
-GOLD = Clock(size=64).examples("train", 1)[0]
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.text())
-def test_any_text_can_be_scored(text):
-    scores = Clock().score(GOLD, text)
-    assert scores == WORST or scores["parsed"] == 1.0
-    assert 0 <= scores["time_gap_circular"] <= 360
-
-
-@given(st.text(st.characters(exclude_categories=("Nd", "No", "Nl"))))
-def test_text_without_digits_scores_the_worst(text):
-    assert Clock().score(GOLD, text) == WORST
-
-
 def test_the_grain_is_no_content():
     face = faces(1)[0]
     assert Clock().content(face) == Clock().content(replace(face, seed=face.seed + 1))
@@ -81,10 +47,6 @@ def test_extrapolation_has_the_minutes_between(step):
     assert {face.minute for face in faces(600, step=step)} == set(range(0, 60, step))
     assert {face.minute for face in faces(2000, "extrapolate", step=step)} == set(range(60)) - set(range(0, 60, step))
     assert {face.hour for face in faces(600)} == set(range(1, 13))
-
-
-def test_all_144_times_are_trained_on():
-    assert len({(face.hour, face.minute) for face in faces(3000)}) == 144
 
 
 def test_settings_are_followed():
@@ -134,7 +96,7 @@ def pointing(face, shown, **without):
 def test_the_time_can_be_read_off_the_hands(hands):
     looked = 0
     for face in faces(8, "extrapolate", seed=hands, rotation=180):
-        face = replace(face, hands=hands, shadow=False, second=None)
+        face = replace(face, hands=hands, second=None)
         shown = np.asarray(clock_image(face, 224), float)
         minute_turn = pointing(face, shown, minute_length=0.01)
         minute = round(minute_turn / 6) % 60
@@ -157,21 +119,16 @@ def test_the_minute_hand_is_the_longer_one():
 @pytest.mark.parametrize("rotation", [15.0, 180.0])
 def test_no_clock_is_cut_off(rotation):
     for face in faces(30, rotation=rotation):
-        picture = np.asarray(clock_image(replace(face, backdrop="plain", shadow=False, grain=0.0), 96))
+        picture = np.asarray(clock_image(replace(face, ground=0), 96), int)
         border = np.concatenate([picture[0], picture[-1], picture[:, 0], picture[:, -1]])
-        assert (border == WALLS[face.wall][0]).all()
+        assert abs(border - np.array(BACKGROUNDS[0].colour)).max() < 8  # the noise
 
 
 def test_the_grain_and_the_second_hand_are_in_the_picture():
-    face = replace(faces(1)[0], second=40, grain=6.0)
+    face = replace(faces(1)[0], second=40)
     picture = clock_image(face, 96).tobytes()
     assert picture != clock_image(replace(face, seed=face.seed + 1), 96).tobytes()
     assert picture != clock_image(replace(face, second=10), 96).tobytes()
-
-
-def test_a_face_is_drawn_from_its_random_numbers_alone():
-    one, other = (random_face(random.Random(5), 3, 20, rotation=15, second_hand=0.3) for _ in range(2))
-    assert one == other
 
 
 # The TIME dataset
@@ -237,13 +194,6 @@ def test_a_missing_column_is_named(dataset):
         Clock.from_files(dataset)
 
 
-def test_a_wrong_encoding_is_named(dataset):
-    with (dataset / "clocks.csv").open("ab") as file:
-        file.write("9,train/2-55/0.jpg,2-55,tr\xe9n\n".encode("latin1"))
-    with pytest.raises(BadData, match="line 6: is not UTF-8"):
-        Clock.from_files(dataset)
-
-
 def test_a_class_folder_that_is_no_time(dataset):
     (dataset / "clocks.csv").unlink()
     picture(dataset / "train" / "noon" / "1.jpg")
@@ -265,20 +215,15 @@ def test_a_damaged_image_is_named(dataset):
         [example.image for example in Clock.from_files(dataset).examples("train")]
 
 
-def test_a_row_may_hold_its_image():
-    image = Image.new("L", (4, 4))
-    example = Clock().make(clock_photo({"image": image, "labels": "02:05"}))
-    assert (example.answer, example.image.mode) == ("2_05", "RGB")
-
-
 # What pictures are drawn with
 
 
-@pytest.mark.parametrize("kind", ["plain", "gradient", "noise", "paper"])
+@pytest.mark.parametrize("kind", ["plain", "gradient", "noise"])
 def test_backgrounds_have_their_colour_and_are_the_same_again(kind):
-    one = drawing.background(kind, (40, 30), (200, 180, 160), (100, 90, 80), seed=1)
+    ground = Background(kind, (200, 180, 160), (100, 90, 80))
+    one = drawing.background(ground, (40, 30), seed=1)
     assert one.size == (40, 30)
-    assert one.tobytes() == drawing.background(kind, (40, 30), (200, 180, 160), (100, 90, 80), seed=1).tobytes()
+    assert one.tobytes() == drawing.background(ground, (40, 30), seed=1).tobytes()
     wanted = (150, 135, 120) if kind == "gradient" else (200, 180, 160)
     assert np.asarray(one).mean((0, 1)) == pytest.approx(wanted, abs=6)
     if kind == "gradient":
@@ -288,37 +233,30 @@ def test_backgrounds_have_their_colour_and_are_the_same_again(kind):
 def test_noise_has_its_amount():
     grey = Image.new("RGB", (100, 100), (128, 128, 128))
     assert np.asarray(drawing.add_noise(grey, 5.0, 1), float).std() == pytest.approx(5, rel=0.05)
-    assert drawing.add_noise(grey, 0.0, 1) is grey
 
 
 def test_polygons_cover_their_area_once_and_leave_the_rest():
     image = Image.new("RGB", (60, 50), (255, 255, 255))
     left, right = [(10.5, 10), (30, 10), (30, 40), (10.5, 40)], [(20, 10), (40.25, 10), (40.25, 40), (20, 40)]
-    drawing.fill(image, [left, right], (0, 0, 0), opacity=0.5)
+    drawing.fill(image, [left, right], (0, 0, 0))
     ink = 1 - np.asarray(image.convert("L"), float) / 255
-    assert ink.max() == pytest.approx(0.5, abs=0.01)
-    share = ink / ink.max()
-    assert share[25].sum() == pytest.approx(29.75, abs=0.26)  # edges are drawn in quarters of a pixel
-    assert share[:, 25].sum() == pytest.approx(30, abs=0.26)
-    assert share[25, 10] == pytest.approx(0.5, abs=0.26)
+    assert ink[25].sum() == pytest.approx(29.75, abs=0.26)  # edges are drawn in quarters of a pixel
+    assert ink[:, 25].sum() == pytest.approx(30, abs=0.26)
+    assert ink[25, 10] == pytest.approx(0.5, abs=0.26)
     assert not ink[:, :10].any()
     assert not ink[:9].any()
 
 
 def test_a_sheet_shows_every_picture_and_label():
     images = [Image.new("RGB", (300, 200), colour) for colour in ("red", "lime", "blue", "cyan", "magenta")]
-    sheet = drawing.contact_sheet(images, ["one", "two", "three", "four\nlines", "a longer label " * 5], columns=3, side=120)
+    sheet = drawing.contact_sheet(images, ["one", "two", "three", "four\nlines", "a longer label " * 5])
     colours = {colour for _, colour in sheet.getcolors(sheet.width * sheet.height)}
     assert {(255, 0, 0), (0, 255, 0), (0, 0, 255), (0, 255, 255), (255, 0, 255), (0, 0, 0)} <= colours
-    with pytest.raises(ValueError, match="as many labels as images"):
-        drawing.contact_sheet(images, ["one"])
 
 
-@pytest.mark.parametrize("family", ["sans", "serif", "mono"])
-@pytest.mark.parametrize("bold", [False, True])
-@pytest.mark.parametrize("italic", [False, True])
-def test_fonts_of_every_kind_are_there(family, bold, italic):
-    assert drawing.font(12, family, bold=bold, italic=italic).getlength("12") > 5
+def test_fonts_of_every_kind_are_there():
+    for family, bold, italic in product(("sans", "serif", "mono"), (False, True), (False, True)):
+        assert drawing.font(12, family, bold=bold, italic=italic).getlength("12") > 5
     with pytest.raises(ValueError, match="family='sand' is not known"):
         drawing.font(12, "sand")
 

@@ -232,36 +232,3 @@ def test_reader_counts_what_it_skips(tmp_path):
     reader = RowReader(skip_bad=True)
     assert list(reader.jsonl(lines(tmp_path / "a.jsonl", "{}", "", "{", '{"a": 1}'))) == [(1, {}), (4, {"a": 1})]
     assert [(bad.line, bad.path.name) for bad in reader.skipped] == [(3, "a.jsonl")]
-
-
-@pytest.mark.parametrize(
-    ("task", "rows", "prompt", "answer"),
-    [
-        (WordProblems, GSM8K, "From 3 take 5.", "3 - 5 = -2\n#### -2"),
-        (WordProblems, SVAMP, "Dan has 3.5 litres. How much in 2 days?", "3.5 * 2 = 7\n#### 7"),
-        (Arithmetic, [{"question": "b'What is 2 + 2?\\n'", "answer": "b'4\\n'"}], "What is 2 + 2?", "4"),
-        (Regression, [{"prompt": "How many?", "answer": "3"}], "How many?", "3"),
-    ],
-    ids=["gsm8k", "svamp", "arithmetic", "prompts"],
-)
-def test_datasets_of_the_hub(task, rows, prompt, answer, tmp_path):
-    """``datasets`` loads a folder as it loads a repository."""
-    pytest.importorskip("datasets")
-    lines(tmp_path / "train.jsonl", *map(json.dumps, rows))
-    lines(tmp_path / "test.jsonl", json.dumps(rows[-1]))
-    read = task.from_hub(str(tmp_path))
-    assert {split: len(read.examples(split)) for split in read.splits} == {"train": len(rows), "interpolate": 1}
-    example = read.examples("interpolate")[0]
-    assert (example.prompt, example.answer) == (prompt, answer)
-
-
-def test_bad_rows_of_the_hub(tmp_path):
-    pytest.importorskip("datasets")
-    lines(tmp_path / "train.jsonl", *map(json.dumps, [GSM8K[0], {"question": "?", "answer": "none"}]))
-    with pytest.raises(BadData, match=r"train, line 2: the answer 'none' has no number after ####"):
-        WordProblems.from_hub(str(tmp_path))
-    assert len(WordProblems.from_hub(str(tmp_path), skip_bad=True).examples("train")) == 1
-    from numerate.lab.data import SceneText
-
-    with pytest.raises(BadData, match="no usual layout on the Hub"):
-        SceneText.from_hub(str(tmp_path))

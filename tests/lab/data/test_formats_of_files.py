@@ -18,9 +18,9 @@ from numerate.lab.comparison.compare import compare
 from numerate.lab.comparison.plan import comparison_settings
 from numerate.lab.data import Regression
 from numerate.lab.data.readers import default_task
-from numerate.lab.models.config import SOFT, RunConfig, checked
 from numerate.lab.prediction.predict import predict
 from numerate.lab.prediction.train import train
+from numerate.lab.training.config import SOFT, RunConfig, checked
 from numerate.lab.training.model_card import model_card
 
 pandas = pytest.importorskip("pandas")

@@ -11,13 +11,11 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from PIL import Image
 
 from numerate.lab.data.base import Split
 from numerate.lab.data.grounding.scenes import COLOURS, KINDS, Expression, Phrase, Scene, Shape, referents, render, words
-from numerate.lab.data.grounding.task import Grounding, Referred, referred
+from numerate.lab.data.grounding.task import Grounding, Referred
 from numerate.lab.data.row_reader import BadData
 
 SPLITS: tuple[Split, ...] = get_args(Split)
@@ -69,13 +67,6 @@ def meant(text: str, shapes: tuple[Shape, ...]) -> list[Shape]:
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_the_gold_answer_scores_best(split: Split) -> None:
-    task = Grounding(form="locations")
-    for example in task.examples(split, 3):
-        assert task.score(example, example.answer) == {"acc_50": 1.0, "iou": 1.0, "parsed": 1.0}
-
-
-@pytest.mark.parametrize("split", SPLITS)
 def test_an_expression_means_exactly_one_shape_by_its_words(split: Split) -> None:
     task = Grounding()
     for scene in scenes(split):
@@ -110,9 +101,9 @@ def test_what_could_be_read_in_two_ways_is_not_clear() -> None:
         return Shape(kind, "red", "small", x, y, radius, 0)
 
     two = (circle(50, 50), circle(53, 150), circle(50, 100, kind="square"))
-    assert referents(Expression(Phrase("circle"), "leftmost"), two) == []
-    assert referents(Expression(Phrase("circle"), "leftmost"), two, loose=True) == [0]
-    assert referents(Expression(Phrase("circle"), "topmost"), two) == [0]
+    assert referents(Expression(Phrase("circle"), "left"), two) == []
+    assert referents(Expression(Phrase("circle"), "left"), two, loose=True) == [0]
+    assert referents(Expression(Phrase("circle"), "above"), two) == [0]
     assert referents(Expression(Phrase("circle"), "left", Phrase("square")), two) == []
     assert len(referents(Expression(Phrase("circle"), "left", Phrase("square")), two, loose=True)) == 2
     assert referents(Expression(Phrase("circle"), "above", Phrase("square")), two) == [0]
@@ -160,27 +151,14 @@ def test_extrapolation_has_more_and_smaller_shapes() -> None:
 
 def test_looks_are_no_content() -> None:
     task, scene = Grounding(), scenes("train")[0]
-    assert task.content(scene) == task.content(scene._replace(seed=scene.seed + 1, backdrop=(scene.backdrop + 1) % 3))
+    assert task.content(scene) == task.content(scene._replace(seed=scene.seed + 1, ground=(scene.ground + 1) % 3))
     assert task.content(scene) != task.content(scene._replace(shapes=scene.shapes[:-1]))
 
 
-@given(st.one_of(st.text(), st.text(alphabet="0123456789.,[]()<>loc -")))
-def test_garbage_never_raises(text: str) -> None:
-    for task, example in GARBAGE:
-        scores = task.score(example, text)
-        assert set(scores) == set(task.measures)
-        assert all(0 <= score <= 1 for score in scores.values())
-        if not any(map(str.isdigit, text)):
-            assert set(scores.values()) == {0.0}
-            assert task.outlines(text) == []
-
-
-GARBAGE = [(task, task.examples("train", 1)[0]) for task in (Grounding(), Grounding(form="locations"))]
-
-
-def test_location_tokens_are_those_of_paligemma() -> None:
+def test_location_tokens_are_those_of_paligemma(tmp_path: Path) -> None:
     task = Grounding(form="locations")
-    corner = Referred(Image.new("RGB", (100, 100)), "it", (25.0, 50.0, 50.0, 50.0))
+    Image.new("RGB", (100, 100)).save(tmp_path / "it.png")
+    corner = Referred(tmp_path / "it.png", "it", (25.0, 50.0, 50.0, 50.0))
     assert task.make(corner).answer == "<loc0512><loc0256><loc1023><loc0768>"
     box = task.read("cat <loc0001><loc0002><loc0003><loc0004> ; <loc0512><loc0256><loc1023><loc0768> circle")
     assert box is not None
@@ -192,7 +170,8 @@ def test_location_tokens_are_those_of_paligemma() -> None:
 
 
 def test_a_box_that_is_half_off_is_measured() -> None:
-    task, (_, example) = Grounding(), GARBAGE[0]
+    task = Grounding()
+    example = task.examples("train", 1)[0]
     left, top, right, bottom = json.loads(example.answer)
     half = task.score(example, f"It is [{left}, {top}, {(left + right) / 2}, {bottom}].")
     assert half["iou"] == pytest.approx(0.5)
@@ -302,20 +281,6 @@ def test_wrong_encoding_and_no_files(folder: Path) -> None:
         Grounding.from_files(folder)
     with pytest.raises(BadData, match="there is no such file"):
         Grounding.from_files(folder / "test.jsonl")
-
-
-def test_a_damaged_image_is_named(folder: Path) -> None:
-    (folder / "b.png").write_bytes(b"not a picture")
-    write(folder, "val.jsonl", [{"file_name": "b.png", "answer": "a", "bbox": [1, 2, 3, 4]}])
-    examples = Grounding.from_files(folder).examples("interpolate")
-    with pytest.raises(BadData, match=r"b.png: the image cannot be opened"):
-        examples[0]
-
-
-def test_a_row_may_bring_its_picture() -> None:
-    picture = Image.new("RGB", (100, 100))
-    (spec,) = referred({"image": picture, "answer": ["a"], "bbox": [10, 20, 30, 40]}, Path())
-    assert Grounding().make(spec).answer == "[0.100, 0.200, 0.400, 0.600]"
 
 
 @pytest.mark.parametrize("form", ["numbers", "locations"])

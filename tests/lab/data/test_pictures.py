@@ -18,11 +18,11 @@ from numerate.lab.comparison.executors import run_local
 from numerate.lab.data import TASKS, Clock, Example, Examples, Picture, pictures
 from numerate.lab.data.picture_store import PICTURES, PictureStore
 from numerate.lab.data.row_reader import open_image
-from numerate.lab.evaluation.checking import make_task
+from numerate.lab.data.settings import make_task
 from numerate.lab.files.progress import GridProgress
-from numerate.lab.models.config import RunConfig
 from numerate.lab.models.encoding import SharedData, collate, encode, training_data
 from numerate.lab.models.loading import load_encoder, load_model
+from numerate.lab.training.config import RunConfig
 from numerate.lab.training.run import run, run_data
 from numerate.lab.training.stacked.fit import _Steps
 from numerate.lab.training.stacked.objective import StackedObjective
@@ -179,8 +179,7 @@ def test_a_photo_that_changes_is_read_again(tmp_path):
 def test_an_open_image_is_used_but_not_kept(tmp_path):
     image = Image.new("RGB", (9, 9), "red")
     store = PictureStore(tmp_path, 2)
-    for picture in (image, Picture(open_image, (image,))):
-        assert store.pixels(picture)[:, 0, 0].tolist() == [255, 0, 0]
+    assert store.pixels(image)[:, 0, 0].tolist() == [255, 0, 0]
     assert contents(tmp_path) == {}
     assert Example("", "", image).image is image
 

@@ -12,9 +12,9 @@ import pytest
 from numerate.lab.data import Regression
 from numerate.lab.data.row_reader import BadData, file_type
 from numerate.lab.data.tables import FOLDER, TABLES, table_file
-from numerate.lab.models.config import RunConfig, checked
 from numerate.lab.prediction.answering import find_source
 from numerate.lab.prediction.predict import predict
+from numerate.lab.training.config import RunConfig, checked
 from numerate.lab.training.run import run
 
 ROOT = Path(__file__).parents[3]

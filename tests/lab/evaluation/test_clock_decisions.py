@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from numerate.answers.metrics import FACE, METRICS
 from numerate.distribution import CircularDistribution, NumberDistribution
-from numerate.distribution.decisions import CIRCLE_RULE_NAMES
+from numerate.distribution.decision_rules import CIRCLE_RULE_NAMES
 from numerate.lab.data import TASKS, Clock
 from numerate.lab.data.base import Example
 from numerate.lab.evaluation.decisions import (
@@ -28,8 +28,8 @@ from numerate.lab.evaluation.decisions import (
 )
 from numerate.lab.evaluation.error_sources import error_sources, read_decisions
 from numerate.lab.evaluation.evaluate import _spread
-from numerate.lab.models.config import RULES
 from numerate.lab.report.decision_words import evaluation_sentences
+from numerate.lab.training.config import RULES
 
 CIRCULAR = [name for name, task in TASKS.items() if task.period is not None]
 AROUND_TWELVE = NumberDistribution([717, 719, 1, 4, 300], [0.2, 0.2, 0.25, 0.25, 0.1], covered=0.9, no_number=0.1)

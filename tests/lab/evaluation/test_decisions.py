@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from numerate.answers.metrics import METRICS
 from numerate.cli import app
 from numerate.distribution import NumberDistribution
-from numerate.distribution.decisions import RULE_NAMES
+from numerate.distribution.decision_rules import RULE_NAMES
 from numerate.lab.comparison.cells import tuning_trials
 from numerate.lab.comparison.plan import read_experiment
 from numerate.lab.data import TASKS, Arithmetic, Clock, Regression, WordProblems
@@ -36,10 +36,10 @@ from numerate.lab.evaluation.decisions import (
     recorded_distribution,
 )
 from numerate.lab.evaluation.error_sources import ErrorSources, error_sources, read_decisions
-from numerate.lab.files.records import plain, read_jsonl
-from numerate.lab.models.config import RULES, RunConfig, checked
+from numerate.lab.files.records import jsonable, read_jsonl
 from numerate.lab.models.loading import load_model
 from numerate.lab.report.decision_words import evaluation_sentences, source_sentence, summary_rows
+from numerate.lab.training.config import RULES, RunConfig, checked
 from numerate.lab.training.kept_runs import evaluate
 from numerate.lab.training.run import run
 
@@ -262,7 +262,7 @@ def test_worked_solutions_are_decided_from_samples(tmp_path, monkeypatch):
     assert len(records) == QUICK["eval_examples"]
     for record in records:
         gold = Example(record["prompt"], record["gold"])
-        scores = {answer: plain(WordProblems().score(gold, answer)) for answer in ("#### 5", "#### 8")}
+        scores = {answer: jsonable(WordProblems().score(gold, answer)) for answer in ("#### 5", "#### 8")}
         assert record["answer"] == "8"
         assert {rule: decided["answer"] for rule, decided in record["decisions"].items()} == {
             "mode": "#### 5",
@@ -377,7 +377,7 @@ def test_evaluation_with_decisions_goes_on_where_it_stopped(trained, tmp_path):
     settings = {"decide": ("median",), "decide_width": 2, "eval_batch_size": 4}
 
     def without_time(records):
-        return [{name: value for name, value in plain(record).items() if name not in ("seconds", "nll")} for record in records]
+        return [{name: value for name, value in jsonable(record).items() if name not in ("seconds", "nll")} for record in records]
 
     expected = evaluate(trained, settings, tmp_path / "whole")
     kept = []

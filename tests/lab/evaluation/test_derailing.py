@@ -15,7 +15,7 @@ from numerate.answers.metrics import digit_counts
 from numerate.lab.data import TASKS, Arithmetic, Clock, Example, Examples, Regression
 from numerate.lab.evaluation.derailing import label_digits, mark_derailed
 from numerate.lab.files.records import RESULT, read_jsonl
-from numerate.lab.models.config import RunConfig, checked
+from numerate.lab.training.config import RunConfig, checked
 from numerate.lab.training.kept_runs import evaluate
 from numerate.lab.training.run import run
 

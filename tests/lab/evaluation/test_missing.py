@@ -9,8 +9,8 @@ from numerate.lab.data import TASKS, Example, Examples
 from numerate.lab.evaluation.error_sources import read_decisions
 from numerate.lab.evaluation.evaluate import evaluate
 from numerate.lab.evaluation.missing import middle_label, with_fallback
-from numerate.lab.models.config import RunConfig
 from numerate.lab.models.loading import load_model
+from numerate.lab.training.config import RunConfig
 from numerate.lab.training.run import run
 from numerate.lab.training.validation import Validation
 

@@ -19,11 +19,11 @@ from numerate.cli import app
 from numerate.lab.comparison.compare import compare
 from numerate.lab.data import TASKS
 from numerate.lab.files.records import run_folder
-from numerate.lab.models.config import RunConfig, read_yaml
 from numerate.lab.models.loading import load_encoder, load_model
 from numerate.lab.prediction.answering import Answering, find_source
 from numerate.lab.prediction.predict import predict
 from numerate.lab.prediction.train import train
+from numerate.lab.training.config import RunConfig, read_yaml
 from numerate.lab.training.kept_runs import evaluate, trained_config
 from numerate.lab.training.model_card import save_model
 from numerate.tokenizers import load_tokenizer

@@ -26,7 +26,6 @@ from numerate.decode import distribution
 from numerate.decode.grammar import ANY_NUMBER
 from numerate.lab.data.regression import Regression
 from numerate.lab.data.row_reader import BadData
-from numerate.lab.models.config import RunConfig, checked
 from numerate.lab.models.encoding import collate, encode
 from numerate.lab.models.loading import PIXELS
 from numerate.lab.models.questions import Questions, Table, filled
@@ -34,6 +33,7 @@ from numerate.lab.prediction.answering import RULES, Answering, Source, find_sou
 from numerate.lab.prediction.predict import CALIBRATION, MOST_HELD_OUT, OWN_INTERVALS, predict, score
 from numerate.lab.prediction.prediction_file import NAMES, Prediction, PredictionFile, added_names
 from numerate.lab.prediction.train import train
+from numerate.lab.training.config import RunConfig, checked
 from numerate.lab.training.run import run
 
 COLUMNS = ("area", "rooms", "city")

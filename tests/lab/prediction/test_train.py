@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 
 from numerate.cli import app
 from numerate.lab.comparison.budget import Pace
+from numerate.lab.data.settings import make_task
 from numerate.lab.evaluation.missing import FALLBACK
 from numerate.lab.files.progress import LINE_SECONDS, GridProgress, RunProgress
 from numerate.lab.files.records import read_jsonl
 from numerate.lab.prediction.train import train
 from numerate.lab.training.kept_runs import trained_config
-from numerate.lab.training.run import make_task
 
 EASY = {"difficulty": 1, "operations": "+-", "wording": "bare"}
 QUICK = {"batch_size": 8, "train_examples": 64, "eval_examples": 6}

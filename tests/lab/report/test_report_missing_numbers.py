@@ -21,7 +21,6 @@ pytest.importorskip("matplotlib")
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from numerate.answers.distributions import DISTRIBUTION_METRICS
 from numerate.answers.metrics import METRICS
 from numerate.cli.compare import _show, _show_decisions
 from numerate.lab.comparison.compare import _result
@@ -43,7 +42,7 @@ from numerate.lab.report.wording import measure
 EXAMPLES = 24
 LABELS = ("ce", "emd", "smmd")
 RULES = ("median", "mean")
-MEASURES = (*METRICS, *DISTRIBUTION_METRICS, DERAILED, SAMPLE_DERAILED, *LIKELIHOODS)
+MEASURES = (*METRICS, "sample_crps", DERAILED, SAMPLE_DERAILED, *LIKELIHOODS)
 
 Outcome = str  # "number", "none": no answer, "large": squares are beyond floats, "beyond": an answer, but an infinite error
 Case = Callable[[str, int, str, int], Outcome]  # (label, seed, decision, index)

@@ -8,7 +8,7 @@ import transformers.models.llama.modeling_llama
 import transformers.trainer  # noqa: F401 -- before `short_collections`, which leaves out what is imported
 
 from numerate.lab.files.records import read_jsonl
-from numerate.lab.models.config import SOFT, RunConfig
+from numerate.lab.training.config import SOFT, RunConfig
 from numerate.lab.training.run import run
 from numerate.lab.training.stacked import run_stack
 from numerate.losses import LOSSES

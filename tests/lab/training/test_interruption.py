@@ -19,8 +19,8 @@ import numerate
 from numerate.cli import app
 from numerate.lab.files.progress import RunProgress
 from numerate.lab.files.records import read_jsonl
-from numerate.lab.models.config import RunConfig, checked
 from numerate.lab.prediction.train import InterruptedTraining, train
+from numerate.lab.training.config import RunConfig, checked
 from numerate.lab.training.run import run
 
 SOURCE = Path(numerate.__file__).parents[1]

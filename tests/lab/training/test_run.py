@@ -16,10 +16,10 @@ from numerate.cli import app
 from numerate.lab.data import TASKS, Arithmetic
 from numerate.lab.data.splits import held_out, reserved_rows, training_examples, validation_examples
 from numerate.lab.evaluation.evaluate import summarize
-from numerate.lab.files.records import plain, read_jsonl, write_json, write_text
-from numerate.lab.models.config import RunConfig, checked, read_yaml
+from numerate.lab.files.records import jsonable, read_jsonl, write_json, write_text
 from numerate.lab.models.encoding import collate, encode, training_data, training_order
 from numerate.lab.models.loading import load_model, tiny_tokenizer
+from numerate.lab.training.config import RunConfig, checked, read_yaml
 from numerate.lab.training.kept_runs import evaluate
 from numerate.lab.training.run import run
 from numerate.lab.training.stacked import run_stack
@@ -48,7 +48,7 @@ def test_a_run_writes_what_it_promises(tmp_path, capsys):
     assert capsys.readouterr().out == ""  # progress is reported, not printed
     assert ("train", 4, 4) in seen
     assert ("evaluate", 12, 12) in seen
-    assert json.loads((tmp_path / "result.json").read_text()) == json.loads(json.dumps(plain(result)))
+    assert json.loads((tmp_path / "result.json").read_text()) == json.loads(json.dumps(jsonable(result)))
     assert result["headline"] == "exact"
     assert result["splits"] == {"interpolate": {"n": 6}, "extrapolate": {"n": 6}}
     assert result["cost"]["steps"] == 4
@@ -66,6 +66,14 @@ def test_a_run_writes_what_it_promises(tmp_path, capsys):
     card = (tmp_path / "model" / "README.md").read_text()
     assert "cross-entropy + 0.3 x `smmd`" in card
     assert not (tmp_path / "checkpoints").exists()
+
+
+def test_training_and_answers_do_without_the_attention_of_cudnn(tmp_path):
+    assert torch.backends.cuda.cudnn_sdp_enabled()
+    seen = []
+    run(RunConfig(**QUICK), tmp_path, progress=lambda stage, *_: seen.append((stage, torch.backends.cuda.cudnn_sdp_enabled())))
+    assert {enabled for stage, enabled in seen if stage == "train"} == {False}
+    assert torch.backends.cuda.cudnn_sdp_enabled()
 
 
 def test_the_same_seed_gives_the_same_numbers(trained, tmp_path):
@@ -128,7 +136,7 @@ def test_resuming_from_a_checkpoint(loss, tmp_path):
 
 
 def test_evaluating_again(trained, tmp_path):
-    assert plain(evaluate(trained, {}, tmp_path / "again")) == read_jsonl(trained / "predictions.jsonl")
+    assert jsonable(evaluate(trained, {}, tmp_path / "again")) == read_jsonl(trained / "predictions.jsonl")
     more = evaluate(trained, {"eval_examples": 9, "samples": 4}, tmp_path / "more")
     assert len(more) == 18
     assert len(more[0]["samples"]) == 4
@@ -154,7 +162,7 @@ def test_evaluation_goes_on_where_it_stopped(trained, tmp_path, monkeypatch):
     seen, reads, read = [], [], NumericVocab.from_tokenizer
     monkeypatch.setattr(NumericVocab, "from_tokenizer", lambda tokenizer: reads.append(1) or read(tokenizer))
     records = evaluate(trained, small, tmp_path / "out", progress=lambda what, done, *_: seen.append(done))
-    assert plain(records) == plain(expected)
+    assert jsonable(records) == jsonable(expected)
     assert seen == [6, 8, 10, 12]
     assert len(reads) == 1
 

@@ -19,12 +19,12 @@ from transformers import PreTrainedTokenizerFast
 
 from numerate.lab.data import TASKS, Example, Grounding, SceneText
 from numerate.lab.data.coordinates import CoordinateTask
-from numerate.lab.models.config import RunConfig, checked
 from numerate.lab.models.encoding import AnswerNumbers, SharedData
 from numerate.lab.models.loading import PIXELS, PromptEncoder, load_encoder, load_model
-from numerate.lab.training.run import check_fit, run_data
-from numerate.soft import SOFT_FIELDS
+from numerate.lab.training.config import RunConfig, checked
+from numerate.lab.training.run import check_run, run_data
 from numerate.targets import AnswerDistribution
+from numerate.targets.soft_targets import SOFT_FIELDS
 
 NUMBERS, LOCATIONS, SIGNS, QUADS = Grounding(), Grounding(form="locations"), SceneText(), SceneText(form="quads")
 TRICKY = json.dumps('0.500, 0.250], "text": "x')  # a sign that looks like the end of a box
@@ -224,7 +224,7 @@ def test_a_tokenizer_that_does_not_fit_is_refused_before_training():
     encoder = PromptEncoder("x", merging(*MERGED["digit, separator, digit"]), sees=True)
     config = checked(RunConfig, {"task": "grounding", "model": "tiny-vlm", "loss": "soft"})
     with pytest.raises(ValueError, match="digits of two numbers.*a tokenizer that splits digits from what is beside them"):
-        check_fit(config, Grounding(), encoder)
+        check_run(config, Grounding(), encoder)
 
 
 # Tasks
@@ -239,9 +239,9 @@ def test_every_task_has_soft_labels_or_says_why_not(name):
     config, task, encoder = checked(RunConfig, {"task": name, "model": model, "loss": "soft"}), TASKS[name](), load_encoder(model)
     if name in WITHOUT:
         with pytest.raises(ValueError, match=WITHOUT[name]):
-            check_fit(config, task, encoder)
+            check_run(config, task, encoder)
         return
-    assert check_fit(config, task, encoder) is not None
+    assert check_run(config, task, encoder) is not None
     target, pattern = task.soft_target(**config.soft.model_dump(exclude={"path"})), task.soft_pattern
     answers = [example.answer for example in task.examples("train", 60)]
     labels = [label for answer in answers for label in ([answer] if pattern is None else pattern.findall(answer))]

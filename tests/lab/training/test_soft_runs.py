@@ -12,14 +12,14 @@ from numerate.lab.comparison.cells import tuning_trials
 from numerate.lab.comparison.compare import compare
 from numerate.lab.comparison.plan import comparison_settings, read_experiment
 from numerate.lab.data import TASKS, Example, Regression
-from numerate.lab.evaluation.checking import make_task
+from numerate.lab.data.settings import make_task
 from numerate.lab.files.records import read_jsonl
-from numerate.lab.models.config import SOFT, RunConfig, checked
 from numerate.lab.models.encoding import AnswerTries, SharedData, SoftAnswers, collate, encode, training_data
 from numerate.lab.models.loading import load_encoder, load_model
-from numerate.lab.training.run import check_fit, run, soft_target
-from numerate.soft import SOFT_FIELDS, SoftTargets
+from numerate.lab.training.config import SOFT, RunConfig, checked
+from numerate.lab.training.run import check_run, run, soft_target
 from numerate.targets import AnswerDistribution, Bell
+from numerate.targets.soft_targets import SOFT_FIELDS, SoftTargets
 
 EXPERIMENTS = Path(__file__).parents[3] / "research" / "configs"
 QUICK = {"task": "regression", "steps": 4, "batch_size": 8, "train_examples": 32, "eval_examples": 4, "log_every": 1}
@@ -118,7 +118,7 @@ def test_wrong_settings(settings, message):
 def test_tasks_without_such_labels_are_refused_before_training(settings, message):
     config = quick(**{"loss": "soft", **settings})
     with pytest.raises(ValueError, match=message):
-        check_fit(config, make_task(config), load_encoder(config.model))
+        check_run(config, make_task(config), load_encoder(config.model))
 
 
 def test_answers_that_are_no_numbers_keep_their_labels(tmp_path):
@@ -466,6 +466,6 @@ def test_a_run_on_ratings(tmp_path):
     assert "sample_crps" in predictions[0]["measures"]
     config = quick(loss="soft_fixed", **settings)
     with pytest.raises(ValueError, match="the average of several ratings need not be one of them"):
-        check_fit(config, make_task(config), load_encoder("tiny"))
+        check_run(config, make_task(config), load_encoder("tiny"))
     bell = quick(loss="soft_fixed", soft={"width": 0.3}, **settings)
-    assert check_fit(bell, make_task(bell), load_encoder("tiny")) is not None
+    assert check_run(bell, make_task(bell), load_encoder("tiny")) is not None

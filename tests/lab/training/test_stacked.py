@@ -15,9 +15,9 @@ from numerate.lab.comparison.compare import compare
 from numerate.lab.comparison.executors import _run_apart, run_local
 from numerate.lab.evaluation.likelihood import LIKELIHOODS
 from numerate.lab.files.records import read_jsonl
-from numerate.lab.models.config import RunConfig
 from numerate.lab.models.loading import PIXELS, load_model, scaled
 from numerate.lab.models.names import BUILT
+from numerate.lab.training.config import RunConfig
 from numerate.lab.training.run import run
 from numerate.lab.training.stacked import run_stack, stack, stackable, stacks, unstack
 from numerate.losses import LOSSES

@@ -3,7 +3,7 @@
 import pytest
 
 from numerate.lab.files.records import read_jsonl
-from numerate.lab.models.config import RunConfig
+from numerate.lab.training.config import RunConfig
 from numerate.lab.training.run import run
 from numerate.lab.training.stacked import run_stack
 from numerate.lab.training.validation import Validation

@@ -17,11 +17,12 @@ from torch import Tensor, nn
 from numerate.lab.baselines.heads import HEADS, HLGaussHead, ScalarHead
 from numerate.lab.baselines.numbers import NotApplicable, RivalAnswers, Scale, gold_numbers
 from numerate.lab.data import Example, Task
-from numerate.lab.models.config import RunConfig
+from numerate.lab.data.settings import DataSettings, tested
 from numerate.lab.models.encoding import fitting_rows, training_order
 from numerate.lab.models.loading import LoadedModel, PromptEncoder, load_encoder
 from numerate.lab.models.names import BUILT
-from numerate.lab.training.run import load_run_model, run_examples, tested, training_arguments
+from numerate.lab.training.config import RunConfig
+from numerate.lab.training.run import load_run_model, run_examples, training_arguments
 from numerate.lab.training.stacked.fit import Stepper
 from numerate.lab.training.stacked.layers import StackedLinear
 from numerate.lab.training.stacked.model import stack
@@ -85,7 +86,7 @@ def _settings(run: HeadRun, scale: Scale, head: Head) -> dict[str, Any]:
     return {"learning_rate": run.config.learning_rate, "scale": scale.name, **head.settings}
 
 
-def asked_examples(config: RunConfig, task: Task) -> list[Example]:
+def asked_examples(config: DataSettings, task: Task) -> list[Example]:
     """Return the examples of all splits that a run is tested on."""
     return [example for examples in tested(config, task).values() for example in examples]
 
@@ -165,7 +166,9 @@ def _joined(parts: Sequence[tuple[Tensor, Tensor]], device: torch.device) -> tup
 def _fit(model: HeadedModel, rows: Sequence[TrainingRows], configs: Sequence[RunConfig]) -> None:
     """Train in place."""
     device, first = next(model.parameters()).device, configs[0]
-    stepper = Stepper(model.train(), training_arguments(first), [float(config.learning_rate or 0) for config in configs])
+    stepper = Stepper(
+        model.train(), training_arguments(first, bf16=first.bf16), [float(config.learning_rate or 0) for config in configs]
+    )
     for batch in range(first.steps * first.accumulation):
         part = slice(batch * first.batch_size, (batch + 1) * first.batch_size)
         asked = [(own.questions[0][own.order[part]], own.questions[1][own.order[part]]) for own in rows]

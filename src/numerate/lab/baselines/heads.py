@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from numerate.answers.distributions import Floats
+from numerate.distribution.exact import Floats
 from numerate.lab.baselines.numbers import Scale
 from numerate.lab.training.stacked.layers import StackedLinear
 

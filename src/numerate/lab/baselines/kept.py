@@ -17,15 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from numerate.answers.distributions import Floats
+from numerate.checks import one_line
+from numerate.distribution.exact import Floats
 from numerate.lab.baselines.numbers import NotApplicable, RivalAnswers
 from numerate.lab.baselines.tables import boosting, choose_boosting, constant
 from numerate.lab.data import Example, Task
-from numerate.lab.evaluation.checking import make_task
+from numerate.lab.data.settings import make_task, tested
 from numerate.lab.files.records import write_json
-from numerate.lab.models.config import RunConfig
-from numerate.lab.training.run import run_examples, tested
-from numerate.messages import one_line
+from numerate.lab.training.config import RunConfig
+from numerate.lab.training.run import run_examples
 
 FILE = "rivals.json"
 TITLES = {"constant": "constant", "boosting": "gradient boosting"}

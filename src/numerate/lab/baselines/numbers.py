@@ -8,9 +8,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from numerate.answers.distributions import Floats
 from numerate.answers.metrics import METRICS
 from numerate.answers.overall import rmse
+from numerate.distribution.exact import Floats
 from numerate.lab.data import Example, Task
 from numerate.lab.training.validation import chosen_figure
 

@@ -7,15 +7,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from numerate.checks import check_choice
 from numerate.lab.baselines.fit import HeadRun, asked_examples, train_heads
 from numerate.lab.baselines.heads import HEADS
 from numerate.lab.baselines.numbers import RivalAnswers, errors, gold_numbers, validation_score
 from numerate.lab.baselines.tables import boosting, choose_boosting, constant
 from numerate.lab.data import Task
+from numerate.lab.data.settings import tested
 from numerate.lab.files.csv_lines import csv_line
-from numerate.lab.models.config import RunConfig
-from numerate.lab.training.run import run_examples, tested
-from numerate.messages import check_choice
+from numerate.lab.training.config import RunConfig
+from numerate.lab.training.run import run_examples
 
 RIVALS = ("constant", "boosting", *HEADS)
 """Names of what can predict a number instead of a language model that writes it."""

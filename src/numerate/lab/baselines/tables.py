@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from numerate.answers.distributions import Floats
+from numerate.distribution.exact import Floats
 from numerate.lab.baselines.numbers import NotApplicable, RivalAnswers, Scale, gold_numbers, validation_score
 from numerate.lab.data import Example, Task
 from numerate.lab.data.cells import TableCell, decimal_mark, is_blank, read_cell, usual_unit

@@ -16,16 +16,17 @@ from numerate.lab.comparison.plan import Experiment
 from numerate.lab.data import Task
 from numerate.lab.data.chats import SEVERAL_TURNS
 from numerate.lab.data.regression import Regression
+from numerate.lab.data.settings import DataSettings
 from numerate.lab.data.splits import reserved_rows
-from numerate.lab.models.config import RunConfig
-from numerate.lab.models.gguf_header import gguf_parameters
 from numerate.lab.models.loading import load_encoder, load_model
 from numerate.lab.models.names import BUILT
+from numerate.lab.models.settings import ModelSettings
+from numerate.lab.training.config import RunConfig
 from numerate.lab.training.validation import MOST
-from numerate.tokenizers import packaged_file
 
 _WIDTH, _TITLES = 80, 11  # columns of a line, and of what stands before a text
 _MOST_LINES = 2  # of a text
+_SMOLLM2 = 134_515_008  # parameters of the packaged model
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ def _runs(cells: Sequence[RunConfig], setting: Setting) -> str:
     return f"{len(cells)} ({product}), {length} steps of {rows:,} rows each{tuned}{finished}"
 
 
-def _model(cell: RunConfig) -> str:
+def _model(cell: ModelSettings) -> str:
     count = parameters(cell)
     size = [] if count is None else [f"{count / 1e6:,.1f} M parameters" if count >= 1e6 else f"{count:,} parameters"]
     origin = "built from scratch" if cell.model in BUILT else "pre-trained"
@@ -133,7 +134,7 @@ def _model(cell: RunConfig) -> str:
     return ", ".join([cell.model, *size, origin, *adapter])
 
 
-def parameters(cell: RunConfig) -> int | None:
+def parameters(cell: ModelSettings) -> int | None:
     """Return the number of parameters of a model without loading its weights; None if its configuration does not tell."""
     if cell.model in BUILT:
         return int(load_model(cell.model).model.num_parameters())
@@ -141,7 +142,7 @@ def parameters(cell: RunConfig) -> int | None:
 
     try:
         if cell.model == "smollm2":
-            return gguf_parameters(packaged_file("smollm2"))
+            return _SMOLLM2  # its file takes seconds to read
         config = AutoConfig.from_pretrained(cell.model, trust_remote_code=cell.trust_remote_code)
         kind = AutoModelForImageTextToText if hasattr(config, "vision_config") else AutoModelForCausalLM
         with torch.device("meta"):
@@ -180,7 +181,7 @@ def _question(cell: RunConfig, task: Task) -> list[str]:
     return lines + [line for note in task.notes if SEVERAL_TURNS in note for line in _line("chats", note)]
 
 
-def _columns(cell: RunConfig, task: Task) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _columns(cell: DataSettings, task: Task) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the columns of a table that questions show, and the others, but for the target; none for other tasks."""
     if not isinstance(task, Regression) or cell.data is None or task.target is None:
         return (), ()

@@ -26,14 +26,14 @@ import torch
 
 from numerate.lab.comparison.plan import Experiment, cell_key
 from numerate.lab.data.picture_store import PICTURES
-from numerate.lab.evaluation.checking import make_task
+from numerate.lab.data.settings import make_task
 from numerate.lab.evaluation.evaluate import summarize
 from numerate.lab.evaluation.missing import figure_text, gold_answers, with_fallback
 from numerate.lab.files.environment import environment
 from numerate.lab.files.progress import Progress
 from numerate.lab.files.records import RESULT, TRAINED, locked, naming_full_disk, read_jsonl, write_json
-from numerate.lab.models.config import PLAIN, RunConfig, scaled
 from numerate.lab.models.loading import load_encoder
+from numerate.lab.training.config import CROSS_ENTROPY, RunConfig, scaled
 from numerate.lab.training.run import draw_ahead, run
 from numerate.lab.training.stacked import OWN, finish_run, run_stack, train_stack
 from numerate.lab.training.validation import chosen_figure
@@ -199,7 +199,7 @@ def tuning_trials(experiment: Experiment, budget: int, seeds: int = 1) -> dict[s
 
 def _factors(cell: RunConfig) -> list[tuple[float, float, float]]:
     """Return factors of learning rate, weight and width for up to nine trials, the most promising first."""
-    weighted, widened = cell.loss != PLAIN, cell.soft is not None and bool(cell.soft.spread)
+    weighted, widened = cell.loss != CROSS_ENTROPY, cell.soft is not None and bool(cell.soft.spread)
     if weighted and widened:
         order = [(1, 1, 1), (0.5, 1, 1), (1, 0.3, 1), (1, 1, 0.4), (1, 1, 2), (1, 3, 1), (2, 1, 1), (1, 1, 0.2), (1, 1, 4)]
     elif weighted:

@@ -14,8 +14,10 @@ from typing import Any
 
 import torch
 
+from numerate.checks import one_line
 from numerate.lab.comparison.announcement import Setting, announcement
 from numerate.lab.comparison.budget import MOST_SEEDS, Budget
+from numerate.lab.comparison.budgeted import BudgetedPlan, Machine, plan_in_budget, settle
 from numerate.lab.comparison.cells import (
     cell_folder,
     is_finished,
@@ -26,21 +28,19 @@ from numerate.lab.comparison.cells import (
     write_plan,
 )
 from numerate.lab.comparison.executors import run_local, run_ray, worker_pool
-from numerate.lab.comparison.fitted import Fitted, Machine, fit, settle
 from numerate.lab.comparison.plan import Experiment, planned
 from numerate.lab.comparison.watching import steps_shown
 from numerate.lab.data import Task
 from numerate.lab.data.picture_store import PICTURES
 from numerate.lab.data.readers import data_file
-from numerate.lab.evaluation.checking import make_task, task_key
+from numerate.lab.data.settings import make_task, task_key
 from numerate.lab.files.progress import GridProgress
 from numerate.lab.files.records import RUNS, clear, naming_full_disk, remove_parts
-from numerate.lab.models.config import RunConfig
 from numerate.lab.models.loading import PromptEncoder, load_encoder
 from numerate.lab.report import write_report
-from numerate.lab.training.run import check_fit
+from numerate.lab.training.config import RunConfig
+from numerate.lab.training.run import check_run
 from numerate.lab.training.stacked import stackable
-from numerate.messages import one_line
 
 TRIALS = "trials"
 _FIXED = {"losses": "--loss", "seeds": "--seeds", "steps": "--set steps", "eval_examples": "--set eval_examples"}
@@ -138,14 +138,14 @@ def compare(
     console = Console(highlight=False, quiet=not progress)
     try:
         with naming_full_disk(folder), GridProgress(console) as display, ExitStack() as ended:
-            pool, fitted = None, None
+            pool, budgeted = None, None
             if executor != "ray" and processes > 1 and not (stacked and torch.cuda.is_available()):
                 pool = ended.enter_context(worker_pool(cells, processes))
             if time is not None:
                 machine = Machine(folder, processes, stacked and all(map(stackable, cells)), pool, tune * tune_seeds)
                 given = {name: option for name, option in _FIXED.items() if name in {**settings, **settings.get("settings", {})}}
                 most = MOST_SEEDS if config is None and preset is None else 0
-                fitted = fit(
+                budgeted = plan_in_budget(
                     time,
                     experiment,
                     plan.values,
@@ -155,10 +155,10 @@ def compare(
                     most_seeds=most,
                     say=display.write,
                 )
-                experiment, cells = fitted.experiment, fitted.experiment.cells()
+                experiment, cells = budgeted.experiment, budgeted.experiment.cells()
             trials = tuning_trials(experiment, tune, tune_seeds) if tune else {}
             tried = [trial for mine in trials.values() for trial in mine]
-            setting = Setting(folder, executor, processes, len(tried), fitted.text if fitted else "")
+            setting = Setting(folder, executor, processes, len(tried), budgeted.text if budgeted else "")
             for line in [*plan.said, *announcement(experiment, cells, list(tasks.values()), setting)] if progress else ():
                 display.write(line)
             run_cells: Callable[..., None] = partial(run_ray, address=address)
@@ -168,11 +168,11 @@ def compare(
                 _execute(tried, TRIALS, folder, display, run_cells)
             grid = _Grid(lambda plan: tuned_cells(plan, folder, trials) if tune else plan.cells(), folder, display, run_cells)
             cells = grid.cells_of(experiment)
-            write_plan(experiment, cells, folder, fitted.quick if fitted else "")
-            if fitted is None:
+            write_plan(experiment, cells, folder, budgeted.quick if budgeted else "")
+            if budgeted is None:
                 _execute(cells, "runs", folder, display, run_cells)
             else:
-                notes = _execute_in_time(fitted, grid)
+                notes = _execute_in_time(budgeted, grid)
         # It takes a minute where tens of thousands of distributions were kept.
         with naming_full_disk(folder), console.status("writing the report"):
             path = write_report(folder)
@@ -207,7 +207,7 @@ def _check_cells(cells: Sequence[RunConfig]) -> dict[str, Task]:
         key = task_key(cell)
         if key not in tasks:
             tasks[key] = make_task(cell)
-        check_fit(cell, tasks[key], encoders[cell.model])
+        check_run(cell, tasks[key], encoders[cell.model])
     return tasks
 
 
@@ -221,21 +221,21 @@ class _Grid:
     run_cells: Callable[..., None]
 
 
-def _execute_in_time(fitted: Fitted, grid: _Grid) -> list[str]:
+def _execute_in_time(budgeted: BudgetedPlan, grid: _Grid) -> list[str]:
     """Run the seeds for which there is time, more than planned or fewer; return what to tell about it."""
-    clock, folder, planned = fitted.clock, grid.folder, fitted.experiment.seeds
+    clock, folder, planned = budgeted.clock, grid.folder, budgeted.experiment.seeds
     run_cells = partial(grid.run_cells, clock=clock)
-    clock.cells = cells = grid.cells_of(fitted.experiment)
+    clock.cells = cells = grid.cells_of(budgeted.experiment)
     _execute(cells, "runs", folder, grid.display, run_cells)
-    done, rest = clock.complete(), [seed for seed in fitted.seeds if seed not in planned]
-    if len(done) == len(planned) and (extra := clock.extra(rest, lambda seeds: grid.cells_of(fitted.more(seeds)))):
+    done, rest = clock.complete(), [seed for seed in budgeted.seeds if seed not in planned]
+    if len(done) == len(planned) and (extra := clock.extra(rest, lambda seeds: grid.cells_of(budgeted.more(seeds)))):
         grid.display.write(f"There is time for {len(extra)} more seed{'s' if len(extra) > 1 else ''}.")
-        more = grid.cells_of(fitted.more(extra))
+        more = grid.cells_of(budgeted.more(extra))
         clock.cells = [*cells, *more]
         _execute(more, "more runs", folder, grid.display, run_cells)
         done = clock.complete()
     settle(folder, done)
-    write_plan(fitted.more(done), [cell for cell in clock.cells if cell.seed in done], folder, fitted.quick)
+    write_plan(budgeted.more(done), [cell for cell in clock.cells if cell.seed in done], folder, budgeted.quick)
     if missing := len([seed for seed in planned if seed not in done]):
         return [
             f"Left out {missing} of {len(planned)} seeds, to keep the budget: the machine was slower than measured. "

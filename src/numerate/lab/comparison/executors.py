@@ -20,8 +20,8 @@ import torch
 from numerate.lab.comparison.cells import cell_folder, draw_pictures, is_finished, run_cells, train_cells
 from numerate.lab.files.progress import NotedProgress, Progress
 from numerate.lab.files.records import RESULT, write_bytes
-from numerate.lab.models.config import RunConfig
 from numerate.lab.models.names import BUILT
+from numerate.lab.training.config import RunConfig
 from numerate.lab.training.run import run
 from numerate.lab.training.stacked import stackable, stacks
 

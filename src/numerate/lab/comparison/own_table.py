@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from numerate.answers.distributions import Floats
+from numerate.distribution.exact import Floats
 from numerate.lab.data import TABLE_TASK, Task
-from numerate.lab.evaluation.checking import make_task
-from numerate.lab.models.config import SOFT, RunConfig
+from numerate.lab.data.settings import make_task
 from numerate.lab.models.names import BUILT
+from numerate.lab.training.config import SOFT, RunConfig
 from numerate.tokenizers import packaged_file
 
 LOSSES = ("ce", "smmd", "ntil", "soft")

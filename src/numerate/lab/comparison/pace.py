@@ -13,9 +13,9 @@ from statistics import median
 
 from numerate.lab.comparison.budget import Pace
 from numerate.lab.data import Task
-from numerate.lab.models.config import RunConfig
 from numerate.lab.models.loading import load_encoder
 from numerate.lab.models.names import BUILT
+from numerate.lab.training.config import RunConfig
 from numerate.lab.training.run import draw_ahead, load_run_model, run
 from numerate.lab.training.validation import MOST
 

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from numerate.checks import check_choice
 from numerate.choices import loss_names
 from numerate.lab.comparison.budget import Budget
 from numerate.lab.comparison.own_table import default_model, has_gpu, table_settings
@@ -19,10 +20,10 @@ from numerate.lab.comparison.presets import DEFAULT_LOSSES, DEMO, GENERAL, PRESE
 from numerate.lab.data import TABLE_TASK
 from numerate.lab.data.readers import default_task
 from numerate.lab.data.row_reader import data_name
-from numerate.lab.evaluation.checking import check_effect, checked_task, soft_target, task_key
+from numerate.lab.data.settings import task_key
 from numerate.lab.files.records import check_writable, run_folder
-from numerate.lab.models.config import PLAIN, SOFT, RunConfig, checked, named_soft, read_yaml, run_name
-from numerate.messages import check_choice
+from numerate.lab.training.checking import check_effect, checked_task, soft_target
+from numerate.lab.training.config import CROSS_ENTROPY, SOFT, RunConfig, checked, named_soft, read_yaml, run_name
 
 _SINGULAR = {"losses": "loss", "tasks": "task", "models": "model", "seeds": "seed"}
 
@@ -47,7 +48,7 @@ class Experiment(BaseModel):
     @classmethod
     def _expand(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Turn names into settings and a number of seeds into seeds, add the baseline, and collect the settings of runs."""
-        values = {"losses": DEFAULT_LOSSES, "tasks": ("arithmetic",), "baseline": PLAIN} | values
+        values = {"losses": DEFAULT_LOSSES, "tasks": ("arithmetic",), "baseline": CROSS_ENTROPY} | values
         runs = {name: values.pop(name) for name in RunConfig.model_fields if name in values}
         values["settings"] = {**runs, **values.get("settings", {})}
         for plural in ("losses", "tasks"):
@@ -55,7 +56,7 @@ class Experiment(BaseModel):
             values[plural] = [{_SINGULAR[plural]: item} if isinstance(item, str) else item for item in listed]
         labels = [_label(loss) for loss in values["losses"] if isinstance(loss, Mapping)]
         if labels and values["baseline"] not in labels:
-            check_choice("baseline", values["baseline"], (PLAIN, *loss_names(), *SOFT, *labels))
+            check_choice("baseline", values["baseline"], (CROSS_ENTROPY, *loss_names(), *SOFT, *labels))
             values["losses"].insert(0, {"loss": values["baseline"]})
         if isinstance(values.get("models"), str):
             values["models"] = (values["models"],)
@@ -77,7 +78,7 @@ class Experiment(BaseModel):
         for cell in cells:
             key = (cell_key(cell), cell.seed)
             if seen.get(key) == cell.hash:
-                raise ValueError(f"label {cell.name!r} names one run twice (a soft width of 0 is {PLAIN!r}): leave one out.")
+                raise ValueError(f"label {cell.name!r} is one run twice (a soft width of 0 is {CROSS_ENTROPY!r}): leave one out.")
             if key in seen:
                 raise ValueError(f"label {cell.name!r} names two different runs: give each a different `label`.")
             seen[key] = cell.hash
@@ -116,7 +117,7 @@ def _label(loss: Mapping[str, Any]) -> str:
     named = named_soft(loss)
     soft = named.get("soft")
     path = soft.get("path", "drawn") if isinstance(soft, Mapping) else None
-    return str(named.get("label") or run_name(str(named.get("loss", PLAIN)), path))
+    return str(named.get("label") or run_name(str(named.get("loss", CROSS_ENTROPY)), path))
 
 
 def read_experiment(values: Mapping[str, Any], source: str = "") -> Experiment:

@@ -14,7 +14,7 @@ from numerate.lab.comparison.cells import cell_folder, is_finished
 from numerate.lab.files.durations import roughly
 from numerate.lab.files.progress import LINE_SECONDS, MEASURED_SECONDS, NOTE, GridProgress
 from numerate.lab.files.records import RESULT
-from numerate.lab.models.config import RunConfig
+from numerate.lab.training.config import RunConfig
 
 CURVE = "curve.jsonl"
 _WATCH_SECONDS = 2.0  # between looks at the runs

@@ -16,13 +16,13 @@ from decimal import Decimal
 from fractions import Fraction
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from numerate.answers.extract import EXTRACTORS
+from numerate.checks import check_choice, choices
 from numerate.distribution.exact import exact_number
 from numerate.lab.data.base import Example, Split, Task, check_whole
-from numerate.lab.data.row_reader import BadData, RowReader, column
-from numerate.messages import check_choice, choices
+from numerate.lab.data.row_reader import BadData, RowReader
 
 if TYPE_CHECKING:
     from numerate.decode.grammar import Grammar
@@ -142,12 +142,6 @@ class Arithmetic(Task):
         if self.rows is None:
             return self.operands in ("rationals", "mixed")
         return any("/" in answer for specs in self.rows.values() for _, _, answer in specs)
-
-    def read_row(self, row: dict[str, Any]) -> list[ArithmeticSpec]:
-        """Read ``question`` and ``answer``; some copies store them as printed bytes that start with ``b'``."""
-        texts = (str(column(row, name)).strip() for name in ("question", "answer"))
-        question, answer = (text[2:-1].removesuffix("\\n") if text.startswith("b'") else text for text in texts)
-        return [("{}", question, _number(answer))]
 
     def read_files(self, path: Path, reader: RowReader) -> Mapping[Split, Sequence[ArithmeticSpec]]:
         """Read one file, or a folder of ``train-easy__*.txt``, ``interpolate__*.txt``, ``extrapolate__*.txt``, also as ``.gz``.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from fractions import Fraction
@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, overload
 from numerate.answers.extract import EXTRACTORS
 from numerate.answers.metrics import METRICS
 from numerate.answers.numerals import last_number
+from numerate.checks import check_choice, check_settings, choices
 from numerate.lab.data.pictures import Picture
 from numerate.lab.data.readers import READERS
 from numerate.lab.data.row_reader import BadData, RowReader, check_path, file_type
-from numerate.messages import check_choice, check_settings, choices
 from numerate.recommendation import NumberKind
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from numerate.targets import AnswerDistribution
 
 Split = Literal["train", "interpolate", "extrapolate"]
-Located = tuple[Path, int, dict[str, Any]]  # file or part of a dataset, line, columns
 
 _PLAIN_NUMBER = re.compile(r"[-+]?(?:\d+|\d{1,3}(?:,\d{3})+)(?:\.\d+)?(?:[eE][-+]?\d{1,3})?", re.ASCII)
 _MOST_KEPT = 32  # sequences of examples whose contents a task remembers
@@ -334,26 +333,6 @@ class Task:
             own = f"The task {cls.name!r} reads {cls.dataset}; your own table is for the task 'regression' (--target COLUMN)."
             raise BadData(bad.problem, f"{bad.remedy} {own}", bad.path, bad.line) from None
 
-    @classmethod
-    def from_hub(cls, repo: str, name: str | None = None, *, skip_bad: bool = False, **settings: Any) -> Self:
-        """Return the task on a dataset of the Hugging Face Hub, or on a folder that ``datasets`` can load.
-
-        Args:
-            repo: such as ``"openai/gsm8k"``.
-            name: configuration of the dataset, if it has several.
-            skip_bad: as in :meth:`from_files`.
-            **settings: settings of the task.
-        """
-        from datasets import load_dataset
-
-        task, reader = cls(**settings), RowReader(skip_bad)
-        parts = load_dataset(repo, name).items()
-        located = ((Path(f"{repo}/{part}"), line, row) for part, dataset in parts for line, row in enumerate(dataset, 1))
-        rows: dict[Split, list[Any]] = {"train": [], "interpolate": []}
-        for part, spec in task.read_rows(located, reader):
-            rows["train" if part.name.startswith("train") else "interpolate"].append(spec)
-        return task._with_rows(rows, reader, repo)
-
     def _with_rows(self, rows: Mapping[Split, Sequence[Any]], reader: RowReader, source: object) -> Self:
         object.__setattr__(self, "rows", {split: tuple(specs) for split, specs in rows.items()})
         object.__setattr__(self, "skipped", tuple(reader.skipped))
@@ -365,18 +344,6 @@ class Task:
     def read_files(self, path: Path, reader: RowReader) -> Mapping[Split, Sequence[Any]]:
         """Return the rows of each split."""
         raise ValueError(f"the task {self.name!r} has no real data to read: it is generated; leave out the path.")
-
-    def read_rows(self, rows: Iterable[Located], reader: RowReader) -> Iterator[tuple[Path, Any]]:
-        """Convert rows of a Hub dataset; yields each example with the part of the dataset that it comes from."""
-        for part, line, row in rows:
-            specs: Sequence[Any] = ()
-            with reader.row(part, line):
-                specs = self.read_row(row)
-            yield from ((part, spec) for spec in specs)
-
-    def read_row(self, row: dict[str, Any]) -> Sequence[Any]:
-        """Convert one row of a Hub dataset into one example or several."""
-        raise ValueError(f"the task {self.name!r} has no usual layout on the Hub: read its files with from_files.")
 
 
 def generous_range(answers: Sequence[str]) -> tuple[Fraction | None, Fraction | None]:

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from numerate.checks import nearest
 from numerate.lab.data.cells import is_blank, is_date, read_cell
 from numerate.lab.data.row_reader import BadData
-from numerate.messages import nearest
 
 LONG_TEXT = 1000
 """Characters of a column on average, above which it is left out: most rows would be longer than a training example may be."""

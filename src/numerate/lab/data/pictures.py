@@ -42,7 +42,7 @@ class Picture:
     def key(self) -> str | None:
         """A hash of all that decides the image: the drawing code, the packages it draws with, and the arguments.
 
-        The same on every machine and in every process. None for an image that is already open, or a file that is missing.
+        The same on every machine and in every process. None for a file that is missing.
         """
         said: Any = self.args
         if (file := self.file) is not None:
@@ -51,8 +51,6 @@ class Picture:
             except OSError:
                 return None
             said = str(file.resolve()), facts.st_size, facts.st_mtime_ns
-        elif any(hasattr(arg, "tobytes") for arg in self.args):
-            return None
         text = f"{self.draw.__module__}.{self.draw.__qualname__}{said!r}"
         return blake2b(text.encode(), digest_size=16, key=_drawing_code()).hexdigest()
 

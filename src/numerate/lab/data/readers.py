@@ -23,11 +23,11 @@ from types import ModuleType
 from typing import Any
 
 from numerate.answers.extract import EXTRACTORS
+from numerate.checks import nearest, one_line
 from numerate.lab.data.chats import as_question
 from numerate.lab.data.row_reader import BadData, RowNumber, RowReader, check_path, detected_encoding, file_type
 from numerate.lab.data.tables import table_file
 from numerate.lab.files.records import write_text
-from numerate.messages import nearest, one_line
 
 NumberedRows = Iterator[tuple[int, dict[str, Any]]]  # each with its line, or its number where lines do not tell
 

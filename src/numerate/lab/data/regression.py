@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from numerate.answers.extract import EXTRACTORS
-from numerate.lab.data.base import Example, Located, Split, Task, check_whole, content_hash
+from numerate.checks import check_choice, choices
+from numerate.lab.data.base import Example, Split, Task, check_whole, content_hash
 from numerate.lab.data.cells import (
     DecimalMark,
     TableCell,
@@ -56,7 +57,6 @@ from numerate.lab.data.row_reader import (
     open_image,
 )
 from numerate.lab.data.tables import table_file
-from numerate.messages import check_choice, choices
 
 if TYPE_CHECKING:
     from numerate.targets import AnswerDistribution
@@ -89,7 +89,6 @@ class Row:
 class _UnreadRow:
     """A row whose answer is not converted yet: a cell of the column, a text that ends with a number, or several ratings."""
 
-    file: Path
     line: int
     split: Split | None
     row: Row
@@ -233,10 +232,6 @@ class Regression(Task):
 
         return target
 
-    def read_rows(self, rows: Iterable[Located], reader: RowReader) -> Iterator[tuple[Path, Row]]:
-        """Convert rows of a Hub dataset like rows of a file."""
-        yield from ((unread.file, row) for unread, row, _ in self._answered(rows, reader))
-
     def read_files(self, path: Path, reader: RowReader) -> Mapping[Split, Sequence[Row]]:
         """Read a file in one of the formats of ``READERS``, or a table of the package by its name.
 
@@ -256,7 +251,7 @@ class Regression(Task):
         if self.target is not None:
             self._choose_columns([values for _, values in rows_read], reader, path)
         semicolons = file_type(path) == ".csv" and delimiter(path, self.encoding) == ";"
-        answered = list(self._answered(((path, line, values) for line, values in rows_read), reader, semicolons=semicolons))
+        answered = list(self._answered(path, rows_read, reader, semicolons=semicolons))
         if not self.is_rated and (note := zeros_note(self.target or "answer", [number for *_, number in answered])):
             self._judge_by_absolute_error()
             reader.notes.append(note)
@@ -285,18 +280,18 @@ class Regression(Task):
         reader.notes += column_notes(str(self.target), [*(self.columns or self.shown(names))], found, rows)
 
     def _answered(
-        self, rows: Iterable[Located], reader: RowReader, *, semicolons: bool = False
+        self, path: Path, rows: Iterable[tuple[int, dict[str, Any]]], reader: RowReader, *, semicolons: bool
     ) -> Iterator[tuple[_UnreadRow, Row, Fraction]]:
         """Read the answers as one column; yield each row with its plain answer and that answer's number."""
         unread_rows: list[_UnreadRow] = []
         longer: list[bool] = []
-        for file, line, values in rows:
-            with reader.row(file, line):
-                value, row = self._row(values, file.parent)
+        for line, values in rows:
+            with reader.row(path, line):
+                value, row = self._row(values, path.parent)
                 if is_blank(value):
-                    reader.skipped.append(BadData("has no answer", "Fill it in, if it is known.", file, line))
+                    reader.skipped.append(BadData("has no answer", "Fill it in, if it is known.", path, line))
                     continue
-                unread_rows.append(_UnreadRow(file, line, named_split(values), row, self._read_answer(value)))
+                unread_rows.append(_UnreadRow(line, named_split(values), row, self._read_answer(value)))
                 longer.append(self.target is None and has_turns(values))
         reader.notes += turns_notes(longer)
         cells = [(f"line {unread.line}", unread.answer) for unread in unread_rows if isinstance(unread.answer, TableCell)]
@@ -304,13 +299,13 @@ class Regression(Task):
         try:
             mark = self.decimal or decimal_mark(cells, name, semicolons=semicolons)
         except BadData as bad:
-            raise BadData(bad.problem, bad.remedy, unread_rows[0].file) from None
+            raise BadData(bad.problem, bad.remedy, path) from None
         unit = usual_unit([cell for _, cell in cells])
         rewritten: list[tuple[str, str]] = []
         rated = [unread.answer for unread in unread_rows if isinstance(unread.answer, tuple)]
         decimals = _decimals(rated) + 1 if self.decimals is None else self.decimals
         for unread in unread_rows:
-            with reader.row(unread.file, unread.line):
+            with reader.row(path, unread.line):
                 cell = unread.answer
                 if isinstance(cell, tuple):
                     number = average(cell, self.average or "mean", decimals)

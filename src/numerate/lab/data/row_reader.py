@@ -15,7 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from numerate.messages import nearest
+from numerate.checks import nearest
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -311,30 +311,27 @@ def existing(path: Path) -> Path:
     return path
 
 
-def open_image(source: Path | Image) -> Image:
-    """Return an image file, or an image that is already open, in RGB."""
-    with _opened(source) as image:
+def open_image(path: Path) -> Image:
+    """Return an image file in RGB."""
+    with _opened(path) as image:
         return image.convert("RGB")
 
 
-def image_size(source: Path | Image) -> tuple[int, int]:
-    """Return width and height of an image file, of which only the beginning is read, or of an open image."""
-    with _opened(source) as image:
+def image_size(path: Path) -> tuple[int, int]:
+    """Return width and height of an image file, of which only the beginning is read."""
+    with _opened(path) as image:
         return image.size
 
 
 @contextmanager
-def _opened(source: Path | Image) -> Iterator[Image]:
+def _opened(path: Path) -> Iterator[Image]:
     from numerate.lab.data.drawing import Image
 
-    if isinstance(source, Image.Image):
-        yield source
-        return
     try:
-        with Image.open(source) as image:
+        with Image.open(path) as image:
             yield image
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise BadData(f"the image cannot be opened ({error})", "It may be damaged: download it again.", source) from None
+        raise BadData(f"the image cannot be opened ({error})", "It may be damaged: download it again.", path) from None
 
 
 def _decoded(raw: bytes) -> str:

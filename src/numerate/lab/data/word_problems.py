@@ -98,10 +98,6 @@ class WordProblems(Task):
         """Return a decided number as the last line of a worked answer."""
         return f"#### {value:f}"
 
-    def read_row(self, row: dict[str, Any]) -> list[WordProblem]:
-        """Read the columns of GSM8K or SVAMP, or a question with a worked answer in one of TRL's formats."""
-        return [_svamp(row) if "Body" in row else _gsm8k(row)]
-
     def read_files(self, path: Path, reader: RowReader) -> Mapping[Split, Sequence[WordProblem]]:
         """Read GSM8K's folder or one of its files, ``SVAMP.json``, or a file of chats (:mod:`numerate.lab.data.chats`).
 
@@ -115,7 +111,7 @@ class WordProblems(Task):
         for file in files:
             for line, row in read_rows(file, reader):
                 with reader.row(file, line):
-                    (spec,) = self.read_row(row)
+                    spec = _svamp(row) if "Body" in row else _gsm8k(row)
                     tested = file.stem.startswith(("test", "valid")) if "question" in row else content_hash(spec) % 5 == 0
                     rows[named_split(row) or ("interpolate" if tested else "train")].append(spec)
                     longer.append(has_turns(row))

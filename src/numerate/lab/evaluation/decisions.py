@@ -2,7 +2,7 @@
 
 One search per batch, that of :func:`numerate.decode.distribution`, finds the distribution of each answer. Every rule decides from
 it. Worked solutions cannot be searched: theirs is the distribution of the numbers in which sampled ones end. Answers of a task
-with a ``period``, such as clock times, are decided on a circle (:class:`numerate.CircularDistribution`).
+with a ``period``, such as clock times, are decided on a circle (:class:`numerate.distribution.CircularDistribution`).
 :mod:`numerate.lab.evaluation.error_sources` reads the records, and tells how much of an error is the decision.
 """
 
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from numerate.answers.metrics import FACE, METRICS
 from numerate.answers.numerals import number_of
 from numerate.distribution import CircularDistribution, NumberDistribution
-from numerate.distribution.decisions import CIRCLE_RULE_NAMES
+from numerate.distribution.decision_rules import CIRCLE_RULE_NAMES
 from numerate.distribution.exact import exact_number
 from numerate.lab.data import Example, Task
 

@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from numerate.answers.distributions import sample_crps
 from numerate.answers.metrics import METRICS
 from numerate.distribution import CircularDistribution, NumberDistribution
 from numerate.lab.data import Example, Examples, Task
@@ -250,14 +249,14 @@ def summarize(records: Sequence[Record]) -> dict[str, dict[str, float]]:
 
 def _spread(task: Task, example: Example, samples: list[str]) -> dict[str, float]:
     """Return the share of sampled answers that hold a number, and their CRPS, infinite where one holds none."""
-    numbers = np.array([[_float(task.read(sample)) for sample in samples]])
+    numbers = np.array([_float(task.read(sample)) for sample in samples])
     measures = {"sample_parsed": float(np.isfinite(numbers).mean())}
     if not math.isfinite(gold := _float(task.read(example.answer))):
         return measures
-    if task.period is None or measures["sample_parsed"] < 1:
-        return measures | {"sample_crps": float(sample_crps(numbers, np.array([gold]))[0])}
-    around = CircularDistribution(NumberDistribution.from_samples(numbers[0].tolist()), task.period)
-    return measures | {"sample_crps": around.crps(gold)}
+    if measures["sample_parsed"] < 1:
+        return measures | {"sample_crps": math.inf}
+    found = NumberDistribution.from_samples(numbers.tolist())
+    return measures | {"sample_crps": (found if task.period is None else CircularDistribution(found, task.period)).crps(gold)}
 
 
 def _float(value: object) -> float:

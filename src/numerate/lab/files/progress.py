@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from numerate.checks import one_line
 from numerate.lab.files.durations import in_words, roughly
 from numerate.lab.files.records import write_bytes
-from numerate.messages import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console

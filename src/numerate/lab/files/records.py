@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from numerate.messages import one_line
+from numerate.checks import one_line
 
 RESULT = "result.json"  # written last: a run without it is not finished
 _LITTLE = 1 << 16  # bytes that are free on a disk that is full for most purposes
@@ -105,12 +105,12 @@ def saving() -> Iterator[None]:
 
 def write_json(path: Path, value: Any) -> None:
     """Write strict JSON: infinite values and NaN become null."""
-    write_text(path, json.dumps(plain(value), indent=2, allow_nan=False) + "\n")
+    write_text(path, json.dumps(jsonable(value), indent=2, allow_nan=False) + "\n")
 
 
 def write_jsonl(path: Path, rows: Iterable[Any]) -> None:
     """Write one JSON object per line."""
-    write_text(path, "".join(json.dumps(plain(row), allow_nan=False) + "\n" for row in rows))
+    write_text(path, "".join(json.dumps(jsonable(row), allow_nan=False) + "\n" for row in rows))
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
@@ -144,12 +144,12 @@ def cut_curve(path: Path, step: int) -> float:
     return points[-1]["seconds"] if points else 0.0
 
 
-def plain(value: Any) -> Any:
+def jsonable(value: Any) -> Any:
     """Return lists, dicts, strings and finite numbers; other floats become None."""
     if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): jsonable(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
+        return [jsonable(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

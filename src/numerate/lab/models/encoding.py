@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from numerate.lab.data import Example
-from numerate.lab.models.config import LabelPath
 from numerate.lab.models.loading import PIXELS, LoadedModel, PromptEncoder, scaled
+from numerate.lab.models.settings import LabelPath
 from numerate.labels import IGNORE_INDEX
-from numerate.soft import SOFT_FIELDS, soft_fields
 from numerate.targets import AnswerDistribution, SoftNumbers, SoftPath, TokenTrie
+from numerate.targets.soft_targets import SOFT_FIELDS, soft_fields
 
 _WINDOW = 8  # batches whose examples are sorted by length together
 _TRIES = 8192  # distributions that are kept as tokens, 20 to 80 kB each

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
+from numerate.checks import nearest, one_line
 from numerate.lab.data import Picture
 from numerate.lab.data.picture_store import PictureStore
 from numerate.lab.models.names import NAMED, SEEING, Adapter
-from numerate.messages import nearest, one_line
 from numerate.tokenizers import hub_problem, load_tokenizer, needs_remote_code, packaged_file
 
 if TYPE_CHECKING:

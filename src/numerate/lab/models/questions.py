@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from numerate.checks import nearest
 from numerate.lab.data import Task
 from numerate.lab.data.base import generous_range
 from numerate.lab.data.chats import is_chat
@@ -23,8 +24,6 @@ from numerate.lab.data.columns import shown_value
 from numerate.lab.data.readers import READERS, read_rows
 from numerate.lab.data.regression import Regression, Row
 from numerate.lab.data.row_reader import BadData, RowReader, check_path, delimiter, file_type
-from numerate.lab.models.config import RunConfig
-from numerate.messages import nearest
 
 if TYPE_CHECKING:
     from numerate.lab.models.loading import PromptEncoder
@@ -110,17 +109,19 @@ class Questions:
             ) from None
 
 
-def asked(config: RunConfig, task: Task, encoder: PromptEncoder) -> dict[str, Any] | None:
-    """Return what the questions of a training on a table looked like; None for other tasks."""
-    if not isinstance(task, Regression) or config.data is None:
+def asked(task: Task, data: str | None, encoder: PromptEncoder, base: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what the questions of a training on a table looked like; None for other tasks.
+
+    ``base`` has the model and seed that an adapter belongs to; it is empty without an adapter.
+    """
+    if not isinstance(task, Regression) or data is None:
         return None
-    columns, optional = task.asked_columns(Path(config.data))
+    columns, optional = task.asked_columns(Path(data))
     names = {"columns": list(columns), "optional_columns": list(optional)}
     words = {"wording": task.wording, "decimal": task.decimal, "chat": encoder.chat}
-    base = {} if config.adapter == "none" else {"base": {"model": config.model, "seed": config.seed}}
     low, high = generous_range([task.answer_of(row) for row in (task.rows or {}).get("train", ())])
     answers = {} if low is None or high is None else {"answers": [str(low), str(high)]}
-    return {"task": task.name, "target": task.target, **names, **words, **base, **answers}
+    return {"task": task.name, "target": task.target, **names, **words, **({"base": dict(base)} if base else {}), **answers}
 
 
 def filled(template: str, values: Mapping[str, Any]) -> str:

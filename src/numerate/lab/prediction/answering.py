@@ -11,19 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from numerate.answers.extract import EXTRACTORS
+from numerate.checks import check_choice, one_line
 from numerate.distribution import NumberDistribution
-from numerate.distribution.decisions import RULE_NAMES
+from numerate.distribution.decision_rules import RULE_NAMES
 from numerate.distribution.exact import exact_number
 from numerate.lab.data import TASKS
 from numerate.lab.data.regression import Regression, Row
 from numerate.lab.data.row_reader import BadData, open_image
 from numerate.lab.evaluation.decisions import GREEDY
-from numerate.lab.models.config import RunConfig
 from numerate.lab.models.names import NAMED, check_model_name
 from numerate.lab.models.questions import ASKED, Questions
 from numerate.lab.prediction.prediction_file import Prediction
+from numerate.lab.training.config import RunConfig
 from numerate.lab.training.kept_runs import load_adapter, load_run, trained_config
-from numerate.messages import check_choice, one_line
 
 if TYPE_CHECKING:
     import torch
@@ -244,7 +244,7 @@ class Answering:
                 found = distribution(self.loaded.model, self._batch(group), self.loaded.tokenizer, **options)
         except ValueError as error:
             if len(group) == 1:
-                return {group[0][0]: one_line(error).removeprefix("inputs[0]").removeprefix(": ").lstrip()}
+                return {group[0][0]: one_line(error).removeprefix("prompts[0]").removeprefix(": ").lstrip()}
             half = len(group) // 2
             return self._searched(group[:half], first, others) | self._searched(group[half:], first, others)
         except torch.cuda.OutOfMemoryError as error:

@@ -21,6 +21,7 @@ from typing import Any
 from numerate.answers.extract import EXTRACTORS
 from numerate.answers.metrics import METRICS
 from numerate.calibration import Conformal
+from numerate.checks import check_number, one_line
 from numerate.distribution import NumberDistribution
 from numerate.lab.data.readers import data_file
 from numerate.lab.data.regression import Regression, Row
@@ -31,7 +32,6 @@ from numerate.lab.files.records import write_json
 from numerate.lab.models.questions import Questions, Table, content_of
 from numerate.lab.prediction.answering import Answering, Source, find_source, parse_rule
 from numerate.lab.prediction.prediction_file import Ends, Prediction, PredictionFile
-from numerate.messages import check_number, one_line
 
 AUTO, HELD_OUT, NONE = "auto", "held-out", "none"
 """What intervals are calibrated on: the test rows of the training table if they are at hand, these rows, or nothing."""

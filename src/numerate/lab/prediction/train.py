@@ -27,14 +27,14 @@ from numerate.lab.comparison.presets import merged
 from numerate.lab.data import TABLE_TASK, Task
 from numerate.lab.data.readers import data_file, default_task
 from numerate.lab.data.row_reader import data_name
-from numerate.lab.evaluation.checking import check_effect, checked_task, soft_target
 from numerate.lab.files.durations import in_words, roughly
 from numerate.lab.files.interruption import Interruption
 from numerate.lab.files.progress import Progress
 from numerate.lab.files.records import RESULT, RUNS, TRAINED, alone, check_writable, claim, read_jsonl, run_folder
-from numerate.lab.models.config import SOFT, RunConfig, checked, read_yaml
 from numerate.lab.models.names import BUILT
 from numerate.lab.prediction.predict import MOST_HELD_OUT, keep_calibration
+from numerate.lab.training.checking import check_effect, checked_task, soft_target
+from numerate.lab.training.config import SOFT, RunConfig, checked, read_yaml
 
 _MOST_CHARACTERS = 60  # of a table's or a column's name, in that of a folder
 _PASSES = 10  # over the training rows: the most that a budget is filled with
@@ -96,7 +96,7 @@ def train(
         budget: time for all of it, such as ``"5m"`` or seconds: as many steps as fit, up to ten passes over the training rows.
         progress: called with a stage, the number of steps done, of all, and figures.
         say: called with each line of the plan, before training.
-        **settings: of :class:`numerate.lab.models.config.RunConfig`: ``model=``, ``loss=``, ``steps=``, ``task_settings=``, ...
+        **settings: of :class:`numerate.lab.training.config.RunConfig`: ``model=``, ``loss=``, ``steps=``, ``task_settings=``, ...
 
     Raises:
         InterruptedTraining: a KeyboardInterrupt (Ctrl-C, SIGTERM) that says what is kept; ``resume=True`` continues.

@@ -13,7 +13,6 @@ from typing import Any, Literal
 import numpy as np
 
 from numerate.lab.evaluation.decisions import GREEDY
-from numerate.lab.models.config import PLAIN, run_name
 from numerate.lab.report.analysis import LEAST_SEEDS, Score, Setup, against, few_decide, typical
 from numerate.lab.report.answer import in_split, tested_gain
 from numerate.lab.report.decision_words import pair
@@ -21,6 +20,7 @@ from numerate.lab.report.decisions import same_rule
 from numerate.lab.report.records import Floats
 from numerate.lab.report.subject import task_of
 from numerate.lab.report.wording import counted, listed, measure, p_equation, sentence
+from numerate.lab.training.config import CROSS_ENTROPY, run_name
 from numerate.recommendation import Recommendation, recommended
 
 Agreement = Literal["agrees", "contradicts", "open", "untested", "not run"]
@@ -90,7 +90,7 @@ def _agreement(setup: Setup, best: Recommendation, base: Score, found: Sequence[
     tested = [score for score in found if score.comparison is not None and score.comparison.seeds >= LEAST_SEEDS]
     if not tested or not setup.judged:
         return "untested", ""
-    plain = [score for score in tested if (_loss(setup, score.label), score.decision) == (PLAIN, GREEDY)]
+    plain = [score for score in tested if (_loss(setup, score.label), score.decision) == (CROSS_ENTROPY, GREEDY)]
     near, said = setup.splits[0], best.loss if base.label == best.loss else f"{best.loss} ({base.label})"
     won = sorted((score for score in tested if score.better), key=lambda s: (setup.splits.index(s.split), -s.size))
     if won and won[0].split == near:

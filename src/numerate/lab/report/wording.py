@@ -7,7 +7,6 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from numerate.answers.distributions import DISTRIBUTION_METRICS
 from numerate.answers.metrics import METRICS
 from numerate.lab.evaluation.derailing import DERAILED, SAMPLE_DERAILED
 from numerate.lab.evaluation.likelihood import LIKELIHOODS
@@ -138,10 +137,8 @@ def measure(name: str) -> Measure:
         percent = accuracy or name == "relative_error"
         unit = _UNITS.get(metric.unit, "")
         return Measure(name, metric.higher_is_better, metric.summary == "median", percent, unit, metric.description)
-    if (distribution := DISTRIBUTION_METRICS.get(name)) is not None:
-        median = name == "sample_crps"  # infinite if a sample has no answer
-        unit = _UNITS.get(distribution.unit, "")
-        return Measure(name, distribution.higher_is_better, median, False, unit, distribution.description)
+    if name == "sample_crps":  # the median, as it is infinite if a sample has no answer
+        return Measure(name, False, True, False, "", "distance of the samples")
     if name in (DERAILED, SAMPLE_DERAILED):
         return Measure(name, False, False, True, "", f"{'a sampled' if name == SAMPLE_DERAILED else 'the'} number {_DERAILED}")
     if name in LIKELIHOODS:

@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from numerate.lab.evaluation.checking import make_task
+from numerate.checks import one_line
+from numerate.lab.data.settings import make_task
 from numerate.lab.evaluation.decisions import check_decisions
 from numerate.lab.files.progress import Progress
-from numerate.lab.files.records import RESULT, check_folder, naming_full_disk, plain, recover_jsonl, write_json, write_jsonl
-from numerate.lab.models.config import RunConfig, checked
+from numerate.lab.files.records import RESULT, check_folder, jsonable, naming_full_disk, recover_jsonl, write_json, write_jsonl
 from numerate.lab.models.names import NAMED
-from numerate.messages import one_line
+from numerate.lab.training.config import RunConfig, checked
 
 if TYPE_CHECKING:
     from numerate.lab.evaluation.evaluate import Record
@@ -45,7 +45,7 @@ def evaluate(
         with part.open("a", encoding="utf-8") as lines:
 
             def keep(record: Record) -> None:
-                lines.write(json.dumps(plain(record)) + "\n")
+                lines.write(json.dumps(jsonable(record)) + "\n")
                 lines.flush()
 
             labels = known.get("label_digits"), known.get("label_median")

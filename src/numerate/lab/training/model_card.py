@@ -25,10 +25,10 @@ from numerate.lab.evaluation.evaluate import Record, summarize
 from numerate.lab.evaluation.missing import WHY_INFINITE, figure_text, gold_answers
 from numerate.lab.files.markdown import block, code, inline
 from numerate.lab.files.records import saving, write_json, write_text
-from numerate.lab.models.config import PLAIN, run_name
 from numerate.lab.models.loading import LoadedModel, quietly
 from numerate.lab.models.names import NAMED
 from numerate.lab.models.questions import ASKED
+from numerate.lab.training.config import CROSS_ENTROPY, run_name
 
 HUB_NAMES = {"smollm2": "HuggingFaceTB/SmolLM2-135M-Instruct"}
 """The Hub ids of models that have a name of their own here; other such models are not on the Hub."""
@@ -78,7 +78,7 @@ def model_card(settings: Mapping[str, Any], records: Sequence[Record], task: Tas
     if (row := example_row(task, records)) is not None:
         parts += ["## How to predict", _snippet(row)]
     shown = {**settings, "data": data}  # without the folder, which is of no use elsewhere
-    shown |= {"loss": _name(settings)} if settings["loss"] == PLAIN else {}
+    shown |= {"loss": _name(settings)} if settings["loss"] == CROSS_ENTROPY else {}
     listed = "\n".join(f"- {name}: {code(value)}" for name, value in shown.items())
     return "\n\n".join([*parts, "## Settings", listed]) + "\n"
 
@@ -115,7 +115,7 @@ def _name(settings: Mapping[str, Any]) -> str:
 
 
 def _objective(settings: Mapping[str, Any]) -> str:
-    numeric = "" if settings["loss"] == PLAIN else f" + {settings['weight']:g} x {code(settings['loss'])}"
+    numeric = "" if settings["loss"] == CROSS_ENTROPY else f" + {settings['weight']:g} x {code(settings['loss'])}"
     if soft := settings.get("soft"):
         used = ", ".join(f"{name} {value}" for name, value in soft.items() if value not in (None, 0))
         numeric += f" on soft labels ({used})"

@@ -26,8 +26,8 @@ import torch
 
 from numerate.lab.data import Example, Examples, Picture, Task
 from numerate.lab.data.picture_store import PICTURES
-from numerate.lab.data.splits import held_out, reserved_rows, training_examples, validation_examples
-from numerate.lab.evaluation.checking import check_task, make_task, soft_target
+from numerate.lab.data.settings import make_task, tested
+from numerate.lab.data.splits import reserved_rows, training_examples, validation_examples
 from numerate.lab.evaluation.derailing import LabelDigits, label_digits
 from numerate.lab.evaluation.evaluate import Record, evaluate
 from numerate.lab.evaluation.missing import middle_label
@@ -35,11 +35,13 @@ from numerate.lab.files.environment import environment
 from numerate.lab.files.interruption import Interruption
 from numerate.lab.files.progress import Progress
 from numerate.lab.files.records import RESULT, TRAINED, clear, is_first_process, read_state, write_json, write_jsonl, write_state
-from numerate.lab.models.config import PLAIN, RunConfig
 from numerate.lab.models.encoding import AnswerNumbers, AnswerTries, SharedData, SoftAnswers, training_data, training_order
 from numerate.lab.models.loading import LoadedModel, PromptEncoder, load_encoder, load_model
-from numerate.lab.models.masks import MaskedRows, check_term_numbers
 from numerate.lab.models.questions import asked
+from numerate.lab.models.settings import ModelSettings
+from numerate.lab.training.checking import check_task, soft_target
+from numerate.lab.training.config import CROSS_ENTROPY, RunConfig, TrainingSettings
+from numerate.lab.training.masks import MaskedRows, check_term_numbers
 from numerate.lab.training.model_card import model_card, save_model
 from numerate.lab.training.validation import MOST, Validation
 from numerate.losses import LOSSES
@@ -74,7 +76,7 @@ def run(
     """
     task = make_task(config) if task is None else task
     encoder = load_encoder(config.model, trust_remote_code=config.trust_remote_code)
-    objective = check_fit(config, task, encoder)
+    objective = check_run(config, task, encoder)
     begin_run(config, folder)
     on_task(task)
     find_pictures([config], task, encoder, folder, pictures, progress)
@@ -135,7 +137,7 @@ def finish(
 def evaluated(config: RunConfig, task: Task, loaded: LoadedModel, labels: LabelFacts, **options: Any) -> list[Record]:
     """Evaluate a model on the examples of a run; ``labels`` are the digits and the median of its training labels."""
     digits, middle = labels
-    examples, settings = tested(config, task), evaluation_options(config)
+    examples, settings = tested(config, task), {**config.answering, "bf16": config.bf16}
     return evaluate(loaded, task, examples, seed=config.seed, label_digits=digits, fallback=middle, **settings, **options)
 
 
@@ -146,7 +148,7 @@ def begin_run(config: RunConfig, folder: Path) -> None:
         write_json(folder / "environment.json", environment())
 
 
-def load_run_model(config: RunConfig, encoder: PromptEncoder) -> LoadedModel:
+def load_run_model(config: ModelSettings, encoder: PromptEncoder) -> LoadedModel:
     """Return the model that a run begins with."""
     return load_model(
         config.model,
@@ -172,7 +174,8 @@ def end_run(
     """Write predictions, weights and, last, the result; return it."""
     write_jsonl(folder / "predictions.jsonl", records)
     if config.keep_model:
-        settings, questions = {**config.used, "label": config.name}, asked(config, task, loaded)
+        base = {} if config.adapter == "none" else {"model": config.model, "seed": config.seed}
+        settings, questions = {**config.used, "label": config.name}, asked(task, config.data, loaded, base)
         save_model(loaded, folder / "model", model_card(settings, records, task, questions), questions)
     result = {
         "hash": config.hash,
@@ -201,21 +204,21 @@ def _weight_notes(config: RunConfig, loaded: LoadedModel) -> list[str]:
     ]
 
 
-def check_fit(config: RunConfig, task: Task, encoder: PromptEncoder) -> NumericObjective | None:
+def check_run(config: RunConfig, task: Task, encoder: PromptEncoder) -> NumericObjective | None:
     """Check that data, model, task and loss fit together; return the objective, or None for plain cross-entropy."""
     check_task(config, task, sees=encoder.sees)
     if config.soft is not None:
         _check_soft_labels(config, task, encoder)
-    check_term_numbers(config, task)
+    check_term_numbers(config.term_numbers, task)
     vocab = NumericVocab.from_tokenizer(encoder.tokenizer)
-    if config.loss == PLAIN:
+    if config.loss == CROSS_ENTROPY:
         # Jitter is plain cross-entropy on drawn answers.
         return None if config.soft is None or config.soft.path == "jitter" else NumericObjective(None, vocab=vocab)
     loss = LOSSES[config.loss](vocab, **config.loss_settings)
     return NumericObjective(loss, config.weight, config.normalize, config.scale)
 
 
-def _check_soft_labels(config: RunConfig, task: Task, encoder: PromptEncoder) -> None:
+def _check_soft_labels(config: TrainingSettings, task: Task, encoder: PromptEncoder) -> None:
     """Raise unless the task has soft labels, and the tokenizer fits answers with several numbers, which the first one shows."""
     target = soft_target(config, task)
     if (where := task.soft_pattern) is not None:
@@ -226,7 +229,7 @@ def _check_soft_labels(config: RunConfig, task: Task, encoder: PromptEncoder) ->
             numbers.answer(example, label, np.random.default_rng(seed))
 
 
-def _soft_notes(config: RunConfig, task: Task) -> list[str]:
+def _soft_notes(config: TrainingSettings, task: Task) -> list[str]:
     """Say how many answers of the training rows keep hard labels, if some do."""
     kept = [] if config.soft is None else task.answers_in_words()
     rows = task.count("train")
@@ -253,7 +256,7 @@ def train(
 
     data, too_long = run_data(config, task, loaded)
     checkpoints = folder / "checkpoints"
-    arguments = training_arguments(config) | {"output_dir": str(checkpoints)}
+    arguments = training_arguments(config, bf16=config.bf16) | {"output_dir": str(checkpoints)}
     cost = fit(
         loaded,
         data,
@@ -277,8 +280,8 @@ def validation(configs: Sequence[RunConfig], task: Task, loaded: LoadedModel, *,
     count = min(MOST, first.eval_examples)
     questions = [validation_examples(task, count, config.seed)["interpolate"] for config in configs]
     fallbacks = [middle_label(task, run_examples(config, task)) for config in configs]
-    every = evaluation_options(first)
-    options = {name: every[name] for name in ("batch_size", "max_new_tokens", "bf16")} | {"stacked": stacked}
+    answering = {"batch_size": first.eval_batch_size, "max_new_tokens": first.max_new_tokens, "bf16": first.bf16}
+    options = answering | {"stacked": stacked}
     chosen = first.validate_every, first.keep_best, first.choose_by
     return Validation(loaded, task, questions, fallbacks, *chosen, options)
 
@@ -312,11 +315,11 @@ def run_data(
         soft=soft,
         shared=shared,
     )
-    masked = config.loss != PLAIN and config.term_numbers != "all"
+    masked = config.loss != CROSS_ENTROPY and config.term_numbers != "all"
     return MaskedRows(rows, loaded, config.term_numbers) if masked else rows, too_long
 
 
-def _batches(config: RunConfig) -> int:
+def _batches(config: TrainingSettings) -> int:
     """Return how many micro-batches a run trains on, in all processes."""
     return config.steps * config.accumulation * int(os.environ.get("WORLD_SIZE", "1"))
 
@@ -347,7 +350,7 @@ def draw_ahead(configs: Sequence[RunConfig], task: Task, encoder: PromptEncoder,
     encoder.pictures.make_ahead(trained, shown, progress)
 
 
-def training_arguments(config: RunConfig) -> dict[str, Any]:
+def training_arguments(config: TrainingSettings, *, bf16: bool) -> dict[str, Any]:
     """Return the arguments of ``TrainingArguments`` for a run."""
     return {
         "max_steps": config.steps,
@@ -360,7 +363,7 @@ def training_arguments(config: RunConfig) -> dict[str, Any]:
         "max_grad_norm": config.max_grad_norm,
         "seed": config.seed,
         "data_seed": config.seed,
-        "bf16": config.bf16,
+        "bf16": bf16,
         "logging_steps": config.log_every,
         "save_strategy": "no" if config.save_every is None else "steps",
         "save_steps": config.save_every or config.steps,
@@ -372,16 +375,3 @@ def run_examples(config: RunConfig, task: Task) -> Examples:
     kept_out = config.eval_examples if config.validation else min(MOST, config.eval_examples) if config.validate_every else 0
     reserved = reserved_rows(task, kept_out) if kept_out else 0
     return training_examples(task, config.train_examples, config.seed, reserved=reserved)
-
-
-def tested(config: RunConfig, task: Task) -> dict[str, Examples]:
-    """Return the examples that a run is evaluated on, by split."""
-    if config.validation:
-        return validation_examples(task, config.eval_examples, config.seed)
-    return held_out(task, config.eval_splits, config.eval_examples)
-
-
-def evaluation_options(config: RunConfig) -> dict[str, Any]:
-    """Return the options of :func:`numerate.lab.evaluation.evaluate.evaluate_all` for a run."""
-    names = ("max_new_tokens", "samples", "decide", "interval", "decide_width", "bf16")
-    return {"batch_size": config.eval_batch_size, **{name: getattr(config, name) for name in names}}

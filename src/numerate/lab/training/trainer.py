@@ -17,14 +17,15 @@ import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
+from numerate.checks import one_line
+from numerate.decode.rows import any_shape
 from numerate.integrations.transformers import attach
 from numerate.lab.files.interruption import Interruption
 from numerate.lab.files.progress import Progress
-from numerate.lab.files.records import cut_curve, is_first_process, plain, saving, write_text
+from numerate.lab.files.records import cut_curve, is_first_process, jsonable, saving, write_text
 from numerate.lab.models.encoding import collate
 from numerate.lab.models.loading import LoadedModel, quietly
 from numerate.lab.training.validation import Validation
-from numerate.messages import one_line
 from numerate.objective import NumericObjective
 from numerate.objective.no_loss import NoLoss
 
@@ -73,7 +74,8 @@ def fit(
     trainer.add_callback(_Checkpoints(validation))
     detach: Callable[[], object] = attach(trainer, objective).detach if objective is not None else lambda: None
     begin = time.perf_counter()
-    with quietly(), saving(), nullcontext() if interruption is None else interruption.finishing_steps():
+    # The attention of cuDNN prepares every new shape anew, and made weights of a 0.5 B model NaN in bfloat16 (torch 2.11, H200).
+    with quietly(), saving(), any_shape(), nullcontext() if interruption is None else interruption.finishing_steps():
         try:
             trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
         except Exception as error:
@@ -180,7 +182,7 @@ class _CurveRecorder(TrainerCallback):  # type: ignore[misc]
         """Append a point to the curve."""
         point = {"step": step, **figures, "seconds": time.perf_counter() - self.begin}
         with self.curve.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(plain(point)) + "\n")
+            file.write(json.dumps(jsonable(point)) + "\n")
 
 
 class _Validating(TrainerCallback):  # type: ignore[misc]

@@ -4,12 +4,13 @@
 //                                                          min and max may be functions of the state
 //   number(root, page, {field, label, min, max, step})    text(root, page, {field, label, placeholder, maxLength})
 //   choice(root, page, {field, label, options: ["a", "b"] or [["a", "shown as"], ..], also: (value, state) => ({other: 1})})
+//   list(root, {label, onChange}) and fill(select, options, chosen)         a choice whose options come with an answer
 //   checks(root, page, {field, label, options})            a field that is a list of names
 //   presets(root, page, {label, presets: {"certain": {left: [..]}, ..}})       buttons that set several fields at once
 //   button(root, {label, onClick})
 //   shares(root, page, {field, labels, label, marked: (state) => index})       bars to drag, type or move by arrow keys; sum 1
 //
-// Each returns its outermost element. `element(name, {attribute: value}, ...children)` makes an element; strings become text, never HTML.
+// Each returns its outermost element, `list` its select. `element(name, {attribute: value}, ...children)` makes an element; strings become text, never HTML.
 
 export function element(name, attributes = {}, ...children) {
   const made = document.createElement(name);
@@ -68,6 +69,27 @@ export function choice(root, page, { field, label, options, also = () => ({}) })
     page.set({ [field]: value, ...also(value, page.state) });
   });
   return labelled(root, label, input);
+}
+
+// A drop-down list whose entries come with an answer of the server, where `choice` has fixed ones.
+export function list(root, { label, onChange }) {
+  const select = element("select", { name: label }, element("option", {}, "loading …"));
+  select.addEventListener("change", () => onChange(select.value));
+  labelled(root, label, select);
+  return select;
+}
+
+// Set the entries, if they are others than before (an open list would close), and the one that is chosen.
+export function fill(select, options, chosen) {
+  const listed = JSON.stringify(options);
+  if (select.dataset.listed !== listed) {
+    select.dataset.listed = listed;
+    select.replaceChildren(...options.map((option) => {
+      const { value, shown, disabled = false } = typeof option === "string" ? { value: option, shown: option } : option;
+      return element("option", { value, disabled }, shown);
+    }));
+  }
+  if (select.value !== chosen) select.value = chosen;
 }
 
 export function checks(root, page, { field, label, options }) {

@@ -6,7 +6,6 @@
 //   heatmap(root, {title, values: [[..]], labels, columnLabels, low, high, xLabel, yLabel})
 //   arrows(root, {title, values, labels, scale, marked, width})     up for values above 0; scale: the longest arrow; marked: the index
 //                                                                   that is right; width: of many pictures, measured once
-//   tree(root, {title, root: {label, share, children: [..]}, format})            width of a branch: its share
 //
 // `colour(index)` is the colour of the n-th series. `show(value)` writes a number with four digits.
 
@@ -159,37 +158,5 @@ export function heatmap(root, { title, values, labels, columnLabels = labels, lo
   shape(svg, "rect", { x: left, y: 4, width: cell * columnLabels.length, height: cell * labels.length }, { fill: "none", stroke: "var(--edge)" });
   if (xLabel) label(svg, left + (cell * columnLabels.length) / 2, height - 4, xLabel);
   if (yLabel) label(svg, 0, 0, yLabel, "middle", { transform: `translate(11 ${4 + (cell * labels.length) / 2}) rotate(-90)` });
-  return svg;
-}
-
-export function tree(root, { title, root: top, format = (share) => `${show(100 * share, 3)} %`, row = 26 }) {
-  const nodes = [];
-  let leaves = 0, deepest = 0;
-  const place = (node, depth, parent) => {
-    const found = { node, depth, parent, y: 0 };
-    nodes.push(found);
-    deepest = Math.max(deepest, depth);
-    const below = (node.children ?? []).map((child) => place(child, depth + 1, found));
-    if (below.length) found.y = (below[0].y + below[below.length - 1].y) / 2;
-    else { found.y = (leaves + 0.5) * row; leaves += 1; }
-    return found;
-  };
-  place(top, 0, null);
-  const told = nodes.map(({ node, depth }) => `level ${depth} ${node.label}: ${format(node.share)}`).join(", ");
-  const [svg, width] = picture(root, Math.max(row, leaves * row) + 6, title, told);
-  const step = (width - 16) / (deepest + 1);
-  const across = (depth) => 8 + depth * step;
-  for (const { node, depth, parent, y } of nodes) {
-    if (!parent) continue;
-    const from = across(depth - 1) + Math.min(step * 0.55, 84), to = across(depth) - 4, middle = (from + to) / 2;
-    shape(svg, "path", { d: `M${from} ${parent.y}C${middle} ${parent.y} ${middle} ${y} ${to} ${y}` },
-      { fill: "none", stroke: node.colour ?? "var(--c1)", "stroke-width": Math.max(1, 12 * node.share), opacity: 0.75 });
-  }
-  for (const { node, depth, y } of nodes) {
-    const written = label(svg, across(depth), y + 4, "", "start");
-    shape(written, "tspan", { "font-weight": 700 }, {}, node.label);
-    shape(written, "tspan", { dx: 5 }, { fill: "var(--grey)" }, format(node.share));
-    tip(written, `${node.label}: ${format(node.share)}`);
-  }
   return svg;
 }

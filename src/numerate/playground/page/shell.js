@@ -5,7 +5,6 @@
 //   export const tab = {
 //     name: "digit",                 // POST /api/digit, #digit in the address
 //     title: "One digit",            // in the row of tabs
-//     unshared: ["file"],            // optional: fields that are not written into the address (uploads)
 //     mount(root, page) { .. },      // build the elements once; `root` is an empty <section>
 //     show(answer, state, root) {},  // draw an answer; also called again when the width changes, so draw all of it
 //   };
@@ -16,7 +15,6 @@
 //   page.set({field: 1})    change the state: the server is asked, `show` is called, the address follows
 //   page.watch(update)      call update(state) now, and whenever the state changes (also by the address)
 //   page.say("text")        show a message; page.say("") removes it
-//   page.answered()         end an error; the page does it, unless a tab asks the server by itself
 //   page.fail("text")       show an error, and hide what has the class "result" until the next answer: it is of an earlier state
 //
 // The server is asked once at a time; states between are skipped, and the last one is always shown. After `show`, the section
@@ -27,10 +25,8 @@ import { tab as digit } from "./tabs/digit.js";
 import { tab as label } from "./tabs/label.js";
 import { tab as landscape } from "./tabs/landscape.js";
 import { tab as number } from "./tabs/number.js";
-import { tab as results } from "./tabs/results.js";
-import { tab as tokenizer } from "./tabs/tokenizer.js";
 
-const TABS = [digit, number, label, answer, landscape, tokenizer, results];
+const TABS = [answer, digit, number, label, landscape];
 
 const bar = document.getElementById("tabs");
 const main = document.getElementById("main");
@@ -67,7 +63,6 @@ function createPage(tab, defaults) {
   bar.append(link);
 
   const watchers = [];
-  const unshared = new Set(tab.unshared ?? []);
   let mounted = false, asking = false, stale = false, last = null, unread = "";
 
   const page = {
@@ -89,28 +84,22 @@ function createPage(tab, defaults) {
       message.textContent = text;
       message.hidden = !text;
     },
-    answered(text = "") {
-      page.say(text);
-      root.classList.remove("failed");
-    },
     fail(text) {
       page.say(text);
       root.classList.add("failed");
       last = null;
     },
     address() {
-      const fields = Object.keys(defaults).filter((field) => !unshared.has(field));
-      const other = fields.filter((field) => JSON.stringify(page.state[field]) !== JSON.stringify(defaults[field]));
+      const other = Object.keys(defaults).filter((field) => JSON.stringify(page.state[field]) !== JSON.stringify(defaults[field]));
       const query = other.map((field) => `${field}=${encode(page.state[field], defaults[field])}`).join("&");
       link.href = `#${tab.name}${query ? `?${query}` : ""}`;
     },
     open(query) {
-      const kept = Object.fromEntries([...unshared].map((field) => [field, page.state[field]]));
-      page.state = { ...defaults, ...kept };
+      page.state = { ...defaults };
       unread = "";
       for (const [field, text] of new URLSearchParams(query)) {
         const first = defaults[field], value = decode(text, first);
-        if (Object.hasOwn(defaults, field) && !unshared.has(field) && (first === null || kind(value) === kind(first))) page.state[field] = value;
+        if (Object.hasOwn(defaults, field) && (first === null || kind(value) === kind(first))) page.state[field] = value;
         else unread = `The address has ${field}=${text}, which this tab cannot read.`;
       }
       page.address();
@@ -136,7 +125,8 @@ function createPage(tab, defaults) {
           const response = await fetch(`/api/${tab.name}`, { method: "POST", headers, body: JSON.stringify(state) });
           const answer = await response.json();
           if (response.ok) {
-            page.answered(unread);
+            page.say(unread);
+            root.classList.remove("failed");
             last = [answer, state];
             page.show();
           } else {
@@ -175,7 +165,7 @@ function navigate() {
 }
 
 const defaults = await (await fetch("/api")).json();
-for (const tab of TABS) pages.set(tab.name, createPage(tab, { ...defaults[tab.name], ...tab.defaults }));
+for (const tab of TABS) pages.set(tab.name, createPage(tab, defaults[tab.name]));
 document.getElementById("loading").remove();
 addEventListener("hashchange", navigate);
 navigate();

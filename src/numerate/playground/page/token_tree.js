@@ -21,7 +21,7 @@ function name({ tokens, longer, others, cut }, depth) {
   return `${shown}${cut ? (shown ? " …" : "…") : ""}` || (depth ? END : "start");
 }
 
-export function tree(root, top, { given, drawn }) {
+export function tree(root, top, { given = false, drawn = false } = {}) {
   const narrow = root.clientWidth < NARROW, row = drawn && !narrow ? DRAWN : LINE, nodes = [];
   const numbers = (branch) => [given ? branch.share : branch.probability, given ? branch.frequency_share : branch.frequency];
   let leaves = 0;
@@ -48,7 +48,7 @@ export function tree(root, top, { given, drawn }) {
     const start = narrow ? down(parent) + 8 : down(parent), middle = (from + x) / 2;
     const line = narrow ? `M${from} ${start}V${y}H${x}` : `M${from} ${start}C${middle} ${start} ${middle} ${y} ${x} ${y}`;
     const thick = Math.max(1, (narrow ? 5 : 14) * branch.probability);
-    shape(svg, "path", { d: line }, { fill: "none", stroke: branch.others ? "var(--edge)" : "var(--c1)", "stroke-width": thick, opacity: 0.6 });
+    shape(svg, "path", { d: line }, { fill: "none", stroke: branch.others || branch.unsearched ? "var(--edge)" : "var(--c1)", "stroke-width": thick, opacity: 0.6 });
   }
   for (const node of nodes) write(svg, node, across(node), down(node), narrow ? width : 0);
 }
@@ -73,5 +73,5 @@ function write(svg, { branch, depth, text, letters, lines: [share, counted] }, x
   const say = (content, left, top, fill) => shape(group, "text", { x: left, y: top, "text-anchor": edge ? "end" : "start", "font-size": 12 }, { fill }, content);
   if (share) say(share, edge ? edge - (counted ? 106 : 4) : x + letters + 8, base, "var(--ink)");
   if (counted) say(counted, edge ? edge - 4 : x, edge ? base : base + 16, "var(--c2)");
-  shape(group, "title", {}, {}, `${text}: ${percent(branch.probability)} of all paths, ${percent(branch.share)} given the tokens before`);
+  shape(group, "title", {}, {}, `${text}: ${percent(branch.probability)} of all paths${branch.share === undefined ? "" : `, ${percent(branch.share)} given the tokens before`}`);
 }

@@ -1,6 +1,6 @@
-// What the tabs of whole numbers and of labels share: a choice of tokenizers, and how tokens and places are written.
+// What the tabs of complete numbers and of labels share: how tokenizers are listed, and how tokens and places are written.
 
-import { element } from "./controls.js";
+import { element, fill } from "./controls.js";
 import { show as written } from "./draw.js";
 
 const style = element("link", { rel: "stylesheet", href: "/page/tokens.css" });
@@ -25,25 +25,7 @@ export function place(exponent) {
   return Math.abs(exponent) > 4 ? `10${raised(exponent)}` : exponent < 0 ? `0.${"0".repeat(-exponent - 1)}1` : `1${"0".repeat(exponent)}`;
 }
 
-// A select whose options come with the answers: those that are not installed are listed with the reason, and cannot be chosen.
-export function tokenizers(root, page) {
-  const input = element("select", { name: "tokenizer" });
-  const made = element("label", { class: "control" }, element("span", { class: "name" }, "tokenizer"), input);
-  root.append(made);
-  page.watch((state) => {
-    if (input.dataset.listed === undefined) input.replaceChildren(element("option", { value: state.tokenizer }, state.tokenizer));
-    input.value = state.tokenizer;
-  });
-  input.addEventListener("change", () => page.set({ tokenizer: input.value }));
-  return made;
-}
-
-export function listTokenizers(root, listed, state) {
-  const input = root.querySelector("select[name=tokenizer]");
-  const told = JSON.stringify(listed);
-  if (input.dataset.listed === told) return; // an open list would close
-  input.dataset.listed = told;
-  input.replaceChildren(...listed.map(({ name, title, reason }) =>
-    element("option", { value: name, disabled: Boolean(reason) }, reason ? `${title}: ${reason}` : title)));
-  input.value = state.tokenizer;
+// The tokenizers as they come with an answer: those that are not installed are listed with the reason, and cannot be chosen.
+export function listTokenizers(select, listed, state) {
+  fill(select, listed.map(({ name, title, reason }) => ({ value: name, shown: reason ? `${title}: ${reason}` : title, disabled: Boolean(reason) })), state.tokenizer);
 }

@@ -1,6 +1,6 @@
 """The charts task: answer a question about a bar, line or pie chart with a number.
 
-    What is the average rent in Berlin? Answer with a number.       900
+    What is the sum of all values for Mexico? Answer with a number.       184
 
 ``task`` has examples, prompt and score; ``topics`` the subjects, ``questions`` the questions, ``figure`` the drawing, and
 ``page`` the paper with its texts.

@@ -1,4 +1,4 @@
-"""Draw a chart: bars, lines and pies in many styles."""
+"""Draw a chart: bars, lines and pies in several styles."""
 
 from __future__ import annotations
 
@@ -10,24 +10,20 @@ from math import ceil, cos, dist, radians, sin
 from typing import TYPE_CHECKING, NamedTuple
 
 from numerate.lab.data.charts.topics import ChartKind, ChartTable, NumberFormat
+from numerate.lab.data.plane import Point, around, regular, turned
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
     from numerate.lab.data.charts.page import Page
-    from numerate.lab.data.drawing import Point
 
 PALETTES: tuple[tuple[str, ...], ...] = (
     ("#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#edc948", "#b07aa1", "#ff9da7", "#9c755f", "#bab0ac"),
     ("#2876dd", "#0f283e", "#b4b9c1", "#a4231d", "#72a530", "#f3a712", "#5e4b8b", "#1aa6a6", "#d46a92", "#7a5c3e"),
-    ("#436983", "#bf8b2e", "#949d48", "#a55a26", "#a4abb4", "#6d4c7d", "#3f8f7d", "#d0a98f", "#7d1f3a", "#c9b037"),
     ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#c9bb1d", "#777777", "#7a3e9d", "#8c6d31"),
     ("#264653", "#2a9d8f", "#e9c46a", "#f4a261", "#e76f51", "#8ab17d", "#6d597a", "#b56576", "#89b0ae", "#c8b6a6"),
-    ("#5b8ff9", "#5ad8a6", "#5d7092", "#f6bd16", "#e8684a", "#6dc8ec", "#9270ca", "#ff9d4d", "#269a99", "#ff99c3"),
 )
-PAPER = ("#ffffff", "#ffffff", "#ffffff", "#fbf7ef", "#f5f7fa")
-MARKERS = ((24, 0, 4.0), (4, 45, 5.2), (4, 0, 5.2), (3, 0, 5.4), (24, 0, 2.4))  # corners, rotation, radius
-SOURCES = ("", "", "Source: national statistics office", "Source: own survey", "Source: annual report")
+PAPER = ("#ffffff", "#ffffff", "#fbf7ef", "#f5f7fa")
 
 _SLANT = 35  # degrees
 
@@ -38,18 +34,13 @@ class ChartLook:
 
     palette: int
     first: int  # first colour of the palette
-    varied: bool  # each bar has its own colour
     paper: int
     serif: bool
-    bold: bool
-    left: bool  # title at the left, not centred
-    grid: str  # line style; may be empty if values are printed
-    frame: str
+    grid: bool  # drawn all the same if values are not printed
+    frame: bool  # around the plot, not only at its axes
     width: float  # of bars
-    marker: int
     hole: bool  # in a pie
     below: bool  # legend below the axes, not beside them
-    source: int
     flat: float  # height / width of the image
 
 
@@ -72,18 +63,13 @@ def random_chart_look(rng: random.Random) -> ChartLook:
     return ChartLook(
         palette=rng.randrange(len(PALETTES)),
         first=rng.randrange(4),
-        varied=rng.random() < 0.25,
         paper=rng.randrange(len(PAPER)),
         serif=rng.random() < 0.2,
-        bold=rng.random() < 0.5,
-        left=rng.random() < 0.4,
-        grid=rng.choice(("-", "--", ":", "")),
-        frame=rng.choice(("all", "open", "base")),
+        grid=rng.random() < 0.7,
+        frame=rng.random() < 0.4,
         width=rng.choice((0.5, 0.6, 0.7, 0.8)),
-        marker=rng.randrange(len(MARKERS)),
         hole=rng.random() < 0.3,
         below=rng.random() < 0.5,
-        source=rng.randrange(len(SOURCES)),
         flat=rng.choice((0.66, 0.75, 0.8)),
     )
 
@@ -132,13 +118,8 @@ def chart_page(chart: Chart, size: int) -> Page:
     room = _Room(10, 40, WIDTH - 12, page.height - 10)
     if len(table.series) > 1:
         room = _draw_legend(page, chart, table.series, room)
-    elif SOURCES[look.source] and chart.kind != "pie":
-        page.text(SOURCES[look.source], (room.right, room.bottom - 2), 10, "rs", colour="#666666")
-        room = room._replace(bottom=room.bottom - 22)
-    draw = {"bar": _draw_bars, "barh": _draw_bars, "grouped": _draw_bars, "line": _draw_lines, "pie": _draw_pie}
-    plot = draw[chart.kind](page, chart, room)
-    middle = (plot.left + plot.right) / 2
-    page.text(table.topic.title, (plot.left if look.left else middle, 26), 16, "ls" if look.left else "ms", bold=look.bold)
+    plot = {"line": _draw_lines, "pie": _draw_pie}.get(chart.kind, _draw_bars)(page, chart, room)
+    page.text(table.topic.title, ((plot.left + plot.right) / 2, 26), 16, "ms")
     return page
 
 
@@ -164,13 +145,13 @@ def _texts(chart: Chart, row: int) -> list[str]:
 
 
 def _draw_bars(page: Page, chart: Chart, room: _Room) -> _Room:
-    look, colours, rows = chart.look, _colours(chart), len(chart.table.series)
-    group = look.width if rows == 1 else 0.82
+    colours, rows = _colours(chart), len(chart.table.series)
+    group = chart.look.width if rows == 1 else 0.82
     axes = _draw_axes(page, chart, room, group)
     for row, values in enumerate(chart.table.values):
         for k, text in enumerate(_texts(chart, row)):
             first, last = (axes.shares[k] + ((row + edge) / rows - 0.5) * group * axes.step for edge in (0, 1))
-            page.box(axes.at(first, 0), axes.at(last, values[k]), colours[k if look.varied and rows == 1 else row])
+            page.box(axes.at(first, 0), axes.at(last, values[k]), colours[row])
             x, y = axes.at((first + last) / 2, values[k])
             if chart.labels and axes.across:
                 page.text(text, (x + 4, y), axes.letters, "lm", clear=True)
@@ -185,7 +166,7 @@ def _draw_lines(page: Page, chart: Chart, room: _Room) -> _Room:
     axes, colours = _draw_axes(page, chart, room, 0), _colours(chart)
     for row, values in enumerate(chart.table.values):
         points = [axes.at(share, value) for share, value in zip(axes.shares, values, strict=True)]
-        page.fill([*_stroke(points, 2.5), *(_marker(chart, point) for point in points)], colours[row])
+        page.fill([*_stroke(points, 2.5), *map(_disc, points)], colours[row])
         for k, text in enumerate(_texts(chart, row) if chart.labels else ()):  # on the side away from the line
             around = values[max(0, k - 1)] + values[min(len(values) - 1, k + 1)]
             above = 2 * values[k] >= around or values[k] < chart.top // 5
@@ -232,13 +213,14 @@ def _draw_axes(page: Page, chart: Chart, room: _Room, group: float) -> _Axes:
     marks = [written(tick / scale, topic.form, 0 if chart.tick % scale == 0 else topic.decimals) for tick in ticks]
     axes = _laid_out(page, chart, room, group, marks)
     (left, top, right, bottom), across = axes.plot, axes.across
-    for tick, mark in zip(ticks, marks, strict=True):
+    crowded = across and axes.at(0, chart.tick)[0] - left < page.length(marks[-1], axes.digits) + 2
+    for k, (tick, mark) in enumerate(zip(ticks, marks, strict=True)):
         x, y = axes.at(0, tick)
         if tick and (look.grid or not chart.labels):
-            page.rule((x, y), (x, bottom) if across else (right, y), "#c9ccd1", look.grid)
-        if look.frame != "base":
-            page.rule(*(((x, bottom), (x, bottom + 4)) if across else ((left - 5, y), (left - 1, y))), "#8a8f98")
-        page.text(mark, (x, bottom + 13) if across else (left - 8, y), axes.digits, "mm" if across else "rm")
+            page.rule((x, y), (x, bottom) if across else (right, y), "#c9ccd1")
+        page.rule(*(((x, bottom), (x, bottom + 4)) if across else ((left - 5, y), (left - 1, y))), "#8a8f98")
+        if not crowded or k % 2 == 0:
+            page.text(mark, (x, bottom + 13) if across else (left - 8, y), axes.digits, "mm" if across else "rm")
     for share, name in zip(axes.shares, chart.table.categories, strict=True):
         x, y = axes.at(share, 0)
         if across:
@@ -253,7 +235,7 @@ def _draw_axes(page: Page, chart: Chart, room: _Room, group: float) -> _Axes:
         page.text(topic.axis, (room.left + 10, (top + bottom) / 2), 12, "ms", turn=90)
     first, low, high, last = (left - 1, top), (left - 1, bottom), (right, top), (right, bottom)  # bars begin beside the frame
     sides = (first, low), (low, last), (first, high), (high, last)
-    for start, end in {"all": sides, "open": sides[:2], "base": sides[:1] if across else sides[1:2]}[look.frame]:
+    for start, end in sides if look.frame else sides[:2]:
         page.rule(start, end, "#8a8f98")
     return axes
 
@@ -277,17 +259,17 @@ def _draw_pie(page: Page, chart: Chart, room: _Room) -> _Room:
         radius = min(radius, (centre[0] - room.left - page.length(text, 12)) / max(across, 0.15) - 9)
     for k, (start, end) in enumerate(pairwise(turns)):
         pieces = ceil((end - start) / 3)
-        arc = [_around(centre, radius, start + (end - start) * piece / pieces) for piece in range(pieces + 1)]
+        arc = [around(centre, radius, start + (end - start) * piece / pieces) for piece in range(pieces + 1)]
         page.fill([[centre, *arc]], colours[k])
-    page.fill([quad for turn in turns[1:] for quad in _stroke([centre, _around(centre, radius + 1, turn)], 2)], "#ffffff")
+    page.fill([quad for turn in turns[1:] for quad in _stroke([centre, around(centre, radius + 1, turn)], 2)], "#ffffff")
     if look.hole:
-        page.fill([[_around(centre, 0.4 * radius, 6 * k) for k in range(60)]], PAPER[look.paper])
+        page.fill([_disc(centre, 0.4 * radius)], PAPER[look.paper])
     for k, turn in enumerate(middles):
         if inside:
             ink = "#ffffff" if _dark(colours[k]) else "#000000"
-            page.text(texts[k], _around(centre, 0.72 * radius, turn), 12, "mm", colour=ink)
+            page.text(texts[k], around(centre, 0.72 * radius, turn), 12, "mm", colour=ink)
         if outside:
-            x, y = _around(centre, radius + 9, turn)
+            x, y = around(centre, radius + 9, turn)
             anchor = "lm" if x > centre[0] + 0.15 * radius else "rm" if x < centre[0] - 0.15 * radius else "mm"
             page.text(outside[k], (x, y + (y - centre[1]) / radius * 3), 12, anchor)
     return room
@@ -305,16 +287,15 @@ def _draw_legend(page: Page, chart: Chart, names: Sequence[str], room: _Room) ->
     for k, name in enumerate(names):
         x, y = left + sum(wide[: k % columns]) + 22 * (k % columns), top + (k // columns + 0.5) * high
         if chart.kind == "line":
-            page.fill([*_stroke([(x, y), (x + 23, y)], 2.5), _marker(chart, (x + 11.5, y))], colours[k])
+            page.fill([*_stroke([(x, y), (x + 23, y)], 2.5), _disc((x + 11.5, y))], colours[k])
         else:
             page.box((x, y - 4), (x + 23, y + 4), colours[k])
         page.text(name, (x + 32, y), 12, "lm")
     return room._replace(bottom=top - 10) if below else room._replace(right=left - 18)
 
 
-def _marker(chart: Chart, centre: Point) -> list[Point]:
-    corners, turn, radius = MARKERS[chart.look.marker]
-    return [_around(centre, radius, turn + 360 * k / corners) for k in range(corners)]
+def _disc(centre: Point, radius: float = 4.0) -> list[Point]:
+    return turned(regular(60), 0, radius, centre)
 
 
 def _stroke(points: Sequence[Point], wide: float) -> list[list[Point]]:
@@ -325,11 +306,6 @@ def _stroke(points: Sequence[Point], wide: float) -> list[list[Point]]:
         dx, dy = far * (y1 - y0), far * (x0 - x1)
         quads.append([(x0 + dx, y0 + dy), (x1 + dx, y1 + dy), (x1 - dx, y1 - dy), (x0 - dx, y0 - dy)])
     return quads
-
-
-def _around(centre: Point, radius: float, degrees: float) -> Point:
-    """Return the point in a direction, clockwise from the top."""
-    return centre[0] + radius * sin(radians(degrees)), centre[1] - radius * cos(radians(degrees))
 
 
 def _dark(colour: str) -> bool:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from math import ceil, cos, radians, sin
 
-from numerate.lab.data.drawing import FontFamily, Image, ImageDraw, Point, fill, font
+from numerate.lab.data.drawing import FontFamily, Image, ImageDraw, fill, font
+from numerate.lab.data.plane import Point
 
 WIDTH = 560  # units that make up the width of a page; its lengths and font sizes are in units
 
-_DASHES = {"--": (4.0, 2.0), ":": (1.0, 2.0)}  # length, and gap
 _LEAST = 7.0  # pixels of the smallest font
 _DIGIT = 0.73  # height of a digit, relative to the font size
 _FINER = 3  # supersampling of slanted texts
@@ -40,32 +39,18 @@ class Page:
         (x0, y0), (x1, y1) = self._pixel(corner), self._pixel(opposite)
         self.image.paste(colour, (min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1)))
 
-    def rule(self, start: Point, end: Point, colour: str, style: str = "-") -> None:
-        """Draw a thin line, solid ("-"), dashed ("--") or dotted (":"), to the right or downwards."""
+    def rule(self, start: Point, end: Point, colour: str) -> None:
+        """Draw a thin line, to the right or downwards."""
         wide = max(1, round(self._scale))
         (x0, y0), (x1, y1) = self._pixel(start), self._pixel(end)
-        box = x0, y0, x1 + wide, y1 + wide
-        mask = None
-        if style in _DASHES:
-            on, off = (max(1, round(self._scale * length)) for length in _DASHES[style])
-            mask = _dashes(box[2] - x0, box[3] - y0, on, off)
-        self.image.paste(colour, box, mask)
+        self.image.paste(colour, (x0, y0, x1 + wide, y1 + wide))
 
     def fill(self, polygons: Sequence[Sequence[Point]], colour: str) -> None:
         """Fill polygons; their edges are smooth."""
         fill(self.image, [[(self._scale * x, self._scale * y) for x, y in polygon] for polygon in polygons], colour)
 
     def text(
-        self,
-        text: str,
-        at: Point,
-        size: float,
-        anchor: str,
-        *,
-        turn: int = 0,
-        bold: bool = False,
-        colour: str = "#000000",
-        clear: bool = False,
+        self, text: str, at: Point, size: float, anchor: str, *, turn: int = 0, colour: str = "#000000", clear: bool = False
     ) -> None:
         """Write a text.
 
@@ -76,7 +61,6 @@ class Page:
             anchor: the point of the text that is ``at``: its left end, middle or right end (``l``, ``m``, ``r``), and there
                 its baseline or the middle of its digits (``s``, ``m``).
             turn: rotation around ``at`` in degrees, counter-clockwise.
-            bold: whether the font is bold.
             colour: of the letters.
             clear: first wipe what is below the text, such as grid lines.
         """
@@ -84,7 +68,7 @@ class Page:
         finer = _FINER if turn % 90 else 1
         low = self._letters(size) * _DIGIT / 2 if anchor[1] == "m" else 0  # from ``at`` to the baseline
         x, y = round(self._scale * at[0] + s * low), round(self._scale * at[1] + c * low)
-        letters = font(self._letters(size) * finer, self._family, bold=bold)
+        letters = font(self._letters(size) * finer, self._family)
         left, top, right, bottom = letters.getbbox(text, anchor=anchor[0] + "s")
         box = (left, top), (right, top), (right, bottom), (left, bottom)
         corners = [(x + (c * u + s * v) / finer, y + (c * v - s * u) / finer) for u, v in box]
@@ -107,12 +91,3 @@ class Page:
 
     def _pixel(self, point: Point) -> tuple[int, int]:
         return round(self._scale * point[0]), round(self._scale * point[1])
-
-
-@lru_cache(maxsize=256)
-def _dashes(wide: int, high: int, on: int, off: int) -> Image.Image:
-    """Return the mask of a dashed line of a size in pixels."""
-    length = max(wide, high)
-    line = bytes(255 * (k % (on + off) < on) for k in range(length))
-    shape = (length, 1) if wide > high else (1, length)
-    return Image.frombytes("L", shape, line).resize((wide, high), Image.Resampling.NEAREST)

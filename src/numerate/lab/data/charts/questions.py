@@ -17,7 +17,7 @@ def ask(rng: random.Random, table: ChartTable, tick: int) -> tuple[str, str]:
 
     Examples:
         >>> from numerate.lab.data.charts.topics import TOPICS
-        >>> table = ChartTable(TOPICS[2], ("Rome", "Oslo", "Paris"), ("",), ((650, 810, 900),))
+        >>> table = ChartTable(TOPICS[1], ("Rome", "Oslo", "Paris"), ("",), ((650, 810, 900),))
         >>> ask(random.Random(1), table, 100)
         ('What is the highest average rent?', '900')
     """

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from numerate.answers.extract import final_answer, whole_text
 from numerate.answers.metrics import METRICS
@@ -20,9 +20,6 @@ from numerate.lab.data.charts.topics import TOPICS, ChartKind, ChartTable, Names
 from numerate.lab.data.pictures import Picture
 from numerate.lab.data.row_reader import BadData, RowReader, column, existing, open_image
 
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
 _SPLITS: Mapping[str, Split] = {"train": "train", "val": "interpolate", "test": "interpolate"}
 _MORE = 4  # most categories that extrapolation adds
 
@@ -31,7 +28,7 @@ _MORE = 4  # most categories that extrapolation adds
 class ChartQuestion:
     """A question of a dataset, and its chart."""
 
-    image: Path | Image
+    image: Path
     query: str
     label: str
 
@@ -54,7 +51,7 @@ class Charts(Task):
     Examples:
         >>> example = Charts().examples("train", 1)[0]
         >>> example.prompt, example.answer
-        ('What is the average rent in Berlin? Answer with a number.', '900')
+        ('What is the sum of all values for Mexico? Answer with a number.', '184')
     """
 
     size: int = 560
@@ -130,10 +127,6 @@ class Charts(Task):
         relaxed = METRICS["relaxed_accuracy"](gold, said if only_number else guess)
         return {"relaxed_accuracy": relaxed} | {name: METRICS[name](gold_number, guess) for name in self.measures[1:]}
 
-    def read_row(self, row: dict[str, Any]) -> list[ChartQuestion]:
-        """Read a row with :func:`chart_question`."""
-        return [chart_question(row)]
-
     def read_files(self, path: Path, reader: RowReader) -> Mapping[Split, Sequence[ChartQuestion]]:
         """Read ChartQA: a folder with ``train/``, ``val/`` and ``test/``, one of those folders, or one of their JSON files.
 
@@ -159,21 +152,13 @@ class Charts(Task):
         return rows
 
 
-def chart_question(row: dict[str, Any], folder: Path = Path()) -> ChartQuestion:
-    """Read a row of ChartQA: ``query``, ``label``, and an ``image`` or its name in ``imgname``.
-
-    Examples:
-        >>> chart_question({"image": None, "query": "How many bars are there?", "label": ["2"]}).label
-        '2'
-    """
+def chart_question(row: dict[str, Any], folder: Path) -> ChartQuestion:
+    """Read a row of ChartQA: ``query``, ``label``, and the name of the image in ``imgname``."""
     query, label = column(row, "query"), column(row, "label")
-    if isinstance(label, list) and len(label) == 1:
-        label = label[0]
     for name, value in (("query", query), ("label", label)):
         if not isinstance(value, str | int | float) or not str(value).strip():
             raise BadData(f"{name} is {value!r}", "Expected a text that is not empty.")
-    image = row["image"] if "image" in row else existing(folder / "png" / str(column(row, "imgname")))
-    return ChartQuestion(image, str(query).strip(), str(label).strip())
+    return ChartQuestion(existing(folder / "png" / str(column(row, "imgname"))), str(query).strip(), str(label).strip())
 
 
 def _sample(rng: random.Random, names: Names, n: int) -> tuple[str, ...]:

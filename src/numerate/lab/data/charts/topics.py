@@ -69,7 +69,6 @@ _YEARS = Names("years", tuple(str(year) for year in range(2006, 2024)), ordered=
 _QUARTERS = Names(
     "quarters", tuple(f"Q{quarter} {year}" for year in (2021, 2022, 2023) for quarter in (1, 2, 3, 4)), ordered=True
 )
-_DAYS = Names("days", ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"), ordered=True)
 _AGES = Names("age groups", ("18-24", "25-34", "35-44", "45-54", "55-64", "65-74", "75+"), ordered=True)
 _SOURCES = Names(
     "sources", ("Coal", "Gas", "Nuclear", "Hydro", "Wind", "Solar", "Oil", "Biomass", "Geothermal", "Waste", "Tidal")
@@ -78,16 +77,11 @@ _ITEMS = Names(
     "items", ("Rent", "Food", "Transport", "Health", "Leisure", "Clothing", "Education", "Savings", "Energy", "Travel")
 )
 _SPORTS = Names("sports", ("Football", "Tennis", "Swimming", "Running", "Cycling", "Yoga", "Hiking", "Golf", "Skiing", "Rugby"))
-_GOODS = Names(
-    "products", ("Laptops", "Phones", "Tablets", "Monitors", "Printers", "Cameras", "Speakers", "Routers", "Drones", "Mice")
-)
-_FRUIT = Names("fruits", ("Apples", "Bananas", "Oranges", "Grapes", "Pears", "Mangoes", "Peaches", "Plums", "Cherries", "Lemons"))
 _MEANS = Names("means of transport", ("Car", "Bus", "Train", "Bicycle", "Tram", "Metro", "Ferry", "Scooter", "Taxi"))
 _SUBJECTS = Names(
     "subjects", ("Maths", "Physics", "Biology", "History", "English", "French", "Music", "Art", "Chemistry", "Latin")
 )
 _TEAMS = Names("teams", ("Falcons", "Tigers", "Rovers", "United", "Wolves", "Sharks", "Hawks", "Lions", "Bears", "Comets"))
-_GENRES = Names("genres", ("Crime", "Fantasy", "Romance", "History", "Science", "Poetry", "Travel", "Cooking", "Comics", "Art"))
 
 _DECADES = Names("years", ("2000", "2010", "2020"))
 _RECENT = Names("years", ("2021", "2022", "2023"))
@@ -102,35 +96,24 @@ _TIMES: tuple[ChartKind, ...] = ("bar", "grouped", "line", "line", "line")
 
 TOPICS: tuple[Topic, ...] = (
     Topic("Coffee production by country", "coffee production of", "Tonnes", _COUNTRIES, _BARS, (50, 1000), series=_DECADES),
-    Topic("Visitors from abroad per day", "number of visitors to", "Visitors", _COUNTRIES, _BARS, (100, 1000), series=_RECENT),
     Topic("Average monthly rent", "average rent in", "U.S. dollars", _CITIES, _BARS, (400, 1000), "dollars", _DECADES),
-    Topic("Bicycle trips per day", "number of trips in", "Trips", _CITIES, _BARS, (100, 1000), series=_RECENT),
-    Topic("Price of a restaurant meal", "price of a meal in", "U.S. dollars", _CITIES, _BARS, (20, 100), "dollars", _RECENT),
     Topic("Rainfall by month", "rainfall in", "Millimetres", _MONTHS, _TIMES, (40, 250), series=_TOWNS),
     Topic("Average temperature", "average temperature in", "°C", _MONTHS, _TIMES, (15, 40), series=_TOWNS, decimals=1),
     Topic("Sales of electric cars", "number of cars sold in", "Cars", _YEARS, _TIMES, (50, 1000), series=_REGIONS),
     Topic("Unemployment rate", "unemployment rate in", "Share of the workforce", _YEARS, _TIMES, (6, 20), "percent", _TOWNS, 1),
-    Topic("Internet access", "share of households in", "Share of households", _YEARS, _TIMES, (80, 100), "percent", _TOWNS),
     Topic("Revenue by quarter", "revenue in", "U.S. dollars", _QUARTERS, _TIMES, (20, 1000), "dollars", _REGIONS),
-    Topic("Visitors to the library", "number of visitors on", "Visitors", _DAYS, _TIMES, (50, 1000), series=_TOWNS),
     Topic(
         "Daily users of social media", "share of users aged", "Share of respondents", _AGES, _BARS, (60, 100), "percent", _SEXES
     ),
-    Topic("Regular readers of a newspaper", "share of readers aged", "Percent", _AGES, _BARS, (40, 100), "percent", _DECADES),
     Topic("Electricity by source", "share of electricity from", "Share of generation", _SOURCES, _WHOLE, (100, 100), "percent"),
     Topic(
         "Electricity generation", "electricity generation from", "Terawatt hours", _SOURCES, _PARTS, (50, 800), series=_DECADES
     ),
     Topic("The way to work", "share of commuters by", "Share of respondents", _MEANS, _WHOLE, (100, 100), "percent"),
     Topic("Household spending by category", "spending on", "U.S. dollars", _ITEMS, _PARTS, (200, 1000), "dollars", _RECENT),
-    Topic("The family budget", "share of the budget for", "Share of the budget", _ITEMS, _WHOLE, (100, 100), "percent"),
     Topic("Members of sports clubs", "number of members in", "Members", _SPORTS, _PARTS, (40, 600), series=_TOWNS),
-    Topic("Favourite sport of students", "share of votes for", "Share of votes", _SPORTS, _WHOLE, (100, 100), "percent"),
-    Topic("Units sold online", "number of units sold of", "Units", _GOODS, _PARTS, (50, 1000), series=_REGIONS),
-    Topic("Fruit harvest", "harvest of", "Tonnes", _FRUIT, _PARTS, (20, 500), "plain", _RECENT),
     Topic("Students by subject", "number of students in", "Students", _SUBJECTS, _PARTS, (40, 500), "plain", _RECENT),
     Topic("Goals scored in a season", "number of goals of", "Goals", _TEAMS, _BARS, (30, 100), "plain", _RECENT),
-    Topic("Books borrowed by genre", "number of books in", "Books", _GENRES, _PARTS, (60, 1000), series=_TOWNS),
 )
 
 

@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from numerate.answers.extract import clock_time
 from numerate.answers.metrics import FACE
+from numerate.checks import check_choice, check_number, choices
 from numerate.lab.data.base import Example, Split, Task, check_whole
 from numerate.lab.data.clock.face import Face, clock_image, random_face
 from numerate.lab.data.pictures import Picture
 from numerate.lab.data.row_reader import BadData, RowReader, column, existing, open_image
-from numerate.messages import check_choice, check_number, choices
 
 if TYPE_CHECKING:
-    from PIL.Image import Image
-
     from numerate.decode.grammar import Grammar
     from numerate.targets import AnswerDistribution
 
@@ -40,7 +38,7 @@ _LABEL = re.compile(r"\s*0?(\d|1[0-2])\s*[-_:]\s*([0-5]\d)\s*", re.ASCII)
 class ClockPhoto:
     """A clock of a dataset, and the time it shows."""
 
-    image: Path | Image
+    image: Path
     answer: str
 
 
@@ -146,10 +144,6 @@ class Clock(Task):
         """Return nothing: every answer is a time."""
         return []
 
-    def read_row(self, row: dict[str, Any]) -> list[ClockPhoto]:
-        """Read a row with :func:`clock_photo`."""
-        return [clock_photo(row)]
-
     def read_files(self, path: Path, reader: RowReader) -> Mapping[Split, Sequence[ClockPhoto]]:
         """Read the TIME dataset (gpiosenka, Kaggle): its folder, or the ``clocks.csv`` in it.
 
@@ -177,17 +171,12 @@ class Clock(Task):
         return rows
 
 
-def clock_photo(row: dict[str, Any], folder: Path = Path()) -> ClockPhoto:
-    """Read a row of the dataset: ``labels``, and an ``image`` or its path in ``filepaths``.
-
-    Examples:
-        >>> clock_photo({"image": None, "labels": "2-55"}).answer
-        '2_55'
-    """
+def clock_photo(row: dict[str, Any], folder: Path) -> ClockPhoto:
+    """Read a row of the dataset: ``labels``, and the path of the image in ``filepaths``."""
     label = _LABEL.fullmatch(str(column(row, "labels")))
     if label is None or label[1] == "0":
         raise BadData(f"the label {row['labels']!r} is not a time", "Expected hour_minute from 1_00 to 12_59, such as 2_55.")
-    image = row["image"] if "image" in row else existing(folder / str(column(row, "filepaths")).strip().replace("\\", "/"))
+    image = existing(folder / str(column(row, "filepaths")).strip().replace("\\", "/"))
     return ClockPhoto(image, f"{label[1]}_{label[2]}")
 
 

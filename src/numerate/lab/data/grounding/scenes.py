@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+from numerate.lab.data.backgrounds import BACKGROUNDS, Colour
+from numerate.lab.data.plane import Point, regular, turned
+
 if TYPE_CHECKING:
     from PIL.Image import Image
-
-    from numerate.lab.data.drawing import Backdrop, Colour
-
-Point = tuple[float, float]
 
 COLOURS: dict[str, Colour] = {
     "red": (214, 45, 48),
@@ -27,78 +25,22 @@ COLOURS: dict[str, Colour] = {
     "brown": (128, 82, 48),
     "black": (42, 42, 46),
 }
-DARK = {"black", "brown", "purple", "blue"}  # hard to see on a dark background
-
-
-class SceneBackground(NamedTuple):
-    """A background: its kind, its colours, and whether it is dark."""
-
-    kind: Backdrop
-    colour: Colour
-    other: Colour | None = None
-    dark: bool = False
-
-
-BACKDROPS = (
-    SceneBackground("plain", (250, 250, 248)),
-    SceneBackground("plain", (232, 238, 244)),
-    SceneBackground("plain", (226, 222, 212)),
-    SceneBackground("gradient", (246, 240, 228), (214, 222, 232)),
-    SceneBackground("gradient", (226, 240, 232), (246, 246, 236)),
-    SceneBackground("gradient", (238, 232, 244), (216, 222, 238)),
-    SceneBackground("noise", (228, 228, 226)),
-    SceneBackground("noise", (220, 228, 220)),
-    SceneBackground("paper", (240, 232, 214)),
-    SceneBackground("paper", (236, 236, 234)),
-    SceneBackground("plain", (44, 50, 62), dark=True),
-    SceneBackground("gradient", (34, 40, 56), (70, 72, 84), dark=True),
-)
+DARK = {"black", "brown", "purple", "blue", "green"}  # hard to see on a dark background
 
 # Radii relative to the shorter side, of small and of large shapes: in training, and in extrapolation.
 RADII = ((0.060, 0.078), (0.105, 0.135))
 FAR_RADII = ((0.024, 0.029), (0.036, 0.042))
 
-
-def _regular(corners: int, turn: float = 0.0) -> tuple[Point, ...]:
-    angles = (math.radians(turn + 360 * k / corners - 90) for k in range(corners))
-    return tuple((math.cos(angle), math.sin(angle)) for angle in angles)
-
-
-def _star() -> tuple[Point, ...]:
-    outer, inner = _regular(5), _regular(5, 36)
-    return tuple(point for a, (x, y) in zip(outer, inner, strict=True) for point in (a, (0.45 * x, 0.45 * y)))
-
-
-def _heart() -> tuple[Point, ...]:
-    curve = []
-    for k in range(72):
-        t = 2 * math.pi * k / 72
-        y = 13 * math.cos(t) - 5 * math.cos(2 * t) - 2 * math.cos(3 * t) - math.cos(4 * t)
-        curve.append((math.sin(t) ** 3, -(y + 2.5) / 16))
-    return tuple(curve)
-
-
-def _cross() -> tuple[Point, ...]:
-    a, b = 0.34, 0.94
-    corner = ((a, -b), (a, -a), (b, -a))
-    turns: tuple[Callable[[Point], Point], ...] = (
-        lambda p: p,
-        lambda p: (-p[1], p[0]),
-        lambda p: (-p[0], -p[1]),
-        lambda p: (p[1], -p[0]),
-    )
-    return tuple(turn(point) for turn in turns for point in corner)
-
-
-KINDS: dict[str, tuple[Point, ...]] = {
-    "circle": tuple((0.9 * x, 0.9 * y) for x, y in _regular(96)),
-    "square": tuple((1.1 * x, 1.1 * y) for x, y in _regular(4, 45)),
-    "triangle": tuple((1.1 * x, 1.1 * y + 0.2) for x, y in _regular(3)),
-    "diamond": tuple((0.8 * x, 1.08 * y) for x, y in _regular(4)),
-    "hexagon": _regular(6),
-    "star": tuple((1.08 * x, 1.08 * y + 0.08) for x, y in _star()),
-    "heart": _heart(),
-    "cross": _cross(),
+_STAR = (point for a, (x, y) in zip(regular(5), regular(5, 36), strict=True) for point in (a, (0.45 * x, 0.45 * y)))
+_ARM = ((0.34, -0.94), (0.34, -0.34), (0.94, -0.34))  # a quarter of a cross
+KINDS: dict[str, Sequence[Point]] = {  # outlines around (0, 0), of about the same size
+    "circle": turned(regular(96), 0, 0.9),
+    "square": turned(regular(4, 45), 0, 1.1),
+    "triangle": turned(regular(3), 0, 1.1, (0, 0.2)),
+    "diamond": [(0.8 * x, 1.08 * y) for x, y in regular(4)],
+    "hexagon": regular(6),
+    "star": turned([*_STAR], 0, 1.08, (0, 0.08)),
+    "cross": [point for turn in (0, 90, 180, 270) for point in turned(_ARM, turn)],
 }
 
 
@@ -115,7 +57,7 @@ class Shape(NamedTuple):
 
     def outline(self, share: float = 1.0) -> list[Point]:
         """Return its corners in the image, scaled by ``share`` around the centre."""
-        return [(self.x + share * x, self.y + share * y) for x, y in _turned(self.kind, self.turn, self.radius)]
+        return [(self.x + share * x, self.y + share * y) for x, y in _outline(self.kind, self.turn, self.radius)]
 
     @property
     def box(self) -> tuple[float, float, float, float]:
@@ -130,14 +72,13 @@ class Shape(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def _turned(kind: str, turn: int, radius: float) -> tuple[Point, ...]:
-    c, s = radius * math.cos(math.radians(turn)), radius * math.sin(math.radians(turn))
-    return tuple((c * x - s * y, s * x + c * y) for x, y in KINDS[kind])
+def _outline(kind: str, turn: int, radius: float) -> list[Point]:
+    return turned(KINDS[kind], turn, radius)
 
 
 @lru_cache(maxsize=4096)
 def _reach(kind: str, turn: int, radius: float) -> tuple[float, float, float, float]:
-    xs, ys = zip(*_turned(kind, turn, radius), strict=True)
+    xs, ys = zip(*_outline(kind, turn, radius), strict=True)
     return min(xs), min(ys), max(xs), max(ys)
 
 
@@ -157,8 +98,8 @@ class Phrase(NamedTuple):
 class Expression(NamedTuple):
     """A phrase, and the relation that singles out one of the shapes it fits.
 
-    ``relation`` is empty; a direction from ``anchor`` (``left``, ``right``, ``above``, ``below``); a position in a row
-    (``leftmost``, ..., or the ``rank``-th from there); or ``largest``, ``smallest``.
+    ``relation`` is empty; ``largest`` or ``smallest``; or a direction (``left``, ``right``, ``above``, ``below``), in which the
+    shape lies from ``anchor`` or, without one, is the ``rank``-th of a row.
     """
 
     target: Phrase
@@ -174,14 +115,13 @@ class Scene(NamedTuple):
     height: int
     shapes: tuple[Shape, ...]
     expression: Expression
-    backdrop: int
+    ground: int
     seed: int
 
 
 # Axis of a direction, and whether smaller coordinates come first.
 _SIDES = {"left": (0, True), "above": (1, True), "right": (0, False), "below": (1, False)}
-_ROWS = {"leftmost": "left", "topmost": "above", "rightmost": "right", "bottommost": "below"}
-_EDGES = {"leftmost": "left", "topmost": "top", "rightmost": "right", "bottommost": "bottom"}
+_EDGES = {"left": "left", "above": "top", "right": "right", "below": "bottom"}
 
 
 def words(expression: Expression) -> str:
@@ -190,7 +130,7 @@ def words(expression: Expression) -> str:
     Examples:
         >>> words(Expression(Phrase("circle", "red", "small"), "left", Phrase("square", "blue")))
         'the small red circle to the left of the blue square'
-        >>> words(Expression(Phrase("star"), "leftmost")), words(Expression(Phrase("star"), "topmost", rank=2))
+        >>> words(Expression(Phrase("star"), "left")), words(Expression(Phrase("star"), "above", rank=2))
         ('the leftmost star', 'the second star from the top')
     """
     target, relation, anchor, rank = expression
@@ -200,6 +140,7 @@ def words(expression: Expression) -> str:
         return f"the {said} {between} {words(Expression(anchor))}"
     if rank > 1:
         return f"the {('second', 'third')[rank - 2]} {said} from the {_EDGES[relation]}"
+    relation = f"{_EDGES[relation]}most" if relation in _EDGES else relation
     return " ".join(word for word in ("the", relation, said) if word)
 
 
@@ -224,11 +165,10 @@ def referents(expression: Expression, shapes: Sequence[Shape], *, loose: bool = 
         sizes = [shapes[k].radius for k in order]
         clear = len(sizes) < 2 or max(sizes[:2]) > 1.2 * min(sizes[:2])
         return order[:1] if clear or loose else order
-    direction = _ROWS[relation]
-    order = sorted(fitting, key=lambda k: _middle(shapes[k], direction))
+    order = sorted(fitting, key=lambda k: _middle(shapes[k], relation))
     if loose:
         return order[rank - 1 : rank]
-    apart = all(_ahead(shapes[a], shapes[b], direction) for a, b in pairwise(order))
+    apart = all(_ahead(shapes[a], shapes[b], relation) for a, b in pairwise(order))
     return order[rank - 1 : rank] if apart else []
 
 
@@ -253,29 +193,25 @@ def _ahead(first: Shape, second: Shape, direction: str) -> bool:
     return min(*gaps, _middle(second, direction) - _middle(first, direction)) > 6 + (first.radius + second.radius) / 4
 
 
-_LEAST_SHAPES = {"plain": 1, "ranked": 3}  # of which an expression can choose one; all others: 2
-
-
 def random_scene(rng: random.Random, size: int, objects: tuple[int, int], *, far: bool) -> Scene:
     """Draw shapes that do not touch, and an expression that fits exactly one of them under every reading."""
-    forms = ("plain", "beside", "beside", "outermost", "ranked", "sized")
-    form = rng.choice([form for form in forms if objects[1] >= _LEAST_SHAPES.get(form, 2)])
+    form = rng.choice(("plain", "beside", "beside", "ordered", "ordered", "sized") if objects[1] > 1 else ("plain",))
     while True:
         width, height = (round(size * share) for share in rng.choice(((1, 1), (1, 0.75), (0.75, 1))))
-        backdrop = rng.randrange(len(BACKDROPS))
-        shapes = _random_shapes(rng, width, height, rng.randint(*objects), FAR_RADII if far else RADII, backdrop)
+        ground = rng.randrange(len(BACKGROUNDS))
+        shapes = _random_shapes(rng, width, height, rng.randint(*objects), FAR_RADII if far else RADII, ground)
         expression = _random_expression(rng, form, shapes) if shapes else None
         if expression is not None:
-            return Scene(width, height, shapes, expression, backdrop, rng.getrandbits(32))
+            return Scene(width, height, shapes, expression, ground, rng.getrandbits(32))
 
 
 def _random_shapes(
-    rng: random.Random, width: int, height: int, count: int, radii: tuple[tuple[float, float], ...], backdrop: int
+    rng: random.Random, width: int, height: int, count: int, radii: tuple[tuple[float, float], ...], ground: int
 ) -> tuple[Shape, ...]:
     """Draw shapes of few kinds and colours, so that many share a property; empty if they do not fit."""
     side = min(width, height)
     kinds = rng.sample(sorted(KINDS), rng.randint(2, 4))
-    colours = rng.sample(sorted(set(COLOURS) - (DARK if BACKDROPS[backdrop].dark else set())), rng.randint(2, 4))
+    colours = rng.sample(sorted(set(COLOURS) - (DARK if BACKGROUNDS[ground].dark else set())), rng.randint(2, 4))
     shapes: list[Shape] = []
     for _ in range(count):
         size = rng.choice(("small", "large"))
@@ -316,12 +252,9 @@ def _contrasts(phrase: Phrase, shapes: Sequence[Shape]) -> bool:
 def _candidate(rng: random.Random, form: str, target: Shape, anchor: Shape) -> Expression:
     phrase = _phrase(rng, target)
     if form == "beside":
-        relation = rng.choice(("left", "right", "above", "below"))
-        return Expression(phrase, relation, anchor=_phrase(rng, anchor)._replace(kind=anchor.kind))
-    if form == "outermost":
-        return Expression(phrase, rng.choice(("leftmost", "rightmost", "topmost", "bottommost")))
-    if form == "ranked":
-        return Expression(phrase, rng.choice(("leftmost", "rightmost", "topmost", "bottommost")), rank=rng.randint(2, 3))
+        return Expression(phrase, rng.choice(tuple(_SIDES)), anchor=_phrase(rng, anchor)._replace(kind=anchor.kind))
+    if form == "ordered":
+        return Expression(phrase, rng.choice(tuple(_SIDES)), rank=rng.choice((1, 1, 2, 3)))
     if form == "sized":
         return Expression(phrase._replace(kind=target.kind, size=None), rng.choice(("largest", "smallest")))
     return Expression(phrase)
@@ -337,8 +270,7 @@ def render(scene: Scene) -> Image:
     """Return the image of a scene."""
     from numerate.lab.data.drawing import add_noise, background, fill
 
-    ground = BACKDROPS[scene.backdrop]
-    image = background(ground.kind, (scene.width, scene.height), ground.colour, ground.other, scene.seed)
+    image = background(BACKGROUNDS[scene.ground], (scene.width, scene.height), scene.seed)
     for shape in scene.shapes:
         colour = COLOURS[shape.colour]
         fill(image, [shape.outline()], tuple(round(0.72 * part) for part in colour))

@@ -8,18 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from numerate.answers.extract import EXTRACTORS, Box
+from numerate.checks import check_choice, choices
 from numerate.lab.data.base import Example, Split, check_pair, check_whole
 from numerate.lab.data.coordinates import Coordinates, CoordinateTask
 from numerate.lab.data.grounding.scenes import Scene, random_scene, referents, render, words
 from numerate.lab.data.pictures import Picture
 from numerate.lab.data.row_reader import BadData, RowReader, column, existing, image_size, open_image
-from numerate.messages import check_choice, choices
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 BoxFormat = Literal["numbers", "locations"]
 BoxWording = Literal["full", "bare"]
@@ -32,9 +29,9 @@ _COORDINATES = {
 
 
 class Referred(NamedTuple):
-    """A row of a dataset: an image or its path, an expression, and the box ``x, y, w, h`` in pixels."""
+    """A row of a dataset: the path of an image, an expression, and the box ``x, y, w, h`` in pixels."""
 
-    image: Path | Image
+    image: Path
     expression: str
     box: tuple[float, float, float, float]
 
@@ -56,9 +53,9 @@ class Grounding(CoordinateTask):
     Examples:
         >>> example = Grounding().examples("train", 1)[0]
         >>> example.prompt.split(". ")[0], example.answer
-        ('Find the pink shape', '[0.332, 0.492, 0.576, 0.656]')
+        ('Find the circle', '[0.217, 0.785, 0.440, 0.952]')
         >>> Grounding(form="locations").examples("train", 1)[0].answer
-        '<loc0504><loc0340><loc0671><loc0590>'
+        '<loc0804><loc0222><loc0975><loc0451>'
     """
 
     objects: tuple[int, int] = (3, 8)
@@ -126,10 +123,6 @@ class Grounding(CoordinateTask):
         box = self.read(text)
         return [] if box is None else [box]
 
-    def read_row(self, row: dict[str, Any]) -> list[Referred]:
-        """Read a row with :func:`referred`."""
-        return referred(row, Path())
-
     def read_files(self, path: Path, reader: RowReader) -> Mapping[Split, Sequence[Referred]]:
         """Read RefCOCO as JSONL: ``val.jsonl``, ``testA.jsonl``, ... with the images beside them or in ``images/``.
 
@@ -167,24 +160,23 @@ class Grounding(CoordinateTask):
         return "".join(f"<loc{token:04d}>" for token in (y1, x1, y2, x2))
 
 
-def referred(row: Mapping[str, Any], folder: Path) -> list[Referred]:
-    """Read a row of RefCOCO: one example per expression. ``image`` may be a path or an open image."""
+def referred(row: dict[str, Any], folder: Path) -> list[Referred]:
+    """Read a row of RefCOCO: one example per expression."""
     texts = next((row[name] for name in ("answer", "sentences", "expressions", "sentence", "expression") if name in row), None)
     if texts is None:
         raise BadData("has no column with an expression", f"Expected answer, sentences or expression among {', '.join(row)}.")
     texts = [text["raw"] if isinstance(text, Mapping) else text for text in ([texts] if isinstance(texts, str) else texts)]
     if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
         raise BadData(f"the expressions are {texts!r}", "Expected one text or several, none of them empty.")
-    box = column(dict(row), "bbox")
+    box = column(row, "bbox")
     numbers = isinstance(box, Sequence) and len(box) == 4 and all(type(side) in (int, float) for side in box)
     if not numbers or not (box[2] > 0 and box[3] > 0 and abs(sum(box)) < 1e9):
         raise BadData(f"bbox is {box!r}", "Expected x, y, width and height in pixels, the last two above 0.")
     left, top, wide, high = map(float, box)
     image = row.get("image")
-    if image is None or isinstance(image, str | Mapping):
-        name = image.get("path") if isinstance(image, Mapping) else image
-        image = _find_image(folder, str(name or column(dict(row), "file_name")))
-    return [Referred(image, text.strip(), (left, top, wide, high)) for text in texts]
+    name = image.get("path") if isinstance(image, Mapping) else image
+    path = _find_image(folder, str(name or column(row, "file_name")))
+    return [Referred(path, text.strip(), (left, top, wide, high)) for text in texts]
 
 
 def _find_image(folder: Path, name: str) -> Path:

@@ -1,10 +1,9 @@
 """The math_vision task: find a length, angle, area or perimeter in a geometric figure.
 
-    PQRS is a rectangle. Find x. Answer with a number.       21
+    Find the area of the trapezoid PQRS. Answer with a number.       496
 
-``task`` has examples, prompt and score; ``lengths`` and ``angles`` the problems, ``geometry`` what they share, ``figures`` the
-drawing. Real data: MathVista (Lu et al., ICLR 2024, arXiv:2310.02255) and MathVision (Wang et al., NeurIPS 2024,
-arXiv:2402.14804).
+``task`` has examples, prompt and score; ``problems`` the kinds of problem, ``figures`` the drawing.
+Real data: MathVista (Lu et al., ICLR 2024, arXiv:2310.02255) and MathVision (Wang et al., NeurIPS 2024, arXiv:2402.14804).
 """
 
 from numerate.lab.data.math_vision.task import MathVision

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from numerate.lab.data.backgrounds import Colour
+from numerate.lab.data.plane import Point
+
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from numerate.lab.data.drawing import Colour
-
-Point = tuple[float, float]
 Line = tuple[Point, Point]
 Move = Callable[[Point], Point]
 
@@ -149,15 +149,12 @@ def render(layout: Layout, style: FigureStyle) -> Image:
         fill(image, [layout.figure.fill], style.fill)
     ink = Image.new("L", (fine * layout.width, fine * layout.height))
     pen, pen_width = ImageDraw.Draw(ink), max(4, round(fine * size / 200))
+    dots = [(point, fine * size / 130) for point in layout.figure.points.values()]
     for line in layout.strokes:
-        (x1, y1), (x2, y2) = ((fine * x, fine * y) for x, y in line)
-        pen.line((x1, y1, x2, y2), 255, pen_width)
-        half = pen_width / 2 - 0.5
-        for x, y in ((x1, y1), (x2, y2)):
-            pen.ellipse((x - half, y - half, x + half, y + half), fill=255)
-    for x, y in layout.figure.points.values():
-        dot = fine * size / 130
-        pen.ellipse((fine * x - dot, fine * y - dot, fine * x + dot, fine * y + dot), fill=255)
+        pen.line([(fine * x, fine * y) for x, y in line], 255, pen_width)
+        dots += [(end, pen_width / 2 - 0.5) for end in line]
+    for (x, y), radius in dots:
+        pen.ellipse((fine * x - radius, fine * y - radius, fine * x + radius, fine * y + radius), 255)
     image.paste(style.ink, mask=ink.reduce(fine))
     pen = ImageDraw.Draw(image)
     for label in layout.labels:

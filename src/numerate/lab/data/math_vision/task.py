@@ -15,17 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from numerate.answers.extract import EXTRACTORS
 from numerate.answers.metrics import METRICS
 from numerate.lab.data.base import Example, Split, Task, check_whole
-from numerate.lab.data.math_vision.angles import ANGLES
 from numerate.lab.data.math_vision.figures import STYLES, Layout, laid_out, render, turned
-from numerate.lab.data.math_vision.geometry import Draw, Problem, ProblemNumbers
-from numerate.lab.data.math_vision.lengths import LENGTHS
+from numerate.lab.data.math_vision.problems import FAMILIES, Draw, Problem, ProblemNumbers
 from numerate.lab.data.pictures import Picture
 from numerate.lab.data.row_reader import BadData, RowReader, column, existing, open_image
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-FAMILIES = LENGTHS | ANGLES
 NAMES = ("ABCDE", "PQRST", "JKLMN", "DEFGH", "UVWYZ")
 HINT = "Answer with a number."
 
@@ -47,9 +44,9 @@ class DrawnProblem(NamedTuple):
 
 
 class MathQuestion(NamedTuple):
-    """A row of a dataset: an image or its path, question, answer, choices if any, and decimals of the answer."""
+    """A row of a dataset: the path of an image, question, answer, choices if any, and decimals of the answer."""
 
-    image: Path | Image
+    image: Path
     prompt: str
     answer: str
     choices: tuple[str, ...] = ()
@@ -74,7 +71,7 @@ class MathVision(Task):
     Examples:
         >>> example = MathVision().examples("train", 1)[0]
         >>> example.prompt, example.answer
-        ('PQRS is a rectangle. Find x. Answer with a number.', '21')
+        ('Find the area of the trapezoid PQRS. Answer with a number.', '496')
     """
 
     largest: int = 50
@@ -129,10 +126,6 @@ class MathVision(Task):
         parsed = METRICS["parsed"](example.answer, said)
         return {"exact": right, "parsed": parsed, "relative_error": 0.0 if right else float("inf"), "within_5": right}
 
-    def read_row(self, row: dict[str, Any]) -> list[MathQuestion]:
-        """Read a row with :func:`math_question`."""
-        return [math_question(row)]
-
     def read_files(self, path: Path, reader: RowReader) -> Mapping[Split, Sequence[MathQuestion]]:
         """Read MathVista's ``testmini.json``, MathVision's ``test.jsonl`` or ``testmini.jsonl``, or a folder with them.
 
@@ -172,26 +165,14 @@ def arranged(problem: Problem, spec: DrawnProblem, size: int) -> Layout:
     return layout
 
 
-def math_question(row: Mapping[str, Any], folder: Path = Path()) -> MathQuestion:
-    r"""Read a row of MathVista or MathVision; ``decoded_image``, if present, is the image itself.
-
-    Examples:
-        >>> row = {"question": "Find $m\\angle H$", "choices": ["97", "102"], "answer": "102", "decoded_image": "<image>"}
-        >>> math_question(row).prompt.splitlines()
-        ['Find $m\\angle H$', '(A) 97', '(B) 102', 'Answer with the letter of the choice.']
-        >>> math_question(row).answer
-        'B'
-    """
-    row = dict(row)
+def math_question(row: dict[str, Any], folder: Path) -> MathQuestion:
+    """Read a row of MathVista or MathVision."""
     question, answer = str(column(row, "question")).strip(), str(column(row, "answer") or "").strip()
     if not answer:
         raise BadData("the answer is empty", "MathVista withholds the answers of its test split: use testmini.")
     choices = tuple(str(choice) for choice in row.get("choices") or row.get("options") or ())
-    image = row.get("decoded_image")
-    if image is None:
-        name = str(column(row, "image"))
-        places = [folder / name, folder.parent / name]
-        image = existing(next((place for place in places if place.is_file()), places[0]))
+    places = [place / str(column(row, "image")) for place in (folder, folder.parent)]
+    image = existing(next((place for place in places if place.is_file()), places[0]))
     if row.get("unit"):
         question += f" (Unit: {row['unit']})"
     if not choices:

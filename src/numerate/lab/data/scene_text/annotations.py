@@ -6,16 +6,14 @@ import ast
 import math
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from xml.etree import ElementTree
 
 from numerate.lab.data.base import Split
+from numerate.lab.data.plane import Point
 from numerate.lab.data.row_reader import BadData, RowReader
-from numerate.lab.data.scene_text.signs import Point
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 Polygon = tuple[Point, ...]
 
@@ -28,9 +26,9 @@ _TOTAL_TEXT = re.compile(
 
 
 class TextPhoto(NamedTuple):
-    """An image or its path, its words with polygons in pixels, and the polygons of unreadable words."""
+    """The path of an image, its words with polygons in pixels, and the polygons of unreadable words."""
 
-    image: Path | Image
+    image: Path
     words: tuple[tuple[Polygon, str], ...]
     unreadable: tuple[Polygon, ...] = ()
 
@@ -70,12 +68,12 @@ def smallest_rectangle(polygon: Sequence[Point]) -> Polygon:
         >>> smallest_rectangle(arch)
         ((0.0, 0.0), (8.0, 0.0), (8.0, 4.0), (0.0, 4.0))
     """
-    hull = _hull(polygon)
+    from shapely import MultiPoint, get_coordinates  # type: ignore[import-not-found,import-untyped,unused-ignore]
+
+    hull = get_coordinates(MultiPoint(polygon).convex_hull).tolist()  # the first corner is also the last
     best: tuple[float, list[Point]] | None = None
-    for (x1, y1), (x2, y2) in _sides(hull):
+    for (x1, y1), (x2, y2) in pairwise(hull):
         length = math.hypot(x2 - x1, y2 - y1)
-        if not length:
-            continue
         c, s = (x2 - x1) / length, (y2 - y1) / length
         along, across = [c * x + s * y for x, y in hull], [c * y - s * x for x, y in hull]
         ends = min(along), max(along), min(across), max(across)
@@ -87,13 +85,10 @@ def smallest_rectangle(polygon: Sequence[Point]) -> Polygon:
         return (polygon[0],) * 4
     corners = best[1]
     (x1, y1), (x2, y2) = polygon[0], polygon[max(1, len(polygon) // 2 - 1)]
-    onwards = [((b[0] - a[0]) * (x2 - x1) + (b[1] - a[1]) * (y2 - y1)) / (math.dist(a, b) or 1) for a, b in _sides(corners)]
+    sides = pairwise([*corners, corners[0]])
+    onwards = [((b[0] - a[0]) * (x2 - x1) + (b[1] - a[1]) * (y2 - y1)) / (math.dist(a, b) or 1) for a, b in sides]
     start = onwards.index(max(onwards))
     return tuple(corners[start:] + corners[:start])
-
-
-def _sides(corners: Sequence[Point]) -> list[tuple[Point, Point]]:
-    return list(zip(corners, [*corners[1:], corners[0]], strict=True))
 
 
 def _txt(file: Path, reader: RowReader) -> Iterator[tuple[Polygon, str]]:
@@ -156,25 +151,6 @@ def _polygon(numbers: Sequence[str]) -> Polygon:
     if not all(map(math.isfinite, values)):
         raise BadData(f"a polygon has the numbers {', '.join(numbers)}", "Expected finite ones.")
     return tuple(zip(values[0::2], values[1::2], strict=True))
-
-
-def _hull(polygon: Sequence[Point]) -> list[Point]:
-    """Return the corners of the convex hull in order (Andrew's monotone chain)."""
-    points = sorted(set(polygon))
-    if len(points) < 3:
-        return points
-    halves: list[list[Point]] = []
-    for run in (points, points[::-1]):
-        half: list[Point] = []
-        for x, y in run:
-            while len(half) > 1:
-                (x1, y1), (x2, y2) = half[-2:]
-                if (x2 - x1) * (y - y1) - (y2 - y1) * (x - x1) > 0:
-                    break
-                half.pop()
-            half.append((x, y))
-        halves.append(half[:-1])
-    return halves[0] + halves[1]
 
 
 def _is_annotation(file: Path) -> bool:

@@ -7,12 +7,14 @@ import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from numerate.lab.data.backgrounds import BACKGROUNDS, Colour
+from numerate.lab.data.plane import Point, apart, turned
+
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from numerate.lab.data.drawing import Backdrop, Colour, FontFamily
+    from numerate.lab.data.drawing import FontFamily
 
-Point = tuple[float, float]
 Quad = tuple[Point, Point, Point, Point]  # clockwise from the top of the first letter
 
 _SIGNS = """
@@ -51,49 +53,23 @@ class Wall(NamedTuple):
     seed: int
 
 
-class WallBackground(NamedTuple):
-    """A background: its kind, its colours, and width and height of its bricks, tiles or planks, if any."""
-
-    kind: Backdrop
-    colour: Colour
-    other: Colour
-    stones: tuple[int, int] | None = None
-
-
-GROUNDS = (
-    WallBackground("gradient", (236, 228, 214), (206, 196, 182)),
-    WallBackground("gradient", (190, 206, 216), (228, 234, 236)),
-    WallBackground("gradient", (52, 64, 84), (26, 32, 46)),
-    WallBackground("gradient", (126, 66, 54), (98, 50, 44), (64, 26)),
-    WallBackground("gradient", (226, 218, 208), (198, 188, 178), (74, 30)),
-    WallBackground("gradient", (58, 92, 78), (36, 60, 52), (4096, 52)),
-    WallBackground("noise", (206, 204, 198), (206, 204, 198)),
-    WallBackground("noise", (72, 76, 80), (72, 76, 80), (96, 96)),
-    WallBackground("noise", (226, 214, 190), (226, 214, 190)),
-    WallBackground("paper", (238, 230, 212), (238, 230, 212)),
-    WallBackground("paper", (214, 198, 172), (214, 198, 172), (4096, 44)),
-    WallBackground("paper", (198, 208, 200), (198, 208, 200)),
-    WallBackground("plain", (236, 240, 240), (236, 240, 240), (84, 84)),
-    WallBackground("plain", (34, 36, 42), (34, 36, 42)),
-)
-INKS: tuple[Colour, ...] = (
+COLOURS: tuple[Colour, ...] = (  # of letters, and of plates
     (24, 26, 30), (250, 250, 246), (168, 28, 34), (20, 62, 130), (18, 92, 58), (250, 212, 72), (96, 40, 100), (252, 186, 128),
-)  # fmt: skip
-PLATES: tuple[Colour, ...] = (
-    (250, 250, 246), (30, 32, 38), (20, 74, 148), (172, 30, 36), (18, 104, 66), (250, 210, 60), (112, 70, 44), (232, 238, 242),
 )  # fmt: skip
 
 
 def random_word_look(rng: random.Random, ground: int) -> WordLook:
     """Draw a look whose ink contrasts with the background."""
     families: tuple[FontFamily, ...] = ("sans", "sans", "serif", "mono")
-    family = rng.choice(families)
-    wall = GROUNDS[ground][1:3]
-    plates = [plate for plate in PLATES if min(contrast(plate, colour) for colour in wall) >= 1.3]
-    plate = rng.choice(plates) if rng.random() < 0.4 else None
-    behind = (plate,) if plate else wall
-    inks = [ink for ink in INKS if min(contrast(ink, colour) for colour in behind) >= 4]
-    return WordLook(family, rng.random() < 0.6, rng.choice(inks), plate)
+    wall = BACKGROUNDS[ground][1:3]
+    plate = rng.choice(_visible(wall, 1.3)) if rng.random() < 0.4 else None
+    ink = rng.choice(_visible((plate,) if plate else wall, 4))
+    return WordLook(rng.choice(families), rng.random() < 0.6, ink, plate)
+
+
+def _visible(behind: Sequence[Colour], least: float) -> list[Colour]:
+    """Return the colours that contrast with all that is behind them."""
+    return [colour for colour in COLOURS if min(contrast(colour, other) for other in behind) >= least]
 
 
 def contrast(colour: Colour, other: Colour) -> float:
@@ -123,19 +99,20 @@ def placed(high: float, wide: float, angle: float, taper: float, shear: float) -
 
     ``taper`` makes one end higher than the other; ``shear`` slants the word.
     """
-    c, s = math.cos(math.radians(angle)), math.sin(math.radians(angle))
-    corners = []
-    for u, v in ((-1, -1), (1, -1), (1, 1), (-1, 1)):
-        across = u * wide / 2 - v * shear * high / 2
-        down = v * high / 2 * (1 + u * taper)
-        corners.append((c * across - s * down, s * across + c * down))
-    return corners[0], corners[1], corners[2], corners[3]
+    corners = [
+        (u * wide / 2 - v * shear * high / 2, v * high / 2 * (1 + u * taper)) for u, v in ((-1, -1), (1, -1), (1, 1), (-1, 1))
+    ]
+    return _quad(turned(corners, angle))
+
+
+def _quad(points: Sequence[Point]) -> Quad:
+    a, b, c, d = points
+    return a, b, c, d
 
 
 def moved(quad: Quad, x: float, y: float) -> Quad:
     """Return the shifted quadrilateral, rounded to tenths of a pixel."""
-    a, b, c, d = ((round(px + x, 1), round(py + y, 1)) for px, py in quad)
-    return a, b, c, d
+    return _quad([(round(px + x, 1), round(py + y, 1)) for px, py in quad])
 
 
 def grown(quad: Quad, along: float, across: float) -> Quad:
@@ -147,21 +124,6 @@ def grown(quad: Quad, along: float, across: float) -> Quad:
         return a * ax + b * bx + c * cx + d * dx, a * ay + b * by + c * cy + d * dy
 
     return at(-along, -across), at(1 + along, -across), at(1 + along, 1 + across), at(-along, 1 + across)
-
-
-def apart(first: Sequence[Point], second: Sequence[Point]) -> bool:
-    """Return whether two convex polygons do not touch: a side of one separates them."""
-    pairs = (first, second), (second, first)
-    if any(max(p[axis] for p in a) < min(p[axis] for p in b) for a, b in pairs for axis in (0, 1)):
-        return True
-    for polygon, other in pairs:
-        for k, (x, y) in enumerate(polygon):
-            x2, y2 = polygon[(k + 1) % len(polygon)]
-            mine = [(x2 - x) * (q - y) - (y2 - y) * (p - x) for p, q in polygon]
-            theirs = [(x2 - x) * (q - y) - (y2 - y) * (p - x) for p, q in other]
-            if min(theirs) > max(mine) or max(theirs) < min(mine):
-                return True
-    return False
 
 
 def reading_order(polygons: Sequence[Sequence[Point]]) -> list[int]:
@@ -189,7 +151,7 @@ def random_wall(rng: random.Random, size: int, count: tuple[int, int], angles: t
     """Draw a wall with words that do not touch, in reading order, in colours that contrast with the background."""
     while True:
         width, height = (round(size * share) for share in rng.choice(((1, 1), (1, 0.75), (0.75, 1))))
-        ground = rng.randrange(len(GROUNDS))
+        ground = rng.randrange(len(BACKGROUNDS))
         words = _random_words(rng, width, height, rng.randint(*count), angles, ground)
         if words:
             ordered, looks = zip(*(words[k] for k in reading_order([word.quad for word, _ in words])), strict=True)
@@ -245,33 +207,13 @@ def render(wall: Wall) -> Image:
     """Return the image of a wall with words."""
     from numerate.lab.data.drawing import add_noise, background, fill
 
-    ground = GROUNDS[wall.ground]
-    image = background(ground.kind, (wall.width, wall.height), ground.colour, ground.other, wall.seed)
-    if ground.stones is not None:
-        _joints(image, ground, wall.seed)
+    image = background(BACKGROUNDS[wall.ground], (wall.width, wall.height), wall.seed)
     for word, look in zip(wall.words, wall.looks, strict=True):
         if look.plate is not None:
-            plate = plate_of(word.quad)
-            fill(image, [[(x + 1.5, y + 2.5) for x, y in plate]], (20, 20, 22), 0.35)
-            fill(image, [plate], tuple(round(0.8 * part) for part in look.plate))
+            fill(image, [plate_of(word.quad)], tuple(round(0.8 * part) for part in look.plate))
             fill(image, [grown(word.quad, 0.08, 0.26)], look.plate)
         _write(image, word, look)
     return add_noise(image, 3.0, wall.seed + 1)
-
-
-def _joints(image: Image, ground: WallBackground, seed: int) -> None:
-    """Draw the lines between bricks, tiles or planks; every other row of bricks is shifted by half."""
-    from numerate.lab.data.drawing import ImageDraw
-
-    wide, high = ground.stones or (1, 1)
-    shade = 0.86 if sum(ground.colour) > 384 else 1.18
-    colour = tuple(round(shade * (a + b) / 2) for a, b in zip(ground.colour, ground.other, strict=True))
-    pen, half = ImageDraw.Draw(image), 0 if wide == high else wide // 2
-    top = -(seed % high)
-    for row, y in enumerate(range(top, image.height, high)):
-        pen.line((0, y, image.width, y), colour, 2)
-        for x in range(-(seed // 7 % wide) + row % 2 * half, image.width, wide):
-            pen.line((x, y, x, y + high), colour, 2)
 
 
 def plate_of(quad: Quad) -> Quad:
@@ -284,7 +226,8 @@ def _write(image: Image, word: Word, look: WordLook) -> None:
     from numerate.lab.data.drawing import Image as Images
     from numerate.lab.data.drawing import ImageDraw, font
 
-    left, top, right, bottom = _around(word.quad)
+    xs, ys = zip(*word.quad, strict=True)
+    left, top, right, bottom = math.floor(min(xs)) - 1, math.floor(min(ys)) - 1, math.ceil(max(xs)) + 1, math.ceil(max(ys)) + 1
     high = max(math.dist(word.quad[0], word.quad[3]), math.dist(word.quad[1], word.quad[2]))
     face = font(max(24, round(2 * high / 0.74)), look.family, bold=look.bold)
     x1, y1, x2, y2 = face.getbbox(word.text)
@@ -296,11 +239,6 @@ def _write(image: Image, word: Word, look: WordLook) -> None:
     mapping = _homography([(2 * (x - left), 2 * (y - top)) for x, y in word.quad], corners)
     mask = flat.transform(size, Images.Transform.PERSPECTIVE, mapping, Images.Resampling.BILINEAR)
     image.paste(look.ink, (left, top), mask.reduce(2))
-
-
-def _around(polygon: Sequence[Point]) -> tuple[int, int, int, int]:
-    xs, ys = zip(*polygon, strict=True)
-    return math.floor(min(xs)) - 1, math.floor(min(ys)) - 1, math.ceil(max(xs)) + 1, math.ceil(max(ys)) + 1
 
 
 def _homography(source: Sequence[Point], target: Sequence[Point]) -> list[float]:

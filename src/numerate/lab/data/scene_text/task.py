@@ -14,13 +14,14 @@ from typing import Any, Literal
 from numerate.answers.boxes import DONT_CARE
 from numerate.answers.extract import Region
 from numerate.answers.metrics import METRICS
+from numerate.checks import check_choice, choices
 from numerate.lab.data.base import Example, Split, check_pair, check_whole
 from numerate.lab.data.coordinates import Coordinates, CoordinateTask
 from numerate.lab.data.pictures import Picture
+from numerate.lab.data.plane import Point
 from numerate.lab.data.row_reader import RowReader, image_size, open_image
 from numerate.lab.data.scene_text.annotations import TextPhoto, photos, smallest_rectangle
-from numerate.lab.data.scene_text.signs import Point, Wall, random_wall, reading_order, render
-from numerate.messages import check_choice, choices
+from numerate.lab.data.scene_text.signs import Wall, random_wall, reading_order, render
 
 RegionFormat = Literal["boxes", "quads"]
 
@@ -47,7 +48,7 @@ class SceneText(CoordinateTask):
 
     Examples:
         >>> SceneText(words=(1, 1)).examples("train", 1)[0].answer
-        '[{"box": [0.657, 0.456, 0.883, 0.545], "text": "BUS"}]'
+        '[{"box": [0.315, 0.041, 0.937, 0.170], "text": "PIZZA"}]'
     """
 
     words: tuple[int, int] = (2, 5)

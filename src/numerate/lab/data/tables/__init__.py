@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from numerate.checks import nearest
 from numerate.lab.data.row_reader import BadData
-from numerate.messages import nearest
 
 FOLDER = Path(__file__).parent
 TABLES = tuple(sorted(file.name.removesuffix(".csv.gz") for file in FOLDER.glob("*.csv.gz")))

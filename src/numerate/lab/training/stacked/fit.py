@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 
 from numerate.lab.files.progress import Progress
-from numerate.lab.files.records import cut_curve, plain, read_state, write_state
+from numerate.lab.files.records import cut_curve, jsonable, read_state, write_state
 from numerate.lab.models.encoding import collate
 from numerate.lab.models.loading import PIXELS, LoadedModel, scaled
 from numerate.lab.training.stacked.objective import StackedObjective, StackedParts
 from numerate.lab.training.validation import Validation
-from numerate.soft import SOFT_FIELDS, SoftTargets
+from numerate.targets.soft_targets import SOFT_FIELDS, SoftTargets
 
 _NOT_FOR_MODEL = {"labels", "counts", "tokens", *SOFT_FIELDS}
 _PICTURE_OF = "picture_of"  # field of a batch: which of its pictures each row has
@@ -263,7 +263,7 @@ class _Curves:
         seconds = time.perf_counter() - self.began + self.earlier
         for file, point in zip(self.files, points, strict=True):
             with file.open("a", encoding="utf-8") as lines:
-                lines.write(json.dumps(plain({"step": step, **point, "seconds": seconds})) + "\n")
+                lines.write(json.dumps(jsonable({"step": step, **point, "seconds": seconds})) + "\n")
 
 
 def _save(

@@ -12,11 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from numerate.labels import IGNORE_INDEX
-from numerate.losses.rows import divide
+from numerate.losses.logit_rows import divide
 from numerate.objective import NumericObjective
 from numerate.objective.no_loss import NoLoss
 from numerate.objective.overrun import NumberEnds
-from numerate.soft import SoftTargets
+from numerate.targets.soft_targets import SoftTargets
 
 
 class StackedParts(NamedTuple):

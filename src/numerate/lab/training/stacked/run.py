@@ -13,27 +13,25 @@ from typing import Any
 
 from numerate.lab.data import Task
 from numerate.lab.data.picture_store import PICTURES
-from numerate.lab.evaluation.checking import make_task
+from numerate.lab.data.settings import make_task, tested
 from numerate.lab.evaluation.derailing import label_digits
 from numerate.lab.evaluation.evaluate import Evaluation, evaluate_all
 from numerate.lab.evaluation.missing import middle_label
 from numerate.lab.files.progress import Progress
-from numerate.lab.models.config import RunConfig
 from numerate.lab.models.encoding import SharedData
 from numerate.lab.models.loading import LoadedModel, load_encoder
 from numerate.lab.models.names import BUILT
+from numerate.lab.training.config import RunConfig
 from numerate.lab.training.run import (
     begin_run,
-    check_fit,
+    check_run,
     end_run,
-    evaluation_options,
     find_pictures,
     finish,
     load_run_model,
     read_trained,
     run_data,
     run_examples,
-    tested,
     training_arguments,
     validation,
     write_trained,
@@ -94,7 +92,7 @@ def run_stack(
         Evaluation(tested(config, trained.task), config.seed, folder, *own)
         for config, folder, own in zip(configs, folders, labels, strict=True)
     ]
-    options = evaluation_options(configs[0])
+    options = {**configs[0].answering, "bf16": configs[0].bf16}
     records = evaluate_all(trained.stacked, trained.task, evaluations, stacked=True, progress=progress, **options)
     seconds = (time.perf_counter() - begin) / len(configs)
     results = []
@@ -139,7 +137,7 @@ def _train(configs: Sequence[RunConfig], folders: Sequence[Path], pictures: Path
     first = configs[0]
     task = make_task(first)
     encoder = load_encoder(first.model)
-    objectives = [check_fit(config, task, encoder) for config in configs]
+    objectives = [check_run(config, task, encoder) for config in configs]
     for config, folder in zip(configs, folders, strict=True):
         begin_run(config, folder)
     find_pictures(configs, task, encoder, folders[0], pictures, progress)
@@ -154,7 +152,7 @@ def _train(configs: Sequence[RunConfig], folders: Sequence[Path], pictures: Path
         stacked,
         [rows for rows, _ in data],
         StackedObjective(objectives, [_kind(config) for config in configs]),
-        training_arguments(first),
+        training_arguments(first, bf16=first.bf16),
         [float(config.learning_rate or 0) for config in configs],
         [folder / "curve.jsonl" for folder in folders],
         checkpoint=None if first.save_every is None else folders[0] / "checkpoints" / f"{name}.pt",

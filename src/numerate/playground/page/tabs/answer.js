@@ -1,17 +1,17 @@
 // A model's answer: its distribution over numbers, what each metric would decide, and how much of it was searched.
 
-import { button, element, slider, text } from "../controls.js";
-import { picture, shape, show as written, ticks, tree } from "../draw.js";
-import { fill, list } from "../lists.js";
+import { button, element, fill, list, slider, text } from "../controls.js";
+import { picture, shape, show as written, ticks } from "../draw.js";
+import { tree } from "../token_tree.js";
 
 const percent = (share, digits = 3) => `${written(100 * share, digits)} %`;
 const MARKS = { median: "var(--c1)", mean: "var(--c2)", mode: "var(--c3)", truth: "var(--ink)" };
 const SHARES = {
   exact: ["var(--c1)", "numbers found, with their exact probability"],
-  drawn: ["var(--c3)", "numbers found that stand for others as well: beginnings beyond the limit are drawn"],
+  drawn: ["var(--c3)", "numbers found that stand for others as well: prefixes beyond the beam width are drawn"],
   no_number: ["var(--c2)", "answers that are no number"],
   more_digits: ["var(--c4)", "numbers with more digits than were looked for"],
-  not_searched: ["var(--edge)", "beginnings that were not followed"],
+  not_searched: ["var(--edge)", "prefixes that were not searched"],
 };
 const NAMES = {
   squared: "squared error", exact: "exact answer", absolute_error: "absolute error", relative_error: "relative error", log10_error: "log error",
@@ -37,12 +37,12 @@ export const tab = {
     text(typed, page, { field: "line", label: "or in your own words", placeholder: "the line as the model reads it", maxLength: 500 });
     const limits = element("div", { class: "controls" });
     slider(limits, page, { field: "level", label: "interval", min: 0.5, max: 0.99, step: 0.01, format: (value) => percent(value) });
-    slider(limits, page, { field: "width", label: "beginnings searched at once", min: 1, max: 512, step: 1 });
+    slider(limits, page, { field: "width", label: "beam width", min: 1, max: 512, step: 1 });
     slider(limits, page, { field: "covered", label: "share to search", min: 0.5, max: 1, step: 0.01, format: (value) => percent(value) });
     const box = (className) => element("div", { class: className });
     parts = { model, examples, cells, prompt: element("code"), lead: element("p", { class: "answer" }, "No answer yet: a model takes some seconds to load."), histogram: box("picture"),
       outside: element("p", { class: "note" }), decisions: element("tbody"), shares: box("picture"), key: element("ul", { class: "key shares-key" }),
-      tree: box("picture"), tested: element("p", { class: "note" }), card: element("pre", { class: "card" }) };
+      tree: box("tree"), tested: element("p", { class: "note" }), card: element("pre", { class: "card" }) };
     const heads = ["scored by", "best answer", "score it expects"].map((head, index) => element("th", index ? {} : { class: "left-aligned" }, head));
     root.append(asked, examples, cells, typed,
       element("div", { class: "result" }, element("p", { class: "note" }, "The model reads: ", parts.prompt), parts.lead, parts.histogram, parts.outside),
@@ -53,7 +53,7 @@ export const tab = {
           element("p", { class: "note" }, "The score that a metric expects is the model's own belief. A relative error divides by the truth, so that a little "
             + "probability on a very small number, such as 1, can pull the best answer there."))),
       element("h2", {}, "The tree that was searched"),
-      element("p", { class: "note" }, "Token by token, the likeliest beginnings of an answer. Grey branches were not followed; one marked ~ stands for others as well; a finished number is written whole."),
+      element("p", { class: "note" }, "Token by token, the likeliest prefixes of an answer. Grey branches were not searched; one marked ~ stands for others as well; a finished number is written whole."),
       parts.tree, parts.tested,
       element("details", {}, element("summary", {}, "Model card"), parts.card)));
   },
@@ -70,8 +70,7 @@ export const tab = {
     parts.outside.textContent = `${answer.values.toLocaleString("en")} numbers were found.${outside.length ? ` Outside of the picture: ${outside.join(", ")}.` : ""}`;
     showDecisions(answer);
     showShares(answer);
-    tree(parts.tree, { title: "Tree of the likeliest beginnings of an answer", root: branch(answer.tree, parts.tree.clientWidth),
-      format: (share) => (share === 1 ? "" : percent(share, 2)), row: 24 });
+    tree(parts.tree, branch(answer.tree, parts.tree.clientWidth < 520 ? 3 : 6));
     parts.tested.textContent = tested(answer.measures);
     parts.card.textContent = answer.card;
   },
@@ -191,12 +190,10 @@ function showShares(answer) {
   }));
 }
 
-// The tree as draw.js takes it; on a narrow page its first three levels.
-function branch(node, width, depth = 0) {
-  const deep = width < 520 ? 3 : 6;
-  const children = depth < deep ? node.children.map((child) => branch(child, width, depth + 1)) : [];
-  if (depth < deep && node.others && node.children.length) children.push({ label: `${node.others} more`, share: node.others_p, colour: "var(--edge)", children: [] });
-  const seen = (piece) => piece.replaceAll(" ", "␣").replaceAll("\n", "⏎");
-  const finished = node.ends > node.p / 2;
-  return { label: depth ? `${node.drawn ? "~" : ""}${seen(finished ? node.text : node.piece)}` : "answer", share: node.p, children, colour: node.searched ? undefined : "var(--edge)" };
+// The tree as token_tree.js takes it, its first levels.
+function branch(node, deep) {
+  const branches = deep ? node.children.map((child) => branch(child, deep - 1)) : [];
+  if (branches.length && node.others) branches.push({ others: node.others, probability: node.others_p, branches: [] });
+  const seen = (node.ends > node.p / 2 ? node.text : node.piece).replaceAll("\n", "⏎");
+  return { tokens: node.piece ? [`${node.drawn ? "~" : ""}${seen}`] : [], probability: node.p, unsearched: !node.searched, branches };
 }

@@ -1,8 +1,7 @@
 // A label as a distribution: the tree of its tokens, and how often drawn paths take each branch.
 
-import { button, choice, element, number, presets, slider, text } from "../controls.js";
-import { colour, picture, shape } from "../draw.js";
-import { END, listTokenizers, percent, tokenizers } from "../tokens.js";
+import { button, choice, element, list, number, presets, slider, text } from "../controls.js";
+import { END, listTokenizers, percent } from "../tokens.js";
 import { tree } from "../token_tree.js";
 
 const START = { kind: "number", target: "99900", unit: "percent", width: 5, shape: "gaussian" };
@@ -43,7 +42,7 @@ export const tab = {
       for (const [field, control] of Object.entries(own)) control.hidden = (field === "ratings") !== (now === "raters") || (field === "unit" && now !== "number");
       own.width.querySelector(".name").textContent = { clock: "width in minutes", angle: "width in degrees" }[now] ?? "width";
     });
-    tokenizers(controls, page);
+    list(controls, { label: "tokenizer", onChange: (tokenizer) => page.set({ tokenizer }) });
     slider(controls, page, { field: "branches", label: "branches a level", min: 1, max: 8, step: 1 });
     choice(controls, page, { field: "given", label: "percentages", options: [[false, "of all paths"], [true, "given the tokens before"]] });
     const draw = element("div", { class: "draw" });
@@ -51,20 +50,17 @@ export const tab = {
     button(draw, { label: "Draw paths", onClick: () => page.set(page.state.draws ? { seed: (page.state.seed + 1) % 1000000 } : { draws: 1 }) });
     button(draw, { label: "Ten times as many", onClick: () => page.set({ draws: Math.min(10000, Math.max(1, 10 * page.state.draws)) }) });
     root.append(element("p", { class: "answer result" }), draw, element("p", { class: "drawn note result" }), element("div", { class: "tree result" }),
-      element("p", { class: "note legend result" }), element("div", { class: "two converging result" }, element("div", { class: "lines" }), element("div", { class: "gaps" })));
+      element("p", { class: "note legend result" }));
   },
 
   show(answer, state, root) {
-    listTokenizers(root, answer.tokenizers, state);
+    listTokenizers(root.querySelector("select[name=tokenizer]"), answer.tokenizers, state);
     root.querySelector(".answer").textContent = summary(answer);
     const drawn = root.querySelector(".drawn"), more = state.draws > answer.drawn.length ? ", …" : "";
     drawn.textContent = answer.drawn.length ? `Drawn: ${answer.drawn.map(short).join(", ")}${more}` : "No path is drawn yet.";
     tree(root.querySelector(".tree"), answer.tree, { given: state.given, drawn: state.draws > 0 });
     root.querySelector(".legend").textContent = `Thickness of a branch: its share of all paths. Outlined: the label's own path. ${END} ends the answer; | separates tokens `
       + `that are certain after the first; … more follows.${answer.represented ? ` So wide a bell is represented by ${answer.values} values, equally likely.` : ""}`;
-    root.querySelector(".converging").hidden = !answer.gaps.length;
-    lines(root.querySelector(".lines"), answer.converging);
-    gaps(root.querySelector(".gaps"), answer.gaps);
   },
 };
 
@@ -77,43 +73,4 @@ function summary({ tree: top, values, numbers }) {
   const fixed = top.tokens.length ? `All begin with ${top.tokens.filter((text) => text !== "end").join("")}${top.longer ? "…" : ""}. ` : "";
   const first = options.length ? `${fixed}The ${fixed ? "next" : "first"} token is ${options.join(", ")}.` : "The target of every token is certain: plain cross-entropy.";
   return `${many}${middle}. ${first}`;
-}
-
-// The frequency of the first branches by the number of drawn paths, on a logarithmic axis; dashed: their probability.
-function lines(root, series) {
-  if (!series.length) { root.replaceChildren(); return; }
-  const height = 230, told = series.map(({ text: name, probability, points }) =>
-    `${name}, probability ${percent(probability)}: ${points.map(([count, share]) => `${count} paths ${percent(share)}`).join(", ")}`).join("; ");
-  const [svg, width] = picture(root, height, "Frequency of the first branches by the number of drawn paths", told);
-  const counts = series[0].points.map(([count]) => count), last = Math.max(10, counts[counts.length - 1]);
-  const left = 48, right = width - 46, top = 12, bottom = height - 38;
-  const across = (count) => left + (Math.log10(count) / Math.log10(last)) * (right - left);
-  const up = (share) => bottom - share * (bottom - top);
-  const note = (x, y, anchor, content, style = {}) => shape(svg, "text", { x, y, "text-anchor": anchor, "font-size": 12 }, { fill: "var(--ink)", ...style }, content);
-  for (const share of [0, 0.25, 0.5, 0.75, 1]) {
-    shape(svg, "line", { x1: left, x2: right, y1: up(share), y2: up(share) }, { stroke: share ? "var(--pale)" : "var(--edge)" });
-    note(left - 6, up(share) + 4, "end", `${100 * share} %`);
-  }
-  for (let count = 1; count <= last; count *= 10) note(across(count), bottom + 17, "middle", count.toLocaleString("en"));
-  note((left + right) / 2, height - 4, "middle", "drawn paths");
-  let above = -Infinity;
-  const placed = [...series.entries()].sort(([, a], [, b]) => b.probability - a.probability).map(([index, line]) => {
-    above = Math.max(up(line.probability) + 4, above + 14);
-    return { index, line, y: above };
-  });
-  for (const { index, line: { text: name, probability, points }, y } of placed) {
-    const tint = colour(index);
-    shape(svg, "line", { x1: left, x2: right, y1: up(probability), y2: up(probability) }, { stroke: tint, "stroke-dasharray": "5 4", "stroke-width": 1.4 });
-    shape(svg, "path", { d: points.map(([count, share], at) => `${at ? "L" : "M"}${across(count)} ${up(share)}`).join(""), "data-series": name },
-      { fill: "none", stroke: tint, "stroke-width": 2.4, "stroke-linejoin": "round" });
-    for (const [count, share] of points) shape(svg, "circle", { cx: across(count), cy: up(share), r: 3 }, { fill: tint });
-    note(right + 8, y, "start", name === "end" ? END : name, { fill: tint, "font-weight": 700 });
-  }
-}
-
-function gaps(root, listed) {
-  const body = listed.map(([count, gap]) => element("tr", {}, element("td", {}, count.toLocaleString("en")), element("td", {}, percent(gap))));
-  root.replaceChildren(element("table", {}, element("thead", {}, element("tr", {}, element("th", {}, "drawn paths"), element("th", {}, "largest gap"))),
-    element("tbody", {}, ...body)), element("p", { class: "note" }, "Gap: between a branch's frequency and its probability, the largest of the tree above. "
-    + "Dashed lines: probabilities; solid: frequencies of the first branches."));
 }

@@ -1,8 +1,8 @@
-// A whole number: two predictions of a target, token by token, and what each loss says of them.
+// A complete number: two predictions of a target, token by token, and what each loss says of them.
 
-import { choice, element, presets, slider, text } from "../controls.js";
+import { choice, element, list, presets, slider, text } from "../controls.js";
 import { show as written } from "../draw.js";
-import { END, listTokenizers, place, token, tokenizers } from "../tokens.js";
+import { END, listTokenizers, place, token } from "../tokens.js";
 
 const PRESETS = {
   "0.98: 1.01 or 1.98": { target: "0.98", first: "1.01", second: "1.98", tokenizer: "one" },
@@ -16,7 +16,7 @@ const SIDES = ["A", "B"];
 
 export const tab = {
   name: "number",
-  title: "A whole number",
+  title: "A complete number",
 
   mount(root, page) {
     root.classList.add("number");
@@ -28,7 +28,7 @@ export const tab = {
     text(controls, page, { field: "target", label: "target", maxLength: 60 });
     text(controls, page, { field: "first", label: "prediction A", maxLength: 60 });
     text(controls, page, { field: "second", label: "prediction B", maxLength: 60 });
-    tokenizers(controls, page);
+    list(controls, { label: "tokenizer", onChange: (tokenizer) => page.set({ tokenizer }) });
     slider(controls, page, { field: "certainty", label: "probability of each token", min: 0.5, max: 0.995, step: 0.005, format: (value) => value.toFixed(3) });
     choice(controls, page, { field: "every", label: "losses", options: [[false, "the main ones"], [true, "all"]] });
     root.append(element("p", { class: "answer result" }), element("div", { class: "scroll result" }, element("table", { class: "tokens" })),
@@ -40,7 +40,7 @@ export const tab = {
   },
 
   show(answer, state, root) {
-    listTokenizers(root, answer.tokenizers, state);
+    listTokenizers(root.querySelector("select[name=tokenizer]"), answer.tokenizers, state);
     root.querySelector(".answer").textContent = answer.summary;
     root.querySelector(".tokens").replaceChildren(...rows(answer));
     const notes = answer.predictions.filter(({ note }) => note).map(({ note }) => element("p", {}, note));

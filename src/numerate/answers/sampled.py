@@ -1,0 +1,35 @@
+"""From the texts that a model sampled for a prompt to a distribution over numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from numerate.answers.extract import EXTRACTORS
+from numerate.answers.numerals import number
+from numerate.checks import check_choice
+from numerate.distribution import NumberDistribution
+
+
+def number_distribution(texts: Iterable[str], *, extractor: str | Callable[[str], Any] = "last_number") -> NumberDistribution:
+    """Return the distribution of the numbers in sampled answers; a text without a number counts as ``no_number``.
+
+    Args:
+        texts: answers of any model or server to the same prompt.
+        extractor: a name in ``EXTRACTORS`` whose answers are numbers, or a function from a text to a number or None. With
+            ``"gsm8k_flexible"`` and ``"gsm8k_strict"`` the texts are worked solutions, of which the last number counts.
+
+    Examples:
+        >>> number_distribution(["It is 12.", "About 12.5", "12", "no idea"])
+        NumberDistribution(2 values 12..12.5: median 12, 90 % in 12..12.5, covered 0.75)
+        >>> number_distribution(["2 + 3 = 5 #### 5", "2 * 3 = 6 #### 6", "so it is 5."], extractor="gsm8k_flexible").mode
+        Decimal('5')
+    """
+    if isinstance(texts, str):
+        raise TypeError(f"texts={texts!r:.80} is one text: expected a list of sampled answers; use [text].")
+    if not callable(extractor):
+        check_choice("extractor", extractor, [*EXTRACTORS])
+        found = [EXTRACTORS[extractor](text) for text in texts]
+        # GSM8K's rules give a text, which may be no number.
+        return NumberDistribution.from_samples([number(one) if isinstance(one, str) else one for one in found])
+    return NumberDistribution.from_samples([extractor(text) for text in texts])

@@ -1,0 +1,258 @@
+r"""TokenTree: what each token of a vocabulary does to the text of a number: continue it, end it, or make it too long.
+
+The texts of tokens that can belong to an answer are in one trie. At a prefix of an answer, the trie and the grammar are walked
+together, character by character:
+
+    continues    all characters are allowed                            "12" + "3"
+    ends         a character that is not part of the answer follows    "12" + "\n", "12" + ".\n", and any other token
+    exceeds      a character of the answer follows that is forbidden   "12" + "3" where two digits are the most
+
+Prefixes in the same state of the grammar share the result, so that it is computed a few times for a whole vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from numerate.checks import check_integer
+from numerate.decode.grammar import Grammar
+from numerate.tokens import known_texts
+from numerate.vocab import NumericVocab
+
+Effect = Literal["continues", "ends", "exceeds"]
+
+WHITE_SPACE = "".join(character for character in map(chr, range(0x3001)) if character.isspace())
+"""Characters that may come before a number: spaces, tabs, newlines, no-break spaces."""
+
+
+@dataclass
+class _Node:
+    """A node of the trie: the ids of the tokens whose text ends here."""
+
+    token_ids: list[int] = field(default_factory=list)
+    children: dict[str, _Node] = field(default_factory=dict)
+
+    def below(self) -> Iterator[int]:
+        """Yield the ids of the tokens whose text ends here or later."""
+        nodes = [self]
+        while nodes:
+            node = nodes.pop()
+            yield from node.token_ids
+            nodes += reversed(node.children.values())
+
+
+@dataclass(frozen=True)
+class Fork:
+    r"""What the tokens do after a prefix. A token in none of the lists ends the answer at once.
+
+    Attributes:
+        token_ids: ``[C]``, tokens that continue the answer, sorted by text.
+        pieces: the text of each of them.
+        states: the state after each of them; see :meth:`TokenTree.fork`.
+        late_ids: ``[L]``, tokens that continue the answer and end it, such as ``5\n``; those with the same piece are neighbours.
+        late_pieces: the part of each that belongs to the answer.
+        late_cuts: like ``cut``, for each of them.
+        exceeding_ids: ``[X]``, tokens with which the answer has more digits than allowed, or leaves the range.
+        cut: characters after the answer where the prefix ends here: 1 for ``12.``, as the point is a full stop; None if the
+            prefix has no answer in it.
+    """
+
+    token_ids: Tensor
+    pieces: tuple[str, ...]
+    states: tuple[Hashable, ...]
+    late_ids: Tensor
+    late_pieces: tuple[str, ...]
+    late_cuts: tuple[int | None, ...]
+    exceeding_ids: Tensor
+    cut: int | None
+
+    @cached_property
+    def ids(self) -> tuple[int, ...]:
+        """``token_ids`` as plain numbers."""
+        return tuple(self.token_ids.tolist())
+
+    @cached_property
+    def late_groups(self) -> list[tuple[int, str, int | None]]:
+        """The first of the late tokens with each piece, the piece, and its cut: ``.com`` and ``.get`` are one group."""
+        pieces = self.late_pieces
+        return [(i, pieces[i], self.late_cuts[i]) for i in range(len(pieces)) if not i or pieces[i] != pieces[i - 1]]
+
+
+class TokenTree:
+    """The tokens of a vocabulary that can be part of an answer.
+
+    Args:
+        tokens: texts and ids, as :func:`token_texts` returns them.
+        grammar: which answers there are.
+        end_token_ids: tokens that always end an answer, whatever their text.
+        most_spaces: how many characters of white space may come before the answer.
+        spaces: the characters that are white space.
+    """
+
+    def __init__(
+        self,
+        tokens: Iterable[tuple[str, int]],
+        grammar: Grammar,
+        *,
+        end_token_ids: Iterable[int] = (),
+        most_spaces: int = 2,
+        spaces: str = WHITE_SPACE,
+    ) -> None:
+        self.grammar, self.most_spaces, self.spaces = grammar, most_spaces, spaces
+        self._trie, self._forks = _Node(), dict[Hashable, Fork]()
+        self._firsts = {*grammar.alphabet}
+        ended = {*end_token_ids}
+        self.texts = {token_id: text for text, token_id in tokens if token_id not in ended and self._can_belong(text)}
+        longest = most_spaces + grammar.max_length + 1  # a longer token leaves the grammar before its end
+        for token_id, text in self.texts.items():
+            node = self._trie
+            for character in text[:longest]:
+                node = node.children.setdefault(character, _Node())
+            node.token_ids.append(token_id)
+
+    def state(self, text: str) -> Hashable | None:
+        """Return a key that is equal only for texts with the same continuations; None if no answer begins with ``text``."""
+        answer = text.lstrip(self.spaces)
+        if answer:
+            return None if len(text) - len(answer) > self.most_spaces else self.grammar.state(answer)
+        return None if len(text) > self.most_spaces else ("spaces", len(text))
+
+    def fork(self, text: str, state: Hashable = None) -> Fork:
+        """Return what the tokens do after ``text``, with which an answer begins; ``state`` is that of the text, if known."""
+        key = self.state(text) if state is None else state
+        if key not in self._forks:
+            self._forks[key] = self._walk(text)
+        return self._forks[key]
+
+    def split(self, text: str, token: str) -> tuple[str, Effect]:
+        r"""Return the part of a token that belongs to the answer after ``text``, and what the token does to the answer.
+
+        The same as :meth:`fork`, for the text of one token, which need not be in the tree.
+
+        Examples:
+            >>> from numerate.decode import NumberGrammar
+            >>> tree = TokenTree((), NumberGrammar(digits=2))
+            >>> tree.split("1", "2"), tree.split("1", "2.\n"), tree.split("12", "3"), tree.split("", "It")
+            (('2', 'continues'), ('2.', 'ends'), ('', 'exceeds'), ('', 'ends'))
+        """
+        if not self._can_belong(token):
+            return "", "ends"
+        for end, character in enumerate(token):
+            if self.state(text + token[: end + 1]) is None:
+                return token[:end], "exceeds" if self._exceeds(text + token[:end], character) else "ends"
+        return token, "continues"
+
+    def answer(self, text: str) -> str | None:
+        """Return the answer where the text ends here: ``12`` for ``12.``, as the point is a full stop; None if there is none."""
+        return self.grammar.complete(text.lstrip(self.spaces))
+
+    def _can_belong(self, token: str) -> bool:
+        """Return whether a token can be part of an answer, or of the white space before it."""
+        stripped = token.lstrip(self.spaces)
+        return bool(token) and (not stripped or stripped[0] in self._firsts)
+
+    def _exceeds(self, text: str, character: str) -> bool:
+        """Return whether a character that may not follow ``text`` belongs to the answer all the same."""
+        return self.grammar.belongs(character) and bool(text.strip(self.spaces))
+
+    def spelled(self, text: str) -> tuple[int, ...]:
+        """Return tokens for a text, each time the longest that fits.
+
+        Examples:
+            >>> from numerate.decode.grammar import NumberGrammar
+            >>> TokenTree([("1", 5), ("2", 6), ("12", 7)], NumberGrammar()).spelled("1212")
+            (7, 7)
+        """
+        token_ids: list[int] = []
+        while text:
+            node, longest = self._trie, (0, 0)
+            for end, character in enumerate(text, 1):
+                if character not in node.children:
+                    break
+                node = node.children[character]
+                if node.token_ids:
+                    longest = end, node.token_ids[0]
+            if not longest[0]:
+                raise ValueError(f"text={text!r} has no token for its first character: expected one for each; use another rule.")
+            token_ids.append(longest[1])
+            text = text[longest[0] :]
+        return tuple(token_ids)
+
+    def _walk(self, text: str) -> Fork:
+        going: list[tuple[str, int, Hashable]] = []
+        late: list[tuple[str, int]] = []
+        exceeding: list[int] = []
+        open_nodes = [(self._trie, "")]
+        while open_nodes:
+            node, piece = open_nodes.pop()
+            for character, child in node.children.items():
+                longer = piece + character
+                if (state := self.state(text + longer)) is not None:
+                    going += [(longer, token_id, state) for token_id in child.token_ids]
+                    open_nodes.append((child, longer))
+                elif self._exceeds(text + piece, character):
+                    exceeding += child.below()
+                elif piece:
+                    late += [(piece, token_id) for token_id in child.below()]
+        going.sort(key=lambda found: found[:2])
+        late.sort()
+        cuts = {piece: self._cut(text + piece) for piece in {piece for piece, _ in late}}
+        return Fork(
+            torch.tensor([token_id for _, token_id, _ in going], dtype=torch.long),
+            tuple(piece for piece, _, _ in going),
+            tuple(state for _, _, state in going),
+            torch.tensor([token_id for _, token_id in late], dtype=torch.long),
+            tuple(piece for piece, _ in late),
+            tuple(cuts[piece] for piece, _ in late),
+            torch.tensor(exceeding, dtype=torch.long),
+            self._cut(text),
+        )
+
+    def _cut(self, text: str) -> int | None:
+        answer = self.answer(text)
+        return None if answer is None else len(text.lstrip(self.spaces)) - len(answer)
+
+
+def token_texts(tokens: Any) -> Iterable[tuple[str, int]]:
+    """Return the texts and ids of the tokens that are not special, as :func:`numerate.tokens.known_texts` reads them.
+
+    ``tokens`` is a Hugging Face tokenizer, a processor that has one, a :class:`NumericVocab`, or ``{text: token_id}``.
+    """
+    if not hasattr(tokens, "get_vocab"):
+        tokens = getattr(tokens, "tokenizer", tokens)
+    if isinstance(tokens, NumericVocab):
+        if not tokens.composes:
+            raise ValueError(
+                f"tokens={tokens!r}: expected digits that join into numbers; pass the tokenizer, or a vocabulary made by "
+                "NumericVocab.from_tokenizer or from_texts."
+            )
+        return [*((token.text, token.token_id) for token in tokens.tokens), *((text, i) for i, text in tokens.marks)]
+    if isinstance(tokens, Mapping):
+        return [(text, int(token_id)) for text, token_id in tokens.items()]
+    return known_texts(tokens)
+
+
+def end_ids(tokens: Any, end_token_ids: Any) -> tuple[int, ...]:
+    """Return the ids of the end tokens: those given, or the tokenizer's ``eos_token_id``."""
+    if not hasattr(tokens, "get_vocab"):
+        tokens = getattr(tokens, "tokenizer", tokens)
+    found = getattr(tokens, "eos_token_id", None) if end_token_ids is None else end_token_ids
+    if isinstance(found, Tensor):
+        found = found.tolist()
+    try:
+        listed = [*found] if isinstance(found, Iterable) else [found]
+        ids = [check_integer("end_token_ids", i, "a token id", least=0) for i in listed]
+    except ValueError:
+        ids = []
+    if not ids:
+        raise ValueError(
+            f"end_token_ids={end_token_ids!r} of tokens={type(tokens).__name__} names no end token: expected one token id or "
+            "several; pass the model's generation_config.eos_token_id."
+        )
+    return tuple(dict.fromkeys(ids))

@@ -1,0 +1,24 @@
+"""Settings of a run's model and of the rows that it reads."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from numerate.lab.data.settings import Settings
+from numerate.lab.models.names import Adapter
+
+LabelPath = Literal["drawn", "fixed", "jitter"]
+"""What a row with soft labels follows: an answer drawn from its distribution, the label, or a drawn answer with hard targets."""
+
+
+class ModelSettings(Settings):
+    """Which model, what of it is trained, and in which precision."""
+
+    model: str = Field("tiny", description="tiny, tiny-3, tiny-vlm, small, smollm2, a folder, or a Hub id.")
+    adapter: Adapter = Field("none", description="lora or qlora train an adapter instead of all weights.")
+    rank: int = Field(16, ge=1, description="Rank of the adapter.")
+    trust_remote_code: bool = Field(False, description="Run Python code that comes with the model.")
+    max_length: int = Field(1024, ge=8, description="Maximum tokens per example; longer ones are skipped and counted.")
+    bf16: bool = Field(False, description="Compute in bfloat16.")

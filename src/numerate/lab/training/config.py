@@ -1,0 +1,316 @@
+"""The configuration of a run: model, task, loss, seed and training settings, checked before anything is loaded."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from numerate.checks import check_choice, check_settings
+from numerate.choices import Normalize, Scale, loss_names
+from numerate.distribution.bell_steps import Shape
+from numerate.distribution.decision_rules import RULE_NAMES
+from numerate.lab.data import TASKS
+from numerate.lab.data.settings import DataSettings, Settings
+from numerate.lab.evaluation.settings import DecisionSettings
+from numerate.lab.models.names import suitable_rate
+from numerate.lab.models.settings import LabelPath, ModelSettings
+
+CROSS_ENTROPY = "ce"  # cross-entropy alone, the baseline
+
+SOFT: dict[str, LabelPath] = {"soft": "drawn", "soft_fixed": "fixed", "soft_jitter": "jitter"}
+"""Names of cross-entropy with soft labels, and their ``soft.path``."""
+
+TERM_NUMBERS = ("all", "answer")
+"""Numbers that the numeric term reads, beside those that a pattern matches: all of an answer, or the last."""
+
+NO_EFFECT = {"label", "log_every", "save_every", "keep_model", "tensorboard", "trust_remote_code"}
+"""Settings that do not change the result of a run."""
+
+RULES = tuple(name for name in RULE_NAMES if name != "within")
+"""Rules of :meth:`numerate.NumberDistribution.decide` that need no other argument; ``within_5`` has its own tolerance."""
+
+
+class SoftLabels(BaseModel):
+    """Settings of soft labels: the target of an answer is a distribution over answers near it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: LabelPath = Field(
+        "drawn",
+        description="drawn: the answer is drawn from its distribution each time, with soft targets along it; "
+        "fixed: soft targets along the label; jitter: the answer is drawn and its targets are hard.",
+    )
+    width: float | None = Field(
+        None, ge=0, allow_inf_nan=False, description="Width of the bell, in units of the answer: how far off would still be fine."
+    )
+    relative: float | None = Field(
+        None, ge=0, allow_inf_nan=False, description="Width as a share of the answer. Neither: what suits the task."
+    )
+    shape: Shape = Field("gaussian", description="Shape of the bell.")
+    hard: float = Field(0.0, ge=0, lt=1, description="Weight of the label itself in a mixture with the bell.")
+    lowest: float | None = Field(None, allow_inf_nan=False, description="Lower bound of an answer.")
+    highest: float | None = Field(None, allow_inf_nan=False, description="Upper bound of an answer.")
+    step: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="Distance between the answers of the bell. None: the label's last decimal."
+    )
+
+    @property
+    def spread(self) -> dict[str, float]:
+        """Return the width that is set, by its name; empty if none is."""
+        return {name: value for name in ("width", "relative") if (value := getattr(self, name)) is not None}
+
+    def times(self, factor: float) -> Self:
+        """Return the same settings with another width."""
+        return self.model_copy(update={name: scaled(value, factor) for name, value in self.spread.items()})
+
+
+def scaled(value: float, factor: float) -> float:
+    """Return a setting times a factor as one would write it: 0.3 times 3 is 0.9, and not 0.8999999999999999."""
+    return float(f"{value * factor:.12g}")
+
+
+class TrainingSettings(Settings):
+    """The objective, the labels and the optimiser."""
+
+    loss: str = Field(
+        CROSS_ENTROPY,
+        description="ce, or a numeric loss that is added to cross-entropy; soft, soft_fixed and soft_jitter are ce with `soft`.",
+    )
+    loss_settings: dict[str, Any] = Field(default_factory=dict, description="Settings of the numeric loss.")
+    weight: float = Field(0.3, ge=0, description="Weight of the numeric term.")
+    normalize: Normalize = Field("numeric", description="What the numeric term is divided by: see NumericObjective.")
+    scale: Scale = Field("fixed", description="match_ce rescales the numeric term to weight * cross-entropy.")
+    term_numbers: str = Field(
+        "all",
+        description="Numbers that the numeric term reads: all; answer, the last of an answer; or a pattern, whose matches or "
+        "first group are read.",
+    )
+    soft: SoftLabels | None = Field(
+        None,
+        description="Soft labels: path, width or relative, shape, hard, lowest, highest, step. None or a width of 0: hard ones.",
+    )
+    label: str = Field("", description="Name of the run in tables. Default: the loss.")
+    steps: int = Field(600, ge=1, description="Optimizer steps.")
+    batch_size: int = Field(64, ge=1, description="Examples per micro-batch and process.")
+    accumulation: int = Field(1, ge=1, description="Micro-batches per step.")
+    learning_rate: float | None = Field(None, gt=0, description="None: a rate suitable for the model.")
+    warmup: float = Field(0.05, ge=0, lt=1, description="Share of the steps in which the learning rate rises.")
+    weight_decay: float = Field(0.1, ge=0, description="Weight decay.")
+    max_grad_norm: float = Field(1.0, gt=0, description="Norm to which gradients are clipped.")
+    log_every: int = Field(20, ge=1, description="Steps between points of the learning curve.")
+    validate_every: int | None = Field(
+        None, ge=1, description="Steps between validations, which join the learning curve. None: no validation while training."
+    )
+    keep_best: bool = Field(False, description="With validate_every: end with the weights that validated best, not the last.")
+    choose_by: str | None = Field(
+        None, description="Measure whose mean on validation examples chooses weights and tuning trials. None: the headline's."
+    )
+    save_every: int | None = Field(None, ge=1, description="Steps between checkpoints to resume from. None: no checkpoints.")
+    keep_model: bool = Field(False, description="Keep the trained weights.")
+    tensorboard: bool = Field(False, description="Also write the learning curve for TensorBoard.")
+
+
+class RunConfig(DecisionSettings, TrainingSettings, DataSettings, ModelSettings):
+    """Settings of one training run and its evaluation: those of the model, the data, the training and the decisions.
+
+    Their names are flat on the command line and in files. A stage takes its own group, which a ``RunConfig`` is too.
+    """
+
+    model_config = ConfigDict(title="a run")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _set_learning_rate(cls, values: dict[str, Any]) -> dict[str, Any]:
+        if values.get("learning_rate") is not None:
+            return values
+        model, adapter = (values.get(name, cls.model_fields[name].default) for name in ("model", "adapter"))
+        return {**values, "learning_rate": suitable_rate(model, adapter)}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _set_soft_labels(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Turn the loss ``soft`` into cross-entropy with soft labels, and fill in the width that suits the task."""
+        if isinstance(soft := values.get("soft"), SoftLabels):
+            values = {**values, "soft": soft.model_dump()}
+        values = named_soft(values)
+        if (soft := values.get("soft")) is None:
+            return values
+        if not isinstance(soft, Mapping):
+            raise ValueError(f"soft={soft!r} is not a mapping: expected its settings, such as soft.relative=0.05 for 5 %.")
+        check_settings("soft labels", soft, SoftLabels.model_fields)
+        spread = {name: soft[name] for name in ("width", "relative") if soft.get(name) is not None}
+        if len(spread) == 2:
+            raise ValueError(f"soft.width={soft['width']!r} and soft.relative={soft['relative']!r} are both set: expected one.")
+        if any(isinstance(value, int | float) and value == 0 for value in spread.values()):
+            return {**values, "soft": None}
+        task, settings = values.get("task", cls.model_fields["task"].default), values.get("task_settings", {})
+        if not spread and task in TASKS and isinstance(settings, Mapping):
+            soft = {**soft, **TASKS[task](**settings).soft_width}
+        return {**values, "soft": soft}
+
+    @field_validator("decide", "eval_splits", mode="before")
+    @classmethod
+    def _split_names(cls, value: Any) -> Any:
+        names = [name.strip() for name in value.split(",")] if isinstance(value, str) else value
+        listed = isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
+        return tuple(dict.fromkeys(names)) if listed else names
+
+    @field_validator("term_numbers")
+    @classmethod
+    def _check_pattern(cls, value: str) -> str:
+        try:
+            re.compile(value)
+        except re.error as error:
+            expected = f"expected {', '.join(TERM_NUMBERS)} or a regular expression"
+            raise ValueError(f"term_numbers={value!r} is not a pattern ({error}): {expected}.") from None
+        return value
+
+    @model_validator(mode="after")
+    def _check_task_and_loss(self) -> Self:
+        check_choice("task", self.task, tuple(TASKS))
+        check_choice("loss", self.loss, (CROSS_ENTROPY, *loss_names(), *SOFT))
+        if self.data is None:
+            TASKS[self.task](**self.task_settings)
+        for rule in self.decide:
+            check_choice("decide", rule, RULES)
+        if self.choose_by is not None:
+            check_choice("choose_by", self.choose_by, TASKS[self.task].measures)
+        if self.keep_best and self.validate_every is None:
+            raise ValueError("keep_best=True needs validate_every: expected the steps between validations, such as 100.")
+        if self.loss == CROSS_ENTROPY and self.loss_settings:
+            raise ValueError(f"loss_settings={self.loss_settings!r} is not supported for loss='ce': expected none.")
+        return self
+
+    @property
+    def name(self) -> str:
+        """Return the name in tables."""
+        return self.label or run_name(self.loss, None if self.soft is None else self.soft.path)
+
+    @property
+    def without_effect(self) -> dict[str, str]:
+        """Return the settings that have no effect beside the others, each with the reason."""
+        idle: dict[str, str] = {}
+        if self.loss == CROSS_ENTROPY:
+            idle |= dict.fromkeys(("weight", "normalize", "scale", "term_numbers"), "the run has no numeric loss")
+        if self.adapter == "none":
+            idle["rank"] = "the run has no adapter"
+        if not self.decide:
+            idle |= dict.fromkeys(("interval", "decide_width"), "no decide is set")
+        if self.data is None:
+            idle["skip_bad"] = "the examples are generated, because no data are set"
+        return idle
+
+    @property
+    def deciding(self) -> dict[str, Any]:
+        """Return the settings that decide the result."""
+        return {name: value for name, value in self.used.items() if name not in NO_EFFECT}
+
+    @property
+    def used(self) -> dict[str, Any]:
+        """Return the settings as JSON, without those of decisions, soft labels, masks and validation if there are none."""
+        unused = set() if self.decide else {"decide", "interval", "decide_width"}
+        unused |= set() if self.soft else {"soft"}
+        unused |= {"term_numbers"} if self.term_numbers == "all" else set()
+        unused |= set() if self.validate_every else {"validate_every", "keep_best"}
+        unused |= set() if self.choose_by else {"choose_by"}
+        excluded: dict[str, Any] = {"soft": {"step"}} if self.soft and self.soft.step is None else {}
+        return self.model_dump(mode="json", exclude=excluded | dict.fromkeys(unused, True))
+
+    @property
+    def hash(self) -> str:
+        """Return a hash of the settings that decide the result: the name of the run's folder."""
+        return hashlib.blake2b(json.dumps(self.deciding, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+def named_soft(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a run with the loss ``soft``, ``soft_fixed`` or ``soft_jitter`` as ``ce`` and its ``soft.path``.
+
+    Examples:
+        >>> named_soft({"loss": "soft_fixed", "soft": {"relative": 0.1}})
+        {'loss': 'ce', 'soft': {'relative': 0.1, 'path': 'fixed'}}
+    """
+    loss, soft = values.get("loss"), values.get("soft") or {}
+    if not isinstance(loss, str) or loss not in SOFT or not isinstance(soft, Mapping):
+        return dict(values)
+    if soft.get("path", SOFT[loss]) != SOFT[loss]:
+        raise ValueError(f"loss={loss!r} has the path {SOFT[loss]!r}, and soft.path={soft['path']!r}: leave out soft.path.")
+    return {**values, "loss": CROSS_ENTROPY, "soft": {**soft, "path": SOFT[loss]}}
+
+
+def run_name(loss: str, path: LabelPath | None) -> str:
+    """Return the name of a loss with soft labels along this path, or with hard ones.
+
+    Examples:
+        >>> run_name("ce", None), run_name("ce", "drawn"), run_name("emd", "fixed")
+        ('ce', 'soft', 'emd+soft_fixed')
+    """
+    soft = [name for name, its in SOFT.items() if its == path]
+    return "+".join(([] if soft and loss == CROSS_ENTROPY else [loss]) + soft)
+
+
+Config = TypeVar("Config", bound=BaseModel)
+
+
+def checked(kind: type[Config], values: dict[str, Any], source: str = "", *, also: Iterable[str] = ()) -> Config:
+    """Return a configuration, or raise one error that names the file ``source`` and each wrong value.
+
+    ``also`` are names of settings that are accepted beside the fields.
+
+    Examples:
+        >>> checked(RunConfig, {"loss": "smd"})
+        Traceback (most recent call last):
+        ...
+        ValueError: loss='smd' is not known: expected one of 'ce', 'smmd', ... Did you mean 'smmd'?
+    """
+    title = kind.model_config.get("title")
+    check_settings(f"{title} in {source}" if source else f"{title}", values, dict.fromkeys([*kind.model_fields, *also]))
+    try:
+        return kind(**values)
+    except ValidationError as error:
+        text = " ".join(map(_explained, error.errors()))
+        raise ValueError(f"{source}: {text}" if source else text) from None
+
+
+def _explained(error: Any) -> str:
+    if error["type"] == "value_error":  # raised by a validator above
+        return str(error["ctx"]["error"])
+    path = ".".join(map(str, error["loc"]))
+    return f"{path}={error['input']!r}: {error['msg'][:1].lower()}{error['msg'][1:]}."
+
+
+_MOST_BYTES, _MOST_VALUES = 1 << 20, 10_000  # of a file of settings
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Read a YAML file of settings: plain values, of a limited number, and no permission to run code that comes with a model."""
+    import yaml
+
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise ValueError(f"{path} has more than {_MOST_BYTES >> 20} MiB: expected a YAML file of settings.")
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(f"{path}: there is no such file; expected a YAML file of settings.") from None
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} holds a {type(values).__name__}: expected settings, such as `task: arithmetic`.")
+    seen, waiting = 0, [values]
+    while waiting:
+        part = waiting.pop()
+        seen += 1
+        if seen > _MOST_VALUES:  # aliases may repeat a part a billion times, or for ever
+            raise ValueError(f"{path} holds more than {_MOST_VALUES:,} values, those that aliases repeat included.")
+        if isinstance(part, dict) and part.get("trust_remote_code"):
+            raise ValueError(
+                f"{path}: trust_remote_code is not read from a file, which may come from somebody else: "
+                "leave it out, and pass --set trust_remote_code=true."
+            )
+        waiting += part.values() if isinstance(part, dict) else part if isinstance(part, list | tuple | set) else ()
+    return values

@@ -1,0 +1,362 @@
+"""A comparison within a budget: chosen by measured speeds, kept in the folder, and ended in time."""
+
+from __future__ import annotations
+
+import json
+import time
+from concurrent.futures import Future
+from types import SimpleNamespace
+
+import pytest
+from typer.testing import CliRunner
+
+from numerate.cli import app
+from numerate.lab import compare
+from numerate.lab.comparison.budget import Budget, Choice, GridWork, Kind, Pace
+from numerate.lab.comparison.budgeted import PLAN, Machine, SeedClock, _setup, plan_in_budget
+from numerate.lab.comparison.cells import cell_folder, is_finished
+from numerate.lab.comparison.executors import _jobs, run_local
+from numerate.lab.comparison.plan import read_experiment
+from numerate.lab.data.settings import make_task
+from numerate.lab.files.records import write_json, write_jsonl
+
+GRID = {"tasks": ["arithmetic"], "losses": ["ce", "smmd", "ntil"], "seeds": 4, "steps": 600, "eval_examples": 500}
+FAST = Pace(0.5, 0.001, 0.0001)
+SLOW = Pace(2.0, 0.1, 0.01)
+
+
+@pytest.fixture
+def clock_time(monkeypatch):
+    """A time that only passes when a test says so."""
+    fake = SimpleNamespace(now=1000.0)
+    fake.monotonic = lambda: fake.now
+    for module in ("budget", "budgeted"):
+        monkeypatch.setattr(f"numerate.lab.comparison.{module}.time", fake)
+    return fake
+
+
+@pytest.fixture
+def measure(monkeypatch):
+    """Made-up speeds, and which losses were measured."""
+    seen = SimpleNamespace(pace=SLOW, losses=[])
+
+    def measured(config, pictures, limit):
+        seen.losses.append(config.name)
+        return seen.pace
+
+    monkeypatch.setattr("numerate.lab.comparison.budgeted.measured", measured)
+    return seen
+
+
+def fitted(folder, seconds, given=(), trials=0, **changes):
+    values = {**GRID, **changes}
+    experiment = read_experiment(values)
+    machine = Machine(folder, 2, False, None, trials)
+    return plan_in_budget(Budget(seconds), experiment, values, {name: f"--{name}" for name in given}, make_task, machine)
+
+
+def chosen(plan):
+    experiment = plan.experiment
+    losses = list(dict.fromkeys(cell.name for cell in experiment.cells()))
+    return losses, len(experiment.seeds), experiment.settings["steps"], experiment.settings["eval_examples"]
+
+
+# The choice
+
+
+def test_a_longer_time_has_more(tmp_path, measure):
+    assert chosen(fitted(tmp_path, 100_000)) == (["ce", "smmd", "ntil"], 8, 600, 500)
+    losses, seeds, steps, tests = chosen(fitted(tmp_path, 150))
+    assert losses == ["ce", "smmd"]  # the last ones are left out first
+    assert (seeds, steps, tests) == (3, 300, 350)
+
+
+@pytest.mark.parametrize(
+    ("given", "at"), [("losses", 0), ("seeds", 1), ("steps", 2), ("eval_examples", 3)], ids=lambda value: str(value)
+)
+def test_what_is_given_is_not_changed(given, at, tmp_path, measure):
+    everything = (["ce", "smmd", "ntil"], 4, 600, 500)
+    choice = chosen(fitted(tmp_path, 500, [given]))
+    assert choice[at] == everything[at]
+    assert choice != everything
+    forced = fitted(tmp_path, 150, [given, *({"losses", "seeds", "steps"} - {given})])  # does not fit: an answer comes anyway
+    assert chosen(forced)[:3] == everything[:3]
+    assert chosen(forced)[at] == everything[at]
+    assert given == "eval_examples" or "This is a quick look: 20 test rows." in forced.text
+
+
+def test_a_recommended_loss_is_kept(tmp_path, measure):
+    table = {"tasks": ["regression"], "losses": ["emd", "ce", "smmd", "soft"], "baseline": "ce", "soft": {"relative": 0.1}}
+    assert chosen(fitted(tmp_path, 300, **table))[0] == ["ce", "soft"]
+
+
+def test_settings_of_soft_labels_go_with_their_loss(tmp_path, measure):
+    """They have no effect on other losses, which would be an error."""
+    plan = fitted(tmp_path, 300, losses=["ce", "smmd", "soft"], soft={"relative": 0.1})
+    assert chosen(plan)[0] == ["ce", "smmd"]
+
+
+def test_trials_take_time(tmp_path, measure):
+    without, tuned = (chosen(fitted(tmp_path, 600, trials=trials)) for trials in (0, 3))
+    assert (len(tuned[0]), *tuned[1:]) != (len(without[0]), *without[1:])
+    assert tuned[2] <= without[2]
+
+
+def test_what_is_left_out_is_said(tmp_path, measure):
+    text = fitted(tmp_path, 100).text
+    assert text.startswith("1 min 40 s, about ")
+    assert "for runs and report. Left out: ntil, 1 of 4 seeds, " in text
+    assert "180 steps are few" in text
+    assert "Nothing is left out" in fitted(tmp_path, 100_000).text
+
+
+def test_losses_for_which_there_is_no_time_are_taken_for_slow_ones(tmp_path, measure, clock_time, monkeypatch):
+    def slowly(config, pictures, limit):
+        measure.losses.append(config.name)
+        clock_time.now += 40
+        return FAST
+
+    monkeypatch.setattr("numerate.lab.comparison.budgeted.measured", slowly)
+    fitted(tmp_path, 300)
+    assert measure.losses == ["ce"]  # a tenth of the budget is over
+
+
+def test_the_same_budget_goes_on_with_the_same_plan(tmp_path, measure):
+    before = fitted(tmp_path, 300)
+    measure.pace = FAST
+    measure.losses.clear()
+    again = fitted(tmp_path, 300)
+    assert chosen(again) == chosen(before)
+    assert again.text == before.text
+    assert measure.losses == []
+    for seconds, changes in ((301, {}), (300, {"steps": 500})):  # another budget, another comparison
+        assert chosen(fitted(tmp_path, seconds, **changes)) != chosen(before)
+    assert measure.losses != []
+
+
+# In time
+
+
+def make_clock(folder, seconds, seeds=4, losses=("ce", "smmd"), slots=1):
+    """A clock for runs of ten seconds."""
+    experiment = read_experiment({**GRID, "losses": list(losses), "seeds": seeds, "steps": 10})
+    cells = experiment.cells()
+    kinds = tuple(Kind(loss, Pace(0.0, 1.0, 0.0), _setup(cells[0])) for loss in losses)
+    clock = SeedClock(Budget(seconds), GridWork(kinds, slots), Choice(len(losses), seeds, 10, 0), losses, folder)
+    clock.cells = cells
+    return clock, cells
+
+
+def finish(folder, cell):
+    own = cell_folder(folder, cell)
+    write_jsonl(own / "predictions.jsonl", [{"split": "interpolate", "measures": {"exact": 1.0}}])
+    write_json(own / "result.json", {"headline": "exact", "cost": {"train_seconds": 10, "eval_seconds": 0}})
+
+
+def run_all(clock, cells, folder, passing):
+    """Run the cells that may begin, one after the other; ``passing(cell)`` lets the time pass."""
+    done = []
+    for cell in cells:
+        if clock.begin([cell]):
+            passing(cell)
+            clock.end([cell])
+            finish(folder, cell)
+            done.append((cell.seed, cell.name))
+    return done
+
+
+def test_all_seeds_run_on_a_machine_that_is_as_fast_as_measured(tmp_path, clock_time):
+    clock, cells = make_clock(tmp_path, 85)
+
+    def passing(cell):
+        clock_time.now += 10
+
+    assert len(run_all(clock, cells, tmp_path, passing)) == 8
+    assert clock.complete() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("slower", [1.5, 2, 4, 20])
+def test_seeds_are_left_out_if_the_machine_gets_slower(slower, tmp_path, clock_time):
+    """All losses keep the same seeds, and the first seed is always run."""
+    clock, cells = make_clock(tmp_path, 85)
+    begin = clock_time.now
+
+    def passing(cell):
+        clock_time.now += 10 * (slower if cell.seed or slower > 4 else 1)
+
+    done = run_all(clock, cells, tmp_path, passing)
+    seeds = sorted({seed for seed, _ in done})
+    assert done == [(seed, loss) for seed in seeds for loss in ("ce", "smmd")]
+    assert 1 <= len(seeds) < 4
+    assert clock.complete() == seeds
+    if slower <= 2:  # a seed that has begun is not stopped by begin
+        assert clock_time.now - begin <= 1.2 * 85
+
+
+@pytest.mark.parametrize(("seconds", "begins"), [(31, True), (29, False)])
+def test_runs_in_progress_count(seconds, begins, tmp_path, clock_time):
+    clock, cells = make_clock(tmp_path, seconds, slots=2)
+    assert clock.begin([cells[0]])
+    assert clock.begin([cells[1]])
+    for at, ended, begun in ((8, 0, 2), (10, 1, 3)):
+        clock_time.now = 1000 + at
+        clock.end([cells[ended]])
+        assert clock.begin([cells[begun]])
+    clock_time.now = 1016
+    clock.end([cells[2]])
+    # ce takes 8 s from now, smmd 10 s after the one that runs for 4 s more: until 30 s.
+    assert clock.begin([cells[4]]) == clock.begin([cells[5]]) == begins
+
+
+def test_a_seed_that_cannot_end_is_given_up_only_if_another_is_complete(tmp_path, clock_time):
+    clock, cells = make_clock(tmp_path, 30)
+    clock.begin([cells[0]])
+    clock_time.now += 100
+    assert not clock.is_over()
+    for cell in cells[:2]:
+        finish(tmp_path, cell)
+    assert clock.is_over()
+    clock_time.now -= 75
+    assert not clock.is_over()
+
+
+def test_there_may_be_time_for_more_seeds(tmp_path, clock_time):
+    clock, cells = make_clock(tmp_path, 100, seeds=2)
+    others = {seed: [cell.model_copy(update={"seed": seed}) for cell in cells[:2]] for seed in range(2, 6)}
+
+    def more():
+        return clock.extra([2, 3, 4, 5], lambda seeds: [cell for seed in seeds for cell in others[seed]])
+
+    assert more() == [2, 3, 4, 5]  # 80 of 90 s
+    clock_time.now += 40
+    assert more() == [2, 3]
+    clock_time.now += 40
+    assert more() == []
+
+
+@pytest.fixture
+def runs(monkeypatch):
+    """Runs that take no time, and what to do in each."""
+    seen = SimpleNamespace(inside=lambda config, progress: None)
+
+    def run(config, folder, *, progress, **_):
+        seen.inside(config, progress)
+        finish(folder.parents[1], config)
+
+    monkeypatch.setattr("numerate.lab.comparison.cells.run", run)
+    return seen
+
+
+def test_a_run_is_given_up_between_two_steps(tmp_path, clock_time, runs):
+    clock, cells = make_clock(tmp_path, 45)
+
+    def inside(config, progress):
+        for step in range(1, 11):
+            clock_time.now += 1 if config.seed == 0 else 3
+            progress("train", step, 10, {})
+
+    runs.inside = inside
+    done = []
+    run_local(cells, tmp_path, clock=clock, on_done=lambda cell, error: done.append((cell.seed, cell.name, error)))
+    assert done == [(0, "ce", None), (0, "smmd", None)]
+    assert [cell.seed for cell in cells if is_finished(tmp_path, cell)] == [0, 0]
+    assert clock_time.now - 1000 <= 1.2 * 45
+
+
+def test_processes_that_cannot_end_in_time_are_ended(tmp_path, clock_time, monkeypatch):
+    clock, cells = make_clock(tmp_path, 25, slots=2)
+    monkeypatch.setattr("numerate.lab.comparison.executors._POLL_SECONDS", 0.0)
+    begun, ended, done = [], [], []
+
+    class Pool:
+        """Runs seed 0 at once, and hangs in the others."""
+
+        def __init__(self):
+            self._processes = {1: SimpleNamespace(terminate=lambda: ended.append("process"))}
+
+        def submit(self, function, job, *_):
+            begun.append((job[0].seed, job[0].name))
+            future = Future()
+            if job[0].seed == 0:
+                finish(tmp_path, job[0])
+                future.set_result([])
+            clock_time.now += 20 if job[0].seed else 9
+            return future
+
+        def shutdown(self, **_):
+            ended.append("pool")
+
+    report = {"on_done": lambda cell, error: done.append((cell.seed, cell.name, error))}
+    run_local(cells, tmp_path, processes=2, pool=Pool(), clock=clock, **report)
+    assert begun == [(0, "ce"), (0, "smmd")]  # 9 s each: there is no time for another seed
+    assert ended == []
+    clock.budget = Budget(45, clock.budget.began)
+    clock.dropped.clear()
+    run_local(cells, tmp_path, processes=2, pool=Pool(), clock=clock, **report)
+    assert begun[2:] == [(1, "ce"), (1, "smmd")]
+    assert ended == ["process", "pool"]
+    assert sorted(done) == [(0, "ce", None), (0, "smmd", None)]
+
+
+def test_a_stack_within_a_budget_has_one_seed():
+    cells = read_experiment(GRID).cells()
+    jobs = _jobs(cells, 2, stacked=True, by_seed=True)
+    assert [{cell.seed for cell in job} for job in jobs] == [{0}, {1}, {2}, {3}]
+    assert all(sorted(cell.name for cell in job) == ["ce", "ntil", "smmd"] for job in jobs)
+
+
+@pytest.mark.parametrize(("slower", "seeds"), [(1, [0, 1, 2, 3, 4, 5, 6, 7]), (8, [0, 1])])
+def test_the_report_is_about_the_seeds_that_are_complete(slower, seeds, tmp_path, clock_time, runs, measure, monkeypatch):
+    """More than planned, if there is time, or fewer; calling again runs nothing."""
+    measure.pace = Pace(0.0, 0.1, 0.0)
+
+    def inside(config, progress):
+        clock_time.now += 1 * (slower if config.seed else 1)
+
+    runs.inside = inside
+    reported = []
+    path = tmp_path / "report.json"
+    write_json(path, {"answers": [], "answer": "", "scores": []})
+
+    def write_report(folder):
+        reported.append(json.loads((folder / "experiment.json").read_text()))
+        return path
+
+    monkeypatch.setattr("numerate.lab.comparison.compare.write_report", write_report)
+    settings = {"task": "arithmetic", "losses": ["ce", "smmd"], "steps": 10, "eval_examples": 10, "seeds": None}
+    call = {**settings, "out": tmp_path, "processes": 1, "progress": False, "budget": 36}
+    result = compare(**call)
+    assert reported[-1]["config"]["seeds"] == seeds
+    assert len(reported[-1]["cells"]) == 2 * len(seeds)
+    assert [note for note in result.notes if "seeds, to keep the budget" in note] == result.notes
+    assert bool(result.notes) == (slower > 1)
+    runs.inside = lambda *_: pytest.fail("a settled comparison was run again")
+    compare(**call)
+    assert reported[-1]["config"]["seeds"] == seeds
+    assert json.loads((tmp_path / PLAN).read_text())["final"]
+
+
+# For real
+
+
+def test_a_comparison_within_forty_seconds(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    quick = ["--set", "batch_size=8", "--set", "train_examples=64", "--set", "eval_examples=6", "--set", "steps=3"]
+    begin = time.monotonic()
+    done = CliRunner().invoke(app, ["compare", "--task", "arithmetic", "--processes", "1", "--budget", "40s", *quick])
+    assert time.monotonic() - begin <= 1.2 * 40
+    assert done.exit_code == 0, done.output
+    assert "  budget   40 s, about " in done.output
+    folder = tmp_path / "runs" / "arithmetic"
+    plan = json.loads((folder / PLAN).read_text())
+    described = json.loads((folder / "experiment.json").read_text())
+    assert plan["final"]
+    assert plan["seeds"] == described["config"]["seeds"]
+    assert (plan["choice"]["steps"], plan["choice"]["tests"]) == (3, 6)
+    assert {"ce", *plan["losses"]} == {run["label"] for run in json.loads((folder / "report.json").read_text())["scores"]}
+    assert (folder / "report.html").is_file()
+
+
+def test_a_budget_is_not_for_a_cluster(tmp_path):
+    with pytest.raises(ValueError, match="executor='ray' runs on others"):
+        compare(task="arithmetic", budget="5m", executor="ray", out=tmp_path)
