@@ -188,7 +188,7 @@ def reinforce(config: RunConfig, examples: Examples, loaded: LoadedModel, way: s
             reward_funcs=reward_of(way),
             train_dataset=Dataset.from_list([{"prompt": p, "answer": e.answer} for p, e in zip(prompts, examples, strict=True)]),
             args=GRPOConfig(
-                **training_arguments(config.model_copy(update={"steps": settings.steps, "batch_size": samples}))
+                **training_arguments(config.model_copy(update={"steps": settings.steps, "batch_size": samples}), bf16=config.bf16)
                 | {"gradient_accumulation_steps": 1, "save_strategy": "no", "logging_steps": settings.steps},
                 output_dir=folder,
                 num_generations=settings.group,
@@ -232,7 +232,7 @@ def _more_steps(config: RunConfig, task: Task, loaded: LoadedModel, shared: Shar
     first = config.steps * config.batch_size * config.accumulation
     further = torch.utils.data.Subset(data, range(first, len(data)))  # type: ignore[arg-type]
     with tempfile.TemporaryDirectory() as folder:
-        arguments = training_arguments(config.model_copy(update={"steps": steps, "save_every": None}))
+        arguments = training_arguments(config.model_copy(update={"steps": steps, "save_every": None}), bf16=config.bf16)
         cost = fit(loaded, further, check_run(config, task, loaded), arguments | {"output_dir": folder}, Path(folder))
     return float(cost["train_seconds"])
 
