@@ -106,7 +106,7 @@ def test_long_numbers_have_their_value_and_losses_say_if_they_cannot(digits: int
     with within_a_second():
         advice = {item.loss: item for item in loss_advice(vocab)}
     assert set(advice) == set(LOSSES)
-    assert advice["ntl_mse"].fit == "poor"
+    assert advice["ntl_mse"].suitability == "poor"
     assert "refuses these tokens" in advice["ntl_mse"].note
 
 

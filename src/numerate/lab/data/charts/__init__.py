@@ -1,6 +1,6 @@
 """The charts task: answer a question about a bar, line or pie chart with a number.
 
-    What is the sum of all values for Mexico? Answer with a number.       184
+    What is the rainfall in Feb in Porto? Answer with a number.       15
 
 ``task`` has examples, prompt and score; ``topics`` the subjects, ``questions`` the questions, ``figure`` the drawing, and
 ``page`` the paper with its texts.

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
-from statistics import median
+from statistics import mean, median
 
 from numerate.lab.data.charts.topics import ChartTable
 
 QuestionAnswer = tuple[str, Fraction]
+
+_OFTEN = {"value": 1.5, "another value": 1.5, "difference": 2, "between series": 3}  # weights of questions; others: 1
 
 
 def ask(rng: random.Random, table: ChartTable, tick: int) -> tuple[str, str]:
@@ -19,13 +21,14 @@ def ask(rng: random.Random, table: ChartTable, tick: int) -> tuple[str, str]:
         >>> from numerate.lab.data.charts.topics import TOPICS
         >>> table = ChartTable(TOPICS[1], ("Rome", "Oslo", "Paris"), ("",), ((650, 810, 900),))
         >>> ask(random.Random(1), table, 100)
-        ('What is the highest average rent?', '900')
+        ('What is the average rent in Rome?', '650')
     """
-    kinds = [*_ANY, *(_MULTI if len(table.series) > 1 else ())]
     while True:
-        asked = rng.choice(kinds)(rng, table, tick)
-        if asked is not None and asked[1] > 0:
-            return asked[0], plain(asked[1])
+        questions = _about_one_series(rng, table, tick) | (_about_all_series(rng, table) if len(table.series) > 1 else {})
+        (name,) = rng.choices([*questions], [_OFTEN.get(name, 1) for name in questions])
+        question, answer = questions[name]
+        if answer > 0:
+            return question, plain(answer)
 
 
 def plain(number: Fraction) -> str:
@@ -40,124 +43,58 @@ def plain(number: Fraction) -> str:
     return f"{'-' * (hundredths < 0)}{whole}{f'.{rest:02}'.rstrip('0').rstrip('.')}"
 
 
-class _Row:
-    """One series of a table, with the words for its questions."""
-
-    def __init__(self, rng: random.Random, table: ChartTable) -> None:
-        self.index = rng.randrange(len(table.series))
-        self.what, _, self.near = table.topic.what.rpartition(" ")
-        self.plural, self.categories = table.topic.categories.plural, table.categories
-        name = table.series[self.index]
-        self.tail = f" {table.topic.series.near} {name}" if name else ""
-        self.values = _values(table, table.values[self.index])
-
-    def pair(self, rng: random.Random) -> tuple[int, int]:
-        """Draw two categories; the first has the larger value."""
-        first, second = rng.sample(range(len(self.values)), 2)
-        return (first, second) if self.values[first] >= self.values[second] else (second, first)
-
-
 def _values(table: ChartTable, values: Sequence[int]) -> list[Fraction]:
     return [Fraction(value, 10**table.topic.decimals) for value in values]
 
 
-def _value(rng: random.Random, table: ChartTable, tick: int) -> QuestionAnswer:
-    row, k = _Row(rng, table), rng.randrange(len(table.categories))
-    return f"What is the {row.what} {row.near} {row.categories[k]}{row.tail}?", row.values[k]
+def _about_one_series(rng: random.Random, table: ChartTable, tick: int) -> dict[str, QuestionAnswer]:
+    """Return a question of each kind about one series, by its name."""
+    series, names, plural = rng.randrange(len(table.series)), table.categories, table.topic.categories.plural
+    values = _values(table, table.values[series])
+    what, _, near = table.topic.what.rpartition(" ")
+    tail = f" {table.topic.series.near} {table.series[series]}" if table.series[series] else ""
+    first, second = sorted(rng.sample(range(len(values)), 2), key=lambda k: -values[k])
+    pair = f"{what} {near} {names[first]} and {near} {names[second]}{tail}"
+    order = sorted(values, reverse=True)
+    asked = {
+        "value": (f"What is the {what} {near} {names[first]}{tail}?", values[first]),
+        "another value": (f"What is the {what} {near} {names[second]}{tail}?", values[second]),
+        "highest": (f"What is the highest {what}{tail}?", order[0]),
+        "lowest": (f"What is the lowest {what}{tail}?", order[-1]),
+        "difference": (f"What is the difference between the {pair}?", values[first] - values[second]),
+        "sum": (f"What is the sum of the {pair}?", values[first] + values[second]),
+        "spread": (f"What is the difference between the highest and the lowest {what}{tail}?", order[0] - order[-1]),
+        "median": (f"What is the median of the values{tail}?", median(values)),
+        "count": (f"How many {plural} are shown?", Fraction(len(names))),
+    }
+    ratio = f"What is the ratio of the {what} {near} {names[first]} to that {near} {names[second]}{tail}?"
+    asked["ratio"] = ratio, values[first] / values[second]
+    if order[0] > order[1] > order[2]:
+        asked["second highest"] = f"What is the second highest {what}{tail}?", order[1]
+    if not table.topic.whole:  # those add up to 100
+        asked["total"] = f"What is the sum of all values{tail}?", sum(values, Fraction())
+        asked["mean"] = f"What is the average of all values{tail}?", mean(values)
+    line = Fraction(tick * rng.randint(1, max(table.values[series]) // tick + 1), 10**table.topic.decimals)
+    if line not in values:
+        above = Fraction(sum(value > line for value in values))
+        asked["above"] = f"How many {plural} have a value above {plain(line)}{tail}?", above
+    return asked
 
 
-def _extreme(rng: random.Random, table: ChartTable, tick: int) -> QuestionAnswer:
-    row, high = _Row(rng, table), rng.random() < 0.6
-    return f"What is the {'highest' if high else 'lowest'} {row.what}{row.tail}?", max(row.values) if high else min(row.values)
-
-
-def _second(rng: random.Random, table: ChartTable, tick: int) -> QuestionAnswer | None:
-    row = _Row(rng, table)
-    order = sorted(row.values, reverse=True)
-    return (f"What is the second highest {row.what}{row.tail}?", order[1]) if order[0] > order[1] > order[2] else None
-
-
-def _difference(rng: random.Random, table: ChartTable, tick: int) -> QuestionAnswer:
-    row = _Row(rng, table)
-    first, second = row.pair(rng)
-    words = f"{row.what} {row.near} {row.categories[first]} and {row.near} {row.categories[second]}"
-    return f"What is the difference between the {words}{row.tail}?", row.values[first] - row.values[second]
-
-
-def _spread(rng: random.Random, table: ChartTable, tick: int) -> QuestionAnswer:
-    row = _Row(rng, table)
-    answer = max(row.values) - min(row.values)
-    return f"What is the difference between the highest and the lowest {row.what}{row.tail}?", answer
-
-
-def _pair_sum(rng: random.Random, table: ChartTable, tick: int) -> QuestionAnswer:
-    row = _Row(rng, table)
-    first, second = row.pair(rng)
-    words = f"{row.what} {row.near} {row.categories[first]} and {row.near} {row.categories[second]}"
-    return f"What is the sum of the {words}{row.tail}?", row.values[first] + row.values[second]
-
-
-def _ratio(rng: random.Random, table: ChartTable, tick: int) -> QuestionAnswer | None:
-    row = _Row(rng, table)
-    first, second = row.pair(rng)
-    words = f"{row.what} {row.near} {row.categories[first]} to that {row.near} {row.categories[second]}"
-    return (f"What is the ratio of the {words}{row.tail}?", row.values[first] / row.values[second])
-
-
-def _total(rng: random.Random, table: ChartTable, tick: int) -> QuestionAnswer | None:
-    row = _Row(rng, table)
-    return None if table.topic.whole else (f"What is the sum of all values{row.tail}?", sum(row.values, Fraction()))
-
-
-def _mean(rng: random.Random, table: ChartTable, tick: int) -> QuestionAnswer | None:
-    row = _Row(rng, table)
-    answer = sum(row.values, Fraction()) / len(row.values)
-    return None if table.topic.whole else (f"What is the average of all values{row.tail}?", answer)
-
-
-def _median(rng: random.Random, table: ChartTable, tick: int) -> QuestionAnswer:
-    row = _Row(rng, table)
-    return f"What is the median of the values{row.tail}?", Fraction(median(row.values))
-
-
-def _above(rng: random.Random, table: ChartTable, tick: int) -> QuestionAnswer | None:
-    """Ask how many values exceed a grid line; None if a value lies on it."""
-    row = _Row(rng, table)
-    line = Fraction(tick * rng.randint(1, max(table.values[row.index]) // tick + 1), 10**table.topic.decimals)
-    if line in row.values:
-        return None
-    question = f"How many {row.plural} have a value above {plain(line)}{row.tail}?"
-    return question, Fraction(sum(value > line for value in row.values))
-
-
-def _count(rng: random.Random, table: ChartTable, tick: int) -> QuestionAnswer:
-    return f"How many {table.topic.categories.plural} are shown?", Fraction(len(table.categories))
-
-
-def _between_series(rng: random.Random, table: ChartTable, tick: int) -> QuestionAnswer:
-    row, k = _Row(rng, table), rng.randrange(len(table.categories))
-    first, second = sorted(rng.sample(range(len(table.series)), 2))
-    gap = abs(table.values[first][k] - table.values[second][k])
-    words = f"{row.what} {row.near} {row.categories[k]} {table.topic.series.near} {table.series[first]}"
-    question = f"What is the difference between the {words} and {table.topic.series.near} {table.series[second]}?"
-    return question, _values(table, [gap])[0]
-
-
-def _over_series(rng: random.Random, table: ChartTable, tick: int) -> QuestionAnswer:
-    k = rng.randrange(len(table.categories))
-    values = _values(table, [row[k] for row in table.values])
-    return f"What is the sum of all values for {table.categories[k]}?", sum(values, Fraction())
-
-
-def _ahead(rng: random.Random, table: ChartTable, tick: int) -> QuestionAnswer:
-    first, second = rng.sample(range(len(table.series)), 2)
-    wins = sum(a > b for a, b in zip(table.values[first], table.values[second], strict=True))
-    question = f"For how many {table.topic.categories.plural} is {table.series[first]} higher than {table.series[second]}?"
-    return question, Fraction(wins)
-
-
-_ANY: tuple[Callable[[random.Random, ChartTable, int], QuestionAnswer | None], ...] = (
-    *(_value, _value, _value, _extreme, _extreme, _second, _difference, _difference),
-    *(_spread, _pair_sum, _ratio, _total, _mean, _median, _above, _count),
-)
-_MULTI = (_value, _between_series, _between_series, _between_series, _over_series, _ahead)
+def _about_all_series(rng: random.Random, table: ChartTable) -> dict[str, QuestionAnswer]:
+    """Return a question of each kind about several series, by its name."""
+    what, _, near = table.topic.what.rpartition(" ")
+    k, (first, second) = rng.randrange(len(table.categories)), rng.sample(range(len(table.series)), 2)
+    in_first, in_second = (f"{table.topic.series.near} {table.series[series]}" for series in (first, second))
+    (gap,) = _values(table, [abs(table.values[first][k] - table.values[second][k])])
+    wins = Fraction(sum(a > b for a, b in zip(table.values[first], table.values[second], strict=True)))
+    ahead = f"For how many {table.topic.categories.plural} is {table.series[first]} higher than {table.series[second]}?"
+    between = f"the {what} {near} {table.categories[k]} {in_first} and {in_second}"
+    return {
+        "between series": (f"What is the difference between {between}?", gap),
+        "sum of series": (
+            f"What is the sum of all values for {table.categories[k]}?",
+            sum(_values(table, [row[k] for row in table.values]), Fraction()),
+        ),
+        "ahead": (ahead, wins),
+    }

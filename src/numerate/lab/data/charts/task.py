@@ -51,7 +51,7 @@ class Charts(Task):
     Examples:
         >>> example = Charts().examples("train", 1)[0]
         >>> example.prompt, example.answer
-        ('What is the sum of all values for Mexico? Answer with a number.', '184')
+        ('What is the rainfall in Feb in Porto? Answer with a number.', '15')
     """
 
     size: int = 560
