@@ -9,7 +9,6 @@
     python research/tables.py baselines research/scores/tables_*.csv.xz        # soft labels against other models of a number
     python research/tables.py best research/scores/tables_births*.csv.xz       # best weights against the last ones, for each loss
     python research/tables.py derailed research/scores/tables_*.csv.xz         # answers with more digits than any label
-    python research/tables.py steps research/scores/llama_steps.csv            # what a training step costs
 
 ``best`` compares each file whose name ends in ``_best`` with the given file of the same table and training rows that has the last
 weights. An answer without a number counts as the median of the training labels, as in the means of a report.
@@ -259,24 +258,6 @@ def derailed_table(every: Sequence[Kept]) -> Iterator[str]:
             yield f"| {'' if at else rows} | `{label}` | {' | '.join(cells)} |"
 
 
-def steps_table(files: Sequence[Path]) -> Iterator[str]:
-    """Yield a Markdown table for each file of training_speed.py: what a step costs, a line for each objective."""
-    for costs in (pd.read_csv(file, keep_default_na=False) for file in files):
-        own = costs.iloc[0]
-        where = f"{own.model}`, {own.batch} x {own.length:,} tokens, {own.device}, {own['dtype']}"  # .dtype is pandas'
-        yield f"\n`{where}; in brackets the ratio to the model's own loss.\n"
-        heads = [text for path in ("attach", "logits") for text in (f"`{path}`, ms", "tokens/s", "peak MiB")]
-        yield f"| | {' | '.join(heads)} |\n|{'---|' * (1 + len(heads))}"
-        yield f"| the model's own loss | {' | ' * 3}{_step(own)} |"  # computed from its logits
-        for name, pair in costs[1:].groupby("objective", sort=False):
-            yield f"| `{name}` | {' | '.join(_step(cost) for cost in pair.sort_values('path').itertuples())} |"
-
-
-def _step(cost: Any) -> str:
-    time = f"{cost.ms:.1f} ({cost.ratio:.2f}) | {cost.tokens_per_second:,.0f}"
-    return f"{time} | {cost.peak_mib:,.0f} ({cost.peak_ratio:.2f})"
-
-
 def _common(every: Sequence[Kept]) -> list[str]:
     losses = dict.fromkeys(label for label, _ in every[0].errors)
     return [label for label in losses if all((label, GREEDY) in kept.errors for kept in every)]
@@ -346,11 +327,10 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    for name in (*_TABLES, "steps"):
+    for name in _TABLES:
         commands.add_parser(name).add_argument("files", type=Path, nargs="+")
     given = parser.parse_args(arguments)
-    steps = given.command == "steps"
-    print("\n".join(steps_table(given.files) if steps else _TABLES[given.command]([read(file) for file in given.files])))
+    print("\n".join(_TABLES[given.command]([read(file) for file in given.files])))
 
 
 if __name__ == "__main__":

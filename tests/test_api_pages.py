@@ -72,7 +72,7 @@ def test_other_pages_stay_as_they_are(script):
     assert script.expanded(text) == text
 
 
-def test_the_table_has_soft_labels_and_every_loss_that_the_package_exports(script):
+def test_the_table_has_soft_labels_and_every_loss(script):
     assert script.choices(CHOOSING) == [
         "soft",
         *(name for name, loss in numerate.LOSSES.items() if loss.__name__ in numerate.losses.__all__),
