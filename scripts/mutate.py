@@ -77,7 +77,11 @@ LIBRARY: dict[str, Rounds] = {
     },
     "losses/*.py": NO_LOSS_BY_NAME,
     "objective/objective.py": [_tests("objective"), _tests("from_hidden", "arguments")],
-    "objective/from_logits.py": [_tests("soft"), _tests("objective", "deterministic_ops", "overrun"), _tests("arguments")],
+    "objective/from_logits.py": [
+        _tests("soft"),
+        _tests("objective", "deterministic_ops", "overrun"),
+        _tests("arguments", "hostile_values"),
+    ],
     "objective/[fho]*.py": FUSED,
     "objective/rows_torch.py": FUSED,
     "spans.py": [READING, _tests("spans", "numbers", k="random or numbers")],
@@ -110,10 +114,10 @@ LIBRARY: dict[str, Rounds] = {
 }
 ELSEWHERE: dict[str, Rounds] = {
     "lab/stats/*.py": STATISTICS,
-    "lab/models/config.py": [_tests("train", "cli_contract", k="config or bounds or hash or check or set or fit")],
-    "lab/files/records.py": [_tests("train", k="files or resum or promises"), _tests("experiment", k="disk or table")],
-    "lab/training/run*.py": [_tests("train", k=RUN), _tests("cli_contract", k="three or fit or eval")],
-    **{f"lab/{name}.py": [_tests("experiment", k=GRID)] for name in ("experiment", "executors", "comparison")},
+    "lab/models/config.py": [_tests("run", "cli_contract", k="config or bounds or hash or check or set or fit")],
+    "lab/files/records.py": [_tests("run", k="files or resum or promises"), _tests("compare", k="disk or table")],
+    "lab/training/run.py": [_tests("run", k=RUN), _tests("cli_contract", k="three or fit or eval")],
+    **{f"lab/comparison/{name}.py": [_tests("compare", k=GRID)] for name in ("compare", "executors", "cells", "plan")},
 }
 
 

@@ -53,26 +53,6 @@ def test_the_reference_refuses_a_squash_of_one_as_well() -> None:
             reference(torch.zeros(1, 10), torch.tensor([3]), DIGITS, squash=1)
 
 
-def test_terms_add_up() -> None:
-    logits, labels = (
-        torch.randn(6, 10, dtype=torch.float64, generator=torch.Generator().manual_seed(0)),
-        torch.arange(6),
-    )
-    whole, mmd, smooth = (SMMDLoss(DIGITS, terms=terms)(logits, labels) for terms in ("smmd", "mmd", "smooth"))
-    assert torch.allclose(whole, mmd + smooth)
-
-
-def test_energy_gram_gives_the_crps() -> None:
-    from numerate import CRPSLoss
-
-    logits, labels = (
-        torch.randn(6, 10, dtype=torch.float64, generator=torch.Generator().manual_seed(0)),
-        torch.arange(6),
-    )
-    energy = SMMDLoss(DIGITS, kernel="energy", terms="mmd")(logits, labels)
-    assert torch.allclose(energy, 2 * CRPSLoss(DIGITS)(logits, labels) / 9)
-
-
 @pytest.mark.parametrize("kernel", ["gaussian", "laplacian", "energy"])
 @pytest.mark.parametrize("vocab", [DIGITS, THOUSAND], ids=["digits", "thousand"])
 def test_grams_are_positive_semi_definite(kernel: str, vocab: NumericVocab) -> None:
