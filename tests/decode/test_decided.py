@@ -97,7 +97,7 @@ def test_without_numbers_it_is_greedy() -> None:
     assert plain.tolist() == greedy.tolist()
 
 
-@pytest.mark.parametrize(("name", "metric"), [*((name, "median") for name in TOKENS), ("all digits", "mean")])
+@pytest.mark.parametrize(("name", "metric"), [("mixed", "median"), ("all digits", "mean")])
 def test_rows_do_not_touch_each_other(name: str, metric: str) -> None:
     """A batch gives the same answers as its rows alone, though their numbers have different lengths."""
     texts = TOKENS.get(name, [*"0123456789", "-", ".", " "])

@@ -176,6 +176,11 @@ def test_floats_are_what_they_print() -> None:
     assert NumberGrammar(decimals=1, lowest=0.3, highest=0.3).accepts("0.3")
 
 
+def test_the_largest_and_the_smallest_bound() -> None:
+    assert NumberGrammar(highest="1e10000").accepts("9" * 12)
+    assert not NumberGrammar(lowest="1e-10000").accepts("0")
+
+
 def test_few_states() -> None:
     """The states of a range of millions of numbers are few, so that masks can be kept."""
     grammar = NumberGrammar(digits=(1, 6), decimals=(0, 2), lowest=-12345.67, highest=987654.32)
@@ -211,7 +216,8 @@ def test_one_number_for_both() -> None:
         ({"lowest": float("nan")}, ["lowest=nan", "expected a finite number"]),
         ({"highest": float("inf")}, ["highest=inf", "None for no bound"]),
         ({"highest": True}, ["highest=True", "expected a finite number"]),
-        ({"highest": "1e999999999"}, ["highest='1e999999999'", "expected a finite number"]),
+        ({"highest": "1e10001"}, ["highest='1e10001'", "expected a finite number"]),
+        ({"lowest": "1e-10001"}, ["lowest='1e-10001'", "expected a finite number"]),
         ({"lowest": 3.1, "highest": 3.9, "decimals": 0}, ["holds no number", "lowest=3.1", "decimals=(0, 0)"]),
         ({"lowest": 2, "highest": 1}, ["holds no number", "highest=1"]),
         ({"highest": -1, "sign": False}, ["holds no number", "sign=True"]),

@@ -14,7 +14,6 @@ from transformers import T5Config, T5ForConditionalGeneration
 
 import numerate as nm
 from numerate.decode import NumberGrammar, NumbersOnly, numbers_only
-from numerate.tokenizers import load_tokenizer
 
 SPACED = {
     text: index for index, text in enumerate(["x", *"0123456789", *(f" {digit}" for digit in range(10)), " -", "-", ".", " "])
@@ -103,9 +102,8 @@ def test_equal_to_a_scan_of_the_vocabulary(name: str, grammar: NumberGrammar) ->
 
 
 @pytest.mark.parametrize("name", TEXTS)
-@pytest.mark.parametrize("grammar", ["range", "narrow"])
-def test_sampled_numbers(name: str, grammar: str) -> None:
-    texts, rules = TEXTS[name], GRAMMARS[grammar]
+def test_sampled_numbers(name: str) -> None:
+    texts, rules = TEXTS[name], GRAMMARS["range"]
     end = len(texts)
     model, processor = small_llama(end + 1 + PADDING, end), numbers_only(texts, rules, end_token_ids=end)
     prompt = torch.tensor([[0, 0, 3, 4], [5, 6, 7, 8], [0, 9, 2, 1], [0, 0, 0, 4]])
@@ -124,7 +122,7 @@ def test_sampled_numbers(name: str, grammar: str) -> None:
     assert len(set(found)) > 5
 
 
-@every_grammar
+@pytest.mark.parametrize("grammar", [GRAMMARS["range"], GRAMMARS["narrow"]], ids=["range", "narrow"])
 def test_greedy_with_left_padding_equals_one_prompt_at_a_time(grammar: NumberGrammar) -> None:
     """The processor is used again for each prompt, of other lengths and batch sizes."""
     end = len(CHUNKS)
@@ -140,29 +138,10 @@ def test_greedy_with_left_padding_equals_one_prompt_at_a_time(grammar: NumberGra
         assert written(processor, alone, len(prompt)) == [text]
 
 
-def test_greedy_takes_the_best_allowed_token() -> None:
-    end = len(MARKS)
-    model, grammar = small_llama(end + 1, end), GRAMMARS["range"]
-    prompt = torch.tensor([[3, 4, 5]])
-    out = model.generate(
-        prompt, logits_processor=[numbers_only(MARKS, grammar, end_token_ids=end)], do_sample=False, max_new_tokens=20
-    )
-    ids, text, spelled = prompt, "", {token_id: text for text, token_id in MARKS.items()}
-    while ids[0, -1] != end:
-        logits = model(ids).logits[0, -1]
-        mask = scanned(MARKS, grammar, [end], text, False, end + 1)
-        token = logits.masked_fill(~mask, -torch.inf).argmax()
-        text += spelled.get(int(token), "")
-        ids = torch.cat([ids, token.view(1, 1)], dim=1)
-    assert torch.equal(out, ids)
-
-
-@pytest.mark.parametrize("settings", [{}, {"do_sample": True}, {"early_stopping": True}, {"length_penalty": 0.0}], ids=str)
-@pytest.mark.parametrize("name", TEXTS)
-def test_beams(name: str, settings: dict[str, Any]) -> None:
-    texts, grammar = TEXTS[name], GRAMMARS["range"]
-    end = len(texts)
-    model, processor = small_llama(end + 1 + PADDING, end), numbers_only(texts, grammar, end_token_ids=end)
+@pytest.mark.parametrize("settings", [{}, {"do_sample": True}], ids=str)
+def test_beams(settings: dict[str, Any]) -> None:
+    grammar, end = GRAMMARS["range"], len(CHUNKS)
+    model, processor = small_llama(end + 1 + PADDING, end), numbers_only(CHUNKS, grammar, end_token_ids=end)
     prompt = torch.tensor([[0, 3, 4], [5, 6, 7]])
     out = model.generate(
         prompt,
@@ -201,10 +180,9 @@ def test_encoder_decoder(settings: dict[str, Any]) -> None:
     written(processor, model.generate(ids, decoder_input_ids=begun, max_new_tokens=grammar.max_length + 2, **common), 2)
 
 
-@pytest.mark.parametrize("grammar", ["range", "narrow"])
-def test_assisted_generation_equals_plain(grammar: str) -> None:
+def test_assisted_generation_equals_plain() -> None:
     """Draft tokens are checked in steps back and forth, so the length of the prompt must be given."""
-    rules, end = GRAMMARS[grammar], len(MARKS)
+    rules, end = GRAMMARS["range"], len(MARKS)
     model, draft = small_llama(end + 1, end).double(), small_llama(end + 1, end).double()
     with torch.no_grad():
         draft.lm_head.weight += 0.5 * torch.randn_like(draft.lm_head.weight)
@@ -237,7 +215,7 @@ def test_real_tokenizers(name: str) -> None:
     end = tokenizer.eos_token_id
     processor, size = numbers_only(tokenizer, grammar), len(tokenizer) + 64
     model = small_llama(size, end, width=4)
-    prompt = torch.tensor([tokenizer.encode("The price is", add_special_tokens=False)]).repeat(200, 1)
+    prompt = torch.tensor([tokenizer.encode("The price is", add_special_tokens=False)]).repeat(60, 1)
     generator = torch.Generator().manual_seed(0)
 
     def gumbel(ids: Tensor, scores: Tensor) -> Tensor:  # the best of noisy scores is a sample, and faster than torch.multinomial
@@ -252,7 +230,7 @@ def test_real_tokenizers(name: str) -> None:
         max_new_tokens=grammar.max_length + 2,
     )
     found = written(processor, out, prompt.shape[1])
-    assert len(found) == 200
+    assert len(found) == 60
     assert len(set(found)) > 50
     decoded = tokenizer.batch_decode(out[:, prompt.shape[1] :], skip_special_tokens=True)
     assert [text.strip() for text in decoded] == [text.strip() for text in found]
@@ -322,18 +300,6 @@ def test_masks_are_made_once() -> None:
     before = {state: ids.data_ptr() for state, ids in processor._allowed.items()}
     processor(rows.flip(0), scores)
     assert {state: ids.data_ptr() for state, ids in processor._allowed.items()} == before
-
-
-class _Processor:
-    """A processor of a vision-language model, with a tokenizer."""
-
-    tokenizer = None
-
-
-def test_processor_with_a_tokenizer() -> None:
-    holder = _Processor()
-    holder.tokenizer = load_tokenizer("mistral")
-    assert numbers_only(holder).end_token_ids == (holder.tokenizer.eos_token_id,)
 
 
 SCORES, IDS = torch.zeros(1, len(MARKS) + 1), torch.tensor([[1, 2, 3]])

@@ -29,6 +29,7 @@ WIDE = NumberGrammar(digits=(1, 3), decimals=0, leading_zeros=True)
 PROMPTS = ["x=", "xx="]
 EVERYTHING: dict[str, Any] = {"width": None, "covered": 1.0}
 KEY = "sk-secret-1234567890"
+CHAT = CompletionServer("http://localhost/v1", "toy", chat=True)
 
 
 @pytest.fixture(autouse=True)
@@ -180,19 +181,19 @@ def test_what_is_not_listed_may_continue_the_number():
     assert masses(found)[Decimal(1)] == pytest.approx(0.1 + 0.01 + 0.29)
 
 
-@pytest.mark.parametrize("rest", ["draw", "drop"])
-def test_width_limits_the_requests(rest):
+@pytest.mark.parametrize(("limit", "most"), [({"width": 4}, 4), ({"width": 4, "rest": "drop"}, 4), ({}, 16)], ids=str)
+def test_width_limits_the_requests(limit, most):
     toy, counts = Toy(DIGITS), []
 
     def complete(texts: list[str]) -> Any:
         counts.append(len(texts))
         return toy.next_texts(texts)
 
-    found = served_distribution(complete, PROMPTS, grammar=WIDE, width=4, rest=rest)
-    assert max(counts) <= 4 * len(PROMPTS)
+    found = served_distribution(complete, PROMPTS, grammar=WIDE, **limit)
+    assert max(counts) == most * len(PROMPTS)
     for one in found:
         assert one.covered + one.more_digits + one.no_number + one.not_searched == pytest.approx(1, abs=1e-9)
-        assert (one.drawn > 0) == (rest == "draw")
+        assert (one.drawn > 0) == ("rest" not in limit)
 
 
 def test_draws_are_those_of_the_model_itself():
@@ -525,6 +526,7 @@ def test_wrong_answers_of_a_function_are_refused(answers, message):
         (["x=", "x=12"], {}, ValueError, r"prompts\[1\] ends with 'x=12', within a number"),
         ([[1, 2]], {}, TypeError, r"prompts\[0\] is a list"),
         ([{"role": "user"}], {}, TypeError, r"prompts\[0\] is a dict"),
+        ([[1, "2"]], {"tokenizer": {"1": 1}}, TypeError, r"prompts\[0\] is a list"),
         (["x="], {"width": 0}, ValueError, "width=0"),
         (["x="], {"covered": 2}, ValueError, "covered=2"),
         (["x="], {"rest": "keep"}, ValueError, "rest='keep'"),
@@ -541,7 +543,13 @@ def test_neither_server_nor_function():
     with pytest.raises(TypeError, match="complete is a str: expected a CompletionServer, or a function"):
         served_distribution("http://localhost:8000/v1", ["x="])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="chat=True: expected chat=False"):
-        served_distribution(CompletionServer("http://localhost/v1", "toy", chat=True), ["x"], tokenizer={"1": 1})
+        served_distribution(CHAT, ["x"], tokenizer={"1": 1})
+
+
+@pytest.mark.parametrize("messages", [[], [{"role": "user", "content": "x"}, "y"]], ids=str)
+def test_what_is_no_list_of_messages(messages):
+    with pytest.raises(TypeError, match=r"prompts\[0\] is a list.*list of messages"):
+        served_distribution(CHAT, [messages])
 
 
 def test_probabilities_above_1_by_rounding_are_scaled():

@@ -140,15 +140,6 @@ def test_a_step_has_the_gradient_of_its_whole_batch(loss, normalize, accumulate,
     torch.testing.assert_close(torch.stack([part[1] for part in module.parts]).mean(), numeric, rtol=1e-6, atol=0)
 
 
-def test_a_mean_per_batch_would_not():
-    objective = objective_of("smmd", "numeric")
-    ((state, grads),) = fit(objective, 4, batch_size=2).steps
-    pieces = [whole(objective, examples()[i : i + 2], state)[0] for i in range(0, 8, 2)]
-    name = next(iter(grads))
-    mean = torch.stack([piece[name] for piece in pieces]).mean(0)
-    assert (mean - grads[name]).abs().max() > 0.05 * grads[name].abs().max()
-
-
 @pytest.mark.parametrize(("normalize", "limit"), [("numeric", None), ("tokens", 5)])
 def test_the_last_step_of_an_epoch_may_be_short(normalize, limit):
     objective = objective_of("ntil", normalize)

@@ -62,6 +62,9 @@ OBJECTIVES = [
 ]
 
 
+STEPS = [(1, *OBJECTIVES[3]), *((3, *objective) for objective in OBJECTIVES)]  # micro-batches of a step, and the objective
+
+
 def build() -> nn.Sequential:
     torch.manual_seed(0)
     return nn.Sequential(nn.Embedding(len(TEXTS), 8), nn.Linear(8, len(TEXTS) + 2)).double()
@@ -208,8 +211,7 @@ def assert_right(steps: list[Taken], objective: NumericObjective, rows: list[Any
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("accumulate", [1, 3])
-@pytest.mark.parametrize(("loss", "normalize", "fields"), OBJECTIVES)
+@pytest.mark.parametrize(("accumulate", "loss", "normalize", "fields"), STEPS)
 def test_a_step_has_the_gradient_of_its_whole_batch(engine: str, accumulate: int, loss: str, normalize: str, fields: str) -> None:
     if engine in NEEDS:
         pytest.importorskip(NEEDS[engine])
@@ -229,7 +231,7 @@ def on_two_processes() -> dict[tuple[Any, ...], Any]:
         "accelerate": with_accelerate,
         "fabric": lambda *given: with_fabric(*given, strategy="ddp", devices=2),
     }
-    for (engine, run), accumulate, (loss, normalize, fields) in product(engines.items(), (1, 3), OBJECTIVES):
+    for (engine, run), (accumulate, loss, normalize, fields) in product(engines.items(), STEPS):
         steps = run(objective_of(loss, normalize), accumulate, examples(18, fields))
         found[engine, accumulate, loss, normalize, fields] = [vars(step) for step in steps]
     return found
@@ -237,7 +239,7 @@ def on_two_processes() -> dict[tuple[Any, ...], Any]:
 
 def check_two_processes(found: dict[tuple[Any, ...], Any]) -> None:
     assert "model is a Sequential, and 2 processes train" in found.pop(("refused",))
-    assert len(found) == 4 * 2 * len(OBJECTIVES)
+    assert len(found) == 4 * len(STEPS)
     for (engine, accumulate, loss, normalize, fields), steps in found.items():
         # A sampler gives each process nine rows; accelerate gives five batches, the tenth of them again from the beginning.
         last = 4 if engine == "accelerate" else 2

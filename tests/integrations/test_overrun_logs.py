@@ -51,10 +51,14 @@ def test_the_examples_have_ends():
 
 @pytest.mark.filterwarnings("ignore:logits of the whole batch")
 @pytest.mark.parametrize(
-    ("loss", "accumulation", "fused", "fields"),
-    [("smmd", 1, True, ""), ("ntil", 4, False, "both"), ("none", 4, True, "both"), ("none", 1, False, "soft")],
+    ("model", "loss", "accumulation", "fused", "fields"),
+    [
+        ("llama", "smmd", 1, True, ""),
+        ("llama", "none", 1, False, "soft"),
+        *((name, "ntil", 4, False, "both") for name in cases.MODELS if name not in cases.ROUTED),
+        *((name, "none", 4, True, "both") for name in cases.SEQUENCE_TO_SEQUENCE if name not in cases.ROUTED),
+    ],
 )
-@pytest.mark.parametrize("model", [name for name in cases.MODELS if name not in cases.ROUTED])
 def test_attach(model, loss, accumulation, fused, fields, monkeypatch):
     if not fused:
         monkeypatch.setattr(model_loss, "find_head", lambda _: (None, "this is a test"))
@@ -170,14 +174,6 @@ def test_a_step_by_hand(tmp_path, reads):
 
 
 # Where it is not known
-
-
-def test_cross_entropy_without_a_vocabulary(tmp_path):
-    trainer = trainer_for(build("llama"), dataset("llama", padded=True), arguments(str(tmp_path)))
-    attach(trainer, NumericObjective(None))
-    trainer.train()
-    assert NAME not in trainer.state.log_history[0]
-    assert f"eval_{NAME}" not in trainer.evaluate(trainer.train_dataset)
 
 
 def test_batches_without_an_end(tmp_path):

@@ -178,13 +178,7 @@ def test_packed_documents_count_as_they_are(tmp_path):
     assert len(made.train_dataset) < EXAMPLES
     made.train()
     assert_same(collect.grads, expected)
-
-
-def test_padding_free(tmp_path):
-    expected, _, _ = reference(build(), "ntil")
-    made, collect = trainer(tmp_path, build(), accumulation=2, padding_free=True, max_length=None)
-    made.train()
-    assert_same(collect.grads, expected)
+    assert made.state.log_history[0]["numeric/overrun"] == pytest.approx(logged_parts(rows())["numeric/overrun"], rel=1e-5)
 
 
 def lora(**settings):
@@ -192,8 +186,8 @@ def lora(**settings):
     return peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"], init_lora_weights=False, task_type="CAUSAL_LM", **settings)
 
 
-@pytest.mark.parametrize("saved", [None, ["lm_head"]], ids=["attention", "modules_to_save"])
-def test_peft(saved, tmp_path):
+@pytest.mark.parametrize(("saved", "fields"), [(None, "both"), (["lm_head"], "")], ids=["attention", "modules_to_save"])
+def test_peft(saved, fields, tmp_path):
     def peft_model():
         from peft import get_peft_model
 
@@ -201,8 +195,8 @@ def test_peft(saved, tmp_path):
         torch.manual_seed(1)
         return get_peft_model(model, lora(modules_to_save=saved)).double().train()
 
-    expected, _, _ = reference(peft_model())
-    made, collect = trainer(tmp_path, peft_model(), accumulation=4)
+    expected, _, _ = reference(peft_model(), chosen=examples(fields))
+    made, collect = trainer(tmp_path, peft_model(), accumulation=4, fields=fields)
     made.train()
     assert_same(collect.grads, expected)
     assert any("modules_to_save" in name for name in collect.grads) == (saved is not None)
@@ -218,10 +212,14 @@ def test_peft(saved, tmp_path):
     ids=["gemma2", "cohere", "granite"],
 )
 def test_scaled_and_capped_logits(make, tmp_path):
-    expected, _, _ = reference(build(make))
-    made, collect = trainer(tmp_path, build(make))
+    expected, _, _ = reference(build(make), chosen=examples("both"))
+    made, collect = trainer(tmp_path, build(make), fields="both")
     made.train()
     assert_same(collect.grads, expected)
+    batch = cases.collate(examples())
+    labels = batch.pop("labels")
+    overrun = overrun_of(build(make)(**batch).logits[:, :-1], labels[:, 1:], TEXTS)
+    assert made.state.log_history[0]["numeric/overrun"] == pytest.approx(overrun, rel=1e-5)
 
 
 def test_completion_only_loss(tmp_path):
@@ -237,17 +235,6 @@ def test_completion_only_loss(tmp_path):
     assert counts.num_units == EXAMPLES  # one number in each completion, -1i.5, none in the prompts
     made.train()
     assert made.state.log_history[0]["numeric/share"] == pytest.approx(float(counts.num_positions / counts.num_items))
-
-
-def test_evaluation_logs_its_parts(tmp_path):
-    _, ce, numeric = reference(build())
-    made, _ = trainer(tmp_path, build(), per_device_eval_batch_size=EXAMPLES)
-    made.train_dataset = None
-    found = made.evaluate(rows())
-    assert found["eval_loss"] == pytest.approx(ce + 0.7 * numeric, rel=1e-5)
-    logs = made.state.log_history[-1]
-    assert logs["eval_loss/cross_entropy"] == pytest.approx(ce, rel=1e-5)
-    assert logs["eval_loss/numeric"] == pytest.approx(numeric, rel=1e-5)
 
 
 def logged_parts(data):
@@ -271,40 +258,6 @@ def test_parts_of_an_evaluation_are_those_of_the_whole_set(tmp_path):
     for prefix, some in {"eval_few": few, "eval_many": many, "test": few, "eval": many}.items():
         expected = logged_parts(some)
         assert {name: metrics[f"{prefix}_{name}"] for name in expected} == pytest.approx(expected, rel=1e-5)
-
-
-# Every two settings meet.
-@pytest.mark.parametrize(
-    ("loss", "accumulation", "settings"),
-    [
-        ("smmd", 1, {}),
-        ("number", 2, {"packing": True, "max_length": 48, "dataset_kwargs": {}, "per_device_train_batch_size": 2}),
-        ("ntil", 2, {"padding_free": True, "max_length": None}),
-        ("none", 4, {"fields": "both"}),
-        ("none", 2, {"fields": "soft", "padding_free": True, "max_length": None}),
-    ],
-)
-def test_overrun(loss, accumulation, settings, tmp_path):
-    made, _ = trainer(tmp_path, build(), loss, accumulation, **settings)
-    made.train()
-    assert made.state.log_history[0]["numeric/overrun"] == pytest.approx(logged_parts(rows())["numeric/overrun"], rel=1e-5)
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: Gemma2ForCausalLM(Gemma2Config(**SMALL, head_dim=16, final_logit_softcapping=0.3)),
-        lambda: GraniteForCausalLM(GraniteConfig(**SMALL, logits_scaling=0.25)),
-    ],
-    ids=["gemma2", "granite"],
-)
-def test_overrun_of_scaled_and_capped_logits(make, tmp_path):
-    made, _ = trainer(tmp_path, build(make), "smmd")
-    made.train()
-    batch = cases.collate(examples())
-    labels = batch.pop("labels")
-    expected = overrun_of(build(make)(**batch).logits[:, :-1], labels[:, 1:], TEXTS)
-    assert made.state.log_history[0]["numeric/overrun"] == pytest.approx(expected, rel=1e-5)
 
 
 def test_overrun_is_computed_at_logged_steps(tmp_path, monkeypatch):
@@ -371,14 +324,9 @@ def test_one_backbone_forward_per_micro_batch(tmp_path):
     assert len(calls) == 4
 
 
-@pytest.mark.parametrize("smoothed", [{"label_smoothing_factor": 0.1}, {"loss": "smmd"}])
-def test_refuses_a_second_forward(smoothed, tmp_path):
-    if "loss" in smoothed:
-        with pytest.raises(TypeError, match="objective"):
-            NumericSFTTrainer(build(), SFTConfig(str(tmp_path), use_cpu=True, bf16=False), train_dataset=rows())
-        return
+def test_refuses_a_second_forward(tmp_path):
     with pytest.raises(ValueError, match="second forward pass"):
-        trainer(tmp_path, build(), **smoothed)
+        trainer(tmp_path, build(), label_smoothing_factor=0.1)
 
 
 def test_other_releases_are_refused(monkeypatch):
@@ -477,15 +425,7 @@ def test_columns_of_the_dataset_that_belong_to_labels(loss, normalize, fields, a
     assert logs["loss"] == pytest.approx(ce + 0.7 * numeric, rel=1e-5)
     assert logs["loss/cross_entropy"] == pytest.approx(ce, rel=1e-5)
     assert logs["loss/numeric"] == pytest.approx(numeric, rel=1e-5)
-
-
-def test_soft_targets_that_are_the_labels_change_nothing(tmp_path):
-    def grads(fields):
-        made, collect = trainer(tmp_path, build(), accumulation=2, fields=fields)
-        made.train()
-        return collect.grads
-
-    assert_same(grads("hard"), grads(""), 1e-12)
+    assert logs["numeric/overrun"] == pytest.approx(logged_parts(rows())["numeric/overrun"], rel=1e-5)
 
 
 def join(chosen):
@@ -505,35 +445,6 @@ def test_fields_of_a_collator_for_packed_rows(tmp_path):
     chosen = examples("both")
     expected, _, _ = reference(build(), "number", chosen=chosen)
     made, collect = trainer(tmp_path, build(), "number", 2, fields="both", data_collator=join)
-    made.train()
-    assert_same(collect.grads, expected)
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: Gemma2ForCausalLM(Gemma2Config(**SMALL, head_dim=16, final_logit_softcapping=0.3)),
-        lambda: GraniteForCausalLM(GraniteConfig(**SMALL, logits_scaling=0.25)),
-    ],
-    ids=["gemma2", "granite"],
-)
-def test_soft_targets_of_scaled_and_capped_logits(make, tmp_path):
-    expected, _, _ = reference(build(make), chosen=examples("both"))
-    made, collect = trainer(tmp_path, build(make), fields="both")
-    made.train()
-    assert_same(collect.grads, expected)
-
-
-def test_soft_targets_with_peft(tmp_path):
-    def model():
-        from peft import get_peft_model
-
-        base = build()
-        torch.manual_seed(1)
-        return get_peft_model(base, lora()).double().train()
-
-    expected, _, _ = reference(model(), chosen=examples("both"))
-    made, collect = trainer(tmp_path, model(), accumulation=4, fields="both")
     made.train()
     assert_same(collect.grads, expected)
 

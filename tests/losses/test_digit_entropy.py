@@ -40,26 +40,14 @@ def check(case: dict[str, Any], value: Tensor, logits: Tensor) -> None:
     assert float(grad.norm()) == pytest.approx(case["grad_norm"], rel=1e-5)
 
 
-def test_the_file_holds_what_it_should() -> None:
-    assert [case["name"] for case in DATA["cases"]] == ["integers", "decimals", "long", "joined rows", "text only"]
-
-
 @every_case
 def test_value_and_gradient_of_the_published_code(case: dict[str, Any]) -> None:
+    """Of the loss, of its reference, and in the objective with the published weight."""
     logits, labels = inputs(case)
-    check(case, PUBLISHED_WEIGHT * nm.losses.DigitEntropyLoss.released(VOCAB)(logits, labels), logits)
-
-
-@every_case
-def test_the_reference_is_the_published_code(case: dict[str, Any]) -> None:
-    logits, labels = inputs(case)
+    loss = nm.losses.DigitEntropyLoss.released(VOCAB)
+    check(case, PUBLISHED_WEIGHT * loss(logits, labels), logits)
     check(case, PUBLISHED_WEIGHT * digit_entropy_reference(logits, labels, VOCAB, variant="released").mean, logits)
-
-
-@every_case
-def test_the_objective_adds_it_with_the_published_weight(case: dict[str, Any]) -> None:
-    logits, labels = inputs(case)
-    out = nm.NumericObjective(nm.losses.DigitEntropyLoss.released(VOCAB), weight=PUBLISHED_WEIGHT)(logits, labels)
+    out = nm.NumericObjective(loss, weight=PUBLISHED_WEIGHT)(logits, labels)
     check(case, out.loss - torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten()), logits)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from test_losses import NAMES, NUMBER_LEVEL
-from tests.samples import MARKS, TOLERANCE, VOCABS, encode_batch, grad_of, relative
+from tests.samples import MARKS, VOCABS, encode_batch, grad_of, relative
 from torch import Tensor
 
 import numerate as nm
@@ -89,11 +89,11 @@ PATHS: dict[str, Callable[[nm.NumericLoss, Tensor, Tensor], Tensor]] = {
 def settings_of(name: str) -> list[dict[str, Any]]:
     """Every treatment of mass outside, and of numbers and places where there is a choice."""
     more = [{}, {"numbers": "runs"}] if name in ("ntil", "ntl_number") else [{}]
-    more += [] if name in NUMBER_LEVEL else [{"places": "exponential"}, {"places": "linear"}, {"places": "del"}]
+    more += [] if name in NUMBER_LEVEL else [{"places": "exponential"}]
     return [{"outside": outside, **other} for outside in nm.LOSSES[name].outsides for other in more]
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
 @pytest.mark.parametrize("name", NAMES)
 def test_finite_where_the_label_is(name: str, dtype: torch.dtype) -> None:
     bad = []
@@ -129,8 +129,8 @@ def test_a_logit_without_weight_may_be_minus_infinity(loss: type[nm.NumericLoss]
 THOUSAND = nm.NumericVocab.from_texts({str(v): v for v in range(1000)} | {"x": 1000, ".": 1001}, vocab_size=1010)
 
 
-@pytest.mark.parametrize("path", ["loss", "objective", "match_ce"])
-@pytest.mark.parametrize("lead", [0.0, 12.0, 25.0])
+@pytest.mark.parametrize("path", ["loss", "match_ce"])
+@pytest.mark.parametrize("lead", [0.0, 25.0])
 @pytest.mark.parametrize("name", NAMES)
 def test_the_price_of_text_is_exact(name: str, lead: float, path: str) -> None:
     """Wide logits and large distances: the mass outside is a small difference of rounded numbers, unless it is computed apart."""
@@ -147,8 +147,7 @@ def test_the_price_of_text_is_exact(name: str, lead: float, path: str) -> None:
         if path == "loss":
             value = loss(given, labels)
         else:
-            scale = "fixed" if path == "objective" else "match_ce"
-            value = nm.NumericObjective(loss, weight=1.0, scale=scale)(given, labels).loss
+            value = nm.NumericObjective(loss, weight=1.0, scale="match_ce")(given, labels).loss
         return value.detach().double(), grad_of(value, given).double()
 
     (value, grad), (true_value, true_grad) = found(torch.float32), found(torch.float64)

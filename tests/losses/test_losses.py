@@ -9,11 +9,12 @@ import pickle
 import random
 from dataclasses import replace
 from functools import cache
+from itertools import product
 from typing import Any
 
 import pytest
 import torch
-from tests.reference import REFERENCES, ReferenceCost
+from tests.reference import REFERENCES
 from tests.samples import (
     BATCHES,
     DIGITS,
@@ -115,26 +116,6 @@ def written_gradients() -> list[Any]:
     return [case for case in every_setting() if writes_its_gradient(nm.LOSSES[case.values[0]](VOCABS["marks"], **case.values[1]))]
 
 
-def upstream(shape: torch.Size) -> Tensor:
-    """A gradient from above for reduction="none"."""
-    return torch.linspace(0.5, 1.5, shape.numel(), dtype=torch.float64).reshape(shape)
-
-
-def reduced(cost: ReferenceCost, reduction: str) -> Tensor:
-    """The reference's answer as one scalar; with reduction="none" weighed by :func:`upstream`."""
-    if reduction == "none":
-        return (cost.per_position * upstream(cost.per_position.shape)).sum()
-    return cost.mean if reduction == "mean" else cost.sum
-
-
-@cache
-def reference_of(name: str, vocab: str, logits_dtype: torch.dtype, dtype: torch.dtype) -> tuple[Tensor, ReferenceCost]:
-    """The reference at the logits that a loss of ``logits_dtype`` sees, with arithmetic in ``dtype``."""
-    labels = BATCHES[vocab]
-    logits = random_logits(labels, VOCABS[vocab], logits_dtype).to(dtype).requires_grad_()
-    return logits, REFERENCES[name](logits, labels, VOCABS[vocab], dtype=dtype)
-
-
 # It equals its reference
 
 
@@ -147,35 +128,36 @@ def test_reference_and_loss_have_the_same_names_and_settings() -> None:
                 assert theirs[setting].default == default, (name, setting)
 
 
-@pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @every_loss
-def test_equals_its_reference(name: str, dtype: torch.dtype, reduction: str) -> None:
+def test_equals_its_reference(name: str, dtype: torch.dtype) -> None:
     """No farther from the truth than the naive computation at that dtype, value and gradient."""
-    tolerance = TOLERANCE[dtype]
-    exact, truth = reference_of(name, "marks", dtype, torch.float64)
-    rough, naive = reference_of(name, "marks", dtype, dtype)
-    labels = BATCHES["marks"]
+    tolerance, labels = TOLERANCE[dtype], BATCHES["marks"]
     logits = random_logits(labels, VOCABS["marks"], dtype).requires_grad_()
-    loss = nm.LOSSES[name](VOCABS["marks"])
-    value = loss(logits, labels, reduction=reduction)
-    assert value.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
-    if reduction == "none":
-        assert value.shape == labels.shape
-        assert relative(value - truth.per_position, truth.per_position) <= tolerance.value
-        value = (value * upstream(labels.shape)).sum()
+    costs = nm.LOSSES[name](VOCABS["marks"])(logits, labels, reduction="none")
+    assert costs.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    assert costs.shape == labels.shape
+    upstream = torch.linspace(0.5, 1.5, labels.numel(), dtype=torch.float64).reshape(labels.shape)
+    value = (costs * upstream).sum()
 
-    true_value, rough_value = reduced(truth, reduction), reduced(naive, reduction)
+    def reference(arithmetic: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+        wide = logits.detach().to(arithmetic).requires_grad_()
+        each = REFERENCES[name](wide, labels, VOCABS["marks"], dtype=arithmetic).per_position
+        total = (each * upstream).sum()
+        return each, total, grad_of(total, wide)
+
+    (truth, true_value, true_grad), (_, rough_value, rough_grad) = reference(torch.float64), reference(dtype)
+    assert relative(costs - truth, truth) <= tolerance.value
     value_bound = min(relative(rough_value - true_value, true_value), 1e-5) + tolerance.value
     assert relative(value - true_value, true_value) <= value_bound
-    grad, true_grad, rough_grad = grad_of(value, logits), grad_of(true_value, exact), grad_of(rough_value, rough)
+    grad = grad_of(value, logits)
     assert grad.dtype == dtype
     assert relative(grad - true_grad, true_grad) <= relative(rough_grad - true_grad, true_grad) + tolerance.grad
     # Wherever there is a gradient, rounding is relative to each entry.
     assert torch.allclose(grad.double(), true_grad, rtol=20 * tolerance.grad, atol=float(true_grad.abs().max()) * tolerance.grad)
 
 
-@pytest.mark.parametrize("vocab", ["marks", "chunks", "signs", "ratings"])
+@pytest.mark.parametrize("vocab", ["signs", "ratings"])
 @pytest.mark.parametrize(("name", "settings"), every_setting())
 def test_every_setting_equals_its_reference(name: str, settings: dict[str, Any], vocab: str) -> None:
     labels = BATCHES[vocab]
@@ -187,14 +169,6 @@ def test_every_setting_equals_its_reference(name: str, settings: dict[str, Any],
     assert float(loss.count(labels)) == truth.num_units
     true_grad = grad_of(truth.mean, logits)
     assert relative(grad_of(loss(logits, labels), logits) - true_grad, true_grad) <= TOLERANCE[torch.float64].grad
-
-
-def test_own_gram_equals_its_reference() -> None:
-    vocab, labels = VOCABS["digits"], BATCHES["digits"]
-    features = torch.randn(10, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-    logits = random_logits(labels, vocab)
-    truth = REFERENCES["smmd"](logits, labels, vocab, kernel=features @ features.T).mean
-    torch.testing.assert_close(nm.SMMDLoss(vocab, kernel=features @ features.T)(logits, labels), truth)
 
 
 @pytest.mark.parametrize("vocab", ["marks", "chunks"])
@@ -254,9 +228,8 @@ def test_gradcheck(name: str, settings: dict[str, Any]) -> None:
     assert torch.autograd.gradcheck(lambda x: loss(x, labels, reduction="none"), (logits,), fast_mode=True)
 
 
-@pytest.mark.parametrize("compact", [True, False])
-@pytest.mark.parametrize("weighted", [True, False])
-@pytest.mark.parametrize("vocab", ["marks", "chunks", "signs", "ratings"])
+@pytest.mark.parametrize(("weighted", "compact"), [(True, False), (False, True)])
+@pytest.mark.parametrize("vocab", ["signs", "ratings"])
 @pytest.mark.parametrize(("name", "settings"), written_gradients())
 def test_a_gradient_written_out_is_that_of_autograd(
     name: str, settings: dict[str, Any], vocab: str, weighted: bool, compact: bool
@@ -274,14 +247,12 @@ def test_a_gradient_written_out_is_that_of_autograd(
 
 
 @pytest.mark.parametrize("weighted", [True, False])
-@pytest.mark.parametrize("vocab", ["marks", "chunks"])
 @every_loss
-def test_padding_rows_change_nothing(name: str, vocab: str, weighted: bool) -> None:
-    loss = nm.LOSSES[name](VOCABS[vocab], outside="ignore")
-    labels = BATCHES[vocab]
+def test_padding_rows_change_nothing(name: str, weighted: bool) -> None:
+    loss, labels = nm.LOSSES[name](VOCABS["chunks"], outside="ignore"), BATCHES["chunks"]
     weights = torch.rand(labels.shape, generator=torch.Generator().manual_seed(1)) if weighted else None
     targets = loss.targets(labels, position_weights=weights, compact=True)
-    z, _ = loss.select(random_logits(labels, VOCABS[vocab], torch.float64), targets)
+    z, _ = loss.select(random_logits(labels, VOCABS["chunks"], torch.float64), targets)
     total, dz, _ = loss.value_and_grad(z, None, targets)
     rows = targets.slots
     counted = targets if targets.mask is not None else replace(targets, mask=torch.ones(rows, dtype=torch.bool))
@@ -318,7 +289,7 @@ def test_ntil_gradient_is_that_of_the_softmax_at_tau() -> None:
 # Raw labels of a causal model
 
 
-@pytest.mark.parametrize("given", [(), ("position_weights",), ("position_ids",), ("position_weights", "position_ids")], ids=str)
+@pytest.mark.parametrize("given", [(), ("position_weights", "position_ids")], ids=str)
 @every_loss
 def test_shift_equals_the_aligned_call(name: str, given: tuple[str, ...]) -> None:
     """``shift=True`` takes labels, weights and position ids of the input tokens; the first one is nowhere predicted."""
@@ -345,7 +316,7 @@ def test_shift_equals_the_aligned_call(name: str, given: tuple[str, ...]) -> Non
 # Values that are known
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16], ids=str)
 @every_loss
 def test_a_certain_right_answer(name: str, dtype: torch.dtype) -> None:
     """It costs nothing exactly where ``zero_when_certain`` says so."""
@@ -370,7 +341,7 @@ def many_numbers() -> tuple[nm.NumericVocab, Tensor]:
     def digits(most: int) -> str:
         return "".join(draw.choices("0123456789", k=draw.randint(1, most)))
 
-    texts = ["00.86914", *(f"{digits(14)}{draw.choice(['', f'.{digits(18)}'])}" for _ in range(400))]
+    texts = ["00.86914", *(f"{digits(14)}{draw.choice(['', f'.{digits(18)}'])}" for _ in range(100))]
     texts = [f"{draw.choice(['', '-'])}{text}{draw.choice(['', 'e-12'])}" for text in texts]
     ids: list[int] = []
     for text in texts:
@@ -410,13 +381,13 @@ def test_a_right_guess_of_ntil_has_no_error_of_the_number(parts: dict[str, float
     assert_free(nm.NTILLoss(vocab, emd_weight=0.0, **parts), logits, labels)
 
 
-@outsides
-@pytest.mark.parametrize("vocab", VOCABS)
+@pytest.mark.parametrize("vocab", ["signs", "ratings"])
 @every_loss
-def test_never_negative(name: str, vocab: str, outside: str) -> None:
-    loss, labels = nm.LOSSES[name](VOCABS[vocab], outside=outside), BATCHES[vocab]
-    for seed in range(5):
-        for sharpness in (0.1, 1.0, 10.0):
+def test_never_negative(name: str, vocab: str) -> None:
+    labels = BATCHES[vocab]
+    for outside in ("ignore", "penalize"):
+        loss = nm.LOSSES[name](VOCABS[vocab], outside=outside)
+        for seed, sharpness in product(range(5), (0.1, 1.0, 10.0)):
             logits = sharpness * random_logits(labels, VOCABS[vocab], seed=seed)
             assert float(loss(logits, labels, reduction="none").min()) >= -1e-12
 
@@ -560,46 +531,25 @@ def test_masked_rows_equal_chosen_rows(name: str, outside: str) -> None:
 
 @outsides
 @every_loss
-def test_masked_rows_may_hold_nan(name: str, outside: str) -> None:
-    loss, labels = nm.LOSSES[name](VOCABS["marks"], outside=outside), BATCHES["marks"]
-    logits = random_logits(labels, VOCABS["marks"])
-    other = torch.where((labels == -100)[..., None], float("nan"), logits).requires_grad_()
-    value = uncompacted(loss, other, labels)
-    torch.testing.assert_close(value, loss(logits, labels, reduction="sum"))
-    grad = grad_of(value, other)
-    assert bool(grad.isfinite().all())
-    assert bool((grad[labels == -100] == 0).all())
-
-
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-@outsides
-@every_loss
-def test_a_batch_without_numbers(name: str, outside: str, dtype: torch.dtype, reduction: str) -> None:
+def test_a_batch_without_numbers(name: str, outside: str) -> None:
     """A zero that autograd knows, whether the labels are text or ignored."""
     vocab = VOCABS["marks"]
-    for labels in (torch.full((2, 3), -100), encode_batch(["x.-", ")(x"], MARKS)):
-        logits = random_logits(labels, vocab, dtype).requires_grad_()
-        loss = nm.LOSSES[name](vocab, outside=outside)
+    loss = nm.LOSSES[name](vocab, outside=outside)
+    for labels, reduction in product((torch.full((2, 3), -100), encode_batch(["x.-", ")(x"], MARKS)), REDUCTIONS):
+        logits = random_logits(labels, vocab, torch.bfloat16).requires_grad_()
         value = loss(logits, labels, reduction=reduction)
         assert bool((value == 0).all())
-        value.sum().backward()
-        assert logits.grad is not None
-        assert bool((logits.grad == 0).all())
+        assert bool((grad_of(value.sum(), logits) == 0).all())
 
 
-EMPTY = [(0, 5), (3, 0), (0,), (2, 0, 4)]
-
-
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize(("name", "settings"), every_setting())
-def test_a_batch_without_positions(name: str, settings: dict[str, Any], dtype: torch.dtype) -> None:
+def test_a_batch_without_positions(name: str, settings: dict[str, Any]) -> None:
     """The same for no rows or no columns of labels, as the last shard of an uneven split has; as a GPU reads it too."""
     vocab = VOCABS["signs"]
     loss = nm.LOSSES[name](vocab, **settings)
-    for shape in EMPTY:
+    for shape in [(0, 5), (0,), (2, 0, 4)]:
         labels = torch.zeros(shape, dtype=torch.int64)
-        logits = random_logits(labels, vocab, dtype).requires_grad_()
+        logits = random_logits(labels, vocab).requires_grad_()
         for reduction in REDUCTIONS:
             value = loss(logits, labels, reduction=reduction)
             assert value.shape == (shape if reduction == "none" else ())
@@ -652,22 +602,18 @@ def test_padded_vocabulary(name: str, outside: str) -> None:
     torch.testing.assert_close(loss(padded, beyond), value, rtol=1e-12, atol=0)
 
 
-@pytest.mark.parametrize("shards", [2, 3, 8])
-@pytest.mark.parametrize("vocab", VOCABS)
 @every_loss
-def test_a_shard_of_the_vocabulary(name: str, vocab: str, shards: int) -> None:
+def test_a_shard_of_the_vocabulary(name: str) -> None:
     """It may hold all numeric tokens, but its log-sum-exp is another: refused, as logits and as a head."""
-    texts = VOCABS[vocab].texts
-    sharded = nm.NumericVocab.from_values(dict(enumerate(range(len(texts)))), vocab_size=8 * len(texts) + 1)
-    loss = nm.LOSSES[name](sharded)
-    columns = -(-(sharded.vocab_size + 2) // shards)  # of a padded vocabulary, the largest shard
-    assert columns >= len(texts)
-    parts = [f"V={columns}", "whole vocabulary", "tensor parallelism", "vocab_size=V"]
-    labels, logits = torch.zeros(1, 4, dtype=torch.int64), torch.zeros(1, 4, columns)
-    objective = nm.NumericObjective(loss)
-    refused(ValueError, ["logits", *parts], lambda: loss(logits, labels))
-    refused(ValueError, ["logits", *parts], lambda: objective(logits, labels))
-    refused(ValueError, ["head_weight", *parts], lambda: objective.fused(torch.zeros(1, 4, 3), torch.zeros(columns, 3), labels))
+    vocab = nm.NumericVocab.from_values(dict(enumerate(range(10))), vocab_size=81)
+    objective, labels = nm.NumericObjective(nm.LOSSES[name](vocab)), torch.zeros(1, 4, dtype=torch.int64)
+    for columns in (42, 11):  # the larger of two shards of a padded vocabulary, and one of eight
+        parts = [f"V={columns}", "whole vocabulary", "tensor parallelism", "vocab_size=V"]
+        logits = torch.zeros(1, 4, columns)
+        refused(ValueError, ["logits", *parts], lambda: objective.numeric_loss(logits, labels))  # noqa: B023
+        refused(ValueError, ["logits", *parts], lambda: objective(logits, labels))  # noqa: B023
+        head = torch.zeros(1, 4, 3), torch.zeros(columns, 3)
+        refused(ValueError, ["head_weight", *parts], lambda: objective.fused(*head, labels))  # noqa: B023
 
 
 @outsides
@@ -794,30 +740,22 @@ def test_compiles_to_one_graph(name: str, settings: dict[str, Any]) -> None:
     vocab, labels = VOCABS["marks"], BATCHES["marks"]
     loss = nm.LOSSES[name](vocab, **settings)
     logits = random_logits(labels, vocab, torch.float32).requires_grad_()
-    value = torch.compile(loss, fullgraph=True, backend="aot_eager")(logits, labels)
+    value = torch.compile(loss, fullgraph=True, backend="eager")(logits, labels)
     plain = loss(logits, labels)
     torch.testing.assert_close(value, plain)
     torch.testing.assert_close(grad_of(value, logits), grad_of(plain, logits), rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "move", [lambda m: m.to(torch.bfloat16), lambda m: m.half(), lambda m: m.double()], ids=["bf16", "half", "double"]
-)
 @every_loss
-def test_moving_does_not_round(name: str, move: Any) -> None:
+def test_moving_does_not_round(name: str) -> None:
     """``.to(torch.bfloat16)`` of a model that holds the loss leaves grams and values wide."""
     vocab, labels = VOCABS["chunks"], BATCHES["chunks"]
     logits, loss = random_logits(labels, vocab, torch.float32), nm.LOSSES[name](vocab)
     dtypes, value = {key: buffer.dtype for key, buffer in loss.named_buffers()}, loss(logits, labels)
-    holder = move(torch.nn.ModuleList([loss]))
-    assert {key: buffer.dtype for key, buffer in holder[0].named_buffers()} == dtypes
-    assert torch.equal(holder[0](logits, labels), value)
-
-
-@every_loss
-def test_all_buffers_move(name: str) -> None:
-    loss = nm.LOSSES[name](VOCABS["chunks"]).to("meta")
-    assert {buffer.device.type for buffer in loss.buffers()} == {"meta"}
+    for move in (torch.nn.Module.bfloat16, torch.nn.Module.half, torch.nn.Module.double):
+        holder = move(torch.nn.ModuleList([loss]))
+        assert {key: buffer.dtype for key, buffer in holder[0].named_buffers()} == dtypes
+        assert torch.equal(holder[0](logits, labels), value)
 
 
 @every_loss
@@ -831,28 +769,22 @@ def test_absent_labels_are_minus_one_hundred_unless_said(name: str) -> None:
 
 
 @every_loss
-def test_buffers_can_be_sent_between_processes(name: str) -> None:
-    """DistributedDataParallel broadcasts the buffers of a model that holds the loss; gloo and NCCL know no 16-bit integers."""
-    known = {torch.bool, torch.uint8, torch.int32, torch.int64, torch.float32, torch.float64}
-    assert {buffer.dtype for buffer in nm.LOSSES[name](VOCABS["marks"]).buffers()} <= known
-
-
-@every_loss
-def test_keeps_out_of_checkpoints(name: str) -> None:
+def test_buffers(name: str) -> None:
+    """They move with the model, stay out of checkpoints, and DistributedDataParallel can send them: no 16-bit integers."""
     loss = nm.LOSSES[name](VOCABS["chunks"])
-    assert len(loss.state_dict()) == 0
-    assert list(loss.parameters()) == []
-    assert len(list(loss.buffers())) > 0
+    known = {torch.bool, torch.uint8, torch.int32, torch.int64, torch.float32, torch.float64}
+    assert {torch.int64} <= {buffer.dtype for buffer in loss.buffers()} <= known
+    assert len(loss.state_dict()) == len(list(loss.parameters())) == 0
+    assert {buffer.device.type for buffer in loss.to("meta").buffers()} == {"meta"}
 
 
-@pytest.mark.parametrize("again", [copy.deepcopy, lambda loss: pickle.loads(pickle.dumps(loss))], ids=["deepcopy", "pickle"])
 @every_loss
-def test_copies(name: str, again: Any) -> None:
+def test_copies(name: str) -> None:
     vocab, labels = VOCABS["chunks"], BATCHES["chunks"]
     logits, loss = random_logits(labels, vocab), nm.LOSSES[name](vocab, outside="penalize")
-    other = again(loss)
-    assert other is not loss
-    assert torch.equal(other(logits, labels), loss(logits, labels))
+    for other in (copy.deepcopy(loss), pickle.loads(pickle.dumps(loss))):
+        assert other is not loss
+        assert torch.equal(other(logits, labels), loss(logits, labels))
 
 
 @every_loss
@@ -885,8 +817,7 @@ def test_one_numeric_token(name: str) -> None:
         assert bool(grad_of(value, logits).isfinite().all())
 
 
-@pytest.mark.parametrize("rows", [None, [3, 0, 1], []], ids=str)
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize(("dtype", "rows"), [(torch.bfloat16, None), (torch.float16, [3, 0, 1]), (torch.bfloat16, [])], ids=str)
 def test_the_rest_of_long_rows(dtype: torch.dtype, rows: list[int] | None) -> None:
     """Rows so long that they are processed in chunks, without two of their columns."""
     flat = torch.randn(4, 1 << 21, generator=torch.Generator().manual_seed(0)).to(dtype).requires_grad_()
@@ -967,49 +898,34 @@ def test_the_rest_of_long_rows(dtype: torch.dtype, rows: list[int] | None) -> No
         pytest.param(torch.zeros(19), torch.tensor(3), ValueError, ["labels", "()", "expected"], id="scalar"),
     ],
 )
-@every_loss
+@pytest.mark.parametrize("name", ["emd", "number"])
 def test_bad_tensors(name: str, logits: Any, labels: Any, error: type[Exception], parts: list[str]) -> None:
     refused(error, parts, lambda: nm.LOSSES[name](VOCABS["marks"])(logits, labels))
 
 
-@every_loss
+@pytest.mark.parametrize("name", ["emd", "number"])
 def test_bad_calls(name: str) -> None:
     loss = nm.LOSSES[name](VOCABS["marks"])
     logits, labels = torch.zeros(2, 3, 19), torch.zeros(2, 3).long()
     refused(ValueError, ["reduction='avg'", "'mean', 'sum', 'none'"], lambda: loss(logits, labels, reduction="avg"))
-    refused(
-        ValueError,
-        ["position_weights", "(3,)", "(2, 3)", "expected"],
-        lambda: loss(logits, labels, position_weights=torch.ones(3)),
-    )
-    refused(
-        ValueError, ["position_weights", "(3,)", "(2, 3)", "expected"], lambda: loss.count(labels, position_weights=torch.ones(3))
-    )
+    shapes = ["(3,)", "(2, 3)", "expected"]
+    refused(ValueError, ["position_weights", *shapes], lambda: loss(logits, labels, position_weights=torch.ones(3)))
+    refused(ValueError, ["position_weights", *shapes], lambda: loss.count(labels, position_weights=torch.ones(3)))
+    refused(ValueError, ["position_ids", *shapes], lambda: loss(logits, labels, position_ids=torch.ones(3).long()))
 
 
 @every_loss
-def test_bad_position_ids(name: str) -> None:
-    loss, labels = nm.LOSSES[name](VOCABS["marks"]), torch.zeros(2, 3).long()
-    call = lambda: loss(torch.zeros(2, 3, 19), labels, position_ids=torch.ones(3).long())  # noqa: E731
-    refused(ValueError, ["position_ids", "(3,)", "(2, 3)", "expected"], call)
-
-
-@pytest.mark.parametrize("dtype", [torch.int16, torch.int32], ids=str)
-@every_loss
-def test_any_integer_dtype_of_labels(name: str, dtype: torch.dtype) -> None:
+def test_any_integer_dtype_of_labels(name: str) -> None:
     vocab, labels = VOCABS["marks"], BATCHES["marks"]
     logits, loss = random_logits(labels, vocab), nm.LOSSES[name](vocab)
-    assert torch.equal(loss(logits, labels.to(dtype)), loss(logits, labels))
-
-
-@every_loss
-def test_bad_vocab(name: str) -> None:
-    refused(TypeError, ["vocab", "dict", "expected a NumericVocab", "from_tokenizer"], lambda: nm.LOSSES[name]({"1": 2}))
+    for dtype in (torch.int16, torch.int32):
+        assert torch.equal(loss(logits, labels.to(dtype)), loss(logits, labels))
 
 
 @every_loss
 def test_bad_settings(name: str) -> None:
     cls, vocab = nm.LOSSES[name], VOCABS["marks"]
+    refused(TypeError, ["vocab", "dict", "expected a NumericVocab", "from_tokenizer"], lambda: cls({"1": 2}))
     refused(
         TypeError,
         ["outsid='ignore'", cls.__name__, "expected one of", "Did you mean 'outside'?"],
@@ -1123,16 +1039,14 @@ def test_released_names_an_unknown_setting(released: Any) -> None:
 
 
 @outsides
-@pytest.mark.parametrize("bad", [float("nan"), float("inf")], ids=str)
 @every_loss
-def test_bad_logits_are_not_hidden(name: str, bad: float, outside: str) -> None:
+def test_bad_logits_are_not_hidden(name: str, outside: str) -> None:
     """A NaN or an infinite score at a digit that counts makes the loss NaN."""
     vocab, labels = VOCABS["marks"], BATCHES["marks"]
     logits, loss = random_logits(labels, vocab), nm.LOSSES[name](vocab, outside=outside)
-    logits[0, 2, 4] = bad
-    for reduction in ("mean", "sum"):
-        assert bool(loss(logits, labels, reduction=reduction).isnan())
-    assert bool(loss(logits, labels, reduction="none").isnan().any())
+    for bad in (float("nan"), float("inf")):
+        logits[0, 2, 4] = bad
+        assert all(bool(loss(logits, labels, reduction=reduction).isnan().any()) for reduction in REDUCTIONS)
 
 
 @every_loss

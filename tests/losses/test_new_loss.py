@@ -113,13 +113,12 @@ def test_contract_with_mass_outside(check: Any, name: str, outside: str) -> None
     check(name, outside)
 
 
-@pytest.mark.parametrize("reduction", contract.REDUCTIONS)
 @pytest.mark.parametrize("dtype", contract.TOLERANCE, ids=str)
-def test_equals_its_reference(name: str, dtype: torch.dtype, reduction: str) -> None:
-    contract.test_equals_its_reference(name, dtype, reduction)
+def test_equals_its_reference(name: str, dtype: torch.dtype) -> None:
+    contract.test_equals_its_reference(name, dtype)
 
 
-@pytest.mark.parametrize("vocab", ["marks", "chunks", "signs", "ratings"])
+@pytest.mark.parametrize("vocab", ["signs", "ratings"])
 def test_settings_equal_the_reference(name: str, vocab: str) -> None:
     for settings in ({"scale": 0.5}, {"outside": "penalize"}):
         contract.test_every_setting_equals_its_reference(name, settings, vocab)

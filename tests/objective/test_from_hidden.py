@@ -45,36 +45,28 @@ def gradients(loss: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
     return torch.autograd.grad(loss * 2, inputs)
 
 
-@pytest.mark.parametrize("budget", [64.0, THREE_ROWS], ids=["one chunk", "many chunks"])
 @pytest.mark.parametrize(
-    "settings",
-    [{}, {"normalize": "tokens"}, {"scale": "match_ce"}, {"label_smoothing": 0.1}],
+    ("outside", "settings", "shape"),
+    [
+        ("ignore", {}, {}),
+        ("penalize", {"normalize": "tokens"}, {"softcap": 0.9, "logit_scale": 0.5}),
+        ("penalize", {"scale": "match_ce"}, {}),
+        ("ignore", {"label_smoothing": 0.1}, {"softcap": 0.9, "logit_scale": 0.5}),
+    ],
     ids=["default", "tokens", "match_ce", "smoothed"],
 )
-@pytest.mark.parametrize("outside", ["ignore", "penalize"])
 @pytest.mark.parametrize("name", LOSSES)
-def test_equals_the_objective_on_logits(name, outside, settings, budget):
+def test_equals_the_objective_on_logits(name, outside, settings, shape):
     objective = NumericObjective(LOSSES[name](VOCAB, outside=outside), weight=0.7, **settings)
-    for options in ({}, {"softcap": 0.9, "logit_scale": 0.5}):
-        tensors = inputs()
-        out = objective.fused(tensors[0], tensors[1], LABELS, tensors[2], max_logits_mib=budget, **options)
-        expected = by_logits(objective, *tensors, options.get("logit_scale", 1), options.get("softcap"))
+    tensors = inputs()
+    expected = by_logits(objective, *tensors, shape.get("logit_scale", 1), shape.get("softcap"))
+    true_gradients = gradients(expected.loss, *tensors)
+    for budget in (64.0, THREE_ROWS):  # one chunk, and many
+        out = objective.fused(tensors[0], tensors[1], LABELS, tensors[2], max_logits_mib=budget, **shape)
         for part in ("loss", "cross_entropy", "numeric", "num_items", "num_units"):
             assert torch.allclose(getattr(out, part), getattr(expected, part), rtol=1e-10)
-        for ours, theirs in zip(gradients(out.loss, *tensors), gradients(expected.loss, *tensors), strict=True):
+        for ours, theirs in zip(gradients(out.loss, *tensors), true_gradients, strict=True):
             assert torch.allclose(ours, theirs, rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize("chunks", [2, 3])
-def test_the_factor_of_match_ce_is_that_of_all_chunks(chunks):
-    """It has to be known before the gradient of the first chunk is written."""
-    objective = NumericObjective(SMMDLoss(VOCAB), scale="match_ce")
-    hidden, weight, _ = inputs()
-    rows = -(-int((LABELS != -100).sum()) // chunks)
-    out = objective.fused(hidden, weight, LABELS, max_logits_mib=rows * V * 8 / 2**20)
-    expected = by_logits(objective, hidden, weight, None)
-    for ours, theirs in zip(gradients(out.loss, hidden, weight), gradients(expected.loss, hidden, weight), strict=True):
-        assert torch.allclose(ours, theirs, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # torch's own, on CPUs without bfloat16
@@ -127,17 +119,6 @@ def test_nothing_to_learn_from():
     out = NumericObjective(SMMDLoss(VOCAB)).fused(hidden, weight, torch.full_like(LABELS, -100))
     assert out.loss == 0
     assert not any(grad.any() for grad in gradients(out.loss, hidden, weight))
-
-
-def test_any_split_gives_the_same_gradient():
-    objective = NumericObjective(LOSSES["number"](VOCAB))
-    hidden, weight, _ = inputs()
-    whole = gradients(objective.fused(hidden, weight, LABELS).loss, hidden, weight)
-    num_items, num_units = objective.count(LABELS)
-    counts = {"num_items": num_items, "num_units": num_units}
-    parts = [objective.fused(hidden[[row]], weight, LABELS[[row]], **counts).loss for row in range(4)]
-    for ours, theirs in zip(gradients(sum(parts), hidden, weight), whole, strict=True):
-        assert torch.allclose(ours, theirs, rtol=1e-10, atol=1e-13)
 
 
 def test_weights_and_document_borders_reach_the_loss():
@@ -227,14 +208,6 @@ def test_inside_a_compiled_and_checkpointed_model():
         assert torch.allclose(ours, theirs, atol=1e-6)
 
 
-def test_the_same_bits_twice():
-    results = []
-    for _ in range(2):
-        hidden, weight, _ = inputs(torch.float32)
-        results.append(gradients(NumericObjective(LOSSES["number"](VOCAB)).fused(hidden, weight, LABELS).loss, hidden, weight))
-    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
-
-
 def test_leaves_the_caller_s_tensors_alone():
     hidden, weight, bias = inputs()
     before = [tensor.detach().clone() for tensor in (hidden, weight, bias)]
@@ -264,13 +237,12 @@ def test_all_rows_at_once_where_their_logits_fit_twice_the_default(monkeypatch):
     assert choose_chunk_rows(1024, hidden, 1000, 1.0, 0.5) == 512  # as asked for
 
 
-@pytest.mark.parametrize("size", [300, 1000])
 @pytest.mark.parametrize("name", LOSSES)
-def test_large_logits_are_as_exact_as_on_the_logits_path(name, size):
+def test_large_logits_are_as_exact_as_on_the_logits_path(name):
     generator = torch.Generator().manual_seed(0)
     labels = torch.randint(0, VOCAB.vocab_size, (1, 300), generator=generator)
     hidden, weight = (torch.randn(shape, generator=generator) for shape in ((1, 300, 64), (V, 64)))
-    weight *= size / 24  # 24: about the largest of the products
+    weight *= 1000 / 24  # 24: about the largest of the products
     for outside, settings in itertools.product(("ignore", "penalize"), ({}, {"scale": "match_ce"})):
         objective = NumericObjective(LOSSES[name](VOCAB, outside=outside), **settings)
 
@@ -329,8 +301,9 @@ from numerate.objective.head import Head
 
 torch.manual_seed(0)
 shapes = ((None, None), (0.7, 5.0))
-cases = itertools.product((507, 40), (torch.float32, torch.bfloat16), (True, False), shapes, (0.0, 0.1), (True, False))
-for number, (size, dtype, with_bias, (scale, cap), smoothing, with_lse) in enumerate(cases):
+sizes = ((507, torch.float32), (40, torch.bfloat16))
+cases = itertools.product(sizes, (True, False), shapes, (0.0, 0.1), (True, False))
+for number, ((size, dtype), with_bias, (scale, cap), smoothing, with_lse) in enumerate(cases):
     head = Head(torch.zeros(size, 2), torch.randn(size) if with_bias else None, scale, cap)
     softmax_share = torch.randn(9) if with_lse else None
     excluded = torch.rand(size) < 0.5 if with_lse else None

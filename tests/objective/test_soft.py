@@ -17,7 +17,7 @@ from numerate.targets.soft_targets import SOFT_FIELDS, SoftTargets
 
 V, H, B, T = 41, 16, 3, 24
 VOCAB = nm.NumericVocab.from_texts({**{str(d): d for d in range(10)}, ".": 10, "-": 11}, vocab_size=V)
-LOSSES: list[str | None] = [None, *nm.LOSSES]
+LOSSES = [None, "smmd", "number"]  # none, of tokens, of numbers: a loss does not see soft targets
 DEVICES = [pytest.param("cpu"), pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
@@ -96,9 +96,8 @@ def test_from_logits(loss: str | None, smoothing: float, weighted: bool) -> None
 HEADS = {"plain": {}, "bias": {"bias": True}, "cap": {"softcap": 5.0, "logit_scale": 0.7}}
 
 
-@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize(("smoothing", "chunked"), [(0.0, False), (0.1, True)])
 @pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_fused_equals_logits(loss: str | None, smoothing: float, head: str, chunked: bool) -> None:
     data = batch(1)
@@ -180,12 +179,12 @@ def test_shifted() -> None:
 
 def test_compiled() -> None:
     data = batch(5)
-    for loss in (None, "smmd", "ntil"):
+    for loss in (None, "number"):
         objective = objective_of(loss, label_smoothing=0.1)
         logits = (data["hidden"] @ data["weight"].T).requires_grad_()
         given_ = {"soft": data["soft"], "token_weights": data["token_weights"]}
         eager = objective(logits, data["labels"], **given_).loss
-        compiled = torch.compile(objective, backend="aot_eager", fullgraph=True)(logits, data["labels"], **given_).loss
+        compiled = torch.compile(objective, backend="eager", fullgraph=True)(logits, data["labels"], **given_).loss
         torch.testing.assert_close(compiled, eager)
         torch.testing.assert_close(torch.autograd.grad(compiled, logits), torch.autograd.grad(eager, logits))
 
@@ -290,7 +289,7 @@ def test_fields_of_a_batch() -> None:
 def test_nothing_is_kept_after_the_backward_pass(fused, with_soft):
     """Tensors are freed when the output is: a reference cycle would keep gigabytes until Python collects it."""
     found = batch()
-    objectives = {name: nm.NumericObjective(None if name is None else nm.LOSSES[name](VOCAB)) for name in LOSSES}
+    objectives = {name: nm.NumericObjective(None if name is None else nm.LOSSES[name](VOCAB)) for name in [None, *nm.LOSSES]}
     hidden, weight = found["hidden"].requires_grad_(), found["weight"].requires_grad_()
     soft = found["soft"] if with_soft else None
     gc.collect()
