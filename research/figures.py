@@ -160,6 +160,46 @@ def _draw_changes(axis: Any, found: Mapping[str, scores.Floats]) -> None:
     _plain(axis, "top", "right")
 
 
+# Gain against size: a panel for each table, a line for each loss and decision
+
+
+SIZES = {"SmolLM2-135M-Instruct": 135, "Gemma-3-270M": 268, "Qwen2.5-Coder-0.5B-Instruct": 494}  # millions of parameters
+_WAYS = (
+    (BASELINE, "median", "cross-entropy, median", "#555555", "o"),
+    ("soft_a", GREEDY, "soft labels, greedy", "#f0b48a", "s"),
+    ("soft_a", "median", "soft labels, median", "#d1570c", "s"),
+    ("smmd", "median", "SMMD, median", PUBLISHED, "D"),
+    ("ntil", "median", "NTIL, median", "#3a8f5b", "^"),
+)
+
+
+def typical_error(kept: scores.Kept, label: str, decision: str) -> float:
+    """Return the mean absolute error of a typical run: the median over seeds."""
+    return float(np.median(kept.scores[label, decision, "interpolate", "absolute_error"].mean(1)))
+
+
+def sizes_figure(files: Sequence[Path]) -> Any:
+    """Draw typical errors relative to cross-entropy with greedy answers, by the size of the model."""
+    drawn, axes = plt.subplots(1, len(files), figsize=(5.0 * len(files), 4.6), layout="constrained", sharey=True, squeeze=False)
+    for axis, file in zip(axes[0], files, strict=True):
+        every = sorted(scores.read(file), key=lambda kept: SIZES[kept.model])
+        axis.axhline(100, color="#555555", linewidth=1, linestyle=":")
+        for label, decision, title, color, marker in _WAYS:
+            shares = [100 * typical_error(kept, label, decision) / typical_error(kept, BASELINE, GREEDY) for kept in every]
+            axis.plot([SIZES[kept.model] for kept in every], shares, color=color, marker=marker, markersize=8, label=title)
+        seeds = [kept.seeds for kept in every]
+        told = f"{seeds[0]} seeds" if len({*seeds}) == 1 else f"{', '.join(map(str, seeds))} seeds"
+        axis.set_title(f"{file.name.split('_')[1]}, {told}", fontsize=12, loc="left")
+        axis.set_xscale("log")
+        axis.set_xticks([SIZES[kept.model] for kept in every], [f"{SIZES[kept.model]} M" for kept in every])
+        axis.set_xticks([], minor=True)
+        axis.set_xlabel("parameters")
+        _plain(axis, "top", "right")
+    axes[0][0].set_ylabel("cross-entropy, greedy = 100")
+    drawn.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False)
+    return drawn
+
+
 # Learning curves: a panel for each model, the median over seeds with the middle half
 
 
@@ -257,6 +297,12 @@ FIGURES = {
         weights_figure,
         ("number_nll", "text_nll"),
         "Worked solutions of GSM8K: what the weight of a loss does",
+    ),
+    "sizes": Figure(
+        "docs/images/sizes.png",
+        ("sizes_diamonds_scores.csv.xz", "sizes_esol_scores.csv.xz"),
+        sizes_figure,
+        title="Pre-trained models fine-tuned on 1,000 rows: mean absolute error, lower is better",
     ),
     "sums": Figure("research/images/sums.png", ("sums_curves.csv",), curves_figure),
     "sums_tokens": Figure("research/images/sums_tokens.png", ("sums_tokens_curves.csv",), curves_figure),
