@@ -129,7 +129,10 @@ def test_prompts_as_texts_in_any_batch() -> None:
 def test_little_memory_gives_the_same() -> None:
     texts = TOKENS["one digit"]
     full = distribution(small(texts), INPUTS, Tokens(texts), width=8)
-    parts = distribution(small(texts), INPUTS, Tokens(texts), width=8, memory=1)
+    searched: list[int] = []
+    limits: dict[str, Any] = {"memory": 6000, "watch": lambda nodes, _: searched.append(len({node.prompt for node in nodes}))}
+    parts = distribution(small(texts), INPUTS, Tokens(texts), width=8, **limits)
+    assert max(searched) == 1  # there is no room for the rows of two prompts
     for one, other in zip(full, parts, strict=True):
         assert one.values == other.values
         np.testing.assert_allclose(one.probabilities, other.probabilities, atol=1e-6)
