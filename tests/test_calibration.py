@@ -220,7 +220,7 @@ class TestIntervals:
         least = min(brute_score(new, number, u, halves) for u in (0.0, 0.5, 1.0, *draws))
         if least <= scores[rank - 1] - Fraction(1, 10**9):
             assert low <= number <= high
-        # And it is no wider than that, but for rounding outward to whole numbers.
+        # And it is no wider than that, but for rounding outward to integers.
         if not low - 1 < number < high + 1:
             assert least > scores[rank - 1] - Fraction(1, 10**9)
 

@@ -487,7 +487,7 @@ def test_keys_come_from_the_environment(stand_in, monkeypatch):
         ({"base_url": "localhost:8000"}, "base_url='localhost:8000' is not the address"),
         ({"base_url": f"http://me:{KEY}@localhost/v1"}, "base_url is not the address"),
         ({"base_url": f"http://localhost/v1?key={KEY}"}, "base_url is not the address"),
-        ({"top": 0}, "top=0 is out of range: expected a whole number >= 1"),
+        ({"top": 0}, "top=0 is out of range: expected an integer >= 1"),
         ({"concurrency": True}, "concurrency=True"),
         ({"retries": -1}, "retries=-1"),
         ({"timeout": 0}, "timeout=0"),

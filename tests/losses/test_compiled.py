@@ -52,7 +52,7 @@ def check_compiled(name: str, settings: dict[str, Any], device: str, vocab: str 
 @pytest.mark.compile
 @pytest.mark.parametrize("name", ["smmd", "ntl_number"])
 def test_generated_code(name: str) -> None:
-    """One loss of tokens and one of whole numbers; the others take minutes, and are among the slow tests."""
+    """One loss of tokens and one of complete numbers; the others take minutes, and are among the slow tests."""
     check_compiled(name, {}, "cpu")
 
 

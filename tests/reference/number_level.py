@@ -1,4 +1,4 @@
-"""References of the losses of whole numbers, and of NTL, which has both levels."""
+"""References of the losses of complete numbers, and of NTL, which has both levels."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def ntl_reference(
     outside: str | None = None,
     **shared: Any,
 ) -> ReferenceCost:
-    """NTL: Σ_i p_i |v_i - y|, or a difference between ŷ = Σ_i p_i v_i and y, or for whole numbers |Ŷ - Y| / (|Ŷ| + |Y| + ε).
+    """NTL: Σ_i p_i |v_i - y|, or a difference between ŷ = Σ_i p_i v_i and y, or for complete numbers |Ŷ - Y| / (|Ŷ| + |Y| + ε).
 
     ``variant="released"``: the ten digits (``digit_level=False``: all tokens without a leading space), mass outside charged, and
     runs of digits, as in ``ntloss``. Mass outside is that at a number's first digit, and not the mean over all digits.
@@ -63,7 +63,7 @@ def ntl_reference(
 def _number(
     logits: Tensor, labels: Tensor, vocab: NumericVocab, numbers: str, outside: str | None, released: bool, **shared: Any
 ) -> ReferenceCost:
-    """NTL of whole numbers."""
+    """NTL of complete numbers."""
     batch = Batch(logits, labels, vocab, numbers=numbers, **shared)
     for row, number in batch.numbers():
         guess, value = batch.logits.new_zeros(()), 0.0

@@ -1,4 +1,4 @@
-"""Conditionals of tokens, against brute force; drawn paths; and the gradient of the cross-entropy over whole numbers."""
+"""Conditionals of tokens, against brute force; drawn paths; and the gradient of the cross-entropy over complete numbers."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class CompletionServer:
                 "or a query; pass a key as api_key=."
             )
         for name, least in (("top", 1), ("retries", 0), ("concurrency", 1), ("per_request", 1)):
-            object.__setattr__(self, name, check_integer(name, getattr(self, name), f"a whole number >= {least}", least=least))
+            object.__setattr__(self, name, check_integer(name, getattr(self, name), f"an integer >= {least}", least=least))
         check_number("timeout", self.timeout, above=0)
         self._key()
 

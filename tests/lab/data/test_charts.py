@@ -81,8 +81,8 @@ def test_extrapolation_has_more_and_larger_values(setting):
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"size": 100}, "size=100 is out of range: expected a whole number from 320 to 4096"),
-        ({"categories": 9}, "categories=9 is out of range: expected a whole number from 3 to 6"),
+        ({"size": 100}, "size=100 is out of range: expected an integer from 320 to 4096"),
+        ({"categories": 9}, "categories=9 is out of range: expected an integer from 3 to 6"),
         ({"largest": 10}, "largest=10 is out of range"),
         ({"largest": 500.0}, "largest=500.0"),
     ],

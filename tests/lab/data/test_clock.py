@@ -59,7 +59,7 @@ def test_settings_are_followed():
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"size": 10}, "size=10 is out of range: expected a whole number from 64 to 4096"),
+        ({"size": 10}, "size=10 is out of range: expected an integer from 64 to 4096"),
         ({"size": 224.0}, "size=224.0"),
         ({"step": 7}, "step=7 does not divide the hour"),
         ({"step": 0}, "step=0 is out of range"),

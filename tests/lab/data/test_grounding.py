@@ -187,7 +187,7 @@ def test_a_box_that_is_half_off_is_measured() -> None:
         ({"objects": (6, 5)}, r"objects=\(6, 5\) is out of range"),
         ({"objects": (3, 13)}, r"objects=\(3, 13\) is out of range"),
         ({"objects": 5}, "objects=5 is out of range"),
-        ({"size": 100}, "size=100 is out of range: expected a whole number from 224 to 2048"),
+        ({"size": 100}, "size=100 is out of range: expected an integer from 224 to 2048"),
     ],
 )
 def test_settings_are_checked(settings: dict[str, Any], message: str) -> None:

@@ -207,9 +207,9 @@ def test_a_label_is_crossed_by_lines_that_come_near() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"largest": 10}, "largest=10 is out of range: expected a whole number from 20 to 1000"),
+        ({"largest": 10}, "largest=10 is out of range: expected an integer from 20 to 1000"),
         ({"largest": 50.5}, "largest=50.5 is out of range"),
-        ({"size": 64}, "size=64 is out of range: expected a whole number from 224 to 2048"),
+        ({"size": 64}, "size=64 is out of range: expected an integer from 224 to 2048"),
         ({"longest": 64}, "longest=64 is not a setting of the task 'math_vision': expected one of largest, size"),
     ],
 )

@@ -138,7 +138,7 @@ def test_reading_order_goes_by_rows() -> None:
         ({"words": (0, 5)}, r"words=\(0, 5\) is out of range: expected \(fewest, most\) within 1 to 6"),
         ({"words": (3, 2)}, r"words=\(3, 2\) is out of range"),
         ({"words": (1, 2.5)}, r"words=\(1, 2.5\) is out of range"),
-        ({"angle": 60}, "angle=60 is out of range: expected a whole number from 0 to 45"),
+        ({"angle": 60}, "angle=60 is out of range: expected an integer from 0 to 45"),
         ({"size": 4000}, "size=4000 is out of range"),
     ],
 )

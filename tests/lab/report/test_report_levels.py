@@ -93,7 +93,7 @@ class TestFigures:
         """Errors of 3 and 4 in turn: the MAE is 3.5, the RMSE the root of 12.5."""
         found = levels_of({("ce", GREEDY): np.where(np.arange(EXAMPLES) % 2, 3.0, -4.0), ("ce", "median"): 0.0})
         greedy, median = row(found, "ce", GREEDY), row(found, "ce", "median")
-        variance = (EXAMPLES**2 - 1) / 12  # of whole numbers in a row
+        variance = (EXAMPLES**2 - 1) / 12  # of integers in a row
         assert greedy.mae == 3.5
         assert greedy.figures["rmse"].typical == pytest.approx(math.sqrt(12.5))
         assert greedy.figures["r2"].typical == pytest.approx(1 - 12.5 / variance)

@@ -37,7 +37,7 @@ _SUM, _PRODUCT, _ATOM = 1, 2, 3  # operator precedence
 
 @dataclass(frozen=True)
 class Arithmetic(Task):
-    """Expressions of whole numbers, decimals or fractions.
+    """Expressions of integers, decimals or fractions.
 
     Training and interpolation have 1 to ``longest`` operations on numbers of up to ``difficulty`` digits. Extrapolation has
     one or two more operations, and its numbers have one more digit.

@@ -155,7 +155,7 @@ class Task:
         if split not in self.splits:
             raise ValueError(f"split={split!r} has no examples here: expected one of {', '.join(self.splits) or 'none'}.")
         if n is not None and (not isinstance(n, int) or n < 0):
-            raise ValueError(f"n={n!r} is out of range: expected a whole number >= 0.")
+            raise ValueError(f"n={n!r} is out of range: expected an integer >= 0.")
         rng = random.Random(f"{self.name}/{split}/{seed}")
         if self.rows is not None:
             rows = list(self.rows[split])
@@ -371,7 +371,7 @@ def content_hash(content: Any) -> int:
 def check_whole(name: str, value: Any, low: int, high: int) -> None:
     """Raise unless ``value`` is an int from ``low`` to ``high``."""
     if not isinstance(value, int) or not low <= value <= high:
-        raise ValueError(f"{name}={value!r} is out of range: expected a whole number from {low} to {high}.")
+        raise ValueError(f"{name}={value!r} is out of range: expected an integer from {low} to {high}.")
 
 
 def check_pair(name: str, value: Any, low: int, high: int) -> tuple[int, int]:
