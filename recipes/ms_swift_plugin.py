@@ -20,7 +20,7 @@ import torch
 from swift.loss import BaseLoss, loss_map
 
 import numerate as nm
-from numerate.integrations.step import StepCounts, reads_whole_numbers
+from numerate.integrations.step import StepCounts, reads_complete_numbers
 
 LOSS = "smmd"  # a name of numerate.LOSSES
 SETTINGS: dict[str, Any] = {}  # of the loss
@@ -38,7 +38,7 @@ class NumericLoss(BaseLoss):
         if trainer.template.sequence_parallel_size > 1:
             raise NotImplementedError("sequence parallelism cuts numbers in two: expected sequence_parallel_size=1.")
         loss = nm.LOSSES[LOSS](nm.NumericVocab.from_tokenizer(trainer.template.tokenizer), **SETTINGS)
-        if reads_whole_numbers(loss):
+        if reads_complete_numbers(loss):
             # ms-swift drops rows without a label before the head, which would join the numbers on either side.
             args.use_logits_to_keep = False
         smoothing = args.label_smoothing_factor

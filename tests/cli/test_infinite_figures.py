@@ -17,7 +17,7 @@ from numerate.cli.train import _show
 from numerate.lab.comparison.cells import cell_folder, read_headline
 from numerate.lab.data import Regression
 from numerate.lab.evaluation.missing import NO_NUMBER, WHY_INFINITE, ZERO_LABELS, figure_text
-from numerate.lab.files.records import plain, write_json, write_jsonl
+from numerate.lab.files.records import jsonable, write_json, write_jsonl
 from numerate.lab.prediction.predict import Predicted, score
 from numerate.lab.training.config import RunConfig
 from numerate.lab.training.model_card import model_card
@@ -37,7 +37,7 @@ def _record(gold: str, answer: str | None, index: int, *, decided: bool) -> dict
         record |= {"decisions": {"median": {"answer": answer, "measures": measures}}, "level": 0.9, "truth": gold, "expected": {}}
         record |= {"distribution": {"values": ["3"], "probabilities": [1.0], "covered": 1.0}, "median": "3"}
         record |= {"interval": ["1", "4"], "covers": False, "crps": 3.0, "seconds": {"greedy": 0.1, "search": 0.1}}
-    return plain(record | {"measures": measures})
+    return jsonable(record | {"measures": measures})
 
 
 def printed(show: Any, *arguments: Any) -> str:

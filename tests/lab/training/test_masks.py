@@ -96,4 +96,4 @@ def test_wrong_settings_are_refused() -> None:
     with pytest.raises(
         ValueError, match=r"term_numbers='answr' matches nothing in the first 100 training answers, such as '.*#### "
     ):
-        check_term_numbers(config(term_numbers="answr"), WordProblems())
+        check_term_numbers("answr", WordProblems())
