@@ -68,11 +68,22 @@ def test_a_run_writes_what_it_promises(tmp_path, capsys):
     assert not (tmp_path / "checkpoints").exists()
 
 
-def test_training_and_answers_do_without_the_attention_of_cudnn(tmp_path):
+@pytest.mark.parametrize("stacked", [False, True])
+def test_no_model_is_trained_with_the_attention_of_cudnn(stacked, tmp_path, monkeypatch):
     assert torch.backends.cuda.cudnn_sdp_enabled()
-    seen = []
-    run(RunConfig(**QUICK), tmp_path, progress=lambda stage, *_: seen.append((stage, torch.backends.cuda.cudnn_sdp_enabled())))
-    assert {enabled for stage, enabled in seen if stage == "train"} == {False}
+    seen, attention = [], torch.nn.functional.scaled_dot_product_attention
+
+    def watched(*args, **kwargs):
+        if torch.is_grad_enabled():
+            seen.append(torch.backends.cuda.cudnn_sdp_enabled())
+        return attention(*args, **kwargs)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", watched)
+    if stacked:
+        run_stack([RunConfig(**QUICK)], [tmp_path])
+    else:
+        run(RunConfig(**QUICK), tmp_path)
+    assert {*seen} == {False}
     assert torch.backends.cuda.cudnn_sdp_enabled()
 
 

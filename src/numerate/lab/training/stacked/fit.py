@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from numerate.decode.rows import any_shape
 from numerate.lab.files.progress import Progress
 from numerate.lab.files.records import cut_curve, jsonable, read_state, write_state
 from numerate.lab.models.encoding import collate
@@ -126,7 +127,7 @@ def fit(
             moved = {name: value.to(device, non_blocking=True) for name, value in batch.items()}
             if PIXELS in moved:
                 moved["pixel_values"] = scaled(moved.pop(PIXELS))[moved.pop(_PICTURE_OF)]
-            with torch.autocast(device.type, torch.bfloat16, enabled=arguments["bf16"]):
+            with torch.autocast(device.type, torch.bfloat16, enabled=arguments["bf16"]), any_shape():
                 logits = model(**{name: value for name, value in moved.items() if name not in _NOT_FOR_MODEL}).logits
             soft = SoftTargets.from_batch(moved)
             parts = objective(logits, moved["labels"], moved["counts"], soft, with_overrun=curve.due(step))
