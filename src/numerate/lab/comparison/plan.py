@@ -78,7 +78,9 @@ class Experiment(BaseModel):
         for cell in cells:
             key = (cell_key(cell), cell.seed)
             if seen.get(key) == cell.hash:
-                raise ValueError(f"label {cell.name!r} is one run twice (a soft width of 0 is {CROSS_ENTROPY!r}): leave one out.")
+                raise ValueError(
+                    f"label {cell.name!r} names one run twice (a soft width of 0 is {CROSS_ENTROPY!r}): leave one out."
+                )
             if key in seen:
                 raise ValueError(f"label {cell.name!r} names two different runs: give each a different `label`.")
             seen[key] = cell.hash
