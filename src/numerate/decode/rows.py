@@ -194,7 +194,11 @@ def ignores_padding(model: Any) -> bool:
 
 @contextmanager
 def any_shape() -> Iterator[None]:
-    """Leave out the attention of cuDNN, which takes longer to prepare a new shape than to compute it."""
+    """Disable cuDNN attention.
+
+    It takes longer to plan a new shape than to compute it, and in training its backward pass has returned NaN (bfloat16, torch
+    2.11, H200).
+    """
     cudnn = torch.backends.cuda.cudnn_sdp_enabled() and torch.backends.cuda.math_sdp_enabled()  # one that fits all is left
     if cudnn:
         torch.backends.cuda.enable_cudnn_sdp(False)

@@ -15,7 +15,7 @@ from numerate.lab.data.splits import held_out, validation_examples
 
 
 class Settings(BaseModel):
-    """What every group of settings has: the seed."""
+    """Base class of the groups of settings."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -55,7 +55,7 @@ def task_key(settings: DataSettings) -> str:
 
 @lru_cache(2)
 def _read_task(key: str, *_: object) -> Task:
-    """Read a file. A command asks more than once, and a large table takes seconds; the other arguments tell when it changed."""
+    """Read a file once, since a large table takes seconds; the other arguments change when the file does."""
     task, data, skip_bad, settings = json.loads(key)
     named = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
     return TASKS[task].from_files(data, skip_bad=skip_bad, **named)

@@ -3,7 +3,7 @@
 One search per batch, that of :func:`numerate.decode.distribution`, finds the distribution of each answer. Every rule decides from
 it. Worked solutions cannot be searched: theirs is the distribution of the numbers in which sampled ones end. Answers of a task
 with a ``period``, such as clock times, are decided on a circle (:class:`numerate.distribution.CircularDistribution`).
-:mod:`numerate.lab.evaluation.error_sources` reads the records, and tells how much of an error is the decision.
+:mod:`numerate.lab.evaluation.error_sources` reads the records and computes how much of an error is due to the decision.
 """
 
 from __future__ import annotations

@@ -117,9 +117,10 @@ class TrainingSettings(Settings):
 
 
 class RunConfig(DecisionSettings, TrainingSettings, DataSettings, ModelSettings):
-    """Settings of one training run and its evaluation: those of the model, the data, the training and the decisions.
+    """Settings of one training run and its evaluation.
 
-    Their names are flat on the command line and in files. A stage takes its own group, which a ``RunConfig`` is too.
+    It combines the four groups, so that their names are flat on the command line and in files. A stage accepts only the group
+    it reads; a ``RunConfig`` is an instance of each.
     """
 
     model_config = ConfigDict(title="a run")

@@ -74,7 +74,6 @@ def fit(
     trainer.add_callback(_Checkpoints(validation))
     detach: Callable[[], object] = attach(trainer, objective).detach if objective is not None else lambda: None
     begin = time.perf_counter()
-    # The attention of cuDNN prepares every new shape anew, and made weights of a 0.5 B model NaN in bfloat16 (torch 2.11, H200).
     with quietly(), saving(), any_shape(), nullcontext() if interruption is None else interruption.finishing_steps():
         try:
             trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
