@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import threading
 import time
 
 import pytest
@@ -80,6 +81,25 @@ def test_without_a_terminal_steps_and_time_left_are_printed(tmp_path, monkeypatc
     lines = text.getvalue().rstrip().splitlines()  # older versions of rich end with an empty line
     assert lines[-1].endswith(" left")
     assert len(lines) < 30  # one per 0.1 s; looks are 0.01 s apart
+
+
+def test_a_slow_look_ends_before_its_bar(tmp_path, monkeypatch):
+    """A look may take longer than the runs do: files on a network."""
+    monkeypatch.setattr("numerate.lab.comparison.watching._WATCH_SECONDS", 0.0)
+    looking, ended = threading.Event(), threading.Event()
+
+    def look(self):
+        looking.set()
+        ended.wait(0.2)
+
+    monkeypatch.setattr(Watch, "look", look)
+    failed = []
+    monkeypatch.setattr(threading, "excepthook", failed.append)
+    before = threading.active_count()
+    with GridProgress(Console(file=io.StringIO())) as display, steps_shown([RunConfig(steps=9)], tmp_path, display):
+        looking.wait()
+    wait_until(lambda: threading.active_count() <= before)
+    assert not failed
 
 
 def test_the_time_left_is_by_the_speed_since_the_first_step_with_evaluation_once_it_is_measured(tmp_path):

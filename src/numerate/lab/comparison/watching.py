@@ -40,11 +40,13 @@ def steps_shown(cells: Sequence[RunConfig], folder: Path, display: GridProgress)
                 display.write(f"{watch.done:,} of {watch.total:,} steps" + (f", {left}" if left else ""))
                 due = time.monotonic() + between
 
-    threading.Thread(target=look, daemon=True).start()
+    watcher = threading.Thread(target=look, daemon=True)
+    watcher.start()
     try:
         yield
     finally:
         ended.set()
+        watcher.join()  # a look that has begun still updates the bar
         display.bars.remove_task(bar)
 
 
