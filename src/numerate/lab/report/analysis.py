@@ -30,7 +30,7 @@ from numerate.lab.wording.text import IN_RANGE, OUT_OF_RANGE, percent
 LEVEL = 0.95
 FEW_ANSWERS = 10  # medians: a larger mean is that of a few answers
 
-_LOSS_KEYS = ("label", "loss", "loss_settings", "weight", "normalize", "scale", "term_numbers")
+_LOSS_KEYS = ("label", "loss", "loss_settings", "weight", "normalize", "scale", "term_numbers", "number_weight")
 _SETUP_KEYS = ("model", "task", "task_settings", "data")
 
 
