@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from types import MethodType
 from typing import Any
 
 import pytest
@@ -254,6 +255,25 @@ def test_processors_of_the_configuration_apply(setting: dict[str, Any]) -> None:
     (found,) = search(model, given)
     assert distance(found, expected) < 1e-5
     assert distance(found, plain) > 1e-2
+
+
+def test_methods_that_a_model_gives_its_cache_stay_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """RecurrentGemma does so in some releases; such a method has no name by which it could be copied."""
+    model, batch = small("LlamaForCausalLM")
+    batch = left_padded(model, batch)
+    plain = search(model, batch)
+
+    def _length(self: DynamicCache, layer_idx: int = 0) -> int:
+        return DynamicCache.get_seq_length(self, layer_idx)
+
+    def forward(**given: Any) -> Any:
+        given["past_key_values"].get_seq_length = MethodType(_length, given["past_key_values"])
+        return type(model).forward(model, **given)
+
+    monkeypatch.setattr(model, "forward", forward)
+    for found, expected in zip(search(model, batch), plain, strict=True):
+        assert found.values == expected.values
+        assert torch.equal(found.probabilities, expected.probabilities)
 
 
 def test_processors_of_rows_are_refused() -> None:

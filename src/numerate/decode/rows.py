@@ -14,6 +14,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import MethodType
 from typing import Any
 
 import torch
@@ -275,11 +276,14 @@ def _mapped(value: Any, change: Callable[[str, Tensor], Tensor], name: str = "")
         return type(value)(_mapped(part, change, name) for part in value)
     if (
         not hasattr(value, "__dict__")
-        or isinstance(value, type | nn.Module | PreTrainedConfig)
+        or isinstance(value, type | MethodType | nn.Module | PreTrainedConfig)
         or type(value).__module__.startswith("torch")
     ):
         return value
     twin = copy.copy(value)
     for attribute, part in vars(value).items():
-        object.__setattr__(twin, attribute, _mapped(part, change, attribute))
+        own = (
+            isinstance(part, MethodType) and part.__self__ is value
+        )  # a method that a model gives its cache, as RecurrentGemma's
+        object.__setattr__(twin, attribute, MethodType(part.__func__, twin) if own else _mapped(part, change, attribute))
     return twin
