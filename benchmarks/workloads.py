@@ -23,7 +23,8 @@ from numerate.lab.data.splits import held_out
 from numerate.lab.evaluation.decisions import prompts as questions_of
 from numerate.lab.files.progress import Progress
 from numerate.lab.models.encoding import collate
-from numerate.lab.models.loading import LoadedModel, load_model, quietly
+from numerate.lab.models.loading import LoadedModel, load_model
+from numerate.lab.models.pretrained import quietly
 from numerate.lab.training.config import RunConfig, checked
 from numerate.lab.training.kept_runs import load_run, trained_config
 from numerate.lab.training.run import check_run, train

@@ -39,7 +39,8 @@ from numerate.lab.evaluation.evaluate import Record
 from numerate.lab.evaluation.missing import with_fallback
 from numerate.lab.files.records import RESULT, read_jsonl, write_text
 from numerate.lab.models.encoding import SharedData
-from numerate.lab.models.loading import LoadedModel, quietly
+from numerate.lab.models.loading import LoadedModel
+from numerate.lab.models.pretrained import quietly
 from numerate.lab.stats import holm, paired_t
 from numerate.lab.training.config import RunConfig
 from numerate.lab.training.kept_runs import load_run, trained_config

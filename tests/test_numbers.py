@@ -17,7 +17,7 @@ from tests.samples import real_tokenizer, shared_tokenizers
 from torch.nn.utils.rnn import pad_sequence
 
 from numerate import NumberSpans, NumericVocab
-from numerate.lab.models.loading import tiny_tokenizer
+from numerate.lab.models.built import tiny_tokenizer
 from numerate.tokenizers import PACKAGED, load_tokenizer, packaged_file
 
 HERE = Path(__file__).parent

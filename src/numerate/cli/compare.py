@@ -45,7 +45,8 @@ def compare(
     baseline: Annotated[str | None, typer.Option(help="Loss that the others are compared with. Default: ce.")] = None,
     task: Annotated[list[str] | None, typer.Option(help="Task; repeat for several.")] = None,
     model: Annotated[
-        list[str] | None, typer.Option(help="tiny, tiny-3, tiny-vlm, small, smollm2, a folder, or a Hub id; repeat for several.")
+        list[str] | None,
+        typer.Option(help="tiny, tiny-3, tiny-vlm, small, smollm2, a folder, a GGUF file, or a Hub id; repeat for several."),
     ] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Number of seeds. Default: 3; the demo has 6.")] = None,
     data: Annotated[

@@ -36,7 +36,9 @@ _RESULT = ("new", "figures", "levels", "notes")  # in JSON, beside the folders
 @app.command()
 def train(
     config: Annotated[Path | None, typer.Argument(help="YAML file with settings of the run; options override it.")] = None,
-    model: Annotated[str | None, typer.Option(help="tiny, tiny-3, tiny-vlm, small, smollm2, a folder, or a Hub id.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="tiny, tiny-3, tiny-vlm, small, smollm2, a folder, a GGUF file, or a Hub id.")
+    ] = None,
     task: Annotated[
         str | None, typer.Option(help="Task. Default: the one that reads the data; without data, arithmetic.")
     ] = None,

@@ -3,7 +3,8 @@
 import pytest
 from tokenizers.processors import TemplateProcessing
 
-from numerate.lab.models.loading import PromptEncoder, tiny_tokenizer
+from numerate.lab.models.built import tiny_tokenizer
+from numerate.lab.models.loading import PromptEncoder
 
 FRAMES = {"nothing": "$A", "a start": "<bos> $A", "an end": "$A <eos>", "both": "<bos> $A <eos>"}
 TEMPLATE = "{{ bos_token }}{% for message in messages %}{{ message.content }}{% endfor %}"

@@ -17,8 +17,9 @@ from numerate.lab.data import TASKS, Arithmetic
 from numerate.lab.data.splits import held_out, reserved_rows, training_examples, validation_examples
 from numerate.lab.evaluation.evaluate import summarize
 from numerate.lab.files.records import jsonable, read_jsonl, write_json, write_text
+from numerate.lab.models.built import tiny_tokenizer
 from numerate.lab.models.encoding import collate, encode, training_data, training_order
-from numerate.lab.models.loading import load_model, tiny_tokenizer
+from numerate.lab.models.loading import load_model
 from numerate.lab.training.config import RunConfig, checked, read_yaml
 from numerate.lab.training.kept_runs import evaluate
 from numerate.lab.training.run import run

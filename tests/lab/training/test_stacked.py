@@ -15,7 +15,8 @@ from numerate.lab.comparison.compare import compare
 from numerate.lab.comparison.executors import _run_apart, run_local
 from numerate.lab.evaluation.likelihood import LIKELIHOODS
 from numerate.lab.files.records import read_jsonl
-from numerate.lab.models.loading import PIXELS, load_model, scaled
+from numerate.lab.models.built import scaled
+from numerate.lab.models.loading import PIXELS, load_model
 from numerate.lab.models.names import BUILT
 from numerate.lab.training.config import RunConfig
 from numerate.lab.training.run import run

@@ -20,13 +20,13 @@ from numerate.lab.data.settings import DataSettings
 from numerate.lab.data.splits import reserved_rows
 from numerate.lab.models.loading import load_encoder, load_model
 from numerate.lab.models.names import BUILT
+from numerate.lab.models.pretrained import count_parameters
 from numerate.lab.models.settings import ModelSettings
 from numerate.lab.training.config import RunConfig
 from numerate.lab.training.validation import MOST
 
 _WIDTH, _TITLES = 80, 11  # columns of a line, and of what stands before a text
 _MOST_LINES = 2  # of a text
-_SMOLLM2 = 134_515_008  # parameters of the packaged model
 
 
 @dataclass(frozen=True)
@@ -135,20 +135,10 @@ def _model(cell: ModelSettings) -> str:
 
 
 def parameters(cell: ModelSettings) -> int | None:
-    """Return the number of parameters of a model without loading its weights; None if its configuration does not tell."""
+    """Return the number of parameters of a model without loading pre-trained weights; None if its configuration does not tell."""
     if cell.model in BUILT:
         return int(load_model(cell.model).model.num_parameters())
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
-
-    try:
-        if cell.model == "smollm2":
-            return _SMOLLM2  # its file takes seconds to read
-        config = AutoConfig.from_pretrained(cell.model, trust_remote_code=cell.trust_remote_code)
-        kind = AutoModelForImageTextToText if hasattr(config, "vision_config") else AutoModelForCausalLM
-        with torch.device("meta"):
-            return int(kind.from_config(config, trust_remote_code=cell.trust_remote_code).num_parameters())
-    except Exception:  # a model that cannot be loaded fails in its runs, which report it
-        return None
+    return count_parameters(cell.model, trust_remote_code=cell.trust_remote_code)
 
 
 def _rows(cell: RunConfig, task: Task, *, tuned: bool) -> str:

@@ -97,7 +97,7 @@ def compare(
         preset: name of a comparison in ``PRESETS``. Default: ``"demo"``, if there is no ``config``, ``task`` or ``data``.
         losses: names, or settings with a label; the baseline is added.
         task: one or several.
-        model: one or several: tiny, tiny-3, tiny-vlm, small, smollm2, a folder or a Hub id.
+        model: one or several: tiny, tiny-3, tiny-vlm, small, smollm2, a folder, a GGUF file or a Hub id.
         seeds: how many, or which ones.
         data: a file or folder with real data; or rows from Python, which are kept in a file of ``out`` (or ``runs``): a pandas
             frame, or a list of dicts.

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from numerate.lab.data import Example
-from numerate.lab.models.loading import PIXELS, LoadedModel, PromptEncoder, scaled
+from numerate.lab.models.built import scaled
+from numerate.lab.models.loading import PIXELS, LoadedModel, PromptEncoder
 from numerate.lab.models.settings import LabelPath
 from numerate.labels import IGNORE_INDEX
 from numerate.targets import AnswerDistribution, SoftNumbers, SoftPath, TokenTrie

@@ -16,7 +16,7 @@ LabelPath = Literal["drawn", "fixed", "jitter"]
 class ModelSettings(Settings):
     """Which model, what of it is trained, and in which precision."""
 
-    model: str = Field("tiny", description="tiny, tiny-3, tiny-vlm, small, smollm2, a folder, or a Hub id.")
+    model: str = Field("tiny", description="tiny, tiny-3, tiny-vlm, small, smollm2, a folder, a GGUF file, or a Hub id.")
     adapter: Adapter = Field("none", description="lora or qlora train an adapter instead of all weights.")
     rank: int = Field(16, ge=1, description="Rank of the adapter.")
     trust_remote_code: bool = Field(False, description="Run Python code that comes with the model.")

@@ -29,7 +29,7 @@ SOFT: dict[str, LabelPath] = {"soft": "drawn", "soft_fixed": "fixed", "soft_jitt
 TERM_NUMBERS = ("all", "answer")
 """Numbers that the numeric term reads, beside those that a pattern matches: all of an answer, or the last."""
 
-NO_EFFECT = {"label", "log_every", "save_every", "keep_model", "tensorboard", "trust_remote_code"}
+NO_EFFECT = {"label", "log_every", "save_every", "keep_model", "tensorboard", "trust_remote_code", "gradient_checkpointing"}
 """Settings that do not change the result of a run."""
 
 RULES = tuple(name for name in RULE_NAMES if name != "within")
@@ -105,6 +105,9 @@ class TrainingSettings(Settings):
     learning_rate: float | None = Field(None, gt=0, description="None: a rate suitable for the model.")
     warmup: float = Field(0.05, ge=0, lt=1, description="Share of the steps in which the learning rate rises.")
     weight_decay: float = Field(0.1, ge=0, description="Weight decay.")
+    gradient_checkpointing: bool = Field(
+        False, description="Compute activations again in the backward pass: less memory, about a third more time."
+    )
     max_grad_norm: float = Field(1.0, gt=0, description="Norm to which gradients are clipped.")
     log_every: int = Field(20, ge=1, description="Steps between points of the learning curve.")
     validate_every: int | None = Field(

@@ -97,7 +97,7 @@ def load_run(folder: Path, config: RunConfig) -> LoadedModel:
     """Load the weights of a run that were kept; raise a ValueError if their file is damaged."""
     from safetensors import SafetensorError
 
-    from numerate.lab.models.loading import quietly
+    from numerate.lab.models.pretrained import quietly
 
     with quietly():
         try:
@@ -110,7 +110,8 @@ def load_adapter(weights: Path, model: str, seed: int, *, trust_remote_code: boo
     """Load an adapter with the model that it was trained on."""
     from peft import PeftModel
 
-    from numerate.lab.models.loading import load_model, plain_weights, quietly
+    from numerate.lab.models.loading import load_model
+    from numerate.lab.models.pretrained import plain_weights, quietly
 
     loaded = load_model(model, seed=seed, trust_remote_code=trust_remote_code)
     with plain_weights(weights), quietly():
@@ -119,7 +120,8 @@ def load_adapter(weights: Path, model: str, seed: int, *, trust_remote_code: boo
 
 
 def _load_trained(config: RunConfig, weights: Path) -> LoadedModel:
-    from numerate.lab.models.loading import load_model, plain_weights
+    from numerate.lab.models.loading import load_model
+    from numerate.lab.models.pretrained import plain_weights
 
     if config.adapter != "none":
         return load_adapter(weights, config.model, config.seed, trust_remote_code=config.trust_remote_code)

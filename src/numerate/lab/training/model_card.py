@@ -25,8 +25,9 @@ from numerate.lab.evaluation.evaluate import Record, summarize
 from numerate.lab.evaluation.missing import WHY_INFINITE, figure_text, gold_answers
 from numerate.lab.files.markdown import block, code, inline
 from numerate.lab.files.records import saving, write_json, write_text
-from numerate.lab.models.loading import LoadedModel, quietly
+from numerate.lab.models.loading import LoadedModel
 from numerate.lab.models.names import NAMED
+from numerate.lab.models.pretrained import quietly
 from numerate.lab.models.questions import ASKED
 from numerate.lab.training.config import CROSS_ENTROPY, run_name
 

@@ -37,6 +37,7 @@ from numerate.lab.files.progress import Progress
 from numerate.lab.files.records import RESULT, TRAINED, clear, is_first_process, read_state, write_json, write_jsonl, write_state
 from numerate.lab.models.encoding import AnswerNumbers, AnswerTries, SharedData, SoftAnswers, training_data, training_order
 from numerate.lab.models.loading import LoadedModel, PromptEncoder, load_encoder, load_model
+from numerate.lab.models.memory import check_memory
 from numerate.lab.models.questions import asked
 from numerate.lab.models.settings import ModelSettings
 from numerate.lab.training.checking import check_task, soft_target
@@ -207,6 +208,7 @@ def _weight_notes(config: RunConfig, loaded: LoadedModel) -> list[str]:
 def check_run(config: RunConfig, task: Task, encoder: PromptEncoder) -> NumericObjective | None:
     """Check that data, model, task and loss fit together; return the objective, or None for plain cross-entropy."""
     check_task(config, task, sees=encoder.sees)
+    check_memory(config)
     if config.soft is not None:
         _check_soft_labels(config, task, encoder)
     check_term_numbers(config.term_numbers, task)
@@ -368,6 +370,7 @@ def training_arguments(config: TrainingSettings, *, bf16: bool) -> dict[str, Any
         "data_seed": config.seed,
         "bf16": bf16,
         "logging_steps": config.log_every,
+        "gradient_checkpointing": config.gradient_checkpointing,
         "save_strategy": "no" if config.save_every is None else "steps",
         "save_steps": config.save_every or config.steps,
     }

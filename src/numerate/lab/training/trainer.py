@@ -24,7 +24,8 @@ from numerate.lab.files.interruption import Interruption
 from numerate.lab.files.progress import Progress
 from numerate.lab.files.records import cut_curve, is_first_process, jsonable, saving, write_text
 from numerate.lab.models.encoding import collate
-from numerate.lab.models.loading import LoadedModel, quietly
+from numerate.lab.models.loading import LoadedModel
+from numerate.lab.models.pretrained import quietly
 from numerate.lab.training.validation import Validation
 from numerate.objective import NumericObjective
 from numerate.objective.no_loss import NoLoss

@@ -20,8 +20,9 @@ from torch import Tensor
 from numerate.decode.rows import any_shape
 from numerate.lab.files.progress import Progress
 from numerate.lab.files.records import cut_curve, jsonable, read_state, write_state
+from numerate.lab.models.built import scaled
 from numerate.lab.models.encoding import collate
-from numerate.lab.models.loading import PIXELS, LoadedModel, scaled
+from numerate.lab.models.loading import PIXELS, LoadedModel
 from numerate.lab.training.stacked.objective import StackedObjective, StackedParts
 from numerate.lab.training.validation import Validation
 from numerate.targets.soft_targets import SOFT_FIELDS, SoftTargets
