@@ -273,7 +273,7 @@ def test_methods_that_a_model_gives_its_cache_stay_with_it(monkeypatch: pytest.M
     monkeypatch.setattr(model, "forward", forward)
     for found, expected in zip(search(model, batch), plain, strict=True):
         assert found.values == expected.values
-        assert found.probabilities.tolist() == expected.probabilities.tolist()
+        assert found.probabilities.tolist() == pytest.approx(expected.probabilities.tolist(), rel=1e-5)
 
 
 def test_processors_of_rows_are_refused() -> None:
