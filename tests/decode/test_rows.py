@@ -267,7 +267,7 @@ def test_methods_that_a_model_gives_its_cache_stay_with_it(monkeypatch: pytest.M
         return DynamicCache.get_seq_length(self, layer_idx)
 
     def forward(**given: Any) -> Any:
-        given["past_key_values"].get_seq_length = MethodType(_length, given["past_key_values"])
+        vars(given["past_key_values"]).setdefault("get_seq_length", MethodType(_length, given["past_key_values"]))
         return type(model).forward(model, **given)
 
     monkeypatch.setattr(model, "forward", forward)

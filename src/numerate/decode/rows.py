@@ -282,8 +282,6 @@ def _mapped(value: Any, change: Callable[[str, Tensor], Tensor], name: str = "")
         return value
     twin = copy.copy(value)
     for attribute, part in vars(value).items():
-        own = (
-            isinstance(part, MethodType) and part.__self__ is value
-        )  # a method that a model gives its cache, as RecurrentGemma's
+        own = isinstance(part, MethodType) and part.__self__ is value  # a method that a model gives its cache
         object.__setattr__(twin, attribute, MethodType(part.__func__, twin) if own else _mapped(part, change, attribute))
     return twin
