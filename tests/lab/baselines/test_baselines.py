@@ -1,49 +1,17 @@
-"""What else could predict a number: constants, boosting and heads see the rows of the runs, and learn from them."""
+"""What else could predict the number of a table: a constant and gradient boosting see the rows of the runs."""
 
-import csv
 import json
 import math
 import random
-import runpy
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
-from numerate.lab.baselines import (
-    BASELINES,
-    BaselineAnswers,
-    BoostingSettings,
-    HeadRun,
-    NotApplicable,
-    baseline_rows,
-    boosting,
-    choose_boosting,
-    constant,
-    train_heads,
-)
-from numerate.lab.baselines.fit import TrainingRows, asked_examples
-from numerate.lab.baselines.heads import SIGMA, bin_edges, hl_gauss_targets
-from numerate.lab.baselines.numbers import Scale, errors, gold_numbers, validation_score
-from numerate.lab.baselines.tables import _Table
+from numerate.lab.baselines import BaselineAnswers, BoostingSettings, boosting, choose_boosting, constant
+from numerate.lab.baselines.tables import _Table, validation_score
 from numerate.lab.data import TASKS, Regression
-from numerate.lab.data.settings import make_task
-from numerate.lab.models.loading import LoadedModel, load_encoder, load_model
-from numerate.lab.training.config import RunConfig
-from numerate.lab.training.run import run_data, run_examples
-from numerate.labels import IGNORE_INDEX
-
-SCRIPT = Path(__file__).parents[3] / "research" / "baselines.py"
-FEW = {
-    "task": "regression",
-    "steps": 4,
-    "batch_size": 4,
-    "train_examples": 40,
-    "eval_examples": 6,
-    "eval_splits": ("interpolate",),
-}
+from numerate.lab.data.numbers import NotApplicable, Scale, gold_numbers
 
 
 def needs_sklearn():
@@ -68,8 +36,8 @@ def split(task):
     return task.examples("train"), task.examples("interpolate")
 
 
-def figures(task, baseline):
-    return errors(gold_numbers(task, split(task)[1]), baseline.answers)
+def mae(task, baseline):
+    return np.abs(gold_numbers(task, split(task)[1]) - baseline.answers).mean()
 
 
 # Tables
@@ -88,7 +56,7 @@ def test_boosting_beats_the_constant(tmp_path):
     task = Regression.from_files(table(tmp_path), target="price")
     training, test = split(task)
     found = boosting(task, training, test, choose_boosting(task, training[:-20], training[-20:]))
-    assert figures(task, found)["mae"] < 0.5 * figures(task, constant(task, *split(task)))["mae"]
+    assert mae(task, found) < 0.5 * mae(task, constant(task, *split(task)))
     assert found.settings["loss"] in ("absolute_error", "squared_error")
     assert len(found.answers) == task.count("interpolate")
 
@@ -137,7 +105,7 @@ def test_boosting_needs_columns(tmp_path):
     task = Regression.from_files(path)
     with pytest.raises(NotApplicable, match="boosting does not apply: the examples have prompts and no columns"):
         boosting(task, *split(task), BoostingSettings())
-    assert figures(task, constant(task, *split(task)))["mae"] > 0
+    assert mae(task, constant(task, *split(task))) > 0
 
 
 def test_boosting_without_sklearn(monkeypatch):
@@ -155,16 +123,26 @@ def test_an_answer_must_be_one_number():
 # Numbers
 
 
-def test_errors_and_the_measure_that_settings_are_chosen_by():
+def test_the_measure_that_settings_are_chosen_by():
     golds, answers = np.array([100.0, 10.0, 1.0]), np.array([110.0, 10.0, 4.0])
-    assert errors(golds, answers) == pytest.approx(
-        {"mae": 13 / 3, "mean_relative_error": 3.1 / 3, "median_relative_error": 0.1, "rmse": math.sqrt(109 / 3)}
-    )
-    assert errors(np.zeros(2), np.array([0.0, 1.0]))["mean_relative_error"] == math.inf
     assert validation_score(Regression(), None, golds, answers) == pytest.approx(-0.1)
     assert validation_score(Regression(target="y", average="mean"), None, golds, answers) == pytest.approx(-3)
     assert validation_score(Regression(), "absolute_error", golds, answers) == pytest.approx(-13 / 3)
     assert validation_score(Regression(), None, golds, np.full(3, np.nan)) == -math.inf
+
+
+def test_settings_of_boosting_are_those_that_are_best_on_validation_rows(monkeypatch):
+    """The loss and the scale first, then the number of trees."""
+    task, best = Regression(), BoostingSettings("squared_error", log=True, trees=200)
+    test = task.examples("interpolate", 5)
+    golds = gold_numbers(task, test)
+
+    def answered(task, training, test, settings, seed=0):
+        wrong = sum(getattr(settings, name) != getattr(best, name) for name in ("loss", "log", "trees"))
+        return BaselineAnswers(golds * (1 + wrong), {}, 0.0)
+
+    monkeypatch.setattr("numerate.lab.baselines.tables.boosting", answered)
+    assert choose_boosting(task, task.examples("train", 5), test) == best
 
 
 @pytest.mark.parametrize("log", [False, True])
@@ -174,170 +152,3 @@ def test_a_scale_restores_numbers(log):
     shown = scale.standardised(numbers)
     assert (shown.mean(), shown.std()) == pytest.approx((0, 1))
     np.testing.assert_allclose(scale.restored(shown), numbers)
-
-
-# Heads
-
-
-def test_targets_of_a_histogram():
-    """They sum to one, and their mean is the label, within the training range and at its ends."""
-    numbers = torch.linspace(-3, 5, 201)
-    edges = bin_edges(numbers)
-    targets = hl_gauss_targets(numbers, edges)
-    width = float(edges[1] - edges[0])
-    torch.testing.assert_close(targets.sum(-1), torch.ones(201))
-    means = targets @ ((edges[1:] + edges[:-1]) / 2)
-    assert float((means - numbers).abs().max()) < 0.05 * width
-    spread = (targets @ ((edges[1:] + edges[:-1]) / 2).square() - means.square()).sqrt()
-    # A bin adds the variance of an even distribution to that of the Gaussian.
-    torch.testing.assert_close(spread[100], torch.tensor(width * math.sqrt(SIGMA**2 + 1 / 12)), rtol=0.01, atol=0)
-
-
-def runs(log=True, **settings):
-    return [HeadRun(RunConfig(**FEW | {"seed": seed} | settings), log) for seed in (1, 2, 3)]
-
-
-@pytest.mark.parametrize("kind", ["scalar", "hl_gauss"])
-def test_heads_of_a_stack_are_heads_alone(kind):
-    """Each with its own seed, rows, learning rate and scale."""
-    several = [
-        HeadRun(run.config.model_copy(update={"learning_rate": rate}), log)
-        for run, rate, log in zip(runs(), (4e-3, 1e-3, 9e-3), (True, False, True), strict=True)
-    ]
-    together = train_heads(kind, Regression(), several)
-    for run, found in zip(several, together, strict=True):
-        (alone,) = train_heads(kind, Regression(), [run])
-        assert alone.keys() == found.keys()
-        for name, expected in alone.items():
-            np.testing.assert_allclose(found[name].answers, expected.answers, rtol=2e-4)
-            assert found[name].settings == expected.settings
-    assert not np.allclose(*(next(iter(found.values())).answers for found in together[:2]))
-
-
-@pytest.mark.parametrize("kind", ["scalar", "hl_gauss"])
-def test_accumulation_is_a_larger_batch(kind, monkeypatch):
-    monkeypatch.setattr("numerate.lab.baselines.fit.training_order", lambda lengths, size, batches, seed: range(size * batches))
-    sizes = {"batch_size": 8}, {"batch_size": 4, "accumulation": 2}
-    (whole,), (parts,) = (train_heads(kind, Regression(), runs(**size)[:1]) for size in sizes)
-    for name, expected in whole.items():
-        np.testing.assert_allclose(parts[name].answers, expected.answers, rtol=2e-4)
-
-
-@pytest.mark.parametrize("kind", ["scalar", "hl_gauss"])
-def test_heads_learn(kind, tmp_path):
-    """A hundred steps are enough to be much better than the constant."""
-    path = tmp_path / "lines.csv"
-    path.write_text("x,y\n" + "".join(f"{x},{7 * x + x * x % 31}\n" for x in range(10, 400)), encoding="utf-8")
-    settings = {"data": str(path), "task_settings": {"target": "y"}, "steps": 100, "batch_size": 32, "train_examples": 300}
-    run = runs(**settings, eval_examples=60, learning_rate=4e-3)[0]
-    task = make_task(run.config)
-    test = asked_examples(run.config, task)
-    golds = gold_numbers(task, test)
-    median = errors(golds, constant(task, run_examples(run.config, task), test).answers)["mae"]
-    for found in train_heads(kind, task, [run])[0].values():
-        assert errors(golds, found.answers)["mae"] < 0.5 * median
-
-
-@pytest.mark.parametrize(
-    "settings", [{}, {"max_length": 55}, {"validation": True}, {"validate_every": 2}, {"accumulation": 2}], ids=str
-)
-def test_heads_see_the_batches_of_the_run(settings):
-    """The questions of a run of cross-entropy, in its order; rows that are too long are left out."""
-    run = runs(**settings)[0]
-    task, loaded = make_task(run.config), load_model("tiny")
-    rows = TrainingRows.of(run, task, loaded)
-    expected, _ = run_data(run.config, task, loaded)
-    assert len(rows.order) == len(expected)
-    assert (len(rows.numbers) < 40) == ("max_length" in settings)
-    ids, lengths = rows.questions
-    for at, row in zip(rows.order.tolist(), (expected[k] for k in range(len(expected))), strict=True):
-        answers = row["labels"].count(IGNORE_INDEX)
-        assert ids[at, : lengths[at]].tolist() == row["input_ids"][:answers]
-        number = loaded.tokenizer.decode(row["labels"][answers:-1])
-        assert rows.scale.restored(rows.numbers[[at]].double().numpy()) == pytest.approx(float(number), rel=1e-4)
-
-
-def test_what_has_no_heads():
-    picture = HeadRun(RunConfig(task="clock", model="tiny-vlm", train_examples=2), False)
-    with pytest.raises(NotApplicable, match="task='clock' has pictures"):
-        train_heads("scalar", make_task(picture.config), [picture])
-    with pytest.raises(NotApplicable, match="keep_best=True is not supported for heads"):
-        train_heads("scalar", Regression(), runs(keep_best=True, validate_every=2))
-    with pytest.raises(NotApplicable, match="adapter='lora' is not supported for heads"):
-        train_heads("scalar", Regression(), runs(adapter="lora"))
-
-
-def test_layers_of_llama_only(monkeypatch):
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    small = GPT2Config(vocab_size=200, n_positions=64, n_embd=8, n_layer=1, n_head=1)
-    other = LoadedModel(**vars(load_encoder("tiny")) | {"name": "gpt2"}, model=GPT2LMHeadModel(small))
-    monkeypatch.setattr("numerate.lab.baselines.fit.load_run_model", lambda config, encoder: other)
-    with pytest.raises(NotApplicable, match="model='gpt2' can get no head .Conv1D .* with the layers of Llama"):
-        train_heads("scalar", Regression(), runs()[:1])
-
-
-# The table
-
-
-def test_a_row_for_each_baseline_and_seed(tmp_path, capsys):
-    needs_sklearn()
-    config = tmp_path / "mine.yaml"
-    settings = FEW | {"losses": ["ce", "soft"], "soft": {"relative": 0.1}, "decide": ["median"], "data": str(table(tmp_path))}
-    settings |= {"task_settings": {"target": "price"}, "seeds": 5}
-    config.write_text(json.dumps(settings | {"eval_splits": ["interpolate"]}), encoding="utf-8")
-    out = tmp_path / "rivals.csv"
-    script = runpy.run_path(str(SCRIPT))
-    script["main"]([str(config), "--out", str(out), "--seeds", "2", "--tune", "2", "--set", "steps=2"])
-    with out.open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    names = ["constant", "boosting", "scalar", "hl_gauss_mean", "hl_gauss_median"]
-    assert sorted((row["baseline"], row["seed"]) for row in rows) == sorted((name, seed) for name in names for seed in "01")
-    for row in rows:
-        assert float(row["mae"]) > 0
-        assert float(row["rmse"]) >= float(row["mae"])
-        assert float(row["mean_relative_error"]) > 0
-        assert float(row["seconds"]) >= 0
-        assert row["rows"] == "6"
-        assert json.loads(row["settings"])
-    assert "hl_gauss_median" in capsys.readouterr().out
-
-
-def test_a_baseline_that_does_not_apply(tmp_path, monkeypatch, capsys):
-    """It is left out with a reason, or an error if it was asked for."""
-    monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
-    monkeypatch.setattr("numerate.lab.baselines.run.HEADS", {})
-    config, out = tmp_path / "mine.yaml", tmp_path / "rivals.csv"
-    config.write_text(json.dumps(FEW | {"eval_splits": ["interpolate"], "seeds": 1}), encoding="utf-8")
-    script = runpy.run_path(str(SCRIPT))
-    monkeypatch.setitem(script["main"].__globals__, "BASELINES", BASELINES[:2])
-    script["main"]([str(config), "--out", str(out)])
-    assert "boosting: left out. boosting needs the package scikit-learn" in capsys.readouterr().out
-    assert len(out.read_text().splitlines()) == 2
-    with pytest.raises(ModuleNotFoundError, match="scikit-learn"):
-        script["main"]([str(config), "--out", str(out), "--rivals", "boosting"])
-    with pytest.raises(ValueError, match="expected one of 'constant', 'boosting'"):
-        script["main"]([str(config), "--out", str(out), "--rivals", "forest"])
-
-
-@pytest.mark.parametrize("choose_by", [None, "absolute_error", "within_5"])
-def test_settings_are_those_that_are_best_on_validation_rows(choose_by, monkeypatch):
-    """Of the rates and scales that were tried with the tuning seed; the runs keep their own seeds."""
-    task, seen = Regression(), []
-
-    def trained(kind, task, several):
-        seen.append(several)
-        right = [run.config.learning_rate == 2e-3 and not run.log for run in several]
-        golds = [gold_numbers(task, asked_examples(run.config, task)) for run in several]
-        answers = [own if good else 2 * own for own, good in zip(golds, right, strict=True)]
-        return [{"scalar": BaselineAnswers(own, {}, 0.0)} for own in answers]
-
-    monkeypatch.setattr("numerate.lab.baselines.run.train_heads", trained)
-    tests = [RunConfig(**FEW | {"seed": seed}) for seed in (0, 1)]
-    common = FEW | {"seed": 1000, "validation": True, "choose_by": choose_by}
-    trials = [RunConfig(**common | {"learning_rate": rate}) for rate in (4e-3, 2e-3, 8e-3, 1e-3)]
-    rows = baseline_rows("scalar", task, tests, trials)
-    tried = [(run.config.learning_rate, run.log) for run in seen[0]]
-    assert tried == [(4e-3, True), (4e-3, False), (2e-3, True), (2e-3, False)]
-    assert [(run.config.learning_rate, run.log, run.config.seed) for run in seen[1]] == [(2e-3, False, 0), (2e-3, False, 1)]
-    assert [row["mae"] for row in rows] == [0, 0]

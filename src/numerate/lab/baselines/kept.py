@@ -19,9 +19,9 @@ import numpy as np
 
 from numerate.checks import one_line
 from numerate.distribution.exact import Floats
-from numerate.lab.baselines.numbers import BaselineAnswers, NotApplicable
-from numerate.lab.baselines.tables import boosting, choose_boosting, constant
+from numerate.lab.baselines.tables import BaselineAnswers, boosting, choose_boosting, constant
 from numerate.lab.data import Example, Task
+from numerate.lab.data.numbers import NotApplicable
 from numerate.lab.data.settings import make_task, tested
 from numerate.lab.files.records import write_json
 from numerate.lab.training.config import RunConfig

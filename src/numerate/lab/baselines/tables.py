@@ -5,21 +5,32 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
 
+from numerate.answers.metrics import METRICS
 from numerate.distribution.exact import Floats
-from numerate.lab.baselines.numbers import BaselineAnswers, NotApplicable, Scale, gold_numbers, validation_score
 from numerate.lab.data import Example, Task
 from numerate.lab.data.cells import TableCell, decimal_mark, is_blank, read_cell, usual_unit
+from numerate.lab.data.numbers import NotApplicable, Scale, gold_numbers
 from numerate.lab.data.row_reader import BadData
+from numerate.lab.training.validation import chosen_figure
 
 _CATEGORIES = 255  # that scikit-learn can tell apart
 _MOSTLY = 0.9  # share of cells that are numbers in a numeric column
-_TREES = (100, 200, 50, 400, 25, 800, 140, 70)
+_TREES = (100, 50, 200, 400)  # the default of scikit-learn first
+
+
+@dataclass(frozen=True)
+class BaselineAnswers:
+    """A baseline's answers to the test examples, in order; the settings that were chosen, and the seconds that it took."""
+
+    answers: Floats
+    settings: dict[str, Any]
+    seconds: float
 
 
 def constant(task: Task, training: Sequence[Example], test: Sequence[Example]) -> BaselineAnswers:
@@ -80,27 +91,15 @@ def boosting(
 
 
 def choose_boosting(
-    task: Task,
-    training: Sequence[Example],
-    validation: Sequence[Example],
-    *,
-    budget: int = 0,
-    logs: Sequence[bool] | None = None,
-    choose_by: str | None = None,
+    task: Task, training: Sequence[Example], validation: Sequence[Example], *, choose_by: str | None = None
 ) -> BoostingSettings:
-    """Return the settings that are best on validation rows.
+    """Return the settings that are best on validation rows: the loss and the scale of the target, then the number of trees.
 
-    Args:
-        task: reads the answers.
-        training: rows to learn from.
-        validation: rows to choose by.
-        budget: how many trials, at least one for every loss and scale; further trials vary the number of trees of the best.
-        logs: scales of the target to try. None: linear, and logarithmic if all numbers of the training rows are positive.
-        choose_by: the measure whose mean decides. None: the task's headline.
+    The logarithmic scale is tried if all numbers of the training rows are positive. ``choose_by`` is the measure whose mean
+    decides; None: the task's headline.
     """
     golds = gold_numbers(task, validation)
-    if logs is None:
-        logs = (False, True) if (gold_numbers(task, training) > 0).all() else (False,)
+    logs = (False, True) if (gold_numbers(task, training) > 0).all() else (False,)
 
     def best(candidates: Iterable[BoostingSettings]) -> BoostingSettings:
         def score(own: BoostingSettings) -> float:
@@ -108,10 +107,8 @@ def choose_boosting(
 
         return max(candidates, key=score)
 
-    pairs = [BoostingSettings(loss, log) for log in logs for loss in ("absolute_error", "squared_error")]
-    first = best(pairs)
-    more = [BoostingSettings(first.loss, first.log, trees) for trees in _TREES[: 1 + max(0, budget - len(pairs))]]
-    return best(more) if len(more) > 1 else first
+    first = best(BoostingSettings(loss, log) for log in logs for loss in ("absolute_error", "squared_error"))
+    return best(replace(first, trees=trees) for trees in _TREES)
 
 
 def _regressor() -> Any:
@@ -195,3 +192,10 @@ def _category_reader(known: Sequence[Any]) -> Callable[[Any], float]:
     counts = Counter(str(cell).strip() for cell in known)
     codes = {text: float(code) for code, (text, _) in enumerate(counts.most_common(_CATEGORIES))}
     return lambda cell: codes.get(str(cell).strip(), np.nan)
+
+
+def validation_score(task: Task, choose_by: str | None, golds: Floats, answers: Floats) -> float:
+    """Return the figure by which a comparison chooses its tuning trials: larger is better."""
+    name = choose_by or task.measures[0]
+    scores = [{name: METRICS[name](gold, answer)} for gold, answer in zip(golds, answers, strict=True)]
+    return chosen_figure(task.measures[0], choose_by, scores)

@@ -23,7 +23,7 @@ from numerate.lab.data.row_reader import data_name
 from numerate.lab.data.settings import task_key
 from numerate.lab.files.records import check_writable, run_folder
 from numerate.lab.training.checking import check_effect, checked_task, soft_target
-from numerate.lab.training.config import CROSS_ENTROPY, SOFT, RunConfig, checked, named_soft, read_yaml, run_name
+from numerate.lab.training.config import CROSS_ENTROPY, HEADS, SOFT, RunConfig, checked, named_soft, read_yaml, run_name
 
 _SINGULAR = {"losses": "loss", "tasks": "task", "models": "model", "seeds": "seed"}
 
@@ -56,7 +56,7 @@ class Experiment(BaseModel):
             values[plural] = [{_SINGULAR[plural]: item} if isinstance(item, str) else item for item in listed]
         labels = [_label(loss) for loss in values["losses"] if isinstance(loss, Mapping)]
         if labels and values["baseline"] not in labels:
-            check_choice("baseline", values["baseline"], (CROSS_ENTROPY, *loss_names(), *SOFT, *labels))
+            check_choice("baseline", values["baseline"], (CROSS_ENTROPY, *loss_names(), *SOFT, *HEADS, *labels))
             values["losses"].insert(0, {"loss": values["baseline"]})
         if isinstance(values.get("models"), str):
             values["models"] = (values["models"],)

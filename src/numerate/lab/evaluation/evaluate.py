@@ -178,7 +178,7 @@ def evaluate_all(
         ):
             record: Record = {"split": split, "index": index, "prompt": example.prompt, "gold": example.answer}
             measures = task.score(example, output) | (likely if has_text(task) else {})
-            record |= {"output": output, "answer": _shown(task.read(output)), "measures": measures, **reading}
+            record |= {"output": output, "answer": shown(task.read(output)), "measures": measures, **reading}
             if sampled is not None:
                 record["samples"] = sampled
                 record["measures"] |= _spread(task, example, sampled)
@@ -186,7 +186,7 @@ def evaluate_all(
                 more = None if finder is None else sampled  # whose median is a decision beside those of the search
                 record |= decision_record(task, example, output, distribution, decide, interval, more)
                 record["seconds"] = seconds
-            _enter(record, example, task, evaluations[member], loaded.pictures)
+            enter(record, example, task, evaluations[member], loaded.pictures)
         progress("evaluate", sum(len(evaluation.records) for evaluation in evaluations), total, {})
     return [[evaluation.records[key] for key in evaluation.order] for evaluation in evaluations]
 
@@ -216,7 +216,7 @@ def greedy_answers(
     return answers
 
 
-def _enter(record: Record, example: Example, task: Task, evaluation: Evaluation, pictures: PictureStore) -> None:
+def enter(record: Record, example: Example, task: Task, evaluation: Evaluation, pictures: PictureStore) -> None:
     """Complete a record and keep it."""
     split, index = record["split"], record["index"]
     if evaluation.label_digits is not None:
@@ -269,7 +269,7 @@ def _float(value: object) -> float:
         return math.nan
 
 
-def _shown(value: object) -> str | None:
+def shown(value: object) -> str | None:
     """Return an answer as text; a number with more digits than Python prints is rounded."""
     if value is None:
         return None

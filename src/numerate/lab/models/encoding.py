@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -47,6 +47,8 @@ def collate(rows: Sequence[dict[str, Any]], *, pad: int, left: bool = False) -> 
                 begin = longest - len(row[name]) if left else 0
                 place[begin : begin + len(row[name])] = row[name]
             batch[name] = torch.from_numpy(padded)
+        elif isinstance(value, float):
+            batch[name] = torch.tensor([row[name] for row in rows])
     if PIXELS in batch:
         batch["pixel_values"] = scaled(batch.pop(PIXELS))
     if SOFT_FIELDS[0] not in rows[0]:
@@ -225,6 +227,13 @@ def _soft_fields(answer: SoftPath, begin: int) -> dict[str, list[Any]]:
     return {name: [entry[at] for entry in entries] for at, name in enumerate(SOFT_FIELDS)}
 
 
+class Answering(Protocol):
+    """Makes the row to train on from a row of :func:`encode`, such as :class:`SoftAnswers`."""
+
+    def row(self, row: dict[str, Any], example: Example, position: int) -> dict[str, Any]:
+        """Return the row at a position of the order of training."""
+
+
 class _Ordered(torch.utils.data.Dataset[dict[str, Any]]):
     """Rows in training order. Rows with pictures are built on access, because all of them would fill the memory."""
 
@@ -285,7 +294,7 @@ def training_data(
     batches: int,
     seed: int,
     max_length: int,
-    soft: SoftAnswers | None = None,
+    soft: Answering | None = None,
     shared: SharedData | None = None,
 ) -> tuple[torch.utils.data.Dataset[dict[str, Any]], int]:
     """Return the rows to train on, in order, and how many examples were left out because they exceed ``max_length``.

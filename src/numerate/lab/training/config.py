@@ -26,6 +26,9 @@ CROSS_ENTROPY = "ce"  # cross-entropy alone, the baseline
 SOFT: dict[str, LabelPath] = {"soft": "drawn", "soft_fixed": "fixed", "soft_jitter": "jitter"}
 """Names of cross-entropy with soft labels, and their ``soft.path``."""
 
+HEADS = ("scalar_head", "hl_gauss_head", "quantile_head")
+"""Names of runs that predict a number instead of writing it (:mod:`numerate.lab.training.heads`)."""
+
 TERM_NUMBERS = ("all", "answer")
 """Numbers that the numeric term reads, beside those that a pattern matches: all of an answer, or the last."""
 
@@ -80,7 +83,8 @@ class TrainingSettings(Settings):
 
     loss: str = Field(
         CROSS_ENTROPY,
-        description="ce, or a numeric loss that is added to cross-entropy; soft, soft_fixed and soft_jitter are ce with `soft`.",
+        description="ce, or a numeric loss that is added to cross-entropy; soft, soft_fixed and soft_jitter are ce with `soft`; "
+        "scalar_head, hl_gauss_head and quantile_head predict the number instead of writing it.",
     )
     loss_settings: dict[str, Any] = Field(default_factory=dict, description="Settings of the numeric loss.")
     weight: float = Field(0.3, ge=0, description="Weight of the numeric term.")
@@ -181,7 +185,7 @@ class RunConfig(DecisionSettings, TrainingSettings, DataSettings, ModelSettings)
     @model_validator(mode="after")
     def _check_task_and_loss(self) -> Self:
         check_choice("task", self.task, tuple(TASKS))
-        check_choice("loss", self.loss, (CROSS_ENTROPY, *loss_names(), *SOFT))
+        check_choice("loss", self.loss, (CROSS_ENTROPY, *loss_names(), *SOFT, *HEADS))
         if self.data is None:
             TASKS[self.task](**self.task_settings)
         for rule in self.decide:
@@ -190,9 +194,18 @@ class RunConfig(DecisionSettings, TrainingSettings, DataSettings, ModelSettings)
             check_choice("choose_by", self.choose_by, TASKS[self.task].measures)
         if self.keep_best and self.validate_every is None:
             raise ValueError("keep_best=True needs validate_every: expected the steps between validations, such as 100.")
+        if self.loss in HEADS:
+            self._check_head()
         if self.loss == CROSS_ENTROPY and self.loss_settings:
             raise ValueError(f"loss_settings={self.loss_settings!r} is not supported for loss='ce': expected none.")
         return self
+
+    def _check_head(self) -> None:
+        check_settings(f"loss_settings of {self.loss}", self.loss_settings, {"log": None})
+        written = {"soft": self.soft is not None, "samples": self.samples > 0, "keep_model": self.keep_model}
+        written |= {"number_weight": self.number_weight != 1, "validate_every": self.validate_every is not None}
+        if wrong := [name for name, is_set in written.items() if is_set]:
+            raise ValueError(f"{wrong[0]} is set, and loss={self.loss!r} writes no answer: leave it out, or choose another loss.")
 
     @property
     def name(self) -> str:
@@ -203,7 +216,7 @@ class RunConfig(DecisionSettings, TrainingSettings, DataSettings, ModelSettings)
     def without_effect(self) -> dict[str, str]:
         """Return the settings that have no effect beside the others, each with the reason."""
         idle: dict[str, str] = {}
-        if self.loss == CROSS_ENTROPY:
+        if self.loss in (CROSS_ENTROPY, *HEADS):
             idle |= dict.fromkeys(("weight", "normalize", "scale", "term_numbers"), "the run has no numeric loss")
         if self.adapter == "none":
             idle["rank"] = "the run has no adapter"

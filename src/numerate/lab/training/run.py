@@ -25,11 +25,12 @@ import numpy as np
 import torch
 
 from numerate.lab.data import Example, Examples, Picture, Task
+from numerate.lab.data.numbers import gold_numbers
 from numerate.lab.data.picture_store import PICTURES
 from numerate.lab.data.settings import make_task, tested
 from numerate.lab.data.splits import reserved_rows, training_examples, validation_examples
 from numerate.lab.evaluation.derailing import LabelDigits, label_digits
-from numerate.lab.evaluation.evaluate import Record, evaluate
+from numerate.lab.evaluation.evaluate import Evaluation, Record, evaluate
 from numerate.lab.evaluation.missing import middle_label
 from numerate.lab.files.environment import environment
 from numerate.lab.files.interruption import Interruption
@@ -41,7 +42,8 @@ from numerate.lab.models.memory import check_memory
 from numerate.lab.models.questions import asked
 from numerate.lab.models.settings import ModelSettings
 from numerate.lab.training.checking import check_task, soft_target
-from numerate.lab.training.config import CROSS_ENTROPY, RunConfig, TrainingSettings
+from numerate.lab.training.config import CROSS_ENTROPY, HEADS, RunConfig, TrainingSettings
+from numerate.lab.training.heads import HeadRows, head_records, with_head
 from numerate.lab.training.masks import MaskedRows, WeightedRows, check_term_numbers
 from numerate.lab.training.model_card import model_card, save_model
 from numerate.lab.training.validation import MOST, Validation
@@ -82,6 +84,8 @@ def run(
     on_task(task)
     find_pictures([config], task, encoder, folder, pictures, progress)
     loaded = load_run_model(config, encoder)
+    if config.loss in HEADS:
+        loaded = with_head(loaded, config.loss, task, run_examples(config, task), config.seed, **config.loss_settings)
     if resume and (folder / TRAINED).is_file():
         cost = read_trained(loaded, folder)
     else:
@@ -138,6 +142,9 @@ def finish(
 def evaluated(config: RunConfig, task: Task, loaded: LoadedModel, labels: LabelFacts, **options: Any) -> list[Record]:
     """Evaluate a model on the examples of a run; ``labels`` are the digits and the median of its training labels."""
     digits, middle = labels
+    if config.loss in HEADS:
+        evaluation = Evaluation(tested(config, task), config.seed, options.pop("images", None), digits, middle)
+        return head_records(loaded, task, evaluation, config, bf16=config.bf16, **options)
     examples, settings = tested(config, task), {**config.answering, "bf16": config.bf16}
     return evaluate(loaded, task, examples, seed=config.seed, label_digits=digits, fallback=middle, **settings, **options)
 
@@ -213,6 +220,9 @@ def check_run(config: RunConfig, task: Task, encoder: PromptEncoder) -> NumericO
         _check_soft_labels(config, task, encoder)
     check_term_numbers(config.term_numbers, task)
     vocab = NumericVocab.from_tokenizer(encoder.tokenizer)
+    if config.loss in HEADS:
+        gold_numbers(task, task.examples("train", 1))
+        return None
     if config.loss == CROSS_ENTROPY:
         hard = config.soft is None or config.soft.path == "jitter"  # plain cross-entropy, with jitter on drawn answers
         return None if hard and config.number_weight == 1 else NumericObjective(None, vocab=vocab)
@@ -295,7 +305,8 @@ def run_data(
 
     ``shared`` has what other runs on the same task and model have made; this one adds to it.
     """
-    examples, soft = run_examples(config, task), None
+    examples = run_examples(config, task)
+    soft: SoftAnswers | HeadRows | None = HeadRows(task, loaded.model.scale) if config.loss in HEADS else None
     if config.soft is not None:
         tries, fixed = {} if shared is None else shared.tries, config.soft.path == "fixed"
         key = f"{config.soft.model_dump_json(exclude={'path'})} {fixed}"
@@ -370,7 +381,7 @@ def training_arguments(config: TrainingSettings, *, bf16: bool) -> dict[str, Any
         "data_seed": config.seed,
         "bf16": bf16,
         "logging_steps": config.log_every,
-        "gradient_checkpointing": config.gradient_checkpointing,
+        **({"gradient_checkpointing": True} if config.gradient_checkpointing else {}),
         "save_strategy": "no" if config.save_every is None else "steps",
         "save_steps": config.save_every or config.steps,
     }

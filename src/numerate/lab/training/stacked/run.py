@@ -21,7 +21,7 @@ from numerate.lab.files.progress import Progress
 from numerate.lab.models.encoding import SharedData
 from numerate.lab.models.loading import LoadedModel, load_encoder
 from numerate.lab.models.names import BUILT
-from numerate.lab.training.config import RunConfig
+from numerate.lab.training.config import HEADS, RunConfig
 from numerate.lab.training.run import (
     begin_run,
     check_run,
@@ -49,7 +49,13 @@ _OBJECTIVE = ("loss", "loss_settings", "normalize", "scale")
 def stackable(config: RunConfig) -> bool:
     """Return whether a run can be part of a stack."""
     weighted = config.term_numbers != "all" or config.number_weight != 1
-    return config.model in BUILT and config.adapter == "none" and not config.tensorboard and not weighted
+    return (
+        config.model in BUILT
+        and config.adapter == "none"
+        and not config.tensorboard
+        and not weighted
+        and config.loss not in HEADS
+    )
 
 
 def stacks(configs: Sequence[RunConfig], most: int) -> list[list[RunConfig]]:

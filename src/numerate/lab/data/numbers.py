@@ -1,31 +1,19 @@
-"""Numbers of a task: read, put on a scale, and compared with answers."""
+"""Numbers of a task: read from the answers of examples, and put on a scale."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
-from numerate.answers.metrics import METRICS
-from numerate.answers.overall import rmse
 from numerate.distribution.exact import Floats
-from numerate.lab.data import Example, Task
-from numerate.lab.training.validation import chosen_figure
+from numerate.lab.data.base import Example, Task
 
 
 class NotApplicable(ValueError):  # noqa: N818 - reads well as `raise NotApplicable(...)`
-    """A baseline cannot be used for this task; the message says why."""
-
-
-@dataclass(frozen=True)
-class BaselineAnswers:
-    """A baseline's answers to the test examples, in order; the settings that were chosen, and the seconds that it took."""
-
-    answers: Floats
-    settings: dict[str, Any]
-    seconds: float
+    """A model of numbers cannot be used for this task; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -74,22 +62,3 @@ def gold_numbers(task: Task, examples: Sequence[Example]) -> Floats:
             raise NotApplicable(f"the answer {example.answer!r:.60} is not a number: expected a table with a numeric target.")
         numbers.append(float(number))
     return np.array(numbers)
-
-
-def errors(golds: Floats, answers: Floats) -> dict[str, float]:
-    """Return the figures of a table. Relative errors of a gold number of 0 are infinite, unless the answer is 0, too."""
-    off = np.abs(answers - golds)
-    relative = np.divide(off, np.abs(golds), out=np.where(off == 0, 0.0, np.inf), where=golds != 0)
-    return {
-        "mae": float(off.mean()),
-        "mean_relative_error": float(relative.mean()),
-        "median_relative_error": float(np.median(relative)),
-        "rmse": rmse(off),
-    }
-
-
-def validation_score(task: Task, choose_by: str | None, golds: Floats, answers: Floats) -> float:
-    """Return the figure by which a comparison chooses its tuning trials: larger is better."""
-    name = choose_by or task.measures[0]
-    scores = [{name: METRICS[name](gold, answer)} for gold, answer in zip(golds, answers, strict=True)]
-    return chosen_figure(task.measures[0], choose_by, scores)
