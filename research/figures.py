@@ -163,7 +163,12 @@ def _draw_changes(axis: Any, found: Mapping[str, scores.Floats]) -> None:
 # Gain against size: a panel for each table, a line for each loss and decision
 
 
-SIZES = {"SmolLM2-135M-Instruct": 135, "Gemma-3-270M": 268, "Qwen2.5-Coder-0.5B-Instruct": 494}  # millions of parameters
+SIZES = {  # millions of parameters
+    "SmolLM2-135M-Instruct": 135,
+    "Gemma-3-270M": 268,
+    "Qwen2.5-Coder-0.5B-Instruct": 494,
+    "Qwen2.5-Coder-1.5B-Instruct": 1544,
+}
 _WAYS = (
     (BASELINE, "median", "cross-entropy, median", "#555555", "o"),
     ("soft_a", GREEDY, "soft labels, greedy", "#f0b48a", "s"),
@@ -176,6 +181,10 @@ _WAYS = (
 def typical_error(kept: scores.Kept, label: str, decision: str) -> float:
     """Return the mean absolute error of a typical run: the median over seeds."""
     return float(np.median(kept.scores[label, decision, "interpolate", "absolute_error"].mean(1)))
+
+
+def _millions(count: int) -> str:
+    return f"{count} M" if count < 1000 else f"{count / 1000:.1f} B"
 
 
 def sizes_figure(files: Sequence[Path]) -> Any:
@@ -191,7 +200,8 @@ def sizes_figure(files: Sequence[Path]) -> Any:
         told = f"{seeds[0]} seeds" if len({*seeds}) == 1 else f"{', '.join(map(str, seeds))} seeds"
         axis.set_title(f"{file.name.split('_')[1]}, {told}", fontsize=12, loc="left")
         axis.set_xscale("log")
-        axis.set_xticks([SIZES[kept.model] for kept in every], [f"{SIZES[kept.model]} M" for kept in every])
+        axis.set_xticks([SIZES[kept.model] for kept in every], [_millions(SIZES[kept.model]) for kept in every])
+        axis.margins(x=0.1)
         axis.set_xticks([], minor=True)
         axis.set_xlabel("parameters")
         _plain(axis, "top", "right")
@@ -300,7 +310,7 @@ FIGURES = {
     ),
     "sizes": Figure(
         "docs/images/sizes.png",
-        ("sizes_diamonds_scores.csv.xz", "sizes_esol_scores.csv.xz"),
+        ("sizes_diamonds_scores.csv.xz", "sizes_esol_scores.csv.xz", "sizes_births_scores.csv.xz"),
         sizes_figure,
         title="Pre-trained models fine-tuned on 1,000 rows: mean absolute error, lower is better",
     ),
