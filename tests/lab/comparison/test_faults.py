@@ -36,7 +36,6 @@ from numerate.cli import app
 from numerate.lab.comparison.cells import cell_folder, is_finished, run_cells
 from numerate.lab.comparison.executors import run_local
 from numerate.lab.comparison.plan import read_experiment
-from numerate.lab.comparison.watching import Watch
 from numerate.lab.data.picture_store import PICTURES
 from numerate.lab.files.progress import NOTE
 from numerate.lab.files.records import TEMPORARY, clear, locked, read_jsonl, read_state, write_json, write_state
@@ -432,28 +431,6 @@ def test_a_clock_that_jumps_changes_nothing(whole, tmp_path, monkeypatch):
     assert [path.name for path in checkpoints.iterdir()] == ["checkpoint-4"]
     run(config(), tmp_path)
     assert outcome(tmp_path) == whole
-
-
-def test_steps_are_shown_although_the_clock_was_set_back(tmp_path):
-    cell = RunConfig(steps=100)
-    watch = Watch([cell], tmp_path)
-    note = cell_folder(tmp_path, cell) / NOTE
-    note.parent.mkdir(parents=True)
-    note.write_text('["train", 47, 100]')
-    os.utime(note, (0, time.time() - 3600))
-    watch.look()
-    assert watch.done == 47
-
-
-def test_what_an_interrupted_run_left_in_the_future_does_not_count(tmp_path):
-    cell = RunConfig(steps=100)
-    note = cell_folder(tmp_path, cell) / NOTE
-    note.parent.mkdir(parents=True)
-    note.write_text('["train", 47, 100]')
-    os.utime(note, (0, time.time() + 3600))
-    watch = Watch([cell], tmp_path)
-    watch.look()
-    assert watch.done == 0
 
 
 def test_no_time_is_measured_by_a_clock_that_can_be_set():

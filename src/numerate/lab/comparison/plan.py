@@ -202,14 +202,12 @@ class Plan:
     """What a comparison will do.
 
     Attributes:
-        values: all settings, those of presets and files included.
-        experiment: the same, as runs.
+        experiment: its runs.
         executor: that trains them.
         folder: of the comparison.
         said: lines on what was chosen.
     """
 
-    values: dict[str, Any]
     experiment: Experiment
     executor: str
     folder: Path
@@ -260,4 +258,4 @@ def planned(
             soft_target(cell, task)
     if executor is None:
         executor = "stacked" if experiment.name == DEMO or gpu() else "local"
-    return Plan(values, experiment, executor, folder, said)
+    return Plan(experiment, executor, folder, said)
