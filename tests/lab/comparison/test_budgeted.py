@@ -68,8 +68,9 @@ def test_a_longer_time_has_more(tmp_path, measure):
     assert chosen(fitted(tmp_path, 100_000)) == (["ce", "smmd", "ntil"], 8, 600, 500)
     losses, seeds, steps, tests = chosen(fitted(tmp_path, 150))
     assert losses == ["ce", "smmd"]  # the last ones are left out first
-    assert (seeds, tests) == (3, 200)
+    assert seeds == 3
     assert 300 <= steps < 350
+    assert 200 <= tests < 250
 
 
 @pytest.mark.parametrize(
@@ -115,7 +116,7 @@ def test_only_test_rows_that_exist_are_left_out(tmp_path, measure):
     table = {"tasks": ["regression"], "data": str(file), "task_settings": {"target": "rent"}}
     plan = fitted(tmp_path, 100_000, **table)
     assert "Nothing is left out" in plan.text
-    assert chosen(plan)[3] == 20
+    assert chosen(plan)[3] == make_task(plan.experiment.cells()[0]).count("interpolate") < 20
 
 
 def test_losses_for_which_there_is_no_time_are_taken_for_slow_ones(tmp_path, measure, clock_time):
@@ -249,7 +250,7 @@ def test_a_stack_within_a_budget_has_one_seed():
 @pytest.mark.parametrize(("slower", "seeds"), [(1, [0, 1, 2, 3, 4, 5, 6, 7]), (8, [0, 1])])
 def test_the_report_is_about_the_seeds_that_are_complete(slower, seeds, tmp_path, clock_time, runs, measure, monkeypatch):
     """More than planned, if there is time, or fewer; calling again runs nothing."""
-    measure.pace = Pace(0.0, 0.4 / slower, 0.0)  # four times as slow as it is, or twenty times as fast
+    measure.pace = Pace(0.0, 0.4 / slower, 0.0)  # four times as slow as it is, or sixteen times as fast
 
     def inside(config, progress):
         clock_time.now += slower if config.seed else 1
