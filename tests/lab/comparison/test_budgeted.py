@@ -69,7 +69,7 @@ def test_a_longer_time_has_more(tmp_path, measure):
     losses, seeds, steps, tests = chosen(fitted(tmp_path, 150))
     assert losses == ["ce", "smmd"]  # the last ones are left out first
     assert seeds == 3
-    assert 300 <= steps < 350
+    assert 300 <= steps < 400
     assert 200 <= tests < 250
 
 
@@ -274,7 +274,7 @@ def test_the_report_is_about_the_seeds_that_are_complete(slower, seeds, tmp_path
     assert [note for note in result.notes if "seeds, to keep the budget" in note] == result.notes
     assert bool(result.notes) == (slower > 1)
     runs.inside = lambda *_: pytest.fail("a settled comparison was run again")
-    compare(**call)
+    assert compare(**call).notes == result.notes
     assert reported[-1]["config"]["seeds"] == seeds
 
 

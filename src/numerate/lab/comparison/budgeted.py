@@ -139,6 +139,7 @@ class BudgetedPlan:
         text: what was chosen and left out.
         quick: says that it is a quick look, if it is no more.
         report: seconds that the report takes.
+        note: which seeds were left out, if it has ended.
     """
 
     budget: Budget
@@ -147,6 +148,7 @@ class BudgetedPlan:
     text: str
     quick: str
     report: float
+    note: str = ""
 
     def with_seeds(self, seeds: Sequence[int]) -> Experiment:
         """Return the comparison with other seeds."""
@@ -168,10 +170,10 @@ def complete_seeds(cells: Sequence[RunConfig], folder: Path) -> list[int]:
     return [seed for seed in dict.fromkeys(cell.seed for cell in cells) if seed not in unfinished]
 
 
-def settle(folder: Path, seeds: Sequence[int]) -> None:
-    """Note in the plan that the comparison has ended with these seeds."""
+def settle(folder: Path, seeds: Sequence[int], note: str) -> None:
+    """Keep in the plan that the comparison has ended with these seeds."""
     kept = json.loads((folder / PLAN).read_text(encoding="utf-8"))
-    write_json(folder / PLAN, kept | {"seeds": list(seeds), "others": []})
+    write_json(folder / PLAN, kept | {"seeds": list(seeds), "others": [], "note": note})
 
 
 def plan_in_budget(
@@ -207,18 +209,18 @@ def plan_in_budget(
     if (kept := _read(folder / PLAN)) is None or kept.get("asked") != asked:
         say(f"Measuring the speed of this machine, to fit into {in_words(budget.seconds)}.")
         losses, least, most = _options(experiment, tasks, given, most_seeds)
-        cells = [cell for name in losses for cell in experiment.cells() if (cell.name, cell.seed) == (name, experiment.seeds[0])]
+        cells = sorted(experiment.of_one_seed(), key=lambda cell: losses.index(cell.name))
         paces = _paces(cells, folder, _MEASURING * budget.seconds, processes, pool)
         kinds = [Kind(cell.name, pace, _test_rows(cell, tasks[task_key(cell)])) for cell, pace in zip(cells, paces, strict=True)]
         kept = _fitted(budget, experiment, least, most, GridWork(losses, kinds, processes, stacked, trials))
         write_json(folder / PLAN, {"asked": asked, **kept})
-    labels = [cell.name for cell in experiment.cells()[: len(experiment.losses)]]  # losses vary fastest
+    labelled = zip(experiment.losses, experiment.cells(), strict=False)  # losses vary fastest
     changed = {
-        "losses": tuple(loss for loss, name in zip(experiment.losses, labels, strict=True) if name in kept["losses"]),
+        "losses": tuple(loss for loss, cell in labelled if cell.name in kept["losses"]),
         "seeds": tuple(kept["seeds"]),
         "settings": experiment.settings | {"steps": kept["steps"], "eval_examples": kept["tests"]},
     }
-    said = {name: kept[name] for name in ("others", "text", "quick", "report")}
+    said = {name: kept[name] for name in ("others", "text", "quick", "report", "note")}
     return BudgetedPlan(budget, experiment.model_copy(update=changed), **said)
 
 
@@ -239,7 +241,7 @@ def _options(
     default = {name: field.default for name, field in RunConfig.model_fields.items()}
     steps, tests = (int({**default, **experiment.settings}[name]) for name in ("steps", "eval_examples"))
     if "eval_examples" not in given:
-        tests = int(min(tests, max(max(_test_rows(cell, tasks[task_key(cell)])) for cell in experiment.cells())))
+        tests = int(min(tests, max(max(_test_rows(cell, tasks[task_key(cell)])) for cell in experiment.of_one_seed())))
     seeds = len(experiment.seeds)
     most = Choice(len(losses), seeds if "seeds" in given else max(seeds, most_seeds), steps, tests)
     low = max(2, len(set(first) & set(losses))), 1, LEAST_STEPS, LEAST_TESTS
@@ -274,4 +276,5 @@ def _fitted(budget: Budget, experiment: Experiment, least: Choice, most: Choice,
         "text": f"{text} {quick}".rstrip(),
         "quick": quick,
         "report": work.report(choice),
+        "note": "",
     }

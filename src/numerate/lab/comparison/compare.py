@@ -32,10 +32,10 @@ from numerate.lab.comparison.plan import Experiment, planned
 from numerate.lab.data import Task
 from numerate.lab.data.picture_store import PICTURES
 from numerate.lab.data.readers import data_file
-from numerate.lab.data.settings import make_task, task_key
+from numerate.lab.data.settings import task_key
 from numerate.lab.files.progress import GridProgress
 from numerate.lab.files.records import RUNS, clear, naming_full_disk, remove_parts
-from numerate.lab.models.loading import PromptEncoder, load_encoder
+from numerate.lab.models.loading import load_encoder
 from numerate.lab.report import write_report
 from numerate.lab.training.config import RunConfig
 from numerate.lab.training.run import check_run
@@ -106,14 +106,14 @@ def compare(
             Default: stacked on a GPU and for the demo, else local, which measures the time per step.
         address: of the Ray cluster.
         tune: trials per loss on a validation split before the comparison.
-        tune_seeds: seeds of each trial; the best has the best mean. More than one where runs differ much from seed to seed.
+        tune_seeds: seeds of each trial; the trial with the best mean wins. More than one where runs differ much by seed.
         budget: time for all of it, such as ``"5m"`` or seconds: losses, seeds, steps and test rows are chosen to fit, except for
             those that are arguments of this call. The same call goes on with the same choice.
         progress: say what will be done, and show bars on a terminal, or a line per finished run elsewhere.
         **settings: of every run (``steps=``, ``weight=``, ``task_settings=``, ...), ``baseline=`` and ``name=``.
 
     Raises:
-        InterruptedComparison: a KeyboardInterrupt (Ctrl-C) that tells how many runs are finished.
+        InterruptedComparison: a KeyboardInterrupt (Ctrl-C) that says how many runs are finished.
     """
     from rich.console import Console
 
@@ -124,11 +124,12 @@ def compare(
         data = data_file(data, RUNS if out is None else Path(out))
     how: dict[str, Any] = {"processes": processes, "executor": executor, "address": address, "out": out, "budget": time}
     plan = planned(config, preset, data, target, settings, tune=tune, tune_seeds=tune_seeds, **how)
-    experiment, folder, executor = plan.experiment, plan.folder, plan.executor
+    experiment, tasks, folder, executor = plan.experiment, plan.tasks, plan.folder, plan.executor
     for shared in (folder, folder / PICTURES):
         remove_parts(shared)
     cells = experiment.cells()
-    tasks = _check_cells(cells) if executor != "ray" else {}
+    if executor != "ray":
+        _check_cells(experiment.of_one_seed(), tasks)
     stacked, notes = executor == "stacked", list[str]()
     together = stacked and all(map(stackable, cells))
     processes = processes or (1 if torch.cuda.is_available() and not together else os.cpu_count() or 1)
@@ -199,18 +200,12 @@ class InterruptedComparison(KeyboardInterrupt):
         super().__init__(f"Interrupted: {finished} of {total} runs are finished and kept in {folder}; {rest}.")
 
 
-def _check_cells(cells: Sequence[RunConfig]) -> dict[str, Task]:
-    """Raise if a cell cannot run, before any cell is run; return the tasks by :func:`task_key`."""
-    encoders: dict[str, PromptEncoder] = {}
-    tasks: dict[str, Task] = {}
-    for cell in {(cell.model, task_key(cell), cell.name): cell for cell in cells}.values():
-        if cell.model not in encoders:
-            encoders[cell.model] = load_encoder(cell.model, trust_remote_code=cell.trust_remote_code)
-        key = task_key(cell)
-        if key not in tasks:
-            tasks[key] = make_task(cell)
-        check_run(cell, tasks[key], encoders[cell.model])
-    return tasks
+def _check_cells(cells: Sequence[RunConfig], tasks: Mapping[str, Task]) -> None:
+    """Raise if a cell cannot run, before any cell is run."""
+    models = {cell.model: cell.trust_remote_code for cell in cells}
+    encoders = {model: load_encoder(model, trust_remote_code=trusted) for model, trusted in models.items()}
+    for cell in cells:
+        check_run(cell, tasks[task_key(cell)], encoders[cell.model])
 
 
 def _execute_in_time(
@@ -221,7 +216,7 @@ def _execute_in_time(
     at_a_time: float,
     say: Callable[[str], object],
 ) -> list[str]:
-    """Run the planned seeds until the time is over, or further seeds if there is time left; return what to say about it."""
+    """Run the planned seeds until the time is over, or further seeds if there is time left; return what was left out."""
     planned, cells = plan.experiment.seeds, cells_of(plan.experiment)
     begin, resumed = plan.budget.elapsed, any(is_finished(folder, cell) for cell in cells)
     execute(cells, "runs", is_over=partial(plan.is_over, cells, folder))
@@ -232,12 +227,13 @@ def _execute_in_time(
         more = cells_of(plan.with_seeds(further))
         execute(more, "more runs", is_over=partial(plan.is_over, cells, folder))
         cells, done = [*cells, *more], [*done, *complete_seeds(more, folder)]
-    settle(folder, done)
-    write_plan(plan.with_seeds(done), [cell for cell in cells if cell.seed in done], folder, plan.quick)
+    note = plan.note
     if missing := len({*planned} - {*done}):
         why = "to keep the budget: the machine was slower than measured. A longer --budget has them."
-        return [f"Left out {missing} of {len(planned)} seeds, {why}"]
-    return []
+        note = f"Left out {missing} of {len(planned)} seeds, {why}"
+    settle(folder, done, note)
+    write_plan(plan.with_seeds(done), [cell for cell in cells if cell.seed in done], folder, plan.quick)
+    return [note] if note else []
 
 
 def _execute(

@@ -147,7 +147,7 @@ def _run_in(
                     queue.clear()
                     stopped = True
             if is_over is not None and (queue or running) and is_over():
-                end_workers(pool)
+                _end_workers(pool)
                 return
         if stopped:
             return
@@ -160,25 +160,19 @@ def _run_in(
 
 
 @contextmanager
-def worker_pool(cells: Sequence[RunConfig], processes: int) -> Iterator[ProcessPoolExecutor]:
+def worker_pool(cells: Sequence[RunConfig], processes: int, *, gpu: bool = True) -> Iterator[ProcessPoolExecutor]:
     """Return processes that start when they are needed. They end with the body, at once if it raises (Ctrl-C)."""
-    pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_end_with_parent)
-    with _library_threads(cells, processes), _ended(pool):
-        yield pool
+    pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_begin_worker, initargs=(gpu,))
+    with _library_threads(cells, processes):
+        try:
+            yield pool
+        except BaseException:
+            _end_workers(pool)
+            raise
+        pool.shutdown()
 
 
-@contextmanager
-def _ended(pool: ProcessPoolExecutor) -> Iterator[None]:
-    """End the processes of a pool after the body, at once if it raises."""
-    try:
-        yield
-    except BaseException:
-        end_workers(pool)
-        raise
-    pool.shutdown()
-
-
-def end_workers(pool: ProcessPoolExecutor) -> None:
+def _end_workers(pool: ProcessPoolExecutor) -> None:
     """End the processes of a pool at once, with what they run."""
     for process in list((pool._processes or {}).values()):
         process.terminate()
@@ -202,9 +196,8 @@ def _run_apart(jobs: Sequence[Sequence[RunConfig]], folder: Path, processes: int
     """
     if not jobs:
         return
-    pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_without_gpu)
     running: dict[Future[Any], RunConfig] = {}
-    with _library_threads([job[0] for job in jobs], processes), _ended(pool):
+    with worker_pool([job[0] for job in jobs], processes, gpu=False) as pool:
         for _ in range(min(processes, sum(map(len, jobs)))):
             submit(pool, _import_models)  # while the first stack trains
         for job in jobs:
@@ -275,8 +268,10 @@ def _library_threads(cells: Sequence[RunConfig], processes: int) -> Iterator[Non
             os.environ["OMP_NUM_THREADS"] = before
 
 
-def _end_with_parent() -> None:
+def _begin_worker(gpu: bool) -> None:
     """End this worker when its parent is killed. Otherwise it would finish the queue and then wait forever."""
+    if not gpu:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
     def wait_for_parent() -> None:
         parent = parent_process()
@@ -285,12 +280,6 @@ def _end_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=wait_for_parent, daemon=True).start()
-
-
-def _without_gpu() -> None:
-    """Begin a worker that computes on the CPU."""
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    _end_with_parent()
 
 
 def _import_models() -> None:
