@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 from tests.apart import wait_until
 
-from numerate.lab.files.progress import NOTE, GridProgress, NotedProgress, Watch
+from numerate.lab.files.progress import NOTE, GridProgress, NotedProgress, _time_left
 from numerate.lab.files.records import write_json, write_text
 
 
@@ -18,10 +18,6 @@ from numerate.lab.files.records import write_json, write_text
 def quickly(monkeypatch):
     for name, seconds in (("_LOOK_SECONDS", 0.01), ("_FIRST_LINE_SECONDS", 0.0), ("LINE_SECONDS", 0.1)):
         monkeypatch.setattr(f"numerate.lab.files.progress.{name}", seconds)
-
-
-def finish(folder, **cost):
-    write_json(folder / "result.json", {"cost": cost})
 
 
 def test_the_steps_of_runs_in_other_processes_are_shown(tmp_path):
@@ -34,7 +30,7 @@ def test_the_steps_of_runs_in_other_processes_are_shown(tmp_path):
             for note, steps in (('["pictures", 9, 9]', 0), ('["train", 47, 100]', 47), ('["evaluate", 3, 10]', 100)):
                 write_text(running / NOTE, note)
                 wait_until(lambda steps=steps: bar.completed == steps)
-            finish(waiting)
+            write_json(waiting / "result.json", {})
             wait_until(lambda: bar.completed == 200)
         assert display.bars.tasks == []
 
@@ -55,14 +51,14 @@ def test_without_a_terminal_steps_and_time_left_are_printed(tmp_path, monkeypatc
 
 def test_a_slow_look_ends_before_its_bar(tmp_path, monkeypatch):
     """A look may take longer than the runs do: files on a network."""
-    monkeypatch.setattr("numerate.lab.files.progress._LOOK_SECONDS", 0.0)
     looking, ended = threading.Event(), threading.Event()
 
-    def look(self):
+    def slowly(folder, steps):
         looking.set()
         ended.wait(0.2)
+        return 1
 
-    monkeypatch.setattr(Watch, "look", look)
+    monkeypatch.setattr("numerate.lab.files.progress._steps_done", slowly)
     failed = []
     monkeypatch.setattr(threading, "excepthook", failed.append)
     before = threading.active_count()
@@ -72,22 +68,12 @@ def test_a_slow_look_ends_before_its_bar(tmp_path, monkeypatch):
     assert not failed
 
 
-def test_the_time_left_is_by_the_speed_since_the_first_step_with_evaluation_once_it_is_measured(tmp_path, monkeypatch):
-    first, second = tmp_path / "a", tmp_path / "b"
-    watch = Watch({first: 100, second: 100})
-
-    def left_at(seconds):
-        monkeypatch.setattr("numerate.lab.files.progress.time.monotonic", lambda: seconds)
-        watch.look()
-        return watch.left
-
-    assert left_at(100.0) is None  # processes start
-    write_text(first / NOTE, '["train", 10, 100]')
-    assert left_at(130.0) is None  # one look has no speed
-    write_text(first / NOTE, '["train", 30, 100]')
-    assert left_at(140.0) == pytest.approx(85.0)  # 20 steps in 10 s, 170 to go
-    finish(first, train_seconds=50.0, eval_seconds=25.0)  # evaluation is worth 50 steps
-    assert left_at(205.0) == pytest.approx(150 * 75 / 140)
+def test_the_time_left_is_by_the_speed_since_the_first_step(monkeypatch):
+    monkeypatch.setattr("numerate.lab.files.progress.time.monotonic", lambda: 140.0)
+    assert _time_left((130.0, 10), 30, 200) == "about 1 min 20 s left"  # 20 steps in 10 s, 170 to go
+    assert _time_left((130.0, 10), 10, 200) == ""  # one look has no speed
+    assert _time_left((139.0, 10), 30, 200) == ""  # nor has a second
+    assert _time_left((130.0, 10), 200, 200) == ""  # runs are evaluated
 
 
 def test_runs_note_their_progress_and_leave_no_note(tmp_path):

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -75,8 +74,8 @@ class RunProgress:
         text = f"{stage}: {done:,} of {total:,}"
         if done == total:
             text += f" in {in_words(now - began)}"
-        elif done > first:
-            text += f", about {roughly((now - began) * (total - done) / (done - first))} left"
+        elif left := _time_left((began, first), done, total):
+            text += f", {left}"
         self.write(f"{text}, {figures}" if figures else text)
 
     def write(self, text: str, *prefix: Any) -> None:
@@ -119,17 +118,20 @@ class GridProgress(RunProgress):
         """Show the training steps of runs in any process, and the time left; ``runs`` are their folders and steps."""
         for folder in runs:  # of a run that was killed; one that runs elsewhere notes again
             (folder / NOTE).unlink(missing_ok=True)
-        watch, total, ended = Watch(runs), sum(runs.values()), threading.Event()
+        total, ended = sum(runs.values()), threading.Event()
         bar = self.bars.add_task("steps", total=total, figures="", visible=bool(runs))
 
         def look() -> None:
+            since: tuple[float, int] | None = None  # the first step
             due = time.monotonic() + _FIRST_LINE_SECONDS
             while not ended.wait(_LOOK_SECONDS):
-                watch.look()
-                left = "" if watch.left is None else f"about {roughly(watch.left)} left"
-                self.bars.update(bar, completed=watch.done, figures=left)
-                if self.lines and watch.done and time.monotonic() >= due:
-                    self.write(f"{watch.done:,} of {total:,} steps" + (f", {left}" if left else ""))
+                if not (done := sum(_steps_done(*run) for run in runs.items())):
+                    continue
+                since = since or (time.monotonic(), done)
+                left = _time_left(since, done, total)
+                self.bars.update(bar, completed=done, figures=left)
+                if self.lines and time.monotonic() >= due:
+                    self.write(f"{done:,} of {total:,} steps" + (f", {left}" if left else ""))
                     due = time.monotonic() + LINE_SECONDS
 
         watcher = threading.Thread(target=look, daemon=True)
@@ -169,48 +171,24 @@ class NotedProgress:
         self.progress(stage, done, total, figures)
 
 
-@dataclass
-class Watch:
-    """The steps of runs by their notes, and the time left by the speed since the first step.
-
-    Attributes:
-        runs: folders, and steps of each.
-        done: steps that are done.
-        left: seconds, with those of evaluation once a run is finished; None before there is a speed.
-    """
-
-    runs: Mapping[Path, int]
-    done: int = 0
-    left: float | None = None
-    _first: tuple[float, float] | None = None  # when the first step was seen, and the work that was done then
-
-    def look(self) -> None:
-        """Read the notes and results of the runs. Evaluating a run is work that is counted in steps."""
-        now, states = time.monotonic(), [_state(*run) for run in self.runs.items()]
-        costs = [cost for *_, cost in states if cost is not None]
-        evaluation = sum(costs) / max(1, len(costs))
-        self.done = sum(steps for steps, *_ in states)
-        work = sum(steps + evaluation * share for steps, share, _ in states)
-        if self._first is None:
-            self._first = (now, work) if work else None
-            return
-        began, before = self._first
-        if now - began >= _MEASURED_SECONDS and work > before:
-            rest = sum(self.runs.values()) + evaluation * len(self.runs) - work
-            self.left = rest * (now - began) / (work - before)
-
-
-def _state(folder: Path, steps: int) -> tuple[int, float, float | None]:
-    """Return the steps of a run that are done, the share of its test rows, and, if it is finished, its evaluation in steps."""
+def _steps_done(folder: Path, steps: int) -> int:
+    """Return how many steps of a run are done, by its note or its result."""
+    if (folder / RESULT).is_file():
+        return steps
     try:
-        if (folder / RESULT).is_file():
-            cost = json.loads((folder / RESULT).read_text(encoding="utf-8")).get("cost", {})
-            known = cost.get("train_seconds") and cost.get("eval_seconds")
-            return steps, 1.0, cost["eval_seconds"] / cost["train_seconds"] * steps if known else None
-        stage, done, total = json.loads((folder / NOTE).read_text(encoding="utf-8"))
+        stage, done, _ = json.loads((folder / NOTE).read_text(encoding="utf-8"))
     except (OSError, ValueError):  # not begun
-        return 0, 0.0, None
-    return (steps, done / total, None) if stage == "evaluate" else (done if stage == "train" else 0, 0.0, None)
+        return 0
+    return {"train": int(done), "evaluate": steps}.get(stage, 0)
+
+
+def _time_left(since: tuple[float, int], done: int, total: int) -> str:
+    """Say how long the rest takes by the speed since a time and the steps done then; empty before there is a speed."""
+    began, first = since
+    seconds = time.monotonic() - began
+    if seconds < _MEASURED_SECONDS or not first < done < total:
+        return ""
+    return f"about {roughly(seconds * (total - done) / (done - first))} left"
 
 
 def in_words(seconds: float) -> str:
