@@ -28,7 +28,6 @@ import torch
 import transformers.models.llama.modeling_llama
 import transformers.trainer  # noqa: F401 -- before `short_collections`, which leaves out what is imported
 from tests import apart
-from tests.apart import wait_until
 from tests.lab.comparison.test_compare import QUICK, compare_quick, records
 
 import numerate
@@ -348,23 +347,6 @@ def compare_apart(folder, steps, seeds):
 
 def cells_apart(steps, seeds):
     return read_experiment(QUICK | SHORT | {"steps": steps, "seeds": seeds}).cells()
-
-
-@pytest.mark.launch
-def test_sigterm_ends_at_once_and_the_same_call_goes_on(tmp_path):
-    grid = tmp_path / "grid"
-    process = apart.start(compare_apart, grid, 3, 40, output=tmp_path / "output.txt")
-    wait_until(lambda: list(grid.glob("cells/*/result.json")), process)
-    process.terminate()
-    assert apart.finish(process) == -signal.SIGTERM
-    kept = {path: path.stat().st_mtime_ns for path in grid.glob("cells/*/result.json")}
-    assert 1 <= len(kept) < 80
-    assert "Traceback" not in (tmp_path / "output.txt").read_text()
-    cells = cells_apart(3, len(kept) + 2)
-    for folder in (grid, tmp_path / "alone"):
-        run_local(cells[: len(kept) + 2], folder, on_done=lambda cell, error: None)
-    assert {path: path.stat().st_mtime_ns for path in kept} == kept
-    assert records(grid) == records(tmp_path / "alone")
 
 
 @pytest.mark.launch
