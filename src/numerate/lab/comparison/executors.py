@@ -293,15 +293,16 @@ def _in_worker(job: Job, folder: Path, processes: int, patient: bool) -> list[Ru
         return run_cells(job, folder, wait=patient, progress=noted)
 
 
-def run_ray(cells: Sequence[RunConfig], folder: Path, *, address: str | None = None, on_done: OnDone, cpus: float = 1) -> None:
+def run_ray(cells: Sequence[RunConfig], folder: Path, *, address: str | None = None, on_done: OnDone) -> None:
     """Run the cells that are not finished on a Ray cluster. No shared disk is needed: files are sent back to this process.
+
+    Each cell gets a CPU, and a GPU if the cluster has any.
 
     Args:
         cells: the runs.
         folder: receives the files, on this machine.
         address: of the cluster. None: a cluster that runs here, or a new one on this machine.
         on_done: called with each cell and its error, or None.
-        cpus: CPUs per cell. Each cell also gets a GPU if the cluster has any.
     """
     try:
         import ray
@@ -313,7 +314,7 @@ def run_ray(cells: Sequence[RunConfig], folder: Path, *, address: str | None = N
         ray.init(address=address, log_to_driver=False, ignore_reinit_error=True)
     try:
         gpus = 1 if ray.cluster_resources().get("GPU") else 0
-        remote = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=3)(_on_cluster)
+        remote = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=3)(_on_cluster)
         running = {remote.remote(cell.model_dump(mode="json")): cell for cell in cells if not is_finished(folder, cell)}
         while running:
             (ready,), _ = ray.wait(list(running))
