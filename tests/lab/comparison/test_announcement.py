@@ -12,8 +12,6 @@ from tests.lab.data.formats import WRITERS, said
 
 from numerate.lab import compare
 from numerate.lab.comparison.announcement import Setting, announcement, parameters
-from numerate.lab.comparison.budget import Budget, Choice, Options
-from numerate.lab.comparison.budgeted import _text
 from numerate.lab.comparison.cells import cell_folder
 from numerate.lab.comparison.plan import read_experiment
 from numerate.lab.data import TASKS
@@ -115,15 +113,11 @@ def test_python_and_the_command_line_say_the_same(tmp_path, monkeypatch, capsys)
 def test_a_comparison_with_a_budget_is_announced_in_ten_lines(tmp_path, monkeypatch):
     """With all that a table of one's own has."""
     monkeypatch.chdir(tmp_path)
-    budget = Budget(300.0)
     values = {"losses": ["ce", "smmd", "ntil", "soft"], "tasks": ["regression"], "data": "diamonds", "decide": "median"}
     table = {**values, "task_settings": {"target": "price"}, "soft": {"relative": 0.05}}
-    experiment = read_experiment({**table, "seeds": 3, "steps": 600})
-    options = Options(("ce", "soft", "smmd", "ntil"), 2, (1, 8), (20, 600), 300, (200, 500))
-    text = _text(budget, options, Choice(2, 1, 300, 200), experiment, 240.0)
+    text = "5 min, about 4 min for runs and report. Left out: smmd, ntil, 2 of 3 seeds, 300 of 600 steps, 300 of 500 test rows."
     lines = announced(Path("runs/diamonds"), Setting(Path("runs/diamonds"), "local", 2, 0, text), **table)
     assert part(lines, "budget") == text
-    assert all(word in text for word in ("smmd", "ntil", "2 of 3 seeds", "300 of 600 steps", "300 of 500 test rows"))
     assert len(lines) <= 10
 
 

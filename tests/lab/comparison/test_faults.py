@@ -28,7 +28,6 @@ import torch
 import transformers.models.llama.modeling_llama
 import transformers.trainer  # noqa: F401 -- before `short_collections`, which leaves out what is imported
 from tests import apart
-from tests.apart import wait_until
 from tests.lab.comparison.test_compare import QUICK, compare_quick, records
 
 import numerate
@@ -36,7 +35,6 @@ from numerate.cli import app
 from numerate.lab.comparison.cells import cell_folder, is_finished, run_cells
 from numerate.lab.comparison.executors import run_local
 from numerate.lab.comparison.plan import read_experiment
-from numerate.lab.comparison.watching import Watch
 from numerate.lab.data.picture_store import PICTURES
 from numerate.lab.files.progress import NOTE
 from numerate.lab.files.records import TEMPORARY, clear, locked, read_jsonl, read_state, write_json, write_state
@@ -352,23 +350,6 @@ def cells_apart(steps, seeds):
 
 
 @pytest.mark.launch
-def test_sigterm_ends_at_once_and_the_same_call_goes_on(tmp_path):
-    grid = tmp_path / "grid"
-    process = apart.start(compare_apart, grid, 3, 40, output=tmp_path / "output.txt")
-    wait_until(lambda: list(grid.glob("cells/*/result.json")), process)
-    process.terminate()
-    assert apart.finish(process) == -signal.SIGTERM
-    kept = {path: path.stat().st_mtime_ns for path in grid.glob("cells/*/result.json")}
-    assert 1 <= len(kept) < 80
-    assert "Traceback" not in (tmp_path / "output.txt").read_text()
-    cells = cells_apart(3, len(kept) + 2)
-    for folder in (grid, tmp_path / "alone"):
-        run_local(cells[: len(kept) + 2], folder, on_done=lambda cell, error: None)
-    assert {path: path.stat().st_mtime_ns for path in kept} == kept
-    assert records(grid) == records(tmp_path / "alone")
-
-
-@pytest.mark.launch
 def test_two_comparisons_in_one_folder_at_once(tmp_path):
     """Both end well; the records are those of one."""
     grid, outputs = tmp_path / "grid", [tmp_path / "first.txt", tmp_path / "second.txt"]
@@ -432,28 +413,6 @@ def test_a_clock_that_jumps_changes_nothing(whole, tmp_path, monkeypatch):
     assert [path.name for path in checkpoints.iterdir()] == ["checkpoint-4"]
     run(config(), tmp_path)
     assert outcome(tmp_path) == whole
-
-
-def test_steps_are_shown_although_the_clock_was_set_back(tmp_path):
-    cell = RunConfig(steps=100)
-    watch = Watch([cell], tmp_path)
-    note = cell_folder(tmp_path, cell) / NOTE
-    note.parent.mkdir(parents=True)
-    note.write_text('["train", 47, 100]')
-    os.utime(note, (0, time.time() - 3600))
-    watch.look()
-    assert watch.done == 47
-
-
-def test_what_an_interrupted_run_left_in_the_future_does_not_count(tmp_path):
-    cell = RunConfig(steps=100)
-    note = cell_folder(tmp_path, cell) / NOTE
-    note.parent.mkdir(parents=True)
-    note.write_text('["train", 47, 100]')
-    os.utime(note, (0, time.time() + 3600))
-    watch = Watch([cell], tmp_path)
-    watch.look()
-    assert watch.done == 0
 
 
 def test_no_time_is_measured_by_a_clock_that_can_be_set():

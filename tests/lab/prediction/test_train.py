@@ -92,7 +92,7 @@ def paced(monkeypatch):
         (folder / "checkpoints").mkdir(exist_ok=True)
         return {}
 
-    monkeypatch.setattr("numerate.lab.comparison.pace.measured", lambda *_: Pace(2.0, 0.1, 0.01))
+    monkeypatch.setattr("numerate.lab.comparison.budgeted.measured", lambda *_: Pace(2.0, 0.1, 0.01))
     monkeypatch.setattr("numerate.lab.training.run.run", stop)
     return seen
 
@@ -136,7 +136,7 @@ def test_a_slow_machine_gets_a_short_run_and_is_told(paced, tmp_path, monkeypatc
         on_task(task)
         return {}
 
-    monkeypatch.setattr("numerate.lab.comparison.pace.measured", lambda *_: Pace(2.0, 5.0, 0.01))
+    monkeypatch.setattr("numerate.lab.comparison.budgeted.measured", lambda *_: Pace(2.0, 5.0, 0.01))
     monkeypatch.setattr("numerate.lab.training.run.run", announce)
     said = []
     train(out=tmp_path / "a", task="arithmetic", budget="30s", say=said.append)

@@ -1,101 +1,193 @@
-"""A comparison that fits into a budget: measure, choose, keep the plan in the folder, and stop in time.
+"""A comparison that fits into a budget: measure a machine, choose what fits, and keep the choice in the folder.
 
-The plan is ``budget.json`` in the folder of the comparison. The same comparison with the same budget goes on with it.
+The choice is in ``budget.json``. The same comparison with the same budget goes on with it.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from dataclasses import asdict, dataclass, field
-from hashlib import blake2b
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
 
 from numerate.lab.comparison.budget import (
-    ENOUGH_STEPS,
-    ENOUGH_STEPS_PRETRAINED,
     LEAST_STEPS,
     LEAST_TESTS,
     MOST_SEEDS,
-    USED,
     Budget,
     Choice,
     GridWork,
     Kind,
-    Options,
     Pace,
     best_choice,
-    finished,
-    kept_order,
+    enough_steps,
     left_out,
     quick_look,
 )
 from numerate.lab.comparison.cells import is_finished
-from numerate.lab.comparison.executors import Job, submit, threads_for
-from numerate.lab.comparison.pace import drawing_seconds, measured
-from numerate.lab.comparison.plan import Experiment, read_experiment
+from numerate.lab.comparison.executors import submit, threads_for
+from numerate.lab.comparison.plan import Experiment
 from numerate.lab.data import Task
 from numerate.lab.data.picture_store import PICTURES
-from numerate.lab.files.durations import in_words, roughly
-from numerate.lab.files.records import write_json
+from numerate.lab.data.settings import task_key
+from numerate.lab.files.progress import in_words, roughly
+from numerate.lab.files.records import jsonable, write_json
+from numerate.lab.models.loading import load_encoder
 from numerate.lab.models.names import BUILT
 from numerate.lab.training.config import RunConfig
+from numerate.lab.training.run import load_run_model, run
+from numerate.lab.training.validation import MOST
 from numerate.recommendation import recommended
 
 PLAN = "budget.json"
+CHOSEN = ("losses", "seeds", "steps", "eval_examples")
+"""Settings that a budget chooses, unless they are given."""
+
 _MEASURING = 0.1  # share of the budget that measuring may take
-_OVER = 1.1  # share of the budget at which runs are given up, if a whole seed is finished
-_REPORT_SECONDS = (6.0, 0.0015)  # of a report, and per row and run
+_STEPS, _TESTS = 8, 64  # of a short run of a model that is built here
+_FEW_STEPS, _FEW_TESTS = 3, 8  # of larger ones
+
+
+# Measure
+
+
+class _Enough(BaseException):
+    """Raised within a short run that has been measured for long enough."""
+
+
+def measured(config: RunConfig, pictures: Path, limit: float = math.inf) -> Pace:
+    """Train and evaluate a short run like ``config``, in a folder that is deleted; ``pictures`` are kept.
+
+    After ``limit`` seconds it ends at the next step or answer. An answer that was not seen is taken to be as slow as a step.
+    """
+    called, small = time.perf_counter(), config.model in BUILT
+    steps, tests = (_STEPS, _TESTS) if small else (_FEW_STEPS, _FEW_TESTS)
+    changed = {"steps": steps, "eval_examples": min(tests, config.eval_examples), "validate_every": None, "keep_best": False}
+    short = config.model_copy(update={**changed, "save_every": None, "keep_model": False, "tensorboard": False})
+    if small:  # what is imported and loaded once is no part of a run
+        load_run_model(short, load_encoder(config.model, trust_remote_code=config.trust_remote_code))
+        from transformers import trainer  # noqa: F401
+    trained: list[float] = []  # when each step ended
+    tested = (0, 0.0)  # answers, and when the last of them came
+
+    def watched(stage: str, done: int, *_: object) -> None:
+        nonlocal tested
+        now = time.perf_counter()
+        if stage == "train":
+            trained.append(now)
+        elif stage == "evaluate" and done:
+            tested = done, now
+        if now - called > limit and (len(trained) > 1 or stage == "evaluate"):
+            raise _Enough
+
+    begin = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder, suppress(_Enough):
+        run(short, Path(folder), pictures=pictures, progress=watched)
+    end = time.perf_counter()
+    gaps = [after - before for before, after in pairwise(trained)]
+    step = median(gaps[1:] or gaps)
+    count, answered = tested if tested[0] else (0, end)
+    answer = (answered - trained[-1]) / count if count else step
+    if config.validate_every is not None:
+        step += answer * min(MOST, config.eval_examples) / config.validate_every
+    return Pace(max(0.0, trained[0] - begin - step) + end - answered, step, answer)
+
+
+def _paces(
+    cells: Sequence[RunConfig], folder: Path, limit: float, processes: int, pool: ProcessPoolExecutor | None
+) -> list[Pace]:
+    """Measure a run like each cell. Those for which there is no time are taken to be as slow as the slowest."""
+    until = time.monotonic() + limit  # which is the same in all processes of a machine
+    jobs = [(cell, folder / PICTURES, processes, limit, until if cell.name != cells[0].name else math.inf) for cell in cells]
+    if pool is None:
+        found = [_measured_until(*job) for job in jobs]
+    else:
+        found = [future.result() for future in [submit(pool, _measured_until, *job) for job in jobs]]
+    slowest = Pace(*map(max, zip(*filter(None, found), strict=True)))
+    return [pace or slowest for pace in found]
+
+
+def _measured_until(config: RunConfig, pictures: Path, processes: int, limit: float, until: float) -> Pace | None:
+    """Measure a run, in any process, unless it is later than ``until``."""
+    if time.monotonic() > until:
+        return None
+    torch.set_num_threads(threads_for(config, processes))
+    return measured(config, pictures, limit)
+
+
+# Choose
 
 
 @dataclass(frozen=True)
-class Machine:
-    """How a comparison is executed."""
-
-    folder: Path
-    processes: int
-    stacked: bool
-    pool: ProcessPoolExecutor | None
-    trials: int = 0
-
-
-@dataclass
 class BudgetedPlan:
-    """A comparison that fits: what is run, what it should take, and what it leaves out.
+    """A comparison that fits into a budget.
 
     Attributes:
-        experiment: with the losses, steps, test rows and planned seeds that were chosen.
-        seeds: all that may be run if there is time.
-        text: what was chosen and left out, in words.
-        clock: decides which seeds there is time for.
+        budget: the time.
+        experiment: with the losses, seeds, steps and test rows that were chosen.
+        others: seeds to run too, if there is time left.
+        text: what was chosen and left out.
         quick: says that it is a quick look, if it is no more.
+        report: seconds that the report takes.
+        note: which seeds were left out, if it has ended.
     """
 
+    budget: Budget
     experiment: Experiment
-    seeds: tuple[int, ...]
+    others: Sequence[int]
     text: str
-    clock: SeedClock
-    quick: str = ""
+    quick: str
+    report: float
+    note: str = ""
 
-    def more(self, extra: Sequence[int]) -> Experiment:
+    def with_seeds(self, seeds: Sequence[int]) -> Experiment:
         """Return the comparison with other seeds."""
-        return self.experiment.model_copy(update={"seeds": tuple(extra)})
+        return self.experiment.model_copy(update={"seeds": tuple(seeds)})
+
+    def is_over(self, cells: Sequence[RunConfig], folder: Path) -> bool:
+        """Return whether runs have to be given up: the time is over, and all losses have finished a seed."""
+        return self.budget.elapsed + self.report >= self.budget.seconds and bool(complete_seeds(cells, folder))
+
+    def further(self, seconds: float, at_a_time: float) -> Sequence[int]:
+        """Return other seeds for which there is time; the planned ones took ``seconds``, ``at_a_time`` of them."""
+        per_round = seconds / math.ceil(len(self.experiment.seeds) / at_a_time)
+        return self.others[: max(0, int(int((self.budget.left - self.report) / per_round) * at_a_time))]
+
+
+def complete_seeds(cells: Sequence[RunConfig], folder: Path) -> list[int]:
+    """Return the seeds of which all runs are finished."""
+    unfinished = {cell.seed for cell in cells if not is_finished(folder, cell)}
+    return [seed for seed in dict.fromkeys(cell.seed for cell in cells) if seed not in unfinished]
+
+
+def settle(folder: Path, seeds: Sequence[int], note: str) -> None:
+    """Keep in the plan that the comparison has ended with these seeds."""
+    kept = json.loads((folder / PLAN).read_text(encoding="utf-8"))
+    write_json(folder / PLAN, kept | {"seeds": list(seeds), "others": [], "note": note})
 
 
 def plan_in_budget(
     budget: Budget,
     experiment: Experiment,
-    values: Mapping[str, Any],
-    given: Mapping[str, str],
-    tasks: Callable[[RunConfig], Task],
-    machine: Machine,
+    tasks: Mapping[str, Task],
+    folder: Path,
     *,
+    given: Collection[str] = (),
     most_seeds: int = MOST_SEEDS,
+    trials: int = 0,
+    processes: int = 1,
+    stacked: bool = False,
+    pool: ProcessPoolExecutor | None = None,
     say: Callable[[str], object] = lambda _: None,
 ) -> BudgetedPlan:
     """Choose what fits, or the least if nothing does, or read what was chosen before.
@@ -103,274 +195,86 @@ def plan_in_budget(
     Args:
         budget: the time.
         experiment: what is asked for.
-        values: the settings that it was read from.
-        given: settings that are not changed, and how the user gave them.
-        tasks: the task of a run.
-        machine: what runs are executed on.
+        tasks: by :func:`task_key`.
+        folder: of the comparison.
+        given: settings of ``CHOSEN`` that are not changed.
         most_seeds: seeds to run if there is much time.
+        trials: tuning runs of each loss.
+        processes: runs at a time.
+        stacked: whether the runs of a seed are trained as one.
+        pool: processes to measure in, if there are several.
         say: prints a line.
     """
-    cells = [cell for cell in experiment.cells() if cell.seed == experiment.seeds[0]]
-    options = _options(experiment, cells, given, tasks, most_seeds)
-    key = blake2b(
-        json.dumps([experiment.model_dump(mode="json"), budget.seconds, machine.trials, sorted(given)]).encode(), digest_size=8
-    ).hexdigest()
-    kept = _read(machine.folder / PLAN, key)
-    if kept is None:
+    asked = jsonable([experiment.model_dump(mode="json"), budget.seconds, trials, sorted(given)])
+    if (kept := _read(folder / PLAN)) is None or kept.get("asked") != asked:
         say(f"Measuring the speed of this machine, to fit into {in_words(budget.seconds)}.")
-        work = GridWork(
-            _kinds(experiment, cells, options, tasks, machine, budget),
-            machine.processes,
-            machine.stacked,
-            machine.trials,
-            _REPORT_SECONDS,
-        )
-        choice, needed = best_choice(options, work, USED * budget.seconds - budget.elapsed)
-        seeds: Sequence[int] = _seeds(experiment, choice.seeds)
-        kept = {"key": key, "budget": budget.seconds, "choice": choice._asdict(), "seeds": list(seeds), "final": False}
-        kept |= {
-            "losses": list(options.losses[: choice.losses]),
-            "seconds": needed,
-            "quick": quick_look(options, choice, budget.elapsed + needed - budget.seconds),
-            "kinds": [asdict(kind) for kind in work.kinds],
-        }
-        write_json(machine.folder / PLAN, kept)
-    choice, seeds = Choice(**kept["choice"]), tuple(kept["seeds"])
-    kinds = tuple(Kind(**{**kind, "pace": Pace(**kind["pace"]), "splits": tuple(kind["splits"])}) for kind in kept["kinds"])
-    work = GridWork(kinds, machine.processes, machine.stacked, machine.trials, _REPORT_SECONDS)
-    chosen = _chosen(experiment, values, kept["losses"], choice, seeds)
-    highest = seeds if kept["final"] else _seeds(experiment, options.seeds[1])
-    clock = SeedClock(budget, work, choice, kept["losses"], machine.folder)
-    quick = kept.get("quick", "")
-    return BudgetedPlan(
-        chosen, highest, f"{_text(budget, options, choice, experiment, kept['seconds'])} {quick}".rstrip(), clock, quick
-    )
+        losses, least, most = _options(experiment, tasks, given, most_seeds)
+        cells = sorted(experiment.of_one_seed(), key=lambda cell: losses.index(cell.name))
+        paces = _paces(cells, folder, _MEASURING * budget.seconds, processes, pool)
+        kinds = [Kind(cell.name, pace, _test_rows(cell, tasks[task_key(cell)])) for cell, pace in zip(cells, paces, strict=True)]
+        kept = _fitted(budget, experiment, least, most, GridWork(losses, kinds, processes, stacked, trials))
+        write_json(folder / PLAN, {"asked": asked, **kept})
+    labelled = zip(experiment.losses, experiment.cells(), strict=False)  # losses vary fastest
+    changed = {
+        "losses": tuple(loss for loss, cell in labelled if cell.name in kept["losses"]),
+        "seeds": tuple(kept["seeds"]),
+        "settings": experiment.settings | {"steps": kept["steps"], "eval_examples": kept["tests"]},
+    }
+    said = {name: kept[name] for name in ("others", "text", "quick", "report", "note")}
+    return BudgetedPlan(budget, experiment.model_copy(update=changed), **said)
 
 
-def settle(folder: Path, seeds: Sequence[int]) -> None:
-    """Note in the plan that the comparison has ended with these seeds."""
-    kept = json.loads((folder / PLAN).read_text(encoding="utf-8"))
-    write_json(folder / PLAN, kept | {"seeds": list(seeds), "final": True})
-
-
-def _read(file: Path, key: str) -> dict[str, Any] | None:
-    """Return a plan for the same comparison and budget, if there is one."""
+def _read(file: Path) -> dict[str, Any] | None:
     try:
-        kept = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return dict(json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
         return None
-    return kept if isinstance(kept, dict) and kept.get("key") == key else None
 
 
 def _options(
-    experiment: Experiment,
-    cells: Sequence[RunConfig],
-    given: Mapping[str, str],
-    tasks: Callable[[RunConfig], Task],
-    most_seeds: int,
-) -> Options:
-    """Return what there is to choose from."""
-    names = list(dict.fromkeys(cell.name for cell in cells))
-    first = [experiment.baseline, *(recommended(tasks(cell).number_kind).loss for cell in cells)]
-    order = kept_order(names, first)
-    must = len([name for name in order if name in first])
-    least = len(order) if "losses" in given else min(len(order), max(2, must))
-    asked = len(experiment.seeds)
-    most = asked if "seeds" in given else max(asked, most_seeds)
-    steps, tests = (
-        int(experiment.settings.get(name, RunConfig.model_fields[name].default)) for name in ("steps", "eval_examples")
-    )
-    scratch = all(model in BUILT for model in experiment.models)
-    return Options(
-        order,
-        least,
-        (most if "seeds" in given else 1, most),
-        (steps if "steps" in given else min(steps, LEAST_STEPS), steps),
-        ENOUGH_STEPS if scratch else ENOUGH_STEPS_PRETRAINED,
-        (tests if "eval_examples" in given else min(tests, LEAST_TESTS), tests),
-    )
+    experiment: Experiment, tasks: Mapping[str, Task], given: Collection[str], most_seeds: int
+) -> tuple[list[str], Choice, Choice]:
+    """Return the losses in the order in which they are kept, the baseline and those recommended first; the least and the most."""
+    names = dict.fromkeys(cell.name for cell in experiment.cells())
+    first = [experiment.baseline, *(recommended(task.number_kind).loss for task in tasks.values())]
+    losses = list(dict.fromkeys([*(name for name in first if name in names), *names]))
+    default = {name: field.default for name, field in RunConfig.model_fields.items()}
+    steps, tests = (int({**default, **experiment.settings}[name]) for name in ("steps", "eval_examples"))
+    if "eval_examples" not in given:
+        tests = int(min(tests, max(max(_test_rows(cell, tasks[task_key(cell)])) for cell in experiment.of_one_seed())))
+    seeds = len(experiment.seeds)
+    most = Choice(len(losses), seeds if "seeds" in given else max(seeds, most_seeds), steps, tests)
+    low = max(2, len(set(first) & set(losses))), 1, LEAST_STEPS, LEAST_TESTS
+    least = (high if name in given else min(few, high) for name, few, high in zip(CHOSEN, low, most, strict=True))
+    return losses, Choice(*least), most
 
 
-def _kinds(
-    experiment: Experiment,
-    cells: Sequence[RunConfig],
-    options: Options,
-    tasks: Callable[[RunConfig], Task],
-    machine: Machine,
-    budget: Budget,
-) -> tuple[Kind, ...]:
-    """Measure a run of each loss, in a tenth of the budget, those that are kept first; the others are as slow as the slowest."""
-    began, limit = time.monotonic(), _MEASURING * budget.seconds
-    pictures = machine.folder / PICTURES
-    drawing: dict[str, tuple[float, int]] = {}
-    for cell in (cell for cell in cells if cell.name == experiment.baseline):
-        rows = cell.batch_size * cell.accumulation
-        drawing[cell.hash] = drawing_seconds([cell], tasks(cell), pictures), -(-cell.train_examples // rows)
-    paces: dict[str, Pace] = {}
-    queue = sorted(cells, key=lambda cell: options.losses.index(cell.name))
-    running: dict[Future[Any], RunConfig] = {}
-    for cell in queue:
-        if cell.name != options.losses[0] and time.monotonic() - began > limit:
-            break
-        if machine.pool is None:
-            paces[cell.hash] = _measured(cell, pictures, 1, limit)
-            continue
-        while len(running) >= machine.processes:
-            _collect(running, paces)
-        running[submit(machine.pool, _measured, cell, pictures, machine.processes, limit)] = cell
-    while running:
-        _collect(running, paces)
-    slowest = Pace.slowest(paces.values())
-    usual = experiment.settings.get("steps", RunConfig.model_fields["steps"].default)
-    return tuple(
-        Kind(
-            cell.name,
-            paces.get(cell.hash, slowest),
-            _setup(cell),
-            tuple(tasks(cell).count(split) for split in cell.eval_splits if split in tasks(cell).splits),
-            None if cell.steps == usual else cell.steps,
-            *drawing.get(cell.hash, (0.0, 0)),
-        )
-        for cell in cells
-    )
+def _test_rows(cell: RunConfig, task: Task) -> list[float]:
+    """Return how many test rows there are of each split of a run."""
+    counts = [task.count(split) for split in cell.eval_splits if split in task.splits]
+    return [math.inf if count is None else count for count in counts]
 
 
-def _collect(running: dict[Future[Any], RunConfig], paces: dict[str, Pace]) -> None:
-    done, _ = wait(running, return_when=FIRST_COMPLETED)
-    for future in done:
-        paces[running.pop(future).hash] = future.result()
-
-
-def _measured(config: RunConfig, pictures: Path, processes: int, limit: float) -> Pace:
-    torch.set_num_threads(threads_for(config, processes))
-    return measured(config, pictures, limit)
-
-
-def _seeds(experiment: Experiment, count: int) -> tuple[int, ...]:
-    """Return the first seeds of a comparison, and as many others as it takes."""
-    others = (seed for seed in range(count + len(experiment.seeds)) if seed not in experiment.seeds)
-    return tuple([*experiment.seeds, *others][:count])
-
-
-def _chosen(
-    experiment: Experiment, values: Mapping[str, Any], losses: Sequence[str], choice: Choice, seeds: Sequence[int]
-) -> Experiment:
-    """Return the comparison with what was chosen."""
-    first = [cell for cell in experiment.cells() if cell.seed == experiment.seeds[0]]
-    labels = [cell.name for cell in first[: len(experiment.losses)]]  # losses vary fastest
-    kept = [loss for loss, name in zip(experiment.losses, labels, strict=True) if name in losses]
-    changed = {**values, "losses": kept, "seeds": list(seeds), "steps": choice.steps, "eval_examples": choice.tests}
-    softened = any(cell.soft is not None and cell.name in losses for cell in first)
-    if not softened:
-        changed.pop("soft", None)
-    return read_experiment(changed)
-
-
-def _text(budget: Budget, options: Options, choice: Choice, experiment: Experiment, seconds: float) -> str:
-    """Say what a plan takes, and what it leaves out."""
-    asked = Choice(len(options.losses), len(experiment.seeds), options.steps[1], options.tests[1])
-    words = left_out(options, choice, asked)
-    text = f"{in_words(budget.seconds)}, about {roughly(seconds)} for runs and report."
-    if not words:
-        return f"{text} Nothing is left out."
-    text += f" Left out: {', '.join(words)}."
-    if choice.steps < min(options.enough_steps, options.steps[1]):
+def _fitted(budget: Budget, experiment: Experiment, least: Choice, most: Choice, work: GridWork) -> dict[str, Any]:
+    """Return what fits, and what to say about it."""
+    enough = enough_steps(experiment.models)
+    choice = best_choice(least, most, enough, work.seconds, budget.left)
+    needed = work.seconds(choice)
+    quick = quick_look(choice, most, enough, budget.elapsed + needed - budget.seconds)
+    asked = most._replace(seeds=len(experiment.seeds))
+    text = f"{in_words(budget.seconds)}, about {roughly(needed)} for runs and report. {left_out(work.losses, choice, asked)}"
+    if not quick and choice.steps < min(enough, most.steps):
         text += f" {choice.steps} steps are few: expect weak models."
-    return text
-
-
-@dataclass
-class SeedClock:
-    """Begin a seed only if its runs of all losses should end in time; see :class:`numerate.lab.comparison.executors.Timekeeper`.
-
-    The first seed always begins. What runs take is what runs of the same loss took, or by the measured pace until then.
-    """
-
-    budget: Budget
-    work: GridWork
-    choice: Choice
-    losses: Sequence[str]
-    folder: Path
-    cells: Sequence[RunConfig] = ()
-    begun: set[int] = field(default_factory=set)
-    dropped: set[int] = field(default_factory=set)
-    _running: dict[str, tuple[float, float]] = field(default_factory=dict)  # by the hash of its first cell: began, expected
-    _taken: dict[tuple[str, ...], list[float]] = field(default_factory=dict)
-    _slow: list[float] = field(default_factory=list)
-
-    def begin(self, job: Job) -> bool:
-        """Return whether a job may begin."""
-        seed = job[0].seed
-        if seed in self.dropped:
-            return False
-        if self.begun and seed not in self.begun and not self._fits(seed):
-            self.dropped.add(seed)
-            return False
-        self.begun.add(seed)
-        self._running[job[0].hash] = time.monotonic(), self.expected(job)
-        return True
-
-    def end(self, job: Job) -> None:
-        """Note what a job took."""
-        began, _ = self._running.pop(job[0].hash)
-        seconds = time.monotonic() - began
-        self._taken.setdefault(_names(job), []).append(seconds)
-        self._slow.append(seconds / max(self._planned(job), 1e-9))
-
-    def is_over(self) -> bool:
-        """Return whether runs have to be given up: the time is over, and a whole seed is finished."""
-        if self.budget.elapsed + self.reporting() < _OVER * self.budget.seconds:
-            return False
-        return bool(self.complete())
-
-    def complete(self) -> list[int]:
-        """Return the seeds of which all runs are finished."""
-        seeds = dict.fromkeys(cell.seed for cell in self.cells)
-        return [seed for seed in seeds if all(is_finished(self.folder, cell) for cell in self.cells if cell.seed == seed)]
-
-    def expected(self, job: Job) -> float:
-        """Return what a job should take."""
-        if taken := self._taken.get(_names(job)):
-            return _cautious(taken)
-        return self._planned(job) * (_cautious(self._slow) if self._slow else 1.0)
-
-    def reporting(self) -> float:
-        """Return what the report should take."""
-        return self.work.reporting(self.choice, self.work.of(self.losses))
-
-    def extra(self, seeds: Sequence[int], cells: Callable[[Sequence[int]], Sequence[RunConfig]]) -> list[int]:
-        """Return how many of further ``seeds`` there is time for; ``cells`` are the runs of seeds."""
-        for count in range(len(seeds), 0, -1):
-            jobs = [self.expected(job) for seed in seeds[:count] for job in self._jobs(cells([seed]))]
-            if self.budget.elapsed + finished([0.0] * self.work.slots, jobs) + self.reporting() <= USED * self.budget.seconds:
-                return list(seeds[:count])
-        return []
-
-    def _fits(self, seed: int) -> bool:
-        now = time.monotonic()
-        free = [max(0.0, began + expected - now) for began, expected in self._running.values()]
-        free += [0.0] * (self.work.slots - len(free))
-        mine = [cell for cell in self.cells if cell.seed == seed and not is_finished(self.folder, cell)]
-        end = finished(free, [self.expected(job) for job in self._jobs(mine)])
-        return self.budget.elapsed + end + self.reporting() <= self.budget.seconds
-
-    def _jobs(self, cells: Sequence[RunConfig]) -> list[Job]:
-        return [list(cells)] if self.work.stacked and cells else [[cell] for cell in cells]
-
-    def _planned(self, job: Job) -> float:
-        kinds = {(kind.setup, kind.loss): kind for kind in self.work.kinds}
-        return sum(kinds[_setup(cell), cell.name].seconds(self.choice) for cell in job)
-
-
-def _cautious(measured: Sequence[float]) -> float:
-    """Return the mean or, if that is more, the last: a machine that gets slower stays so."""
-    return max(sum(measured) / len(measured), measured[-1])
-
-
-def _names(job: Job) -> tuple[str, ...]:
-    return tuple(f"{_setup(cell)}/{cell.name}" for cell in job)
-
-
-def _setup(cell: RunConfig) -> str:
-    """Return what names the task and the model of a run."""
-    return json.dumps([cell.model, cell.task, cell.task_settings, cell.data], sort_keys=True)
+    more = (seed for seed in range(most.seeds + asked.seeds) if seed not in experiment.seeds)
+    seeds = [*experiment.seeds, *more][: most.seeds]
+    return {
+        "losses": list(work.losses[: choice.losses]),
+        "seeds": seeds[: choice.seeds],
+        "others": seeds[choice.seeds :],
+        "steps": choice.steps,
+        "tests": choice.tests,
+        "text": f"{text} {quick}".rstrip(),
+        "quick": quick,
+        "report": work.report(choice),
+        "note": "",
+    }

@@ -183,9 +183,7 @@ def tuning_trials(experiment: Experiment, budget: int, seeds: int = 1) -> dict[s
     """
     others = list(islice((seed for seed in count(TUNING_SEED) if seed not in experiment.seeds), seeds))
     trials: dict[str, list[RunConfig]] = {}
-    for cell in experiment.cells():
-        if cell.seed != experiment.seeds[0]:
-            continue
+    for cell in experiment.of_one_seed():
         assert cell.learning_rate is not None  # RunConfig sets it
         mine = trials[cell_key(cell)] = []
         for rate, weight, width in _factors(cell)[:budget]:

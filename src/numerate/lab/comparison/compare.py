@@ -17,7 +17,7 @@ import torch
 from numerate.checks import one_line
 from numerate.lab.comparison.announcement import Setting, announcement
 from numerate.lab.comparison.budget import MOST_SEEDS, Budget
-from numerate.lab.comparison.budgeted import BudgetedPlan, Machine, plan_in_budget, settle
+from numerate.lab.comparison.budgeted import CHOSEN, BudgetedPlan, complete_seeds, plan_in_budget, settle
 from numerate.lab.comparison.cells import (
     cell_folder,
     is_finished,
@@ -29,22 +29,19 @@ from numerate.lab.comparison.cells import (
 )
 from numerate.lab.comparison.executors import run_local, run_ray, worker_pool
 from numerate.lab.comparison.plan import Experiment, planned
-from numerate.lab.comparison.watching import steps_shown
 from numerate.lab.data import Task
 from numerate.lab.data.picture_store import PICTURES
 from numerate.lab.data.readers import data_file
-from numerate.lab.data.settings import make_task, task_key
+from numerate.lab.data.settings import task_key
 from numerate.lab.files.progress import GridProgress
 from numerate.lab.files.records import RUNS, clear, naming_full_disk, remove_parts
-from numerate.lab.models.loading import PromptEncoder, load_encoder
+from numerate.lab.models.loading import load_encoder
 from numerate.lab.report import write_report
 from numerate.lab.training.config import RunConfig
 from numerate.lab.training.run import check_run
 from numerate.lab.training.stacked import stackable
 
 TRIALS = "trials"
-_FIXED = {"losses": "--loss", "seeds": "--seeds", "steps": "--set steps", "eval_examples": "--set eval_examples"}
-"""Settings that a budget chooses, unless they are given; and how they are given."""
 
 
 @dataclass(frozen=True)
@@ -109,14 +106,14 @@ def compare(
             Default: stacked on a GPU and for the demo, else local, which measures the time per step.
         address: of the Ray cluster.
         tune: trials per loss on a validation split before the comparison.
-        tune_seeds: seeds of each trial; the best has the best mean. More than one where runs differ much from seed to seed.
+        tune_seeds: seeds of each trial; the trial with the best mean wins. More than one where runs differ much by seed.
         budget: time for all of it, such as ``"5m"`` or seconds: losses, seeds, steps and test rows are chosen to fit, except for
             those that are arguments of this call. The same call goes on with the same choice.
         progress: say what will be done, and show bars on a terminal, or a line per finished run elsewhere.
         **settings: of every run (``steps=``, ``weight=``, ``task_settings=``, ...), ``baseline=`` and ``name=``.
 
     Raises:
-        InterruptedComparison: a KeyboardInterrupt (Ctrl-C) that tells how many runs are finished.
+        InterruptedComparison: a KeyboardInterrupt (Ctrl-C) that says how many runs are finished.
     """
     from rich.console import Console
 
@@ -127,14 +124,15 @@ def compare(
         data = data_file(data, RUNS if out is None else Path(out))
     how: dict[str, Any] = {"processes": processes, "executor": executor, "address": address, "out": out, "budget": time}
     plan = planned(config, preset, data, target, settings, tune=tune, tune_seeds=tune_seeds, **how)
-    experiment, folder, executor = plan.experiment, plan.folder, plan.executor
+    experiment, tasks, folder, executor = plan.experiment, plan.tasks, plan.folder, plan.executor
     for shared in (folder, folder / PICTURES):
         remove_parts(shared)
     cells = experiment.cells()
-    tasks = _check_cells(cells) if executor != "ray" else {}
-    alone = torch.cuda.is_available() and not (executor == "stacked" and all(map(stackable, cells)))
-    processes = processes or (1 if alone else os.cpu_count() or 1)
+    if executor != "ray":
+        _check_cells(experiment.of_one_seed(), tasks)
     stacked, notes = executor == "stacked", list[str]()
+    together = stacked and all(map(stackable, cells))
+    processes = processes or (1 if torch.cuda.is_available() and not together else os.cpu_count() or 1)
     console = Console(highlight=False, quiet=not progress)
     try:
         with naming_full_disk(folder), GridProgress(console) as display, ExitStack() as ended:
@@ -142,17 +140,17 @@ def compare(
             if executor != "ray" and processes > 1 and not (stacked and torch.cuda.is_available()):
                 pool = ended.enter_context(worker_pool(cells, processes))
             if time is not None:
-                machine = Machine(folder, processes, stacked and all(map(stackable, cells)), pool, tune * tune_seeds)
-                given = {name: option for name, option in _FIXED.items() if name in {**settings, **settings.get("settings", {})}}
-                most = MOST_SEEDS if config is None and preset is None else 0
                 budgeted = plan_in_budget(
                     time,
                     experiment,
-                    plan.values,
-                    given,
-                    lambda cell: tasks[task_key(cell)],
-                    machine,
-                    most_seeds=most,
+                    tasks,
+                    folder,
+                    given={*settings, *settings.get("settings", {})} & {*CHOSEN},
+                    most_seeds=MOST_SEEDS if config is None and preset is None else 0,
+                    trials=tune * tune_seeds,
+                    processes=processes,
+                    stacked=together,
+                    pool=pool,
                     say=display.write,
                 )
                 experiment, cells = budgeted.experiment, budgeted.experiment.cells()
@@ -164,15 +162,20 @@ def compare(
             run_cells: Callable[..., None] = partial(run_ray, address=address)
             if executor != "ray":
                 run_cells = partial(run_local, processes=processes, stacked=stacked, pool=pool, progress=display)
+            execute = partial(_execute, folder=folder, display=display, run_cells=run_cells)
+
+            def cells_of(experiment: Experiment) -> list[RunConfig]:
+                return tuned_cells(experiment, folder, trials) if tune else experiment.cells()
+
             if tune:
-                _execute(tried, TRIALS, folder, display, run_cells)
-            grid = _Grid(lambda plan: tuned_cells(plan, folder, trials) if tune else plan.cells(), folder, display, run_cells)
-            cells = grid.cells_of(experiment)
+                execute(tried, TRIALS)
+            cells = cells_of(experiment)
             write_plan(experiment, cells, folder, budgeted.quick if budgeted else "")
             if budgeted is None:
-                _execute(cells, "runs", folder, display, run_cells)
+                execute(cells, "runs")
             else:
-                notes = _execute_in_time(budgeted, grid)
+                at_a_time = processes / (1 if together else len(cells) // len(experiment.seeds))
+                notes = _execute_in_time(budgeted, folder, cells_of, execute, at_a_time, display.write)
         # It takes a minute where tens of thousands of distributions were kept.
         with naming_full_disk(folder), console.status("writing the report"):
             path = write_report(folder)
@@ -197,54 +200,45 @@ class InterruptedComparison(KeyboardInterrupt):
         super().__init__(f"Interrupted: {finished} of {total} runs are finished and kept in {folder}; {rest}.")
 
 
-def _check_cells(cells: Sequence[RunConfig]) -> dict[str, Task]:
-    """Raise if a cell cannot run, before any cell is run; return the tasks by :func:`task_key`."""
-    encoders: dict[str, PromptEncoder] = {}
-    tasks: dict[str, Task] = {}
-    for cell in {(cell.model, task_key(cell), cell.name): cell for cell in cells}.values():
-        if cell.model not in encoders:
-            encoders[cell.model] = load_encoder(cell.model, trust_remote_code=cell.trust_remote_code)
-        key = task_key(cell)
-        if key not in tasks:
-            tasks[key] = make_task(cell)
-        check_run(cell, tasks[key], encoders[cell.model])
-    return tasks
+def _check_cells(cells: Sequence[RunConfig], tasks: Mapping[str, Task]) -> None:
+    """Raise if a cell cannot run, before any cell is run."""
+    models = {cell.model: cell.trust_remote_code for cell in cells}
+    encoders = {model: load_encoder(model, trust_remote_code=trusted) for model, trusted in models.items()}
+    for cell in cells:
+        check_run(cell, tasks[task_key(cell)], encoders[cell.model])
 
 
-@dataclass(frozen=True)
-class _Grid:
-    """What executes the runs of an experiment."""
-
-    cells_of: Callable[[Experiment], list[RunConfig]]
-    folder: Path
-    display: GridProgress
-    run_cells: Callable[..., None]
-
-
-def _execute_in_time(budgeted: BudgetedPlan, grid: _Grid) -> list[str]:
-    """Run the seeds for which there is time, more than planned or fewer; return what to tell about it."""
-    clock, folder, planned = budgeted.clock, grid.folder, budgeted.experiment.seeds
-    run_cells = partial(grid.run_cells, clock=clock)
-    clock.cells = cells = grid.cells_of(budgeted.experiment)
-    _execute(cells, "runs", folder, grid.display, run_cells)
-    done, rest = clock.complete(), [seed for seed in budgeted.seeds if seed not in planned]
-    if len(done) == len(planned) and (extra := clock.extra(rest, lambda seeds: grid.cells_of(budgeted.more(seeds)))):
-        grid.display.write(f"There is time for {len(extra)} more seed{'s' if len(extra) > 1 else ''}.")
-        more = grid.cells_of(budgeted.more(extra))
-        clock.cells = [*cells, *more]
-        _execute(more, "more runs", folder, grid.display, run_cells)
-        done = clock.complete()
-    settle(folder, done)
-    write_plan(budgeted.more(done), [cell for cell in clock.cells if cell.seed in done], folder, budgeted.quick)
-    if missing := len([seed for seed in planned if seed not in done]):
-        return [
-            f"Left out {missing} of {len(planned)} seeds, to keep the budget: the machine was slower than measured. "
-            f"A longer --budget has them."
-        ]
-    return []
+def _execute_in_time(
+    plan: BudgetedPlan,
+    folder: Path,
+    cells_of: Callable[[Experiment], list[RunConfig]],
+    execute: Callable[..., None],
+    at_a_time: float,
+    say: Callable[[str], object],
+) -> list[str]:
+    """Run the planned seeds until the time is over, or further seeds if there is time left; return what was left out."""
+    planned, cells = plan.experiment.seeds, cells_of(plan.experiment)
+    begin, resumed = plan.budget.elapsed, any(is_finished(folder, cell) for cell in cells)
+    execute(cells, "runs", is_over=partial(plan.is_over, cells, folder))
+    done = complete_seeds(cells, folder)
+    further = plan.further(plan.budget.elapsed - begin, at_a_time) if len(done) == len(planned) and not resumed else ()
+    if further:
+        say(f"There is time for {len(further)} more seed{'s' if len(further) > 1 else ''}.")
+        more = cells_of(plan.with_seeds(further))
+        execute(more, "more runs", is_over=partial(plan.is_over, cells, folder))
+        cells, done = [*cells, *more], [*done, *complete_seeds(more, folder)]
+    note = plan.note
+    if missing := len({*planned} - {*done}):
+        why = "to keep the budget: the machine was slower than measured. A longer --budget has them."
+        note = f"Left out {missing} of {len(planned)} seeds, {why}"
+    settle(folder, done, note)
+    write_plan(plan.with_seeds(done), [cell for cell in cells if cell.seed in done], folder, plan.quick)
+    return [note] if note else []
 
 
-def _execute(cells: Sequence[RunConfig], name: str, folder: Path, display: GridProgress, run_cells: Callable[..., None]) -> None:
+def _execute(
+    cells: Sequence[RunConfig], name: str, folder: Path, display: GridProgress, run_cells: Callable[..., None], **options: Any
+) -> None:
     """Run the cells that are not finished; raise at the end if one failed, with a report of the others."""
     failures: list[tuple[RunConfig, Exception]] = []
 
@@ -259,9 +253,10 @@ def _execute(cells: Sequence[RunConfig], name: str, folder: Path, display: GridP
 
     for cell in (cell for cell in cells if is_finished(folder, cell)):
         clear(cell_folder(folder, cell))
-    display.begin(name, len(cells), sum(is_finished(folder, cell) for cell in cells))
-    with steps_shown(cells, folder, display):
-        run_cells(cells, folder, on_done=on_done)
+    left = {cell_folder(folder, cell): cell.steps for cell in cells if not is_finished(folder, cell)}
+    display.begin(name, len(cells), len(cells) - len(left))
+    with display.watching(left):
+        run_cells(cells, folder, on_done=on_done, **options)
     if failures:
         cell, error = failures[0]
         raise RuntimeError(

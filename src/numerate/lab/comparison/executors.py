@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 from traceback import clear_frames
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -26,20 +26,8 @@ from numerate.lab.training.run import run
 from numerate.lab.training.stacked import stackable, stacks
 
 OnDone = Callable[[RunConfig, Exception | None], object]
+IsOver = Callable[[], bool] | None
 Job = Sequence[RunConfig]
-
-
-class Timekeeper(Protocol):
-    """Decide which jobs there is still time for."""
-
-    def begin(self, job: Job) -> bool:
-        """Return whether a job may begin."""
-
-    def end(self, job: Job) -> None:
-        """Note that a job is done."""
-
-    def is_over(self) -> bool:
-        """Return whether jobs that run have to be given up."""
 
 
 class OutOfTime(BaseException):
@@ -47,7 +35,7 @@ class OutOfTime(BaseException):
 
 
 _MOST, _MOST_ON_CPU = 128, 16  # runs of a stack
-_POLL_SECONDS = 0.5  # between looks at the clock
+_POLL_SECONDS = 0.5  # between looks at whether the time is over
 
 
 def threads_for(config: RunConfig, processes: int) -> int:
@@ -62,7 +50,7 @@ def run_local(
     processes: int = 1,
     stacked: bool = False,
     pool: ProcessPoolExecutor | None = None,
-    clock: Timekeeper | None = None,
+    is_over: IsOver = None,
     on_done: OnDone,
     progress: Progress = lambda *_: None,
 ) -> None:
@@ -74,35 +62,35 @@ def run_local(
     A failed cell is reported via ``on_done`` and the others continue, except after an OSError (such as a full disk), which
     would stop them too.
 
-    ``pool`` has the processes, if several calls share them (:func:`worker_pool`). With a ``clock``, a stack holds the cells of
-    one seed, and cells for which there is no time are left out: they are not reported.
+    ``pool`` has the processes, if several calls share them (:func:`worker_pool`). Once ``is_over``, which is asked again and
+    again, cells that are not finished are given up and not reported; a stack then holds the cells of one seed.
     """
     left = [cell for cell in cells if not is_finished(folder, cell)]
     draw_pictures(left, folder, progress)
-    todo = _jobs(left, processes, stacked=stacked, by_seed=clock is not None)
+    todo = _jobs(left, processes, stacked=stacked, by_seed=is_over is not None)
     if stacked and processes > 1 and torch.cuda.is_available():
         _run_apart([job for job in todo if stackable(job[0])], folder, processes, on_done, progress)
         todo = [job for job in todo if not stackable(job[0])]
-    if processes == 1 or (len(todo) <= 1 and clock is None):
-        _run_here(todo, folder, clock, on_done, progress)
+    if processes == 1 or len(todo) <= 1:
+        _run_here(todo, folder, is_over, on_done, progress)
     elif pool is not None:
-        _run_in(pool, todo, folder, processes, clock, on_done)
+        _run_in(pool, todo, folder, processes, is_over, on_done)
     else:
         with worker_pool([job[0] for job in todo], processes) as own:
-            _run_in(own, todo, folder, processes, clock, on_done)
+            _run_in(own, todo, folder, processes, is_over, on_done)
 
 
-def _run_here(todo: Sequence[Job], folder: Path, clock: Timekeeper | None, on_done: OnDone, progress: Progress) -> None:
+def _run_here(todo: Sequence[Job], folder: Path, is_over: IsOver, on_done: OnDone, progress: Progress) -> None:
     """Run jobs in this process, one after the other."""
 
     def watched(*event: Any) -> None:
         progress(*event)
-        if clock is not None and clock.is_over():
+        if is_over is not None and is_over():
             raise OutOfTime
 
     for job in todo:
-        if clock is not None and not clock.begin(job):
-            continue
+        if is_over is not None and is_over():
+            return
         torch.set_num_threads(threads_for(job[0], 1))
         failure: Exception | None = None
         try:
@@ -113,8 +101,6 @@ def _run_here(todo: Sequence[Job], folder: Path, clock: Timekeeper | None, on_do
         except Exception as error:  # reported via on_done; other cells continue
             failure = error
             _free(error)
-        if clock is not None:
-            clock.end(job)
         _report(job, folder, failure, on_done)
         if isinstance(failure, OSError):
             return
@@ -125,7 +111,7 @@ def _run_in(
     todo: Sequence[Job],
     folder: Path,
     processes: int,
-    clock: Timekeeper | None,
+    is_over: IsOver,
     on_done: OnDone,
     *,
     again: bool = True,
@@ -144,13 +130,11 @@ def _run_in(
         while queue or running:
             while queue and len(running) < processes:
                 job = queue.popleft()
-                if clock is not None and not clock.begin(job):
-                    continue
                 try:
                     running[submit(pool, _in_worker, job, folder, processes, patient)] = job
                 except BrokenExecutor:  # a process was killed
                     left.append(job)
-            done, _ = wait(running, timeout=None if clock is None else _POLL_SECONDS, return_when=FIRST_COMPLETED)
+            done, _ = wait(running, timeout=None if is_over is None else _POLL_SECONDS, return_when=FIRST_COMPLETED)
             for future in done:
                 job, raised = running.pop(future), future.exception()
                 held = [] if raised is not None else future.result()
@@ -158,45 +142,37 @@ def _run_in(
                 if isinstance(raised, BrokenExecutor) and again:
                     suspects.append(job)
                     continue
-                if clock is not None:
-                    clock.end(job)
                 _report([cell for cell in job if cell not in held], folder, _failure(future), on_done)
                 if isinstance(raised, OSError):
                     queue.clear()
                     stopped = True
-            if clock is not None and running and clock.is_over():
-                end_workers(pool)
+            if is_over is not None and (queue or running) and is_over():
+                _end_workers(pool)
                 return
         if stopped:
             return
     for job in suspects:
         with worker_pool([job[0]], 1) as alone:
-            _run_in(alone, [job], folder, processes, clock, on_done, again=False)
+            _run_in(alone, [job], folder, processes, is_over, on_done, again=False)
     if left:
         with worker_pool([job[0] for job in left], processes) as fresh:
-            _run_in(fresh, left, folder, processes, clock, on_done)
+            _run_in(fresh, left, folder, processes, is_over, on_done)
 
 
 @contextmanager
-def worker_pool(cells: Sequence[RunConfig], processes: int) -> Iterator[ProcessPoolExecutor]:
+def worker_pool(cells: Sequence[RunConfig], processes: int, *, gpu: bool = True) -> Iterator[ProcessPoolExecutor]:
     """Return processes that start when they are needed. They end with the body, at once if it raises (Ctrl-C)."""
-    pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_end_with_parent)
-    with _library_threads(cells, processes), _ended(pool):
-        yield pool
+    pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_begin_worker, initargs=(gpu,))
+    with _library_threads(cells, processes):
+        try:
+            yield pool
+        except BaseException:
+            _end_workers(pool)
+            raise
+        pool.shutdown()
 
 
-@contextmanager
-def _ended(pool: ProcessPoolExecutor) -> Iterator[None]:
-    """End the processes of a pool after the body, at once if it raises."""
-    try:
-        yield
-    except BaseException:
-        end_workers(pool)
-        raise
-    pool.shutdown()
-
-
-def end_workers(pool: ProcessPoolExecutor) -> None:
+def _end_workers(pool: ProcessPoolExecutor) -> None:
     """End the processes of a pool at once, with what they run."""
     for process in list((pool._processes or {}).values()):
         process.terminate()
@@ -220,14 +196,14 @@ def _run_apart(jobs: Sequence[Sequence[RunConfig]], folder: Path, processes: int
     """
     if not jobs:
         return
-    pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_without_gpu)
     running: dict[Future[Any], RunConfig] = {}
-    with _library_threads([job[0] for job in jobs], processes), _ended(pool):
+    with worker_pool([job[0] for job in jobs], processes, gpu=False) as pool:
         for _ in range(min(processes, sum(map(len, jobs)))):
             submit(pool, _import_models)  # while the first stack trains
         for job in jobs:
             try:
-                train_cells(job, folder, progress=progress)
+                with NotedProgress([cell_folder(folder, cell) for cell in job], progress) as noted:
+                    train_cells(job, folder, progress=noted)
             except Exception as error:  # reported via on_done; other cells continue
                 _free(error)
                 _report(job, folder, error, on_done)
@@ -292,8 +268,10 @@ def _library_threads(cells: Sequence[RunConfig], processes: int) -> Iterator[Non
             os.environ["OMP_NUM_THREADS"] = before
 
 
-def _end_with_parent() -> None:
+def _begin_worker(gpu: bool) -> None:
     """End this worker when its parent is killed. Otherwise it would finish the queue and then wait forever."""
+    if not gpu:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
     def wait_for_parent() -> None:
         parent = parent_process()
@@ -302,12 +280,6 @@ def _end_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=wait_for_parent, daemon=True).start()
-
-
-def _without_gpu() -> None:
-    """Begin a worker that computes on the CPU."""
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    _end_with_parent()
 
 
 def _import_models() -> None:
@@ -321,15 +293,16 @@ def _in_worker(job: Job, folder: Path, processes: int, patient: bool) -> list[Ru
         return run_cells(job, folder, wait=patient, progress=noted)
 
 
-def run_ray(cells: Sequence[RunConfig], folder: Path, *, address: str | None = None, on_done: OnDone, cpus: float = 1) -> None:
+def run_ray(cells: Sequence[RunConfig], folder: Path, *, address: str | None = None, on_done: OnDone) -> None:
     """Run the cells that are not finished on a Ray cluster. No shared disk is needed: files are sent back to this process.
+
+    Each cell gets a CPU, and a GPU if the cluster has any.
 
     Args:
         cells: the runs.
         folder: receives the files, on this machine.
         address: of the cluster. None: a cluster that runs here, or a new one on this machine.
         on_done: called with each cell and its error, or None.
-        cpus: CPUs per cell. Each cell also gets a GPU if the cluster has any.
     """
     try:
         import ray
@@ -341,7 +314,7 @@ def run_ray(cells: Sequence[RunConfig], folder: Path, *, address: str | None = N
         ray.init(address=address, log_to_driver=False, ignore_reinit_error=True)
     try:
         gpus = 1 if ray.cluster_resources().get("GPU") else 0
-        remote = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=3)(_on_cluster)
+        remote = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=3)(_on_cluster)
         running = {remote.remote(cell.model_dump(mode="json")): cell for cell in cells if not is_finished(folder, cell)}
         while running:
             (ready,), _ = ray.wait(list(running))

@@ -9,7 +9,7 @@ that :func:`numerate.recommended` names for tables is always among them.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from numerate.distribution.exact import Floats
-from numerate.lab.data import TABLE_TASK, Task
+from numerate.lab.data import TABLE_TASK
 from numerate.lab.data.settings import make_task
 from numerate.lab.models.names import BUILT
 from numerate.lab.training.config import SOFT, RunConfig
@@ -55,7 +55,8 @@ def table_settings(given: Mapping[str, Any], *, gpu: Callable[[], bool] = has_gp
     numbers, width = _read({**given, **settings})
     if numbers is not False:
         settings |= {"losses": [*LOSSES], **_DECIDE}
-    if width and _has_soft(given.get("losses", LOSSES)):
+    losses = given.get("losses", LOSSES)
+    if width and any(loss in SOFT for loss in ([losses] if isinstance(losses, str) else losses) if isinstance(loss, str)):
         settings["soft"] = width
     return {name: value for name, value in settings.items() if name not in given or name == "task_settings"}
 
@@ -73,10 +74,8 @@ def from_scratch(given: Mapping[str, Any]) -> dict[str, Any]:
     asked = dict(given.get("task_settings", {}))
     if not {*([models] if isinstance(models, str) else models)} <= _SCRATCH:
         return {}
-    settings: dict[str, Any] = {"batch_size": _SMALL_BATCH}
-    if asked.get("target") is not None:
-        settings["task_settings"] = {"wording": "bare"} | asked
-    return {name: value for name, value in settings.items() if name not in given or name == "task_settings"}
+    settings: dict[str, Any] = {} if "batch_size" in given else {"batch_size": _SMALL_BATCH}
+    return settings | ({"task_settings": {"wording": "bare"} | asked} if asked.get("target") is not None else {})
 
 
 def soft_labels(given: Mapping[str, Any]) -> dict[str, float]:
@@ -158,17 +157,8 @@ def _facts(settings: str, stamp: tuple[int, int] | None) -> tuple[bool, dict[str
         task.answer_grammar()
     except ValueError:
         return False, {}
-    return True, _width_of(task)
-
-
-def _has_soft(losses: str | Sequence[str | Mapping[str, Any]]) -> bool:
-    return any(loss in SOFT for loss in ([losses] if isinstance(losses, str) else losses) if isinstance(loss, str))
-
-
-def _width_of(task: Task) -> dict[str, float]:
-    """Return a width for the labels of the training rows; none for several people's ratings, which need none."""
-    if not task.soft_width:
-        return {}
+    if not task.soft_width:  # several people's ratings
+        return True, {}
     numbers = [task.read(example.answer) for example in task.examples("train", task.count("train") or 0)]
     labels = np.array([float(number) for number in numbers if number is not None])
-    return suitable_width(labels) if len(labels) and np.isfinite(labels).all() else {}
+    return True, suitable_width(labels) if len(labels) and np.isfinite(labels).all() else {}

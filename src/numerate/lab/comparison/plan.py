@@ -17,7 +17,7 @@ from numerate.choices import loss_names
 from numerate.lab.comparison.budget import Budget
 from numerate.lab.comparison.own_table import default_model, has_gpu, table_settings
 from numerate.lab.comparison.presets import DEFAULT_LOSSES, DEMO, GENERAL, PRESETS, merged
-from numerate.lab.data import TABLE_TASK
+from numerate.lab.data import TABLE_TASK, Task
 from numerate.lab.data.readers import default_task
 from numerate.lab.data.row_reader import data_name
 from numerate.lab.data.settings import task_key
@@ -92,6 +92,10 @@ class Experiment(BaseModel):
             checked(RunConfig, {**self._shared(task, loss), "model": model, "seed": seed})
             for seed, model, task, loss in product(self.seeds, self.models, self.tasks, self.losses)
         ]
+
+    def of_one_seed(self) -> list[RunConfig]:
+        """Return the runs of the first seed: one of each loss, task and model."""
+        return [cell for cell in self.cells() if cell.seed == self.seeds[0]]
 
     def _shared(self, task: Mapping[str, Any], loss: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings of a loss on a task. Those in ``soft`` are for losses with soft labels, and are merged."""
@@ -202,15 +206,15 @@ class Plan:
     """What a comparison will do.
 
     Attributes:
-        values: all settings, those of presets and files included.
-        experiment: the same, as runs.
+        experiment: its runs.
+        tasks: by :func:`task_key`; none with Ray, whose machines may have the data, and not this one.
         executor: that trains them.
         folder: of the comparison.
         said: lines on what was chosen.
     """
 
-    values: dict[str, Any]
     experiment: Experiment
+    tasks: dict[str, Task]
     executor: str
     folder: Path
     said: list[str]
@@ -249,15 +253,14 @@ def planned(
     said: list[str] = []
     values = comparison_settings(config, preset, data, target, settings, said.append, gpu=gpu)
     experiment = read_experiment(values, "" if config is None else str(config))
-    cells = experiment.cells()
+    cells = experiment.of_one_seed()
     check_effect({**settings, **settings.get("settings", {})}, cells)
-    distinct = {(cell.model, task_key(cell), cell.name): cell for cell in cells}.values()
-    tasks = [(cell, checked_task(cell)) for cell in distinct if executor != "ray"]  # its machines may have the data, and not this
+    tasks = {task_key(cell): checked_task(cell) for cell in cells if executor != "ray"}
     folder = run_folder(experiment.name) if out is None else Path(out)
     check_writable(folder)
-    for cell, task in tasks:
+    for cell in cells if tasks else ():
         if cell.soft is not None:
-            soft_target(cell, task)
+            soft_target(cell, tasks[task_key(cell)])
     if executor is None:
         executor = "stacked" if experiment.name == DEMO or gpu() else "local"
-    return Plan(values, experiment, executor, folder, said)
+    return Plan(experiment, tasks, executor, folder, said)

@@ -1,19 +1,20 @@
 """Show progress: bars of a run, and of a grid of runs. Without a terminal (a pipe, CI, a file), print a line now and then.
 
-Runs note how far they are in a file of their folder, by which another process can show it.
+Runs note how far they are in a file of their folder, by which another process shows it.
 """
 
 from __future__ import annotations
 
 import json
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from numerate.checks import one_line
-from numerate.lab.files.durations import in_words, roughly
-from numerate.lab.files.records import write_bytes
+from numerate.lab.files.records import RESULT, write_bytes
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,8 +24,10 @@ NOTE = ".progress"
 """File of a run that has begun and is not finished: the stage, what is done of it, and its total."""
 
 LINE_SECONDS = 60.0  # between lines, without a terminal
-MEASURED_SECONDS = 4.0  # of steps, before a first estimate of the time left
+_MEASURED_SECONDS = 4.0  # of steps, before a first estimate of the time left
 _NOTE_SECONDS = 1.0  # between notes
+_LOOK_SECONDS = 2.0  # between looks at the notes
+_FIRST_LINE_SECONDS = 15.0  # before the first line about runs in other processes
 _FIGURES = {"loss": "loss", "loss/cross_entropy": "CE", "loss/numeric": "numeric"}
 
 
@@ -64,15 +67,15 @@ class RunProgress:
     def _tell(self, stage: str, done: int, total: int, figures: str) -> None:
         """Print a line if it is due: once there is a speed, then every minute, and at the end of a stage."""
         now = time.monotonic()
-        began, first, due = self._begun.setdefault(stage, (now, done, now + MEASURED_SECONDS))
+        began, first, due = self._begun.setdefault(stage, (now, done, now + _MEASURED_SECONDS))
         if done < total and now < due:
             return
         self._begun[stage] = began, first, now + LINE_SECONDS
         text = f"{stage}: {done:,} of {total:,}"
         if done == total:
             text += f" in {in_words(now - began)}"
-        elif done > first:
-            text += f", about {roughly((now - began) * (total - done) / (done - first))} left"
+        elif left := _time_left((began, first), done, total):
+            text += f", {left}"
         self.write(f"{text}, {figures}" if figures else text)
 
     def write(self, text: str, *prefix: Any) -> None:
@@ -110,6 +113,36 @@ class GridProgress(RunProgress):
         self._remove_stages()
         self.write(f"{run}: {one_line(error)}", ("failed: ", "bold red"))
 
+    @contextmanager
+    def watching(self, runs: Mapping[Path, int]) -> Iterator[None]:
+        """Show the training steps of runs in any process, and the time left; ``runs`` are their folders and steps."""
+        for folder in runs:  # of a run that was killed; one that runs elsewhere notes again
+            (folder / NOTE).unlink(missing_ok=True)
+        total, ended = sum(runs.values()), threading.Event()
+        bar = self.bars.add_task("steps", total=total, figures="", visible=bool(runs))
+
+        def look() -> None:
+            since: tuple[float, int] | None = None  # the first step
+            due = time.monotonic() + _FIRST_LINE_SECONDS
+            while not ended.wait(_LOOK_SECONDS):
+                if not (done := sum(_steps_done(*run) for run in runs.items())):
+                    continue
+                since = since or (time.monotonic(), done)
+                left = _time_left(since, done, total)
+                self.bars.update(bar, completed=done, figures=left)
+                if self.lines and time.monotonic() >= due:
+                    self.write(f"{done:,} of {total:,} steps" + (f", {left}" if left else ""))
+                    due = time.monotonic() + LINE_SECONDS
+
+        watcher = threading.Thread(target=look, daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            watcher.join()  # a look that has begun still updates the bar
+            self.bars.remove_task(bar)
+
     def _remove_stages(self) -> None:
         while self.stages:
             self.bars.remove_task(self.stages.popitem()[1])
@@ -136,3 +169,48 @@ class NotedProgress:
                     write_bytes(folder / NOTE, json.dumps([stage, done, total]).encode(), sync=False)
             self.noted = time.monotonic()
         self.progress(stage, done, total, figures)
+
+
+def _steps_done(folder: Path, steps: int) -> int:
+    """Return how many steps of a run are done, by its note or its result."""
+    if (folder / RESULT).is_file():
+        return steps
+    try:
+        stage, done, _ = json.loads((folder / NOTE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # not begun
+        return 0
+    return {"train": int(done), "evaluate": steps}.get(stage, 0)
+
+
+def _time_left(since: tuple[float, int], done: int, total: int) -> str:
+    """Say how long the rest takes by the speed since a time and the steps done then; empty before there is a speed."""
+    began, first = since
+    seconds = time.monotonic() - began
+    if seconds < _MEASURED_SECONDS or not first < done < total:
+        return ""
+    return f"about {roughly(seconds * (total - done) / (done - first))} left"
+
+
+def in_words(seconds: float) -> str:
+    """Return a time in one or two units.
+
+    Examples:
+        >>> [in_words(seconds) for seconds in (0.2, 44, 95, 300, 3600, 8000)]
+        ['1 s', '44 s', '1 min 35 s', '5 min', '1 h', '2 h 13 min']
+    """
+    whole = max(1, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    large, small, names = (*divmod(whole, 60), ("min", "s")) if whole < 3600 else (*divmod(round(whole / 60), 60), ("h", "min"))
+    return f"{large} {names[0]}" + (f" {small} {names[1]}" if small else "")
+
+
+def roughly(seconds: float) -> str:
+    """Return an estimate without the digits that it does not have.
+
+    Examples:
+        >>> [roughly(seconds) for seconds in (3, 44, 95, 222, 1000, 8000)]
+        ['5 s', '45 s', '1 min 40 s', '4 min', '17 min', '2 h 15 min']
+    """
+    unit = 5 if seconds < 60 else 10 if seconds < 120 else 60 if seconds < 3600 else 900
+    return in_words(max(1, round(seconds / unit)) * unit)

@@ -224,7 +224,7 @@ def check_writable(folder: Path) -> None:
 def locked(folder: Path, *, wait: bool) -> Iterator[bool]:
     """Lock a folder; yield False if another process holds the lock and ``wait=False``. The end of a process releases it.
 
-    On Windows, and on disks that know no locks, such as some that machines share, nothing is locked.
+    On Windows, and on filesystems without locking, such as some that machines share, nothing is locked.
     """
     try:
         import fcntl

@@ -122,7 +122,7 @@ def predict(
             (:func:`numerate.calibration.conformal`): a file, or ``"held-out"`` for the rows of the training table that were kept
             for the test, on which ``numerate train`` has calibrated the model. ``"none"``: intervals as the model sees them.
             ``"auto"``: held-out rows if there are enough.
-        width: the most beginnings of a number per row and token of the search; None for all.
+        width: beam width: prefixes of a number that are kept per row and step; None for all.
         batch_size: rows at a time.
         limit: predict only so many rows, from the first on.
         explain: return the distributions of so many rows, from the first on.
@@ -315,7 +315,7 @@ def keep_calibration(run: Path, *, trust_remote_code: bool = False, progress: Pr
         return
     try:
         known = _held_out_rows(source, _KEPT_LEVEL)
-    except ValueError:  # too few rows: `predict` tells that intervals are the model's own
+    except ValueError:  # too few rows: `predict` says that intervals are the model's own
         return
     answering = Answering(source, "median", lambda found: found.interval(_KEPT_LEVEL), WIDTH)
     try:

@@ -11,34 +11,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from numerate.lab.comparison.budget import (
-    ENOUGH_STEPS,
-    ENOUGH_STEPS_PRETRAINED,
-    LEAST_STEPS,
-    USED,
-    Budget,
-    GridWork,
-    Kind,
-    Options,
-    best_choice,
-)
+from numerate.lab.comparison.budget import LEAST_STEPS, Budget, enough_steps
 from numerate.lab.comparison.own_table import decisions, from_scratch, soft_labels
 from numerate.lab.comparison.presets import merged
 from numerate.lab.data import TABLE_TASK, Task
 from numerate.lab.data.readers import data_file, default_task
 from numerate.lab.data.row_reader import data_name
-from numerate.lab.files.durations import in_words, roughly
 from numerate.lab.files.interruption import Interruption
-from numerate.lab.files.progress import Progress
+from numerate.lab.files.progress import Progress, in_words, roughly
 from numerate.lab.files.records import RESULT, RUNS, TRAINED, alone, check_writable, claim, read_jsonl, run_folder
-from numerate.lab.models.names import BUILT
 from numerate.lab.prediction.predict import MOST_HELD_OUT, keep_calibration
 from numerate.lab.training.checking import check_effect, checked_task, soft_target
 from numerate.lab.training.config import SOFT, RunConfig, checked, read_yaml
 
 _MOST_CHARACTERS = 60  # of a table's or a column's name, in that of a folder
 _PASSES = 10  # over the training rows: the most that a budget is filled with
-_RIVALS_SECONDS = 10.0  # of gradient boosting and the rest after the last answer
+_BASELINES_SECONDS = 10.0  # of gradient boosting and the rest after the last answer
 
 
 @dataclass(frozen=True)
@@ -167,26 +155,24 @@ def _steps_begun(folder: Path) -> int | None:
 
 def _fitted(config: RunConfig, budget: Budget, task: Task, folder: Path, say: Callable[[str], object]) -> tuple[RunConfig, str]:
     """Return the run with as many steps as fit into a budget, at least a few, and a text about it."""
-    from numerate.lab.comparison.pace import drawing_seconds, measured
+    from numerate.lab.comparison.budgeted import measured
     from numerate.lab.data.picture_store import PICTURES
 
     say(f"Measuring the speed of this machine, to fit into {in_words(budget.seconds)}.")
-    rows = config.batch_size * config.accumulation
+    pace = measured(config, folder / PICTURES)
     there = task.count("train")
     different = config.train_examples if there is None else min(config.train_examples, there)
-    drawing = drawing_seconds([config], task, folder / PICTURES), -(-different // rows)
+    most = max(config.steps, _PASSES * different // (config.batch_size * config.accumulation))
     tests = [task.count(split) for split in config.eval_splits if split in task.splits]
     tests += [MOST_HELD_OUT] if config.task == TABLE_TASK and config.data is not None else []  # calibration
-    kind = Kind(config.name, measured(config, folder / PICTURES), "", tuple(tests), None, *drawing)
-    enough = ENOUGH_STEPS if config.model in BUILT else ENOUGH_STEPS_PRETRAINED
-    most = max(config.steps, _PASSES * different // rows)
-    options = Options((config.name,), 1, (1, 1), (min(LEAST_STEPS, most), most), enough, (config.eval_examples,) * 2)
-    work = GridWork((kind,), report=(_RIVALS_SECONDS, 0.0))
-    choice, needed = best_choice(options, work, USED * budget.seconds - budget.elapsed)
-    few = f" {choice.steps} steps are few: expect a weak model." if choice.steps < enough else ""
+    asked = config.eval_examples
+    rest = pace.begin + _BASELINES_SECONDS + pace.answer * sum(asked if rows is None else min(asked, rows) for rows in tests)
+    steps = max(min(LEAST_STEPS, most), min(most, int((budget.left - rest) / pace.step)))
+    needed = rest + steps * pace.step
+    few = f" {steps} steps are few: expect a weak model." if steps < enough_steps([config.model]) else ""
     few += " That is longer than the budget: no shorter run is of use." if budget.elapsed + needed > budget.seconds else ""
-    text = f"{in_words(budget.seconds)}: {choice.steps:,} steps, about {roughly(needed)} from here.{few}"
-    return config.model_copy(update={"steps": choice.steps}), text
+    text = f"{in_words(budget.seconds)}: {steps:,} steps, about {roughly(needed)} from here.{few}"
+    return config.model_copy(update={"steps": steps}), text
 
 
 class InterruptedTraining(KeyboardInterrupt):
