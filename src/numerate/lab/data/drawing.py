@@ -78,6 +78,14 @@ def fill(image: Image.Image, polygons: Sequence[Sequence[Point]], colour: tuple[
     image.paste(colour, (left, top), mask.reduce(_FINER))
 
 
+def text_mask(text: str, face: ImageFont.FreeTypeFont) -> Image.Image:
+    """Return the ink of a text as a mask, with a margin of one pixel."""
+    left, top, right, bottom = face.getbbox(text)
+    mask = Image.new("L", (math.ceil(right - left) + 2, math.ceil(bottom - top) + 2))
+    ImageDraw.Draw(mask).text((1 - left, 1 - top), text, 255, face)
+    return mask
+
+
 def add_noise(image: Image.Image, amount: float, seed: int) -> Image.Image:
     """Return an RGB image with noise of standard deviation ``amount``, on the scale 0 to 255."""
     levels = np.clip(np.rint(128 + amount * _NORMAL), 0, 255).astype(np.uint8).tobytes()
