@@ -16,9 +16,9 @@ from PIL import Image
 
 from numerate.lab.data import drawing
 from numerate.lab.data.base import Example
+from numerate.lab.data.charts import Charts
 from numerate.lab.data.charts.figure import PALETTES, chart_image, chart_page
 from numerate.lab.data.charts.page import Page
-from numerate.lab.data.charts.task import Charts
 from numerate.lab.data.plane import apart
 from numerate.lab.data.row_reader import BadData
 

@@ -12,8 +12,8 @@ from PIL import Image
 
 from numerate.lab.data import drawing
 from numerate.lab.data.backgrounds import BACKGROUNDS, Background
+from numerate.lab.data.clock import Clock
 from numerate.lab.data.clock.face import HANDS, clock_image
-from numerate.lab.data.clock.task import Clock
 from numerate.lab.data.row_reader import BadData
 
 

@@ -14,8 +14,8 @@ import pytest
 from PIL import Image
 
 from numerate.lab.data.base import Split
+from numerate.lab.data.grounding import Grounding, Referred
 from numerate.lab.data.grounding.scenes import COLOURS, KINDS, Expression, Phrase, Scene, Shape, referents, render, words
-from numerate.lab.data.grounding.task import Grounding, Referred
 from numerate.lab.data.row_reader import BadData
 
 SPLITS: tuple[Split, ...] = get_args(Split)

@@ -17,9 +17,9 @@ import pytest
 from PIL import Image
 
 from numerate.lab.data.base import Example, Split
+from numerate.lab.data.math_vision import DrawnProblem, MathVision, arranged, math_question
 from numerate.lab.data.math_vision.figures import STYLES, Figure, Layout, laid_out, render, turned
 from numerate.lab.data.math_vision.problems import FAMILIES, Draw, Problem
-from numerate.lab.data.math_vision.task import DrawnProblem, MathVision, arranged, math_question
 from numerate.lab.data.row_reader import BadData
 
 SPLITS: tuple[Split, ...] = get_args(Split)
@@ -101,7 +101,7 @@ def test_a_problem_without_room_for_its_labels_is_turned_until_there_is(monkeypa
         tried.append(laid_out(figure, size)._replace(clear=len(tried) >= 3))
         return tried[-1]
 
-    monkeypatch.setattr("numerate.lab.data.math_vision.task.laid_out", crowded)
+    monkeypatch.setattr("numerate.lab.data.math_vision.laid_out", crowded)
     spec = specs("train", 1)[0]
     found = layout_of(spec)
     assert len(tried) == 4

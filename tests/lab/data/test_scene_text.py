@@ -20,9 +20,9 @@ from numerate.lab.data.backgrounds import BACKGROUNDS
 from numerate.lab.data.base import Split
 from numerate.lab.data.plane import apart
 from numerate.lab.data.row_reader import BadData
+from numerate.lab.data.scene_text import SceneText
 from numerate.lab.data.scene_text.annotations import smallest_rectangle
 from numerate.lab.data.scene_text.signs import Wall, contrast, plate_of, reading_order, render
-from numerate.lab.data.scene_text.task import SceneText
 
 SPLITS: tuple[Split, ...] = get_args(Split)
 BEST = {"hmean": 1.0, "precision": 1.0, "recall": 1.0, "spotting_hmean": 1.0, "parsed": 1.0}

@@ -44,7 +44,6 @@ from numerate.lab.data.cells import (
 )
 from numerate.lab.data.chats import as_question, has_turns, turns_notes
 from numerate.lab.data.columns import check_columns, column_notes, left_out, shown_value
-from numerate.lab.data.pictures import Picture
 from numerate.lab.data.readers import read_rows
 from numerate.lab.data.row_reader import (
     BadData,
@@ -54,7 +53,7 @@ from numerate.lab.data.row_reader import (
     existing,
     file_type,
     named_split,
-    open_image,
+    photo,
 )
 from numerate.lab.data.tables import table_file
 
@@ -201,15 +200,11 @@ class Regression(Task):
     def make(self, spec: Row) -> Example:
         """Return the question, with its image if there is one."""
         meta = {name: value for name in ("ratings", "cells") if (value := getattr(spec, name))}
-        return Example(spec.prompt, spec.answer, None if spec.image is None else Picture(open_image, (spec.image,)), meta)
+        return Example(spec.prompt, spec.answer, None if spec.image is None else photo(spec.image), meta)
 
     def content(self, spec: Row) -> Any:
         """Return question, answer and the name of the image."""
         return spec.prompt, spec.answer, None if spec.image is None else spec.image.name
-
-    def answer_of(self, spec: Row) -> str:
-        """Return the answer."""
-        return spec.answer
 
     @property
     def soft_width(self) -> Mapping[str, float]:

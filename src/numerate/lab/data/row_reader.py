@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from numerate.checks import nearest
+from numerate.lab.data.pictures import Picture
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -315,6 +316,11 @@ def open_image(path: Path) -> Image:
     """Return an image file in RGB."""
     with _opened(path) as image:
         return image.convert("RGB")
+
+
+def photo(path: Path) -> Picture:
+    """Return the picture of an image file, which is opened when it is needed."""
+    return Picture(open_image, (path,))
 
 
 def image_size(path: Path) -> tuple[int, int]:

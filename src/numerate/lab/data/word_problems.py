@@ -98,7 +98,7 @@ class WordProblems(Task):
         """Return a decided number as the last line of a worked answer."""
         return f"#### {value:f}"
 
-    def read_files(self, path: Path, reader: RowReader) -> Mapping[Split, Sequence[WordProblem]]:
+    def read_files(self, path: Path, reader: RowReader) -> Mapping[Split, Sequence[Example]]:
         """Read GSM8K's folder or one of its files, ``SVAMP.json``, or a file of chats (:mod:`numerate.lab.data.chats`).
 
         GSM8K's test file is ``interpolate``. SVAMP and chats are split by a column ``split``, or else by hash.
@@ -106,14 +106,14 @@ class WordProblems(Task):
         files = sorted([*path.glob("*.jsonl"), *path.glob("*.json")]) if path.is_dir() else [path]
         if not files:
             raise BadData("has no .jsonl or .json files", "Expected GSM8K's train.jsonl and test.jsonl, or SVAMP.json.", path)
-        rows: dict[Split, list[WordProblem]] = {"train": [], "interpolate": [], "extrapolate": []}
+        rows: dict[Split, list[Example]] = {"train": [], "interpolate": [], "extrapolate": []}
         longer: list[bool] = []
         for file in files:
             for line, row in read_rows(file, reader):
                 with reader.row(file, line):
                     spec = _svamp(row) if "Body" in row else _gsm8k(row)
                     tested = file.stem.startswith(("test", "valid")) if "question" in row else content_hash(spec) % 5 == 0
-                    rows[named_split(row) or ("interpolate" if tested else "train")].append(spec)
+                    rows[named_split(row) or ("interpolate" if tested else "train")].append(Example(*spec))
                     longer.append(has_turns(row))
         reader.notes += turns_notes(longer)
         return rows
