@@ -71,6 +71,7 @@ MISSING = "?"
 """A missing value in a question of bare values."""
 
 _NEAR: tuple[Split, ...] = ("train", "interpolate")
+_Answer = TableCell | str | tuple[Decimal, ...]  # a cell of the column, a text that ends with a number, or several ratings
 
 
 @dataclass(frozen=True)
@@ -86,12 +87,12 @@ class Row:
 
 @dataclass(frozen=True)
 class _UnreadRow:
-    """A row whose answer is not converted yet: a cell of the column, a text that ends with a number, or several ratings."""
+    """A row whose answer is not converted yet."""
 
     line: int
     split: Split | None
     row: Row
-    answer: TableCell | str | tuple[Decimal, ...]
+    answer: _Answer
 
 
 @dataclass(frozen=True)
@@ -289,39 +290,47 @@ class Regression(Task):
                 unread_rows.append(_UnreadRow(line, named_split(values), row, self._read_answer(value)))
                 longer.append(self.target is None and has_turns(values))
         reader.notes += turns_notes(longer)
-        cells = [(f"line {unread.line}", unread.answer) for unread in unread_rows if isinstance(unread.answer, TableCell)]
         name = self.target or "answer"
         try:
-            mark = self.decimal or decimal_mark(cells, name, semicolons=semicolons)
+            mark, unit = self._notation([(f"line {unread.line}", unread.answer) for unread in unread_rows], semicolons)
         except BadData as bad:
             raise BadData(bad.problem, bad.remedy, path) from None
-        unit = usual_unit([cell for _, cell in cells])
         rewritten: list[tuple[str, str]] = []
         rated = [unread.answer for unread in unread_rows if isinstance(unread.answer, tuple)]
         decimals = _decimals(rated) + 1 if self.decimals is None else self.decimals
         for unread in unread_rows:
             with reader.row(path, unread.line):
-                cell = unread.answer
-                if isinstance(cell, tuple):
-                    number = average(cell, self.average or "mean", decimals)
-                    yield unread, replace(unread.row, answer=answer_text(number), ratings=cell), Fraction(number)
-                    continue
-                if isinstance(cell, str):
-                    yield unread, replace(unread.row, answer=cell), last_number(cell)
-                    continue
-                number = number_of(cell, mark, unit if self.target else cell.unit)
-                unchanged = self.target is None and EXTRACTORS["last_number"](cell.text) == number
-                answer = cell.text if unchanged else answer_text(number)
-                rewritten += [(cell.text, answer)] if cell.text != answer else []
-                yield unread, replace(unread.row, answer=answer), Fraction(number)
+                read = unread.answer
+                number = self._number(read, mark, unit, decimals)
+                text = read.text if isinstance(read, TableCell) else read if isinstance(read, str) else ""
+                if not text or (isinstance(read, TableCell) and (self.target or EXTRACTORS["last_number"](text) != number)):
+                    text = answer_text(number)
+                if isinstance(read, TableCell) and text != read.text:
+                    rewritten.append((read.text, text))
+                ratings = read if isinstance(read, tuple) else ()
+                yield unread, replace(unread.row, answer=text, ratings=ratings), Fraction(number)
         if rated:
             fewest, most = min(map(len, rated)), max(map(len, rated))
             count = f"{fewest}" if fewest == most else f"{fewest} to {most}"
             places = f"{decimals} decimal{'' if decimals == 1 else 's'}"
             reader.notes.append(f"{name}: each answer is the {self.average or 'mean'} of {count} ratings, with {places}.")
-        reader.notes += rewriting_notes(name, rewritten, [cell for _, cell in cells], None if self.decimal else mark)
+        cells = [unread.answer for unread in unread_rows if isinstance(unread.answer, TableCell)]
+        reader.notes += rewriting_notes(name, rewritten, cells, None if self.decimal else mark)
 
-    def _read_answer(self, value: Any) -> TableCell | str | tuple[Decimal, ...]:
+    def _notation(self, answers: Iterable[tuple[str, _Answer | None]], semicolons: bool) -> tuple[DecimalMark, str]:
+        """Return decimal mark and unit of a column, given its answers with their places."""
+        cells = [(place, answer) for place, answer in answers if isinstance(answer, TableCell)]
+        mark = self.decimal or decimal_mark(cells, self.target or "answer", semicolons=semicolons)
+        return mark, usual_unit([cell for _, cell in cells])
+
+    def _number(self, answer: _Answer, mark: DecimalMark, unit: str, decimals: int) -> Decimal | Fraction:
+        if isinstance(answer, tuple):
+            return average(answer, self.average or "mean", decimals)
+        if isinstance(answer, str):
+            return last_number(answer)
+        return number_of(answer, mark, unit if self.target else answer.unit)
+
+    def _read_answer(self, value: Any) -> _Answer:
         """Parse a cell, or ratings; without a target column, also accept a text that ends with a number."""
         if self.is_rated:
             return read_ratings(value)
@@ -399,25 +408,19 @@ class Regression(Task):
 
     def numbers(self, answers: Iterable[Any], *, semicolons: bool = False) -> list[Fraction | None]:
         """Read the known answers of new rows as one column; None where a cell is empty or not one number."""
-        read: list[TableCell | str | tuple[Decimal, ...] | None] = []
+        read: list[_Answer | None] = []
         for value in answers:
             try:
                 read.append(None if is_blank(value) else self._read_answer(value))
             except BadData:
                 read.append(None)
-        cells = [(f"row {row}", cell) for row, cell in enumerate(read, 1) if isinstance(cell, TableCell)]
-        mark = self.decimal or decimal_mark(cells, self.target or "answer", semicolons=semicolons)
-        unit = usual_unit([cell for _, cell in cells])
+        mark, unit = self._notation([(f"row {row}", answer) for row, answer in enumerate(read, 1)], semicolons)
         numbers: list[Fraction | None] = []
-        for cell in read:
-            if not isinstance(cell, TableCell):
-                if isinstance(cell, tuple):
-                    numbers.append(Fraction(average(cell, self.average or "mean", 15)))
-                else:
-                    numbers.append(None if cell is None else last_number(cell))
-                continue
-            number = cell.numbers[mark] if cell.unit == unit or self.target is None else None
-            numbers.append(None if number is None else Fraction(number))
+        for answer in read:
+            try:
+                numbers.append(None if answer is None else Fraction(self._number(answer, mark, unit, 15)))
+            except BadData:
+                numbers.append(None)
         return numbers
 
 
