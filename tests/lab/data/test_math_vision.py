@@ -316,10 +316,10 @@ def test_broken_files_are_named(folder: Path) -> None:
         MathVision.from_files(folder)
     path = folder / "testmini.json"
     path.write_text(json.dumps(VISTA, indent=4)[:-200], "utf-8")
-    with pytest.raises(BadData, match=r"testmini.json: broken JSON \(.*, line \d+\). The file may be truncated"):
+    with pytest.raises(BadData, match=r"testmini.json, line \d+: broken JSON \(.*\). The file may be truncated"):
         MathVision.from_files(folder)
     path.write_text('{"1": 5}', "utf-8")
-    with pytest.raises(BadData, match="1 is a int"):
+    with pytest.raises(BadData, match="row 1: is a int, not an object"):
         MathVision.from_files(folder)
     path.write_text(json.dumps([VISTA["1"]]), "utf-8")
     assert len(MathVision.from_files(path).examples("interpolate")) == 1

@@ -8,10 +8,9 @@ Real data: MathVista (Lu et al., ICLR 2024, arXiv:2310.02255) and MathVision (Wa
 
 from __future__ import annotations
 
-import json
 import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -131,7 +130,7 @@ class MathVision(Task):
         rows: dict[Split, dict[object, Example]] = {"train": {}, "interpolate": {}}
         for file in files:
             split: Split = "train" if file.stem.startswith("train") else "interpolate"
-            for line, row in _rows(file, reader):
+            for line, row in reader.jsonl(file) if file.suffix != ".json" else reader.json_list(file, numbered=True):
                 with reader.row(file, line):
                     example = math_question(row, file.parent)
                     rows[split][example.prompt, example.answer, example.picture] = example
@@ -183,29 +182,6 @@ def _hint(answer: str, decimals: int | None) -> str:
     if EXTRACTORS["number"](answer) is None:
         return "Answer with the result alone."
     return HINT if decimals is None else f"Answer with a number with {decimals} decimal{'s' if decimals > 1 else ''}."
-
-
-def _rows(file: Path, reader: RowReader) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the rows of a file: one object per line, a list, or an object of numbered objects (MathVista)."""
-    if file.suffix != ".json":
-        yield from reader.jsonl(file)
-        return
-    text = "\n".join(line for _, line in reader.lines(file))
-    if not text.lstrip().startswith("{"):
-        yield from reader.json_list(file)
-        return
-    position = 0
-    with reader.row(file, None):
-        try:
-            rows = json.loads(text)
-        except (json.JSONDecodeError, RecursionError) as error:
-            reason = f"{error.msg}, line {error.lineno}" if isinstance(error, json.JSONDecodeError) else "nested too deeply"
-            raise BadData(f"broken JSON ({reason})", "The file may be truncated: download it again.") from None
-        for number, row in rows.items():
-            position = max(position, text.find(f'"{number}"', position))
-            if not isinstance(row, dict):
-                raise BadData(f"{number} is a {type(row).__name__}", 'Expected {"1": {"question": .., "answer": ..}, ..}.')
-            yield text.count("\n", 0, position) + 1, row
 
 
 def _choice(output: str, choices: Sequence[str]) -> str | None:

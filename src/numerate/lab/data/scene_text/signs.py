@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from numerate.lab.data.drawing import FontFamily
 
-Quad = tuple[Point, Point, Point, Point]  # clockwise from the top of the first letter
+Quad = tuple[Point, ...]  # four corners, clockwise from the top of the first letter
 
 _SIGNS = """
 EXIT OPEN CLOSED CAFE PARKING HOTEL BAKERY TAXI STATION MUSEUM BANK PHARMACY MARKET LIBRARY POLICE TICKETS SALE ENTRANCE PUSH
@@ -102,17 +102,12 @@ def placed(high: float, wide: float, angle: float, taper: float, shear: float) -
     corners = [
         (u * wide / 2 - v * shear * high / 2, v * high / 2 * (1 + u * taper)) for u, v in ((-1, -1), (1, -1), (1, 1), (-1, 1))
     ]
-    return _quad(turned(corners, angle))
-
-
-def _quad(points: Sequence[Point]) -> Quad:
-    a, b, c, d = points
-    return a, b, c, d
+    return tuple(turned(corners, angle))
 
 
 def moved(quad: Quad, x: float, y: float) -> Quad:
     """Return the shifted quadrilateral, rounded to tenths of a pixel."""
-    return _quad([(round(px + x, 1), round(py + y, 1)) for px, py in quad])
+    return tuple((round(px + x, 1), round(py + y, 1)) for px, py in quad)
 
 
 def grown(quad: Quad, along: float, across: float) -> Quad:
