@@ -8,9 +8,15 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
+
+from numerate.lab.data import Task
+from numerate.lab.data.row_reader import BadData
 
 Rows = list[dict[str, Any]]
 
@@ -55,6 +61,17 @@ def _workbook(path: Path, rows: Rows) -> None:
         for cell in book.active[book.active.max_row]:  # a text that begins with = is no formula
             cell.data_type = "s" if isinstance(cell.value, str) else cell.data_type
     book.save(path)
+
+
+def assert_named_or_skipped(kind: type[Task], path: Path, message: str, good: int) -> BadData:
+    """One bad row of a file is an error that matches ``message``, or is skipped; ``good`` rows are left. Returns the error."""
+    with pytest.raises(BadData, match=message) as caught:
+        kind.from_files(path)
+    task = kind.from_files(path, skip_bad=True)
+    assert sum(task.count(split) or 0 for split in task.splits) == good
+    (skipped,) = task.skipped
+    assert re.search(message, str(skipped))
+    return caught.value
 
 
 WRITERS: dict[str, Callable[[Path, Rows], None]] = {

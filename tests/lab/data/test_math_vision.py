@@ -15,6 +15,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 from PIL import Image
+from tests.lab.data.formats import assert_named_or_skipped
 
 from numerate.lab.data.base import Example, Split
 from numerate.lab.data.math_vision import DrawnProblem, MathVision, arranged, math_question
@@ -304,11 +305,7 @@ def test_mathvision_is_read_once_of_two_files(folder: Path) -> None:
 def test_a_bad_row_is_named_or_skipped(folder: Path, row: Any, message: str) -> None:
     lines = [json.dumps(VISION[0]), row if isinstance(row, str) else json.dumps(row), json.dumps(VISION[1])]
     (folder / "test.jsonl").write_text("\n".join(lines), "utf-8")
-    with pytest.raises(BadData, match=message):
-        MathVision.from_files(folder)
-    task = MathVision.from_files(folder, skip_bad=True)
-    assert len(task.examples("interpolate")) == 2
-    assert [bool(re.search(message, str(bad))) for bad in task.skipped] == [True]
+    assert_named_or_skipped(MathVision, folder, message, 2)
 
 
 def test_broken_files_are_named(folder: Path) -> None:

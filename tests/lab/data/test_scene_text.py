@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from tests.lab.data.formats import assert_named_or_skipped
 
 from numerate.lab.data.backgrounds import BACKGROUNDS
 from numerate.lab.data.base import Split
@@ -109,19 +110,6 @@ def test_looks_are_no_content() -> None:
     assert task.content(wall) != task.content(wall._replace(words=wall.words[:-1]))
 
 
-def test_a_missed_word_and_a_wrong_one_cost_recall_and_precision() -> None:
-    task = SceneText()
-    example = next(e for e in task.examples("train", 12) if len(json.loads(e.answer)) == 4)
-    entries = json.loads(example.answer)
-    scores = task.score(example, json.dumps(entries[:1]))
-    assert (scores["precision"], scores["recall"], scores["hmean"]) == (1.0, 0.25, 0.4)
-    wrong = [{**entry, "text": "?"} for entry in entries]
-    assert task.score(example, json.dumps(wrong)) == BEST | {"spotting_hmean": 0.0}
-    extra = [*entries, {"box": [0, 0, 0.01, 0.01], "text": "x"}]
-    assert task.score(example, json.dumps(extra))["precision"] == 0.8
-    assert task.score(example, json.dumps(entries[::-1])) == BEST
-
-
 def test_reading_order_goes_by_rows() -> None:
     def box(x: float, y: float, high: float = 10) -> list[tuple[float, float]]:
         return [(x, y), (x + 20, y), (x + 20, y + high), (x, y + high)]
@@ -129,22 +117,6 @@ def test_reading_order_goes_by_rows() -> None:
     assert reading_order([box(100, 2), box(0, 0), box(50, 50), box(10, 53)]) == [1, 0, 3, 2]
     assert reading_order([box(100, 0, 60), box(0, 25)]) == [1, 0]
     assert reading_order([]) == []
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"form": "polygons"}, "form='polygons' is not known: expected one of 'boxes', 'quads'"),
-        ({"words": (0, 5)}, r"words=\(0, 5\) is out of range: expected \(fewest, most\) within 1 to 6"),
-        ({"words": (3, 2)}, r"words=\(3, 2\) is out of range"),
-        ({"words": (1, 2.5)}, r"words=\(1, 2.5\) is out of range"),
-        ({"angle": 60}, "angle=60 is out of range: expected an integer from 0 to 45"),
-        ({"size": 4000}, "size=4000 is out of range"),
-    ],
-)
-def test_settings_are_checked(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        SceneText(**settings)
 
 
 # Real data
@@ -281,12 +253,7 @@ def test_the_smallest_rectangle_is_found_at_any_angle(angle: float, wide: float,
 def test_a_bad_line_is_named_or_its_picture_is_skipped(icdar: Path, line: bytes, message: str) -> None:
     path = icdar / "Challenge4_Test_Task1_GT" / "gt_img_2.txt"
     annotation(path, b"1,1,5,1,5,5,1,5,good\n" + line + b"\n")
-    with pytest.raises(BadData, match=re.escape(str(path)) + ".*" + message):
-        SceneText.from_files(icdar)
-    task = SceneText.from_files(icdar, skip_bad=True)
-    assert len(task.examples("interpolate")) == 1
-    assert len(task.skipped) == 1
-    assert re.search(message, str(task.skipped[0]))
+    assert_named_or_skipped(SceneText, icdar, f"{re.escape(str(path))}.*{message}", 2)
 
 
 def test_other_broken_data_is_named(icdar: Path, tmp_path: Path) -> None:
