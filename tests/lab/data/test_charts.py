@@ -61,12 +61,6 @@ def test_scores_follow_chartqa():
     assert score(Example("", "[12, 63]"), "[12, 63]") == RIGHT
 
 
-def test_looks_are_no_content():
-    task, (one, other) = Charts(), drawn(2)
-    assert task.content(one) == task.content(replace(one, look=other.look))
-    assert task.content(one) != task.content(other)
-
-
 @pytest.mark.parametrize("setting", [{}, {"categories": 3, "largest": 137}, {"largest": 100}])
 def test_extrapolation_has_more_and_larger_values(setting):
     task = Charts(**setting)

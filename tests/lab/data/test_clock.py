@@ -26,12 +26,6 @@ def faces(n, split="train", seed=0, **settings):
 # Examples
 
 
-def test_the_grain_is_no_content():
-    face = faces(1)[0]
-    assert Clock().content(face) == Clock().content(replace(face, seed=face.seed + 1))
-    assert Clock().content(face) != Clock().content(replace(face, minute=(face.minute + 5) % 60))
-
-
 @pytest.mark.parametrize("step", [5, 15])
 def test_extrapolation_has_the_minutes_between(step):
     assert {face.minute for face in faces(600, step=step)} == set(range(0, 60, step))

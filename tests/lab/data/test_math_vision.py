@@ -157,10 +157,8 @@ def test_extrapolation_has_longer_lengths_and_other_angles() -> None:
     assert all(min(spec.numbers[:2]) > 90 for spec in specs("extrapolate", 40, largest=90) if spec.family == "right_triangle")
 
 
-def test_all_families_appear_and_looks_are_no_content() -> None:
+def test_all_families_appear() -> None:
     assert {spec.family for spec in specs("train", 150)} == set(FAMILIES)
-    task, spec = MathVision(), specs("train", 1)[0]
-    assert task.content(spec) == task.content(spec._replace(turn=7, mirror=not spec.mirror, style=0, names="PQRST"))
 
 
 EXAMPLES = [
