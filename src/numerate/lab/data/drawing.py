@@ -24,8 +24,9 @@ MISSING = "images need the packages Pillow and matplotlib: expected them install
 
 try:
     from PIL import Image as Image
-    from PIL import ImageChops, ImageFont
+    from PIL import ImageChops
     from PIL import ImageDraw as ImageDraw
+    from PIL import ImageFont as ImageFont
 except ImportError as error:
     raise ModuleNotFoundError(MISSING) from error
 

@@ -154,29 +154,22 @@ class Regression(Task):
     )
 
     def __post_init__(self) -> None:
-        check_choice("kind", self.kind, choices(RegressionKind))
-        check_choice("wording", self.wording, choices(RowWording))
-        if self.wording == "bare" and self.target is None:
-            raise ValueError("wording='bare' needs a target: expected the column of a table to predict.")
-        for name in ("columns", "without"):
-            if self.target is None and (names := getattr(self, name)):
-                raise ValueError(f"{name}={names!r} needs a target: expected the column of a table to predict (--target price).")
-        if not 0 <= self.extrapolate < 0.5:
-            raise ValueError(f"extrapolate={self.extrapolate!r} is out of range: expected a share in [0, 0.5).")
-        if self.decimal is not None:
-            check_choice("decimal", self.decimal, choices(DecimalMark))
+        for name, kind in (("kind", RegressionKind), ("wording", RowWording), ("decimal", DecimalMark), ("average", Average)):
+            if (value := getattr(self, name)) is not None:
+                check_choice(name, value, choices(kind))
         check_encoding(self.encoding)
         for name in ("columns", "raters", "without"):
             if isinstance(value := getattr(self, name), str):
                 raise TypeError(f"{name}={value!r} is one string: expected several names, such as ('area', 'rooms').")
+        for name in ("wording", "columns", "without", "average", "raters"):
+            if self.target is None and (value := getattr(self, name)) and value != "names":
+                raise ValueError(f"{name}={value!r} needs a target: expected the column of a table to predict (--target price).")
+        if not 0 <= self.extrapolate < 0.5:
+            raise ValueError(f"extrapolate={self.extrapolate!r} is out of range: expected a share in [0, 0.5).")
         if self.columns and self.without:
             raise ValueError(f"columns={self.columns!r} and without={self.without!r} are both set: expected one of them.")
         if self.target is not None and self.target in (self.columns or ()):
             raise ValueError(f"columns={self.columns!r} has the target {self.target!r}: leave it out, it is what is asked.")
-        if self.average is not None:
-            check_choice("average", self.average, choices(Average))
-        if self.is_rated and self.target is None:
-            raise ValueError(f"average={self.average!r} and raters={self.raters!r} need a target: expected what is asked.")
         if self.is_rated:  # ratings may be 0, or of either sign
             object.__setattr__(self, "number_kind", "raters")
             self._judge_by_absolute_error()
@@ -302,11 +295,11 @@ class Regression(Task):
             with reader.row(path, unread.line):
                 read = unread.answer
                 number = self._number(read, mark, unit, decimals)
-                text = read.text if isinstance(read, TableCell) else read if isinstance(read, str) else ""
-                if not text or (isinstance(read, TableCell) and (self.target or EXTRACTORS["last_number"](text) != number)):
-                    text = answer_text(number)
-                if isinstance(read, TableCell) and text != read.text:
-                    rewritten.append((read.text, text))
+                text = answer_text(number) if isinstance(number, Decimal) else str(read)
+                if isinstance(read, TableCell):
+                    if self.target is None and EXTRACTORS["last_number"](read.text) == number:
+                        text = read.text
+                    rewritten += [(read.text, text)] if read.text != text else []
                 ratings = read if isinstance(read, tuple) else ()
                 yield unread, replace(unread.row, answer=text, ratings=ratings), Fraction(number)
         if rated:
