@@ -138,13 +138,6 @@ BROKEN: dict[str, tuple[str, str, str]] = {
     "xlsx, not one": ("t.xlsx", "area,rent\n1,2\n", "is not a readable Excel workbook"),
     "xlsm, empty": ("t.xlsm", "", "is not a readable Excel workbook"),
     "csv, no rows": ("t.csv", "area,rent\n", "has a header (area, rent) and no rows"),
-    "a time": ("t.csv", "area,rent\n1,09:29\n", "line 2: the answer '09:29' is a time. Add a column with a number"),
-    "several numbers": (
-        "t.csv",
-        'area,rent\n1,"48.1, 11.6"\n',
-        "line 2: the answer '48.1, 11.6' looks like several numbers. Give",
-    ),
-    "a date": ("t.csv", "area,rent\n1,2024-04-10\n", "line 2: the answer '2024-04-10' is a date. Add a column with a number"),
 }
 """A file of a table with the target ``rent`` that cannot be read, and what the error says."""
 

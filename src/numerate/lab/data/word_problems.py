@@ -47,10 +47,9 @@ class WordProblems(Task):
         largest: the largest number in a training story, at least 10.
 
     Examples:
-        >>> task = WordProblems(steps=2)
-        >>> example = task.examples("train", 1)[0]
-        >>> task.score(example, example.answer)["exact"]
-        1.0
+        >>> example = WordProblems().examples("train", 1)[0]
+        >>> example.prompt.split(". ")[-1], example.answer.split()[-2:]
+        ('How many shells does Ada have now?', ['####', '87'])
     """
 
     steps: int = 3

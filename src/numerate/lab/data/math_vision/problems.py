@@ -147,14 +147,14 @@ def _height(foot: float, high: int) -> Figure:
     return [*_labelled(foot, top, str(high), dashed=True), Mark("square", (foot, foot + high, top))]
 
 
+def _find_x(figure: Figure, x: int, given: str = "") -> Problem:
+    return Problem(figure, f"{given}Find x.", Fraction(x))
+
+
 def _right_triangle(numbers: ProblemNumbers, names: str) -> Problem:
     a, b, _, asked = numbers
     short, long, slant = _shown(numbers[:3], asked)
     return _find_x(_polygon(names, [0, b, -a * 1j], [long, slant, short], squares=[0]), numbers[asked])
-
-
-def _find_x(figure: Figure, x: int, given: str = "") -> Problem:
-    return Problem(figure, f"{given}Find x.", Fraction(x))
 
 
 def _rectangle_corners(wide: int, high: int) -> list[complex]:
