@@ -9,11 +9,12 @@ from math import atan2, degrees
 import numpy as np
 import pytest
 from PIL import Image
+from tests.lab.data.formats import assert_named_or_skipped
 
 from numerate.lab.data import drawing
 from numerate.lab.data.backgrounds import BACKGROUNDS, Background
+from numerate.lab.data.clock import Clock
 from numerate.lab.data.clock.face import HANDS, clock_image
-from numerate.lab.data.clock.task import Clock
 from numerate.lab.data.row_reader import BadData
 
 
@@ -23,23 +24,6 @@ def faces(n, split="train", seed=0, **settings):
 
 
 # Examples
-
-
-def test_a_near_miss_costs_its_minutes():
-    task = Clock(size=64)
-    example = replace(task.examples("train", 1)[0], answer="12_55")
-    assert task.score(example, "1_00") == {
-        "clock_accuracy": 0.0,
-        "parsed": 1.0,
-        "time_gap": 715.0,
-        "time_gap_circular": 5.0,
-    }
-
-
-def test_the_grain_is_no_content():
-    face = faces(1)[0]
-    assert Clock().content(face) == Clock().content(replace(face, seed=face.seed + 1))
-    assert Clock().content(face) != Clock().content(replace(face, minute=(face.minute + 5) % 60))
 
 
 @pytest.mark.parametrize("step", [5, 15])
@@ -54,29 +38,6 @@ def test_settings_are_followed():
     assert all(face.second is not None for face in faces(50, second_hand=1.0))
     tilts = [abs(face.tilt) for face in faces(200, rotation=20)]
     assert 15 < max(tilts) <= 20
-
-
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ({"size": 10}, "size=10 is out of range: expected an integer from 64 to 4096"),
-        ({"size": 224.0}, "size=224.0"),
-        ({"step": 7}, "step=7 does not divide the hour"),
-        ({"step": 0}, "step=0 is out of range"),
-        ({"rotation": -1}, "rotation=-1 is out of range"),
-        ({"rotation": 181}, ">= 0 and <= 180"),
-        ({"second_hand": 1.5}, ">= 0 and <= 1"),
-        ({"second_hand": float("nan")}, "second_hand=nan"),
-    ],
-)
-def test_settings_out_of_range_are_refused(setting, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        Clock(**setting)
-
-
-def test_an_unknown_setting_is_refused():
-    with pytest.raises(TypeError, match="Did you mean 'rotation'"):
-        Clock(rotate=3)
 
 
 # The picture tells the time
@@ -109,11 +70,6 @@ def test_the_time_can_be_read_off_the_hands(hands):
             assert abs((hour_turn - 30 * face.hour + 180) % 360 - 180) < 4
             looked += 1
     assert looked > 4
-
-
-def test_the_minute_hand_is_the_longer_one():
-    for face in faces(200):
-        assert face.minute_length > 1.3 * face.hour_length
 
 
 @pytest.mark.parametrize("rotation", [15.0, 180.0])
@@ -178,20 +134,7 @@ def test_time_dataset(dataset, form):
 def test_broken_rows_are_named_or_skipped(dataset, row, message):
     with (dataset / "clocks.csv").open("a") as file:
         file.write(row + "\n")
-    with pytest.raises(BadData, match=re.escape(message)) as caught:
-        Clock.from_files(dataset)
-    assert caught.value.line == 6
-    assert "clocks.csv, line 6" in str(caught.value)
-    task = Clock.from_files(dataset, skip_bad=True)
-    assert len(task.skipped) == 1
-    assert len(task.examples("train")) + len(task.examples("interpolate")) == 4
-
-
-def test_a_missing_column_is_named(dataset):
-    text = (dataset / "clocks.csv").read_text()
-    (dataset / "clocks.csv").write_text(text.replace("labels", "label"))
-    with pytest.raises(BadData, match="column 'labels' is missing"):
-        Clock.from_files(dataset)
+    assert_named_or_skipped(Clock, dataset, rf"clocks\.csv, line 6: .*{re.escape(message)}", 4)
 
 
 def test_a_class_folder_that_is_no_time(dataset):
@@ -266,11 +209,3 @@ def test_missing_packages_are_named(monkeypatch):
     monkeypatch.delitem(sys.modules, "numerate.lab.data.drawing")
     with pytest.raises(ModuleNotFoundError, match=re.escape("pip install 'numerate[tasks]'")):
         importlib.import_module("numerate.lab.data.drawing")
-
-
-def test_a_bare_question():
-    assert {example.prompt for example in Clock(wording="bare").examples("train", 2)} == {"time?"}
-    plain, bare = (Clock(wording=wording).examples("train", 3) for wording in ("full", "bare"))
-    assert [example.answer for example in plain] == [example.answer for example in bare]
-    with pytest.raises(ValueError, match="wording='short'"):
-        Clock(wording="short")

@@ -6,9 +6,10 @@ import gzip
 import json
 
 import pytest
+from tests.lab.data.formats import assert_named_or_skipped
 
 from numerate.lab.data import Arithmetic, Regression, WordProblems
-from numerate.lab.data.row_reader import BadData, RowReader
+from numerate.lab.data.row_reader import BadData
 
 GSM8K = [
     {
@@ -78,18 +79,6 @@ def test_gsm8k(tmp_path):
     assert task.score(example, "It is $1800.")["exact"] == 1
 
 
-def test_large_numbers_are_written_out(tmp_path):
-    row = {**SVAMP[0], "Equation": "( 455682.0 + 907611.0 )", "Answer": 1363293.0}
-    (tmp_path / "SVAMP.json").write_text(json.dumps([row]), encoding="utf-8")
-    task = WordProblems.from_files(tmp_path / "SVAMP.json")
-    example = task.examples(task.splits[0])[0]
-    assert example.answer == "455682 + 907611 = 1363293\n#### 1363293"
-    assert task.score(example, example.answer)["exact"] == 1
-    mine = Regression.from_files(lines(tmp_path / "my.jsonl", '{"area": 2500000.0, "price": 1363293.0}'), target="price")
-    example = mine.examples(mine.splits[0])[0]
-    assert (example.prompt, example.answer) == ("area: 2500000. price?", "1363293")
-
-
 def test_svamp(tmp_path):
     (tmp_path / "SVAMP.json").write_text(json.dumps(SVAMP * 20), encoding="utf-8")
     task = WordProblems.from_files(tmp_path / "SVAMP.json")
@@ -152,10 +141,7 @@ BROKEN = {
         1,
     ),
     "wrong encoding": ("data.jsonl", json.dumps(GSM8K[0]).encode() + b"\n\xff\xfe", 2, r"not UTF-8 \(byte 0xff at column 1\)", 1),
-    "not an object": ("data.jsonl", json.dumps(GSM8K[0]).encode() + b"\n[1, 2]\n", 2, "is a list, not an object", 1),
-    "truncated list": ("data.json", json.dumps(SVAMP, indent=1)[:-30].encode(), 10, "truncated", 1),
     "list without end": ("data.json", json.dumps(SVAMP)[:-1].encode(), 2, "the list does not end", 2),
-    "text in a list": ("data.json", json.dumps([SVAMP[0], "x"]).encode(), 2, "is a str, not an object", 1),
 }
 
 
@@ -165,13 +151,7 @@ def test_broken_rows_are_named_or_skipped(what, tmp_path):
     path = tmp_path / name
     path.write_bytes(content)
     unit = "line" if b"\n" in content else "row"  # lines do not tell the objects of one line apart
-    with pytest.raises(BadData, match=rf"{name}, {unit} {line}: .*{message}") as raised:
-        WordProblems.from_files(path)
-    assert raised.value.remedy
-    task = WordProblems.from_files(path, skip_bad=True)
-    assert sum(len(task.examples(split)) for split in task.splits) == good
-    assert len(task.skipped) == 1
-    assert f"{unit} {line}" in str(task.skipped[0])
+    assert assert_named_or_skipped(WordProblems, path, rf"{name}, {unit} {line}: .*{message}", good).remedy
 
 
 def test_broken_tables(tmp_path):
@@ -226,9 +206,3 @@ def test_asking_for_more_than_was_read(tmp_path):
         task.examples("train", 2)
     with pytest.raises(ValueError, match="split='extrapolate' has no examples here: expected one of train"):
         task.examples("extrapolate")
-
-
-def test_reader_counts_what_it_skips(tmp_path):
-    reader = RowReader(skip_bad=True)
-    assert list(reader.jsonl(lines(tmp_path / "a.jsonl", "{}", "", "{", '{"a": 1}'))) == [(1, {}), (4, {"a": 1})]
-    assert [(bad.line, bad.path.name) for bad in reader.skipped] == [(3, "a.jsonl")]

@@ -79,6 +79,10 @@ def test_chats(chat, run):
     told = run("predict", "r", "--data", name, "--width", 1, "--limit", 2, "--calibrate", "none", "--out", "out.csv")
     assert "2 rows with a known answer" in told
     assert all(not row["problem"] for row in predictions(Path("out.csv")))
+    WRITERS["t.json"](Path("new.json"), [{"messages": [{"role": "user", "content": "7 + 1?"}]}, {"prompt": "8 + 1?"}])
+    told = run("predict", "r", "--data", "new.json", "--width", 1, "--explain", 2)  # which have no answer
+    assert "7 + 1?" in told
+    assert "8 + 1?" in told
 
 
 def test_chats_with_worked_answers_train_as_word_problems(run):
@@ -86,15 +90,6 @@ def test_chats_with_worked_answers_train_as_word_problems(run):
     run("train", "--data", "t.jsonl", "--steps", 1, *SET, "--out", "r")
     assert json.loads(Path("r/config.json").read_text())["task"] == default_task("t.jsonl") == "word_problems"
     assert "```python" not in Path("r/model/README.md").read_text()  # whose answers are not one number
-
-
-def test_chats_to_predict_need_no_answer(run):
-    WRITERS["t.jsonl"](Path("t.jsonl"), [CHATS["messages"](f"{i} + 1?", str(i + 1)) for i in range(30)])
-    run("train", "--data", "t.jsonl", "--steps", 1, *SET, "--out", "r")
-    WRITERS["t.json"](Path("t.json"), [{"messages": [{"role": "user", "content": "7 + 1?"}]}, {"prompt": "8 + 1?"}])
-    told = run("predict", "r", "--data", "t.json", "--width", 1, "--explain", 2)
-    assert "7 + 1?" in told
-    assert "8 + 1?" in told
 
 
 def test_columns_on_the_command_line(run, monkeypatch):
@@ -222,6 +217,15 @@ def test_a_model_in_the_working_folder(tmp_path, monkeypatch):
     assert predictions(dot.path) == predictions(tmp_path / inside.path)
 
 
+def short_card(folder: Path, **settings: object) -> tuple[str, object]:
+    """The card of a run with these settings, of which one figure is no number."""
+    used = checked(RunConfig, {"task": "regression", **settings}).used
+    measures = {"relative_error": None, "exact": 0.25}
+    records = [{"split": "interpolate", "prompt": "1, 2, ...?", "gold": "3", "measures": measures}]
+    (folder / "README.md").write_text(model_card(used, records, Regression()), encoding="utf-8")
+    return card_of(folder)
+
+
 @pytest.mark.parametrize(
     ("model", "base"),
     [
@@ -233,33 +237,20 @@ def test_a_model_in_the_working_folder(tmp_path, monkeypatch):
 )
 def test_the_base_model_is_a_name_of_the_hub(model, base, tmp_path):
     """And a figure that is no number is not in the metadata."""
-    settings = checked(RunConfig, {"model": model, "task": "regression", "loss": "emd"}).used
-    measures = {"relative_error": None, "exact": 0.25}
-    records = [{"split": "interpolate", "prompt": "1, 2, ...?", "gold": "3", "measures": measures}]
-    (tmp_path / "README.md").write_text(model_card(settings, records, Regression()), encoding="utf-8")
-    text, data = card_of(tmp_path)
+    text, data = short_card(tmp_path, model=model, loss="emd")
     assert data.base_model == base
     assert [(result.metric_type, result.metric_value) for result in data.eval_results] == [("exact", 0.25)]
     assert "| relative_error (median) | no number |" in text
 
 
-@pytest.mark.parametrize("loss", ["ce", "emd", *SOFT])
-def test_the_card_names_the_loss_as_the_command_line_does(loss, tmp_path):
-    settings = checked(RunConfig, {"task": "regression", "loss": loss}).used
-    records = [{"split": "interpolate", "prompt": "1, 2, ...?", "gold": "3", "measures": {"exact": 0.25}}]
-    (tmp_path / "README.md").write_text(model_card(settings, records, Regression()), encoding="utf-8")
-    text, data = card_of(tmp_path)
-    assert data.tags == ["numerate", "regression", loss]
+@pytest.mark.parametrize(
+    ("loss", "more"), [("ce", {}), ("emd", {}), *((soft, {}) for soft in SOFT), ("emd", {"soft": {"relative": 0.1}})]
+)
+def test_the_card_names_the_loss_as_the_command_line_does(loss, more, tmp_path):
+    text, data = short_card(tmp_path, loss=loss, **more)
+    assert data.tags == ["numerate", "regression", loss, *more]
     assert f"- loss: `{loss}`\n" in text
-    assert ("on soft labels" in text) == (loss in SOFT)
-
-
-def test_the_card_names_a_loss_and_soft_labels_together():
-    settings = checked(RunConfig, {"task": "regression", "loss": "emd", "soft": {"relative": 0.1}}).used
-    records = [{"split": "interpolate", "prompt": "1, 2, ...?", "gold": "3", "measures": {"exact": 0.25}}]
-    text = model_card(settings, records, Regression())
-    assert "tags:\n- numerate\n- regression\n- emd\n- soft\n" in text
-    assert "- loss: `emd`\n" in text
+    assert ("on soft labels" in text) == (loss in SOFT or bool(more))
 
 
 def test_bars_of_transformers_are_not_shown_among_ours(run, capfd):

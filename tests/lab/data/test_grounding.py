@@ -12,10 +12,11 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 from PIL import Image
+from tests.lab.data.formats import assert_named_or_skipped
 
 from numerate.lab.data.base import Split
+from numerate.lab.data.grounding import Grounding, Referred
 from numerate.lab.data.grounding.scenes import COLOURS, KINDS, Expression, Phrase, Scene, Shape, referents, render, words
-from numerate.lab.data.grounding.task import Grounding, Referred
 from numerate.lab.data.row_reader import BadData
 
 SPLITS: tuple[Split, ...] = get_args(Split)
@@ -149,12 +150,6 @@ def test_extrapolation_has_more_and_smaller_shapes() -> None:
     assert min(len(scene.shapes) for scene in few) == 5
 
 
-def test_looks_are_no_content() -> None:
-    task, scene = Grounding(), scenes("train")[0]
-    assert task.content(scene) == task.content(scene._replace(seed=scene.seed + 1, ground=(scene.ground + 1) % 3))
-    assert task.content(scene) != task.content(scene._replace(shapes=scene.shapes[:-1]))
-
-
 def test_location_tokens_are_those_of_paligemma(tmp_path: Path) -> None:
     task = Grounding(form="locations")
     Image.new("RGB", (100, 100)).save(tmp_path / "it.png")
@@ -167,32 +162,6 @@ def test_location_tokens_are_those_of_paligemma(tmp_path: Path) -> None:
     assert task.read("<loc0512><loc0256><loc1023>") is None
     assert task.read("[0.1, 0.2, 0.3, 0.4]") is None
     assert Grounding().read("<loc0512><loc0256><loc1023><loc0768>") is None
-
-
-def test_a_box_that_is_half_off_is_measured() -> None:
-    task = Grounding()
-    example = task.examples("train", 1)[0]
-    left, top, right, bottom = json.loads(example.answer)
-    half = task.score(example, f"It is [{left}, {top}, {(left + right) / 2}, {bottom}].")
-    assert half["iou"] == pytest.approx(0.5)
-    third = task.score(example, f"[{left}, {top}, {left + (right - left) / 3}, {bottom}]")
-    assert third == {"acc_50": 0.0, "iou": pytest.approx(1 / 3, abs=1e-6), "parsed": 1.0}
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"form": "pixels"}, "form='pixels' is not known: expected one of 'numbers', 'locations'"),
-        ({"objects": (0, 5)}, r"objects=\(0, 5\) is out of range"),
-        ({"objects": (6, 5)}, r"objects=\(6, 5\) is out of range"),
-        ({"objects": (3, 13)}, r"objects=\(3, 13\) is out of range"),
-        ({"objects": 5}, "objects=5 is out of range"),
-        ({"size": 100}, "size=100 is out of range: expected an integer from 224 to 2048"),
-    ],
-)
-def test_settings_are_checked(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Grounding(**settings)
 
 
 # RefCOCO
@@ -265,12 +234,7 @@ def test_the_column_split_says_what_is_for_training(folder: Path) -> None:
 )
 def test_a_bad_row_is_named_or_skipped(folder: Path, row: Any, message: str) -> None:
     write(folder, "val.jsonl", [ROW, row, ROW])
-    with pytest.raises(BadData, match=message):
-        Grounding.from_files(folder)
-    task = Grounding.from_files(folder, skip_bad=True)
-    assert len(task.examples("interpolate")) == 4
-    assert len(task.skipped) == 1
-    assert re.search(message, str(task.skipped[0]))
+    assert_named_or_skipped(Grounding, folder, message, 4)
 
 
 def test_wrong_encoding_and_no_files(folder: Path) -> None:
@@ -281,14 +245,3 @@ def test_wrong_encoding_and_no_files(folder: Path) -> None:
         Grounding.from_files(folder)
     with pytest.raises(BadData, match="there is no such file"):
         Grounding.from_files(folder / "test.jsonl")
-
-
-@pytest.mark.parametrize("form", ["numbers", "locations"])
-def test_a_bare_question(form: Any) -> None:
-    full, bare = (Grounding(form=form, wording=wording).examples("train", 5) for wording in ("full", "bare"))
-    for plain, short in zip(full, bare, strict=True):
-        assert short.prompt == plain.meta["expression"]
-        assert short.prompt in plain.prompt
-        assert short.answer == plain.answer
-    with pytest.raises(ValueError, match="wording='short'"):
-        Grounding(wording="short")  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from numerate.lab.data import Regression
-from numerate.lab.data.row_reader import BadData, file_type
+from numerate.lab.data.row_reader import BadData
 from numerate.lab.data.tables import FOLDER, TABLES, table_file
 from numerate.lab.prediction.answering import find_source
 from numerate.lab.prediction.predict import predict
@@ -68,24 +68,6 @@ def test_every_table_is_small_and_has_its_origin_and_licence():
 
 
 # Compressed files
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("flats.csv.gz", FLATS),
-        ("flats.tsv.gz", FLATS.replace(",", "\t")),
-        ("flats.jsonl.gz", "".join(json.dumps({"area": 20 + i, "rooms": i % 3, "rent": 300 + 10 * i}) + "\n" for i in range(40))),
-    ],
-)
-def test_compressed_files_read_as_others(tmp_path, name, text):
-    packed, plain = tmp_path / name, tmp_path / name.removesuffix(".gz")
-    packed.write_bytes(gzip.compress(text.encode()))
-    plain.write_text(text, encoding="utf-8")
-    assert file_type(packed) == file_type(plain) == plain.suffix
-    tasks = [Regression.from_files(path, target="rent") for path in (packed, plain)]
-    assert tasks[0].rows == tasks[1].rows
-    assert [task.asked_columns(path) for task, path in zip(tasks, (packed, plain), strict=True)] == [(("area", "rooms"), ())] * 2
 
 
 def test_a_compressed_table_with_decimal_commas(tmp_path):

@@ -39,15 +39,6 @@ def test_every_reader_is_tested():
 # The same rows
 
 
-@pytest.mark.parametrize("name", WRITERS)
-def test_questions_are_the_same_in_every_format(name, tmp_path):
-    WRITERS[name](tmp_path / name, FLATS)
-    WRITERS["t.csv"](tmp_path / "other.csv", FLATS)
-    task = Regression.from_files(tmp_path / name, target="rent")
-    assert questions(task) == questions(Regression.from_files(tmp_path / "other.csv", target="rent"))
-    assert len(questions(task)) == 30
-
-
 NAMES = st.sampled_from(["area", "Größe, m²", "a b", 'quo"te', "x"])
 CELLS = {
     "text": st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=8),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cmath
 import json
 import math
 import re
@@ -12,17 +13,16 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from PIL import Image
+from tests.lab.data.formats import assert_named_or_skipped
 
 from numerate.lab.data.backgrounds import BACKGROUNDS
 from numerate.lab.data.base import Split
 from numerate.lab.data.plane import apart
 from numerate.lab.data.row_reader import BadData
+from numerate.lab.data.scene_text import SceneText
 from numerate.lab.data.scene_text.annotations import smallest_rectangle
 from numerate.lab.data.scene_text.signs import Wall, contrast, plate_of, reading_order, render
-from numerate.lab.data.scene_text.task import SceneText
 
 SPLITS: tuple[Split, ...] = get_args(Split)
 BEST = {"hmean": 1.0, "precision": 1.0, "recall": 1.0, "spotting_hmean": 1.0, "parsed": 1.0}
@@ -103,25 +103,6 @@ def test_extrapolation_has_more_words_and_steeper_ones() -> None:
     assert all(1.5 < abs(angle_of(word.quad)) < 30.5 and len(wall.words) > 1 for wall in flat for word in wall.words)
 
 
-def test_looks_are_no_content() -> None:
-    task, wall = SceneText(), walls("train")[0]
-    assert task.content(wall) == task.content(wall._replace(seed=wall.seed + 1, looks=wall.looks[::-1], ground=1))
-    assert task.content(wall) != task.content(wall._replace(words=wall.words[:-1]))
-
-
-def test_a_missed_word_and_a_wrong_one_cost_recall_and_precision() -> None:
-    task = SceneText()
-    example = next(e for e in task.examples("train", 12) if len(json.loads(e.answer)) == 4)
-    entries = json.loads(example.answer)
-    scores = task.score(example, json.dumps(entries[:1]))
-    assert (scores["precision"], scores["recall"], scores["hmean"]) == (1.0, 0.25, 0.4)
-    wrong = [{**entry, "text": "?"} for entry in entries]
-    assert task.score(example, json.dumps(wrong)) == BEST | {"spotting_hmean": 0.0}
-    extra = [*entries, {"box": [0, 0, 0.01, 0.01], "text": "x"}]
-    assert task.score(example, json.dumps(extra))["precision"] == 0.8
-    assert task.score(example, json.dumps(entries[::-1])) == BEST
-
-
 def test_reading_order_goes_by_rows() -> None:
     def box(x: float, y: float, high: float = 10) -> list[tuple[float, float]]:
         return [(x, y), (x + 20, y), (x + 20, y + high), (x, y + high)]
@@ -129,22 +110,6 @@ def test_reading_order_goes_by_rows() -> None:
     assert reading_order([box(100, 2), box(0, 0), box(50, 50), box(10, 53)]) == [1, 0, 3, 2]
     assert reading_order([box(100, 0, 60), box(0, 25)]) == [1, 0]
     assert reading_order([]) == []
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"form": "polygons"}, "form='polygons' is not known: expected one of 'boxes', 'quads'"),
-        ({"words": (0, 5)}, r"words=\(0, 5\) is out of range: expected \(fewest, most\) within 1 to 6"),
-        ({"words": (3, 2)}, r"words=\(3, 2\) is out of range"),
-        ({"words": (1, 2.5)}, r"words=\(1, 2.5\) is out of range"),
-        ({"angle": 60}, "angle=60 is out of range: expected an integer from 0 to 45"),
-        ({"size": 4000}, "size=4000 is out of range"),
-    ],
-)
-def test_settings_are_checked(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        SceneText(**settings)
 
 
 # Real data
@@ -246,23 +211,12 @@ def test_ctw1500_is_read(tmp_path: Path) -> None:
     assert json.loads(quads.answer)[0]["quad"] == [0.05, 0.1, 0.65, 0.1, 0.65, 0.4, 0.05, 0.4]
 
 
-@given(
-    st.floats(-85, 85), st.floats(5, 200), st.floats(5, 200), st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), max_size=6)
-)
-def test_the_smallest_rectangle_is_found_at_any_angle(angle: float, wide: float, high: float, inner: list[Any]) -> None:
-    c, s = math.cos(math.radians(angle)), math.sin(math.radians(angle))
-
-    def at(u: float, v: float) -> tuple[float, float]:
-        return 300 + c * u * wide - s * v * high, 300 + s * u * wide + c * v * high
-
-    corners = [at(0, 0), at(1, 0), at(1, 1), at(0, 1)]
-    found = smallest_rectangle([corners[0], at(0.5, 0), *corners[1:3], at(0.5, 1), corners[3], *(at(*point) for point in inner)])
-    area = math.dist(found[0], found[1]) * math.dist(found[1], found[2])
-    assert area == pytest.approx(wide * high, rel=1e-4)
-    for corner in corners:
-        assert min(math.dist(corner, other) for other in found) < 1e-3 * (wide + high)
-    if not inner and abs(wide - high) > 1:  # where the text begins is known
-        assert math.dist(found[0], corners[0]) < 1e-3 * (wide + high)
+@pytest.mark.parametrize("angle", [-85, -30, 0, 10, 45, 70])
+def test_the_smallest_rectangle_begins_where_the_text_does(angle: float) -> None:
+    turned = [cmath.rect(1, math.radians(angle)) * (300 + corner) for corner in (0, 45 + 2j, 90, 90 + 20j, 45 + 18j, 20j)]
+    points = [(point.real, point.imag) for point in turned]
+    found = smallest_rectangle(points)
+    assert np.array(found) == pytest.approx(np.array([points[k] for k in (0, 2, 3, 5)]), abs=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -281,12 +235,7 @@ def test_the_smallest_rectangle_is_found_at_any_angle(angle: float, wide: float,
 def test_a_bad_line_is_named_or_its_picture_is_skipped(icdar: Path, line: bytes, message: str) -> None:
     path = icdar / "Challenge4_Test_Task1_GT" / "gt_img_2.txt"
     annotation(path, b"1,1,5,1,5,5,1,5,good\n" + line + b"\n")
-    with pytest.raises(BadData, match=re.escape(str(path)) + ".*" + message):
-        SceneText.from_files(icdar)
-    task = SceneText.from_files(icdar, skip_bad=True)
-    assert len(task.examples("interpolate")) == 1
-    assert len(task.skipped) == 1
-    assert re.search(message, str(task.skipped[0]))
+    assert_named_or_skipped(SceneText, icdar, f"{re.escape(str(path))}.*{message}", 2)
 
 
 def test_other_broken_data_is_named(icdar: Path, tmp_path: Path) -> None:

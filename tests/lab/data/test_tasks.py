@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import fields
+from dataclasses import fields, replace
 from fractions import Fraction
 
 import pytest
@@ -112,20 +112,23 @@ def test_splits_are_disjoint(name, chosen):
     assert len(first["interpolate"]) == len(first["extrapolate"]) == n
 
 
-# What a machine of another kind must give as well.
-FIRST = {
-    "arithmetic": ("What is 60*15?", "900"),
-    "word_problems": ("How many shells does Ada have now?", "#### 87"),
-    "regression": ("area: 51 m2, rooms: 2, floor: 8, year: 1975. rent?", "747"),
+LOOKS = {
+    "clock": lambda one, _: replace(one, seed=one.seed + 1),
+    "charts": lambda one, other: replace(one, look=other.look),
+    "grounding": lambda one, _: one._replace(seed=one.seed + 1, ground=(one.ground + 1) % 3),
+    "scene_text": lambda one, _: one._replace(seed=one.seed + 1, looks=one.looks[::-1], ground=1),
+    "math_vision": lambda one, _: one._replace(turn=7, mirror=not one.mirror, style=0, names="PQRST"),
 }
 
 
-@pytest.mark.parametrize("name", FIRST)
-def test_the_first_example_is_known(name):
-    example = TASKS[name]().examples("train", 1)[0]
-    prompt, answer = FIRST[name]
-    assert example.prompt.endswith(prompt)
-    assert example.answer.endswith(answer)
+@pytest.mark.parametrize("name", LOOKS)
+def test_looks_are_no_content(name):
+    """Else a picture in other colours could be in training and in the test."""
+    task = TASKS[name]()
+    one, other = task.examples("train", 2).specs
+    changed = LOOKS[name](one, other)
+    assert changed != one
+    assert task.content(changed) == task.content(one) != task.content(other)
 
 
 def test_examples_are_made_when_looked_at():
@@ -142,30 +145,65 @@ def test_an_exhausted_range_says_so():
         task.examples("interpolate", 5000)
 
 
+REFUSED = [
+    ("arithmetic", {"difficulti": 2}, "difficulti=2 is not a setting of the task 'arithmetic': .*Did you mean 'difficulty'"),
+    ("arithmetic", {"difficulty": 9}, "expected an integer from 1 to 5"),
+    ("arithmetic", {"operands": "complex"}, "expected one of 'integers', 'decimals', 'rationals', 'mixed'"),
+    ("arithmetic", {"operations": "%"}, "some of"),
+    ("arithmetic", {"operations": "/"}, "needs operands='rationals'"),
+    ("word_problems", {"steps": 0}, "expected an integer from 1 to 6"),
+    ("word_problems", {"largest": 3}, "at least 10"),
+    ("regression", {"kind": "tree"}, "expected one of 'table', 'series'"),
+    ("regression", {"extrapolate": 0.9}, "expected a share"),
+    ("regression", {"target": "rent", "columns": "area"}, "expected several names"),
+    ("clock", {"size": 10}, "size=10 is out of range: expected an integer from 64 to 4096"),
+    ("clock", {"size": 224.0}, "size=224.0"),
+    ("clock", {"step": 7}, "step=7 does not divide the hour"),
+    ("clock", {"rotation": -1}, "rotation=-1 is out of range"),
+    ("clock", {"rotation": 181}, ">= 0 and <= 180"),
+    ("clock", {"second_hand": float("nan")}, "second_hand=nan"),
+    ("clock", {"wording": "short"}, "wording='short'"),
+    ("charts", {"size": 100}, "size=100 is out of range: expected an integer from 320 to 4096"),
+    ("charts", {"categories": 9}, "categories=9 is out of range: expected an integer from 3 to 6"),
+    ("charts", {"largest": 500.0}, "largest=500.0"),
+    ("grounding", {"form": "pixels"}, "form='pixels' is not known: expected one of 'numbers', 'locations'"),
+    ("grounding", {"wording": "short"}, "wording='short'"),
+    ("grounding", {"objects": (0, 5)}, r"objects=\(0, 5\) is out of range"),
+    ("grounding", {"objects": (6, 5)}, r"objects=\(6, 5\) is out of range"),
+    ("grounding", {"objects": 5}, "objects=5 is out of range"),
+    ("scene_text", {"form": "polygons"}, "form='polygons' is not known: expected one of 'boxes', 'quads'"),
+    ("scene_text", {"words": (1, 2.5)}, r"words=\(1, 2.5\) is out of range: expected \(fewest, most\) within 1 to 6"),
+    ("scene_text", {"angle": 60}, "angle=60 is out of range: expected an integer from 0 to 45"),
+    ("math_vision", {"largest": 10}, "largest=10 is out of range: expected an integer from 20 to 1000"),
+    ("math_vision", {"size": 64}, "size=64 is out of range: expected an integer from 224 to 2048"),
+]
+
+
+@pytest.mark.parametrize(("name", "chosen", "message"), REFUSED)
+def test_settings_are_checked(name, chosen, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        TASKS[name](**chosen)
+
+
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("split", "n", "message"),
     [
-        (
-            lambda: Arithmetic(difficulti=2),
-            r"difficulti=2 is not a setting of the task 'arithmetic': .*Did you mean 'difficulty'",
-        ),
-        (lambda: Arithmetic(difficulty=9), "expected an integer from 1 to 5"),
-        (lambda: Arithmetic(operands="complex"), "expected one of 'integers', 'decimals', 'rationals', 'mixed'"),
-        (lambda: Arithmetic(operations="%"), "some of"),
-        (lambda: Arithmetic(operations="/"), "needs operands='rationals'"),
-        (lambda: WordProblems(steps=0), "expected an integer from 1 to 6"),
-        (lambda: WordProblems(largest=3), "at least 10"),
-        (lambda: Regression(kind="tree"), "expected one of 'table', 'series'"),
-        (lambda: Regression(extrapolate=0.9), "expected a share"),
-        (lambda: Regression(target="rent", columns="area"), "expected several names"),
-        (lambda: Arithmetic().examples("test", 3), "expected one of 'train', 'interpolate', 'extrapolate'"),
-        (lambda: Arithmetic().examples("train"), "generates them without limit: expected a number"),
-        (lambda: Arithmetic().examples("train", -1), "expected an integer"),
+        ("test", 3, "expected one of 'train', 'interpolate', 'extrapolate'"),
+        ("train", None, "generates them without limit: expected a number"),
+        ("train", -1, "expected an integer"),
     ],
 )
-def test_settings_are_checked(make, message):
-    with pytest.raises((ValueError, TypeError), match=message):
-        make()
+def test_what_is_asked_for_is_checked(split, n, message):
+    with pytest.raises(ValueError, match=message):
+        Arithmetic().examples(split, n)
+
+
+@pytest.mark.parametrize(("name", "chosen"), [("clock", {}), ("grounding", {}), ("grounding", {"form": "locations"})])
+def test_a_bare_question_has_the_same_answer(name, chosen):
+    full, bare = (TASKS[name](wording=wording, **chosen).examples("train", 5) for wording in ("full", "bare"))
+    for plain, short in zip(full, bare, strict=True):
+        assert short.answer == plain.answer
+        assert short.prompt == plain.meta.get("expression", "time?")
 
 
 # Arithmetic

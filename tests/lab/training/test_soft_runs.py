@@ -447,7 +447,7 @@ def test_ratings_in_columns(tmp_path):
     ("settings", "message"),
     [
         ({"average": "mode", "target": "x"}, "average='mode' is not known"),
-        ({"average": "mean"}, "need a target"),
+        ({"average": "mean"}, "needs a target"),
         ({"raters": "ab", "target": "x"}, "raters='ab' is one string"),
         ({"decimals": 2}, "decimals=2 is for averages of ratings"),
         ({"average": "mean", "target": "x", "decimals": -1}, "decimals=-1 is out of range"),

@@ -123,10 +123,6 @@ class Arithmetic(Task):
         decimals = 24 if self.operands == "decimals" else 2  # a denominator below 10^7 may be 2^23
         return NumberGrammar(digits=(1, 3 * self.difficulty + 6), decimals=(0, decimals), leading_zeros=True)
 
-    def answer_of(self, spec: ArithmeticSpec) -> str:
-        """Return the answer."""
-        return spec[2]
-
     def written(self, value: Decimal) -> str:
         """Return a number; where fractions occur, the simplest one with the same 28 digits.
 
@@ -141,9 +137,9 @@ class Arithmetic(Task):
     def _has_fractions(self) -> bool:
         if self.rows is None:
             return self.operands in ("rationals", "mixed")
-        return any("/" in answer for specs in self.rows.values() for _, _, answer in specs)
+        return any("/" in row.answer for rows in self.rows.values() for row in rows)
 
-    def read_files(self, path: Path, reader: RowReader) -> Mapping[Split, Sequence[ArithmeticSpec]]:
+    def read_files(self, path: Path, reader: RowReader) -> Mapping[Split, Sequence[Example]]:
         """Read one file, or a folder of ``train-easy__*.txt``, ``interpolate__*.txt``, ``extrapolate__*.txt``, also as ``.gz``.
 
         The start of the file's name, or of its folder's name, gives the split.
@@ -151,7 +147,7 @@ class Arithmetic(Task):
         files = sorted(file for file in path.rglob("*") if file.name.endswith((".txt", ".txt.gz"))) if path.is_dir() else [path]
         if not files:
             raise BadData("has no .txt or .txt.gz files", "Expected those of mathematics_dataset.", path)
-        rows: dict[Split, list[ArithmeticSpec]] = {"train": [], "interpolate": [], "extrapolate": []}
+        rows: dict[Split, list[Example]] = {"train": [], "interpolate": [], "extrapolate": []}
         for file in files:
             rows[_split_of(file)] += _pairs(file, reader)
         return rows
@@ -215,9 +211,9 @@ def _number(answer: str) -> str:
     return answer
 
 
-def _pairs(file: Path, reader: RowReader) -> list[ArithmeticSpec]:
+def _pairs(file: Path, reader: RowReader) -> list[Example]:
     expected = "Expected a question line, then an answer line."
-    pairs: list[ArithmeticSpec] = []
+    pairs: list[Example] = []
     question: tuple[int, str] | None = None
     for line, text in reader.lines(file):
         with reader.row(file, line):
@@ -229,7 +225,7 @@ def _pairs(file: Path, reader: RowReader) -> list[ArithmeticSpec]:
             asked, question = question[1], None
             if not text.strip():
                 raise BadData("is empty instead of an answer", expected)
-            pairs.append(("{}", asked, _number(text.strip())))
+            pairs.append(Example(asked, _number(text.strip())))
     if question is not None:
         with reader.row(file, question[0]):
             raise BadData("the last question has no answer", "The file may be truncated: download it again.")

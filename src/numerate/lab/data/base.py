@@ -162,7 +162,7 @@ class Task:
             rng.shuffle(rows)
             if n is not None and n > len(rows):
                 raise ValueError(f"n={n} is more than the {len(rows)} examples of {split!r} that were read: ask for fewer.")
-            return Examples(rows[:n], self.make)
+            return Examples(rows[:n], self.of_row)
         if n is None:
             raise ValueError("n=None asks for all examples, but this task generates them without limit: expected a number.")
         known: dict[tuple[Split, int, int], list[Any]] = self.__dict__.setdefault("_specs", {})
@@ -198,8 +198,12 @@ class Task:
         raise NotImplementedError
 
     def make(self, spec: Any) -> Example:
-        """Return the example for a drawn content, or for a row that was read."""
+        """Return the example for a drawn content, or for a row that was read and is no example yet."""
         raise NotImplementedError
+
+    def of_row(self, row: Any) -> Example:
+        """Return the example of a row that was read: the row itself, unless it is made when it is needed."""
+        return row if isinstance(row, Example) else self.make(row)
 
     def content(self, spec: Any) -> Any:
         """Return the deduplication key; ignores appearance.
@@ -261,9 +265,9 @@ class Task:
         low, high = generous_range(answers)
         return NumberGrammar(digits=most[0], decimals=most[1], lowest=low, highest=high, thousands=thousands, leading_zeros=True)
 
-    def answer_of(self, spec: Any) -> str:
+    def answer_of(self, row: Any) -> str:
         """Return the answer of a row that was read."""
-        return self.make(spec).answer
+        return self.of_row(row).answer
 
     def written(self, value: Decimal) -> str:
         """Return a decided number as an answer; :meth:`read` gives the number again."""

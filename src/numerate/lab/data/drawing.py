@@ -24,8 +24,9 @@ MISSING = "images need the packages Pillow and matplotlib: expected them install
 
 try:
     from PIL import Image as Image
-    from PIL import ImageChops, ImageFont
+    from PIL import ImageChops
     from PIL import ImageDraw as ImageDraw
+    from PIL import ImageFont as ImageFont
 except ImportError as error:
     raise ModuleNotFoundError(MISSING) from error
 
@@ -76,6 +77,14 @@ def fill(image: Image.Image, polygons: Sequence[Sequence[Point]], colour: tuple[
     for polygon in polygons:
         pen.polygon([(_FINER * (x - left) - 0.5, _FINER * (y - top) - 0.5) for x, y in polygon], 255)
     image.paste(colour, (left, top), mask.reduce(_FINER))
+
+
+def text_mask(text: str, face: ImageFont.FreeTypeFont) -> Image.Image:
+    """Return the ink of a text as a mask, with a margin of one pixel."""
+    left, top, right, bottom = face.getbbox(text)
+    mask = Image.new("L", (math.ceil(right - left) + 2, math.ceil(bottom - top) + 2))
+    ImageDraw.Draw(mask).text((1 - left, 1 - top), text, 255, face)
+    return mask
 
 
 def add_noise(image: Image.Image, amount: float, seed: int) -> Image.Image:

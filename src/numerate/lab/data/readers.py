@@ -17,6 +17,7 @@ from contextlib import closing
 from dataclasses import replace
 from datetime import date, datetime
 from hashlib import blake2b
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
@@ -51,6 +52,8 @@ def read_rows(path: Path, reader: RowReader) -> NumberedRows:
     if kind not in READERS:
         *kinds, last = READERS
         raise BadData(f"has the file type {kind or '(none)'}", f"Expected {', '.join(kinds)} or {last}.", path)
+    if not path.exists():
+        raise BadData("there is no such file", "Check the path, or download the dataset first.", path)
     if kind in TEXTS and reader.encoding is None and (found := detected_encoding(path)) is not None:
         if kind in (".csv", ".tsv") or found != "cp1252":  # JSON is in UTF-8, and a single wrong byte is told with its line
             reader = replace(reader, encoding=found)  # with the same lists of notes and skipped rows
@@ -74,13 +77,9 @@ def _json(reader: RowReader, path: Path) -> NumberedRows:
 
 
 def _parquet(reader: RowReader, path: Path) -> NumberedRows:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise BadData(
-            "is a Parquet file, which needs the package pyarrow", "Run pip install pyarrow, or save the table as CSV.", path
-        ) from None
+    pyarrow = _package("pyarrow", "a Parquet file", "pyarrow", path)
+    from pyarrow import parquet
+
     try:
         with parquet.ParquetFile(path) as file:
             names = file.schema_arrow.names
@@ -92,26 +91,15 @@ def _parquet(reader: RowReader, path: Path) -> NumberedRows:
                 for values in zip(*columns, strict=True):
                     number += 1
                     yield RowNumber(number), dict(zip(names, values, strict=True))
-    except FileNotFoundError:
-        raise BadData("there is no such file", "Check the path.", path) from None
     except (pyarrow.ArrowException, OSError) as error:
         reason = " ".join(str(error).split())[:120]
         raise BadData(f"is not a readable Parquet file ({reason})", "It may be truncated: write it again.", path) from None
 
 
 def _excel(reader: RowReader, path: Path) -> NumberedRows:
-    try:
-        import openpyxl
-    except ImportError:
-        raise BadData(
-            "is an Excel workbook, which needs the package openpyxl",
-            "Run pip install 'numerate[excel]', or save the table as CSV.",
-            path,
-        ) from None
+    openpyxl = _package("openpyxl", "an Excel workbook", "'numerate[excel]'", path)
     try:
         book = openpyxl.load_workbook(path, read_only=True, data_only=True)
-    except FileNotFoundError:
-        raise BadData("there is no such file", "Check the path.", path) from None
     except Exception as error:  # zipfile, XML and openpyxl have errors of many classes
         raise BadData(f"is not a readable Excel workbook ({one_line(error):.120})", "Save it again, or as CSV.", path) from None
     with closing(book):
@@ -127,6 +115,14 @@ def _excel(reader: RowReader, path: Path) -> NumberedRows:
             yield RowNumber(number), dict(zip(names, map(_plain, row), strict=False))
         if number == first:
             raise BadData("has no rows below its first one, which names the columns", "Expected a row per number.", path)
+
+
+def _package(name: str, kind: str, install: str, path: Path) -> Any:
+    try:
+        return import_module(name)
+    except ImportError:
+        remedy = f"Run pip install {install}, or save the table as CSV."
+        raise BadData(f"is {kind}, which needs the package {name}", remedy, path) from None
 
 
 def _sheet(book: Any, name: str | None, path: Path) -> Any:

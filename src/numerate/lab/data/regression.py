@@ -44,7 +44,6 @@ from numerate.lab.data.cells import (
 )
 from numerate.lab.data.chats import as_question, has_turns, turns_notes
 from numerate.lab.data.columns import check_columns, column_notes, left_out, shown_value
-from numerate.lab.data.pictures import Picture
 from numerate.lab.data.readers import read_rows
 from numerate.lab.data.row_reader import (
     BadData,
@@ -54,7 +53,7 @@ from numerate.lab.data.row_reader import (
     existing,
     file_type,
     named_split,
-    open_image,
+    photo,
 )
 from numerate.lab.data.tables import table_file
 
@@ -72,6 +71,7 @@ MISSING = "?"
 """A missing value in a question of bare values."""
 
 _NEAR: tuple[Split, ...] = ("train", "interpolate")
+_Answer = TableCell | str | tuple[Decimal, ...]  # a cell of the column, a text that ends with a number, or several ratings
 
 
 @dataclass(frozen=True)
@@ -87,12 +87,12 @@ class Row:
 
 @dataclass(frozen=True)
 class _UnreadRow:
-    """A row whose answer is not converted yet: a cell of the column, a text that ends with a number, or several ratings."""
+    """A row whose answer is not converted yet."""
 
     line: int
     split: Split | None
     row: Row
-    answer: TableCell | str | tuple[Decimal, ...]
+    answer: _Answer
 
 
 @dataclass(frozen=True)
@@ -154,29 +154,22 @@ class Regression(Task):
     )
 
     def __post_init__(self) -> None:
-        check_choice("kind", self.kind, choices(RegressionKind))
-        check_choice("wording", self.wording, choices(RowWording))
-        if self.wording == "bare" and self.target is None:
-            raise ValueError("wording='bare' needs a target: expected the column of a table to predict.")
-        for name in ("columns", "without"):
-            if self.target is None and (names := getattr(self, name)):
-                raise ValueError(f"{name}={names!r} needs a target: expected the column of a table to predict (--target price).")
-        if not 0 <= self.extrapolate < 0.5:
-            raise ValueError(f"extrapolate={self.extrapolate!r} is out of range: expected a share in [0, 0.5).")
-        if self.decimal is not None:
-            check_choice("decimal", self.decimal, choices(DecimalMark))
+        for name, kind in (("kind", RegressionKind), ("wording", RowWording), ("decimal", DecimalMark), ("average", Average)):
+            if (value := getattr(self, name)) is not None:
+                check_choice(name, value, choices(kind))
         check_encoding(self.encoding)
         for name in ("columns", "raters", "without"):
             if isinstance(value := getattr(self, name), str):
                 raise TypeError(f"{name}={value!r} is one string: expected several names, such as ('area', 'rooms').")
+        for name in ("wording", "columns", "without", "average", "raters"):
+            if self.target is None and (value := getattr(self, name)) and value != "names":
+                raise ValueError(f"{name}={value!r} needs a target: expected the column of a table to predict (--target price).")
+        if not 0 <= self.extrapolate < 0.5:
+            raise ValueError(f"extrapolate={self.extrapolate!r} is out of range: expected a share in [0, 0.5).")
         if self.columns and self.without:
             raise ValueError(f"columns={self.columns!r} and without={self.without!r} are both set: expected one of them.")
         if self.target is not None and self.target in (self.columns or ()):
             raise ValueError(f"columns={self.columns!r} has the target {self.target!r}: leave it out, it is what is asked.")
-        if self.average is not None:
-            check_choice("average", self.average, choices(Average))
-        if self.is_rated and self.target is None:
-            raise ValueError(f"average={self.average!r} and raters={self.raters!r} need a target: expected what is asked.")
         if self.is_rated:  # ratings may be 0, or of either sign
             object.__setattr__(self, "number_kind", "raters")
             self._judge_by_absolute_error()
@@ -201,15 +194,11 @@ class Regression(Task):
     def make(self, spec: Row) -> Example:
         """Return the question, with its image if there is one."""
         meta = {name: value for name in ("ratings", "cells") if (value := getattr(spec, name))}
-        return Example(spec.prompt, spec.answer, None if spec.image is None else Picture(open_image, (spec.image,)), meta)
+        return Example(spec.prompt, spec.answer, None if spec.image is None else photo(spec.image), meta)
 
     def content(self, spec: Row) -> Any:
         """Return question, answer and the name of the image."""
         return spec.prompt, spec.answer, None if spec.image is None else spec.image.name
-
-    def answer_of(self, spec: Row) -> str:
-        """Return the answer."""
-        return spec.answer
 
     @property
     def soft_width(self) -> Mapping[str, float]:
@@ -294,39 +283,47 @@ class Regression(Task):
                 unread_rows.append(_UnreadRow(line, named_split(values), row, self._read_answer(value)))
                 longer.append(self.target is None and has_turns(values))
         reader.notes += turns_notes(longer)
-        cells = [(f"line {unread.line}", unread.answer) for unread in unread_rows if isinstance(unread.answer, TableCell)]
         name = self.target or "answer"
         try:
-            mark = self.decimal or decimal_mark(cells, name, semicolons=semicolons)
+            mark, unit = self._notation([(f"line {unread.line}", unread.answer) for unread in unread_rows], semicolons)
         except BadData as bad:
             raise BadData(bad.problem, bad.remedy, path) from None
-        unit = usual_unit([cell for _, cell in cells])
         rewritten: list[tuple[str, str]] = []
         rated = [unread.answer for unread in unread_rows if isinstance(unread.answer, tuple)]
         decimals = _decimals(rated) + 1 if self.decimals is None else self.decimals
         for unread in unread_rows:
             with reader.row(path, unread.line):
-                cell = unread.answer
-                if isinstance(cell, tuple):
-                    number = average(cell, self.average or "mean", decimals)
-                    yield unread, replace(unread.row, answer=answer_text(number), ratings=cell), Fraction(number)
-                    continue
-                if isinstance(cell, str):
-                    yield unread, replace(unread.row, answer=cell), last_number(cell)
-                    continue
-                number = number_of(cell, mark, unit if self.target else cell.unit)
-                unchanged = self.target is None and EXTRACTORS["last_number"](cell.text) == number
-                answer = cell.text if unchanged else answer_text(number)
-                rewritten += [(cell.text, answer)] if cell.text != answer else []
-                yield unread, replace(unread.row, answer=answer), Fraction(number)
+                read = unread.answer
+                number = self._number(read, mark, unit, decimals)
+                text = answer_text(number) if isinstance(number, Decimal) else str(read)
+                if isinstance(read, TableCell):
+                    if self.target is None and EXTRACTORS["last_number"](read.text) == number:
+                        text = read.text
+                    rewritten += [(read.text, text)] if read.text != text else []
+                ratings = read if isinstance(read, tuple) else ()
+                yield unread, replace(unread.row, answer=text, ratings=ratings), Fraction(number)
         if rated:
             fewest, most = min(map(len, rated)), max(map(len, rated))
             count = f"{fewest}" if fewest == most else f"{fewest} to {most}"
             places = f"{decimals} decimal{'' if decimals == 1 else 's'}"
             reader.notes.append(f"{name}: each answer is the {self.average or 'mean'} of {count} ratings, with {places}.")
-        reader.notes += rewriting_notes(name, rewritten, [cell for _, cell in cells], None if self.decimal else mark)
+        cells = [unread.answer for unread in unread_rows if isinstance(unread.answer, TableCell)]
+        reader.notes += rewriting_notes(name, rewritten, cells, None if self.decimal else mark)
 
-    def _read_answer(self, value: Any) -> TableCell | str | tuple[Decimal, ...]:
+    def _notation(self, answers: Iterable[tuple[str, _Answer | None]], semicolons: bool) -> tuple[DecimalMark, str]:
+        """Return decimal mark and unit of a column, given its answers with their places."""
+        cells = [(place, answer) for place, answer in answers if isinstance(answer, TableCell)]
+        mark = self.decimal or decimal_mark(cells, self.target or "answer", semicolons=semicolons)
+        return mark, usual_unit([cell for _, cell in cells])
+
+    def _number(self, answer: _Answer, mark: DecimalMark, unit: str, decimals: int) -> Decimal | Fraction:
+        if isinstance(answer, tuple):
+            return average(answer, self.average or "mean", decimals)
+        if isinstance(answer, str):
+            return last_number(answer)
+        return number_of(answer, mark, unit if self.target else answer.unit)
+
+    def _read_answer(self, value: Any) -> _Answer:
         """Parse a cell, or ratings; without a target column, also accept a text that ends with a number."""
         if self.is_rated:
             return read_ratings(value)
@@ -404,25 +401,19 @@ class Regression(Task):
 
     def numbers(self, answers: Iterable[Any], *, semicolons: bool = False) -> list[Fraction | None]:
         """Read the known answers of new rows as one column; None where a cell is empty or not one number."""
-        read: list[TableCell | str | tuple[Decimal, ...] | None] = []
+        read: list[_Answer | None] = []
         for value in answers:
             try:
                 read.append(None if is_blank(value) else self._read_answer(value))
             except BadData:
                 read.append(None)
-        cells = [(f"row {row}", cell) for row, cell in enumerate(read, 1) if isinstance(cell, TableCell)]
-        mark = self.decimal or decimal_mark(cells, self.target or "answer", semicolons=semicolons)
-        unit = usual_unit([cell for _, cell in cells])
+        mark, unit = self._notation([(f"row {row}", answer) for row, answer in enumerate(read, 1)], semicolons)
         numbers: list[Fraction | None] = []
-        for cell in read:
-            if not isinstance(cell, TableCell):
-                if isinstance(cell, tuple):
-                    numbers.append(Fraction(average(cell, self.average or "mean", 15)))
-                else:
-                    numbers.append(None if cell is None else last_number(cell))
-                continue
-            number = cell.numbers[mark] if cell.unit == unit or self.target is None else None
-            numbers.append(None if number is None else Fraction(number))
+        for answer in read:
+            try:
+                numbers.append(None if answer is None else Fraction(self._number(answer, mark, unit, 15)))
+            except BadData:
+                numbers.append(None)
         return numbers
 
 

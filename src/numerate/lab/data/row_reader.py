@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from numerate.checks import nearest
+from numerate.lab.data.pictures import Picture
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -36,6 +37,8 @@ _NO_TEXTS = (
     (b"%PDF", "a PDF file", "Copy the table into a spreadsheet, and save it as CSV."),
     (b"SQLite format 3", "an SQLite database", "Write the table as CSV first."),
 )
+_KEY = re.compile(r'"(?:[^"\\]|\\.)*"\s*:\s*')  # of a JSON object
+_BETWEEN = re.compile(r"\s*(,?)\s*")  # two objects of a JSON list
 _ASCII, _CP1252 = bytes(range(128)), bytes(code for code in range(128, 256) if code not in (0x81, 0x8D, 0x8F, 0x90, 0x9D))
 _UTF8 = re.compile(rb"[\xc3-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}|\xc2[\xa0-\xbf]")
 
@@ -127,18 +130,21 @@ class RowReader:
             if row is not None:
                 yield number, row
 
-    def json_list(self, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    def json_list(self, path: Path, *, numbered: bool = False) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the objects of a JSON list with the line each starts at, or its number if the list is one line.
 
-        Objects before a syntax error are kept.
+        With ``numbered``, the list may be an object of objects: ``{"1": {...}, "2": {...}}``. Objects before a syntax error are
+        kept.
         """
         text = "\n".join(line for _, line in self.lines(path))
-        decoder, position = json.JSONDecoder(), _skip_space(text, 0)
-        if text[position : position + 1] != "[":
+        begin = re.match(r"\s*([\[{])\s*", text)
+        if begin is None or (begin[1] == "{" and not numbered):
             raise BadData("is not a JSON list", "Expected [{...}, {...}]; name a file with one object per line .jsonl.", path)
-        position = _skip_space(text, position + 1)
+        decoder, close, position = json.JSONDecoder(), "]" if begin[1] == "[" else "}", begin.end()
         one_line, count, seen, line = "\n" not in text.strip(), 0, 0, 1
-        while text[position : position + 1] != "]":
+        while text[position : position + 1] != close:
+            if close == "}" and (key := _KEY.match(text, position)):
+                position = key.end()
             count, line, seen = count + 1, line + text.count("\n", seen, position), position
             if one_line:
                 line = RowNumber(count)
@@ -150,10 +156,10 @@ class RowReader:
                 return
             with self.row(path, line):
                 yield line, _checked(row)
-            position = _skip_space(text, end)
-            if text[position : position + 1] == ",":
-                position = _skip_space(text, position + 1)
-            elif text[position : position + 1] != "]":
+            after = _BETWEEN.match(text, end)
+            assert after is not None  # it may be empty
+            position = after.end()
+            if not after[1] and text[position : position + 1] != close:
                 self._bad("broken JSON (the list does not end)", "The file may be truncated: download it again.", path, line)
                 return
 
@@ -317,6 +323,11 @@ def open_image(path: Path) -> Image:
         return image.convert("RGB")
 
 
+def photo(path: Path) -> Picture:
+    """Return the picture of an image file, which is opened when it is needed."""
+    return Picture(open_image, (path,))
+
+
 def image_size(path: Path) -> tuple[int, int]:
     """Return width and height of an image file, of which only the beginning is read."""
     with _opened(path) as image:
@@ -358,9 +369,3 @@ def _checked(row: Any) -> dict[str, Any]:
     if not isinstance(row, dict):
         raise BadData(f"is a {type(row).__name__}, not an object", 'Expected {"column": value, ...}.')
     return row
-
-
-def _skip_space(text: str, position: int) -> int:
-    while position < len(text) and text[position] in " \t\n\r":
-        position += 1
-    return position

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -32,6 +32,7 @@ NAMES = (
     *("Ivo", "Jun", "Kofi", "Lena", "Mira", "Nils", "Omar", "Priya"),
 )
 THINGS = ("apples", "marbles", "stickers", "pencils", "cards", "shells", "stamps", "buttons", "books", "tickets", "eggs", "tiles")
+STEPS = ("gains", "loses", "multiplies", "shares", "packs")
 PLACES = ("the market", "a friend", "the school", "a neighbour", "the library", "a cousin", "the club", "the fair")
 
 
@@ -46,10 +47,9 @@ class WordProblems(Task):
         largest: the largest number in a training story, at least 10.
 
     Examples:
-        >>> task = WordProblems(steps=2)
-        >>> example = task.examples("train", 1)[0]
-        >>> task.score(example, example.answer)["exact"]
-        1.0
+        >>> example = WordProblems().examples("train", 1)[0]
+        >>> example.prompt.split(". ")[-1], example.answer.split()[-2:]
+        ('How many shells does Ada have now?', ['####', '87'])
     """
 
     steps: int = 3
@@ -77,7 +77,7 @@ class WordProblems(Task):
         count = rng.randint(low, high)
         story, working = [f"{who} has {count} {things}."], []
         for _ in range(steps):
-            sentence, line, count = rng.choice(_STEPS)(rng, who, things, count, low, high)
+            sentence, line, count = _step(rng, rng.choice(STEPS), who, things, count, low, high)
             story.append(sentence)
             working.append(line)
         question = f"How many {things} does {who} have now?"
@@ -98,7 +98,7 @@ class WordProblems(Task):
         """Return a decided number as the last line of a worked answer."""
         return f"#### {value:f}"
 
-    def read_files(self, path: Path, reader: RowReader) -> Mapping[Split, Sequence[WordProblem]]:
+    def read_files(self, path: Path, reader: RowReader) -> Mapping[Split, Sequence[Example]]:
         """Read GSM8K's folder or one of its files, ``SVAMP.json``, or a file of chats (:mod:`numerate.lab.data.chats`).
 
         GSM8K's test file is ``interpolate``. SVAMP and chats are split by a column ``split``, or else by hash.
@@ -106,14 +106,14 @@ class WordProblems(Task):
         files = sorted([*path.glob("*.jsonl"), *path.glob("*.json")]) if path.is_dir() else [path]
         if not files:
             raise BadData("has no .jsonl or .json files", "Expected GSM8K's train.jsonl and test.jsonl, or SVAMP.json.", path)
-        rows: dict[Split, list[WordProblem]] = {"train": [], "interpolate": [], "extrapolate": []}
+        rows: dict[Split, list[Example]] = {"train": [], "interpolate": [], "extrapolate": []}
         longer: list[bool] = []
         for file in files:
             for line, row in read_rows(file, reader):
                 with reader.row(file, line):
                     spec = _svamp(row) if "Body" in row else _gsm8k(row)
                     tested = file.stem.startswith(("test", "valid")) if "question" in row else content_hash(spec) % 5 == 0
-                    rows[named_split(row) or ("interpolate" if tested else "train")].append(spec)
+                    rows[named_split(row) or ("interpolate" if tested else "train")].append(Example(*spec))
                     longer.append(has_turns(row))
         reader.notes += turns_notes(longer)
         return rows
@@ -143,46 +143,25 @@ def _plain(equation: str) -> str:
     return inner if text != inner and "(" not in inner else text
 
 
-StoryStep = Callable[[random.Random, str, str, int, int, int], tuple[str, str, int]]
-
-
-def _gains(rng: random.Random, who: str, things: str, count: int, low: int, high: int) -> tuple[str, str, int]:
+def _step(rng: random.Random, kind: str, who: str, things: str, count: int, low: int, high: int) -> tuple[str, str, int]:
+    """Return a sentence of a story, its arithmetic, and the count after it; a kind that does not fit becomes another one."""
+    if kind == "multiplies":
+        times = rng.randint(2, 5)
+        if count * times <= 20 * high:
+            word = {2: "twice", 3: "three times", 4: "four times", 5: "five times"}[times]
+            return f"A week later {who} has {word} as many.", f"{count} * {times} = {count * times}", count * times
+        kind = "loses"
+    if kind == "loses" and count >= 2:
+        less = rng.randint(1, min(count - 1, high))
+        verb = rng.choice(("gives away", "loses", "sells", "uses"))
+        return f"{who} {verb} {less} of them.", f"{count} - {less} = {count - less}", count - less
+    if kind == "packs":
+        packs, size = rng.randint(2, 6), rng.randint(max(2, low // 10), max(3, high // 6))
+        total = count + packs * size
+        return f"{who} buys {packs} packs of {size} {things} each.", f"{count} + {packs} * {size} = {total}", total
+    if kind == "shares" and (parts := [part for part in (2, 3, 4, 5) if count % part == 0 and count >= 2 * part]):
+        part = rng.choice(parts)
+        others = {2: "one friend", 3: "two friends", 4: "three friends", 5: "four friends"}[part]
+        return f"{who} shares them equally with {others}.", f"{count} / {part} = {count // part}", count // part
     more = rng.randint(low, high)
-    place = rng.choice(PLACES)
-    return f"{who} gets {more} more from {place}.", f"{count} + {more} = {count + more}", count + more
-
-
-def _loses(rng: random.Random, who: str, things: str, count: int, low: int, high: int) -> tuple[str, str, int]:
-    if count < 2:
-        return _gains(rng, who, things, count, low, high)
-    less = rng.randint(1, min(count - 1, high))
-    verb = rng.choice(("gives away", "loses", "sells", "uses"))
-    return f"{who} {verb} {less} of them.", f"{count} - {less} = {count - less}", count - less
-
-
-def _multiplies(rng: random.Random, who: str, things: str, count: int, low: int, high: int) -> tuple[str, str, int]:
-    times = rng.randint(2, 5)
-    if count * times > 20 * high:
-        return _loses(rng, who, things, count, low, high)
-    words = {2: "twice", 3: "three times", 4: "four times", 5: "five times"}
-    sentence = f"A week later {who} has {words[times]} as many."
-    return sentence, f"{count} * {times} = {count * times}", count * times
-
-
-def _shares(rng: random.Random, who: str, things: str, count: int, low: int, high: int) -> tuple[str, str, int]:
-    parts = [part for part in (2, 3, 4, 5) if count % part == 0 and count >= 2 * part]
-    if not parts:
-        return _gains(rng, who, things, count, low, high)
-    part = rng.choice(parts)
-    others = {2: "one friend", 3: "two friends", 4: "three friends", 5: "four friends"}[part]
-    return f"{who} shares them equally with {others}.", f"{count} / {part} = {count // part}", count // part
-
-
-def _packs(rng: random.Random, who: str, things: str, count: int, low: int, high: int) -> tuple[str, str, int]:
-    packs, size = rng.randint(2, 6), rng.randint(max(2, low // 10), max(3, high // 6))
-    total = packs * size
-    sentence = f"{who} buys {packs} packs of {size} {things} each."
-    return sentence, f"{count} + {packs} * {size} = {count + total}", count + total
-
-
-_STEPS: tuple[StoryStep, ...] = (_gains, _loses, _multiplies, _shares, _packs)
+    return f"{who} gets {more} more from {rng.choice(PLACES)}.", f"{count} + {more} = {count + more}", count + more

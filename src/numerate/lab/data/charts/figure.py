@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import ceil, cos, dist, radians, sin
+from math import ceil, dist, radians, sin
 from typing import TYPE_CHECKING, NamedTuple
 
 from numerate.lab.data.charts.topics import ChartKind, ChartTable, NumberFormat
@@ -24,8 +24,6 @@ PALETTES: tuple[tuple[str, ...], ...] = (
     ("#264653", "#2a9d8f", "#e9c46a", "#f4a261", "#e76f51", "#8ab17d", "#6d597a", "#b56576", "#89b0ae", "#c8b6a6"),
 )
 PAPER = ("#ffffff", "#ffffff", "#fbf7ef", "#f5f7fa")
-
-_SLANT = 35  # degrees
 
 
 @dataclass(frozen=True)
@@ -91,8 +89,8 @@ class _Axes(NamedTuple):
     shares: list[float]
     step: float  # share per category
     limit: float
-    slanted: bool  # names of categories
-    upright: bool  # printed values
+    names_up: bool  # names of categories are written upwards
+    values_up: bool  # printed values are
     letters: float  # font size of printed values
     digits: float  # font size at the value axis
 
@@ -153,12 +151,9 @@ def _draw_bars(page: Page, chart: Chart, room: _Room) -> _Room:
             first, last = (axes.shares[k] + ((row + edge) / rows - 0.5) * group * axes.step for edge in (0, 1))
             page.box(axes.at(first, 0), axes.at(last, values[k]), colours[row])
             x, y = axes.at((first + last) / 2, values[k])
-            if chart.labels and axes.across:
-                page.text(text, (x + 4, y), axes.letters, "lm", clear=True)
-            elif chart.labels and axes.upright:
-                page.text(text, (x, y - 4), axes.letters, "lm", turn=90, clear=True)
-            elif chart.labels:
-                page.text(text, (x, y - 4), axes.letters, "ms", clear=True)
+            if chart.labels:
+                end, anchor = ((x + 4, y), "lm") if axes.across else ((x, y - 4), "lm" if axes.values_up else "ms")
+                page.text(text, end, axes.letters, anchor, up=axes.values_up, clear=True)
     return axes.plot
 
 
@@ -168,13 +163,10 @@ def _draw_lines(page: Page, chart: Chart, room: _Room) -> _Room:
         points = [axes.at(share, value) for share, value in zip(axes.shares, values, strict=True)]
         page.fill([*_stroke(points, 2.5), *map(_disc, points)], colours[row])
         for k, text in enumerate(_texts(chart, row) if chart.labels else ()):  # on the side away from the line
-            around = values[max(0, k - 1)] + values[min(len(values) - 1, k + 1)]
-            above = 2 * values[k] >= around or values[k] < chart.top // 5
+            above = 2 * values[k] >= values[max(0, k - 1)] + values[min(len(values) - 1, k + 1)] or values[k] < chart.top // 5
             x, y = points[k]
-            if axes.upright:
-                page.text(text, (x, y - 8), axes.letters, "lm", turn=90, clear=True)
-            else:
-                page.text(text, (x, y + (-12 if above else 12)), axes.letters, "mm", clear=True)
+            away, anchor = (-8, "lm") if axes.values_up else (-12 if above else 12, "mm")
+            page.text(text, (x, y + away), axes.letters, anchor, up=axes.values_up, clear=True)
     return axes.plot
 
 
@@ -188,22 +180,20 @@ def _laid_out(page: Page, chart: Chart, room: _Room, group: float, marks: Sequen
     names = [page.length(name, 12) for name in table.categories]
     letters = 11 if len(table.series) == 1 else 10
     widest = max(page.length(text, letters) for row in range(len(table.series)) for text in _texts(chart, row))
-    slanted = upright = False
+    names_up = values_up = False
     if across:
         left, right, bottom = left + max(names) + 8, right - page.length(marks[-1], 11) / 2, bottom - 38
     else:
         left += 28 + max(page.length(mark, 11) for mark in marks)
-        slanted = max(names) + 6 > step * (right - left)
-        reach = cos(radians(_SLANT)) if slanted else 0.5  # share of a name that lies left of its place
-        left = max(left, *((room.left + reach * name - x * right) / (1 - x) for x, name in zip(shares, names, strict=True)))
-        right -= max(0, (1 - reach) * names[-1] - shares[0] * (right - left)) if not slanted else 0
-        bottom -= 18 + max(names) * sin(radians(_SLANT)) if slanted else 21
-        upright = widest + 2 > step * (right - left) * (group or 1) / len(table.series)
-    length, space = right - left if across else bottom - top, 12 + (widest if across or upright else 10)
+        names_up = max(names) + 6 > step * (right - left)
+        right -= 0 if names_up else max(0, names[-1] / 2 - shares[0] * (right - left))
+        bottom -= 9 + max(names) if names_up else 21
+        values_up = widest + 2 > step * (right - left) * (group or 1) / len(table.series)
+    length, space = right - left if across else bottom - top, 12 + (widest if across or values_up else 10)
     peak = max(map(max, table.values)) * length / (length - space)
     limit = max(chart.top, peak) if chart.labels else chart.top
     digits = 11 * min(1, length * chart.tick / limit / (page.length(marks[-1], 11) + 4)) if across else 11
-    return _Axes(_Room(left, top, right, bottom), across, shares, step, limit, slanted, upright, letters, digits)
+    return _Axes(_Room(left, top, right, bottom), across, shares, step, limit, names_up, values_up, letters, digits)
 
 
 def _draw_axes(page: Page, chart: Chart, room: _Room, group: float) -> _Axes:
@@ -217,26 +207,23 @@ def _draw_axes(page: Page, chart: Chart, room: _Room, group: float) -> _Axes:
     for k, (tick, mark) in enumerate(zip(ticks, marks, strict=True)):
         x, y = axes.at(0, tick)
         if tick and (look.grid or not chart.labels):
-            page.rule((x, y), (x, bottom) if across else (right, y), "#c9ccd1")
-        page.rule(*(((x, bottom), (x, bottom + 4)) if across else ((left - 5, y), (left - 1, y))), "#8a8f98")
+            page.box((x, y), (x, bottom) if across else (right, y), "#c9ccd1", rule=True)
+        page.box(*(((x, bottom), (x, bottom + 4)) if across else ((left - 5, y), (left - 1, y))), "#8a8f98", rule=True)
         if not crowded or k % 2 == 0:
             page.text(mark, (x, bottom + 13) if across else (left - 8, y), axes.digits, "mm" if across else "rm")
     for share, name in zip(axes.shares, chart.table.categories, strict=True):
         x, y = axes.at(share, 0)
         if across:
             page.text(name, (left - 8, y), 12, "rm")
-        elif axes.slanted:
-            page.text(name, (x + 4, y + 14), 12, "rs", turn=_SLANT)
         else:
-            page.text(name, (x, y + 19), 12, "ms")
+            page.text(name, (x, y + 7) if axes.names_up else (x, y + 19), 12, "rm" if axes.names_up else "ms", up=axes.names_up)
     if across:
         page.text(topic.axis, ((left + right) / 2, bottom + 35), 12, "ms")
     else:
-        page.text(topic.axis, (room.left + 10, (top + bottom) / 2), 12, "ms", turn=90)
-    first, low, high, last = (left - 1, top), (left - 1, bottom), (right, top), (right, bottom)  # bars begin beside the frame
-    sides = (first, low), (low, last), (first, high), (high, last)
-    for start, end in sides if look.frame else sides[:2]:
-        page.rule(start, end, "#8a8f98")
+        page.text(topic.axis, (room.left + 10, (top + bottom) / 2), 12, "ms", up=True)
+    corners = (left - 1, top), (left - 1, bottom), (right, bottom), (right, top), (left - 1, top)  # bars begin beside the frame
+    for start, end in pairwise(corners if look.frame else corners[:3]):
+        page.box(start, end, "#8a8f98", rule=True)
     return axes
 
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import cos, pi, radians, sin
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from numerate.lab.data.backgrounds import BACKGROUNDS, Colour
 from numerate.lab.data.plane import Point, around, regular, turned
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-    from PIL.ImageDraw import ImageDraw
 
     from numerate.lab.data.drawing import FontFamily
 
+_CIRCLE = regular(32)
 _FINER = 3  # supersampling: pixels drawn per pixel of the image, in each direction
 
 
@@ -128,74 +129,60 @@ def random_face(rng: random.Random, hour: int, minute: int, *, rotation: float, 
 
 def clock_image(face: Face, size: int) -> Image:
     """Return the image of a clock, ``size`` x ``size`` pixels."""
-    from numerate.lab.data import drawing
+    from numerate.lab.data.drawing import Image, ImageDraw, add_noise, background
 
-    colours = PALETTES[face.palette]
-    picture = drawing.background(BACKGROUNDS[face.ground], (size, size), face.seed)
-    picture = picture.resize((size * _FINER, size * _FINER), drawing.Image.Resampling.NEAREST)
-    pen = drawing.ImageDraw.Draw(picture)
-    centre, outer = (face.centre[0] * size * _FINER, face.centre[1] * size * _FINER), face.radius * size * _FINER
-    inner = outer * (1 - face.rim)
-    for radius, colour in ((outer, colours.rim), (inner, colours.dial)):
-        pen.polygon(turned(SHAPES[face.shape], face.tilt, radius, centre), colour)
-    _draw_ticks(pen, face, centre, inner)
-    _draw_numerals(picture, face, centre, inner)
-    _draw_hands(pen, face, centre, inner)
-    return drawing.add_noise(picture.reduce(_FINER), 2.0, face.seed + 1)
+    side, colours = size * _FINER, PALETTES[face.palette]
+    picture = background(BACKGROUNDS[face.ground], (size, size), face.seed).resize((side, side), Image.Resampling.NEAREST)
+    pen, centre = ImageDraw.Draw(picture), (face.centre[0] * side, face.centre[1] * side)
+    outer, radius = face.radius * side, face.radius * side * (1 - face.rim)
 
+    def fill(corners: Sequence[Point], colour: Colour, turn: float = 0.0, scale: float = radius, **edge: Any) -> None:
+        pen.polygon(turned(corners, face.tilt + turn, scale, centre), colour, **edge)
 
-def _draw_ticks(pen: ImageDraw, face: Face, centre: Point, radius: float) -> None:
-    colours, alone = PALETTES[face.palette], face.numerals == "ticks"
+    fill(SHAPES[face.shape], colours.rim, scale=outer)
+    fill(SHAPES[face.shape], colours.dial)
+    alone = face.numerals == "ticks"
     for minute in range(0, 60, 5 if face.ticks == "hours" else 1):
-        on_hour, turn = minute % 5 == 0, face.tilt + 6 * minute
+        on_hour = minute % 5 == 0
+        long, half = (0.14 if alone else 0.07, 0.01) if on_hour else (0.035, 0.004)
         if face.ticks == "dots":
-            _disc(pen, around(centre, 0.93 * radius, turn), radius * (0.024 if on_hour else 0.008), colours.ink)
+            fill(_disc(0.024 if on_hour else 0.008, -0.93), colours.ink, 6 * minute)
         else:
-            long, half = (0.14 if alone else 0.07, 0.01) if on_hour else (0.035, 0.004)
-            tick = [(-half, -0.95), (half, -0.95), (half, long - 0.95), (-half, long - 0.95)]
-            pen.polygon(turned(tick, turn, radius, centre), colours.ink)
+            fill(_bar(half, half, -0.95, long - 0.95), colours.ink, 6 * minute)
     if alone:  # a wedge marks twelve
-        pen.polygon(turned([(-0.07, -0.79), (0.07, -0.79), (0, -0.65)], face.tilt, radius, centre), colours.ink)
-
-
-def _draw_numerals(picture: Image, face: Face, centre: Point, radius: float) -> None:
+        fill(_bar(0.07, 0, -0.79, -0.65), colours.ink)
     height = round(radius * {"arabic": 0.24, "roman": 0.15, "four": 0.27, "ticks": 0}[face.numerals])
     for hour in range(0, 12 if height else 0, 3 if face.numerals == "four" else 1):
         text = ROMAN[hour] if face.numerals == "roman" else str(hour or 12)
         mask = _text(text, height, face.family, face.bold, face.tilt)
-        x, y = around(centre, radius * 0.71, face.tilt + 30 * hour)
-        picture.paste(PALETTES[face.palette].ink, (round(x - mask.width / 2), round(y - mask.height / 2)), mask)
+        x, y = around(centre, 0.71 * radius, face.tilt + 30 * hour)
+        picture.paste(colours.ink, (round(x - mask.width / 2), round(y - mask.height / 2)), mask)
+    # The hour hand moves with the minutes; the minute hand points exactly at its minute.
+    hour_hand = face.hour_length, face.width * 1.35, 30 * (face.hour % 12) + face.minute / 2
+    for long, wide, turn in (hour_hand, (face.minute_length, face.width, 6.0 * face.minute)):
+        right = [(wide * x, -long * y if y else face.tail) for x, y in HANDS[face.hands]]
+        outline = [*right, *((-x, y) for x, y in reversed(right))]
+        # A thin edge separates hands that overlap.
+        fill(outline, colours.hands, turn, outline=colours.dial, width=max(1, round(radius * 0.006)))
+    fill(_disc(face.width * 0.95), colours.hands)
+    if face.second is not None:
+        for part in (_bar(0.009, 0.006, 0.2, -0.88), _disc(0.03, 0.2), _disc(0.04)):
+            fill(part, colours.second, 6 * face.second)
+    return add_noise(picture.reduce(_FINER), 2.0, face.seed + 1)
 
 
 @lru_cache(maxsize=512)
 def _text(text: str, height: int, family: FontFamily, bold: bool, turn: float) -> Image:
-    """Return the ink of a text as a mask, cropped to its letters and turned clockwise."""
-    from numerate.lab.data import drawing
+    """Return the ink of a text as a mask, turned clockwise."""
+    from numerate.lab.data.drawing import Image, font, text_mask
 
-    letters = drawing.font(height, family, bold=bold)
-    left, top, right, bottom = (round(side) for side in letters.getbbox(text))
-    mask = drawing.Image.new("L", (right - left + 2, bottom - top + 2))
-    drawing.ImageDraw.Draw(mask).text((1 - left, 1 - top), text, 255, letters)
-    return mask.rotate(-turn, drawing.Image.Resampling.BICUBIC, expand=True)
+    return text_mask(text, font(height, family, bold=bold)).rotate(-turn, Image.Resampling.BICUBIC, expand=True)
 
 
-def _draw_hands(pen: ImageDraw, face: Face, centre: Point, radius: float) -> None:
-    """Draw the hands. The hour hand moves with the minutes; the minute hand points exactly at its minute."""
-    colours, minute_turn = PALETTES[face.palette], face.tilt + 6 * face.minute
-    hour_turn = face.tilt + 30 * (face.hour % 12) + face.minute / 2
-    hands = (face.hour_length, face.width * 1.35, hour_turn), (face.minute_length, face.width, minute_turn)
-    for long, wide, turn in hands:  # a thin edge separates hands that overlap
-        right = [(wide * x, -long * y if y else face.tail) for x, y in HANDS[face.hands]]
-        outline = [*right, *((-x, y) for x, y in reversed(right))]
-        pen.polygon(turned(outline, turn, radius, centre), colours.hands, colours.dial, max(1, round(radius * 0.006)))
-    _disc(pen, centre, radius * face.width * 0.95, colours.hands)
-    if face.second is not None:
-        turn = face.tilt + 6 * face.second
-        pen.polygon(turned([(-0.009, 0.2), (0.009, 0.2), (0.006, -0.88), (-0.006, -0.88)], turn, radius, centre), colours.second)
-        _disc(pen, around(centre, radius * -0.2, turn), radius * 0.03, colours.second)
-        _disc(pen, centre, radius * 0.04, colours.second)
+def _bar(half: float, other_half: float, start: float, end: float) -> list[Point]:
+    """Return a bar along the vertical axis, with half its width at either end."""
+    return [(-half, start), (half, start), (other_half, end), (-other_half, end)]
 
 
-def _disc(pen: ImageDraw, centre: Point, radius: float, colour: Colour) -> None:
-    x, y = centre
-    pen.ellipse((x - radius, y - radius, x + radius, y + radius), colour)
+def _disc(radius: float, y: float = 0.0) -> list[Point]:
+    return turned(_CIRCLE, 0, radius, (0, y))

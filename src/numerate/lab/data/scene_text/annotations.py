@@ -68,22 +68,13 @@ def smallest_rectangle(polygon: Sequence[Point]) -> Polygon:
         >>> smallest_rectangle(arch)
         ((0.0, 0.0), (8.0, 0.0), (8.0, 4.0), (0.0, 4.0))
     """
-    from shapely import MultiPoint, get_coordinates  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    import shapely  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
-    hull = get_coordinates(MultiPoint(polygon).convex_hull).tolist()  # the first corner is also the last
-    best: tuple[float, list[Point]] | None = None
-    for (x1, y1), (x2, y2) in pairwise(hull):
-        length = math.hypot(x2 - x1, y2 - y1)
-        c, s = (x2 - x1) / length, (y2 - y1) / length
-        along, across = [c * x + s * y for x, y in hull], [c * y - s * x for x, y in hull]
-        ends = min(along), max(along), min(across), max(across)
-        area = (ends[1] - ends[0]) * (ends[3] - ends[2])
-        if best is None or area < best[0] - 1e-9:
-            corners = [(ends[0], ends[2]), (ends[1], ends[2]), (ends[1], ends[3]), (ends[0], ends[3])]
-            best = area, [(round(c * u - s * v, 6) + 0.0, round(s * u + c * v, 6) + 0.0) for u, v in corners]
-    if best is None:
-        return (polygon[0],) * 4
-    corners = best[1]
+    rectangle = shapely.normalize(shapely.oriented_envelope(shapely.MultiPoint(polygon)))  # counter-clockwise where y goes down
+    ring = [(x, y) for x, y in (shapely.get_coordinates(rectangle)[::-1].round(6) + 0.0).tolist()]
+    if len(ring) < 5:  # all points on a line
+        return ring[0], ring[-1], ring[-1], ring[0]
+    corners = ring[:4]  # the first corner is also the last
     (x1, y1), (x2, y2) = polygon[0], polygon[max(1, len(polygon) // 2 - 1)]
     sides = pairwise([*corners, corners[0]])
     onwards = [((b[0] - a[0]) * (x2 - x1) + (b[1] - a[1]) * (y2 - y1)) / (math.dist(a, b) or 1) for a, b in sides]

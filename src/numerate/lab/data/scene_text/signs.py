@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from numerate.lab.data.drawing import FontFamily
 
-Quad = tuple[Point, Point, Point, Point]  # clockwise from the top of the first letter
+Quad = tuple[Point, ...]  # four corners, clockwise from the top of the first letter
 
 _SIGNS = """
 EXIT OPEN CLOSED CAFE PARKING HOTEL BAKERY TAXI STATION MUSEUM BANK PHARMACY MARKET LIBRARY POLICE TICKETS SALE ENTRANCE PUSH
@@ -102,17 +102,12 @@ def placed(high: float, wide: float, angle: float, taper: float, shear: float) -
     corners = [
         (u * wide / 2 - v * shear * high / 2, v * high / 2 * (1 + u * taper)) for u, v in ((-1, -1), (1, -1), (1, 1), (-1, 1))
     ]
-    return _quad(turned(corners, angle))
-
-
-def _quad(points: Sequence[Point]) -> Quad:
-    a, b, c, d = points
-    return a, b, c, d
+    return tuple(turned(corners, angle))
 
 
 def moved(quad: Quad, x: float, y: float) -> Quad:
     """Return the shifted quadrilateral, rounded to tenths of a pixel."""
-    return _quad([(round(px + x, 1), round(py + y, 1)) for px, py in quad])
+    return tuple((round(px + x, 1), round(py + y, 1)) for px, py in quad)
 
 
 def grown(quad: Quad, along: float, across: float) -> Quad:
@@ -224,15 +219,13 @@ def plate_of(quad: Quad) -> Quad:
 def _write(image: Image, word: Word, look: WordLook) -> None:
     """Draw a word so that its ink touches all four sides of its quadrilateral."""
     from numerate.lab.data.drawing import Image as Images
-    from numerate.lab.data.drawing import ImageDraw, font
+    from numerate.lab.data.drawing import font, text_mask
 
     xs, ys = zip(*word.quad, strict=True)
     left, top, right, bottom = math.floor(min(xs)) - 1, math.floor(min(ys)) - 1, math.ceil(max(xs)) + 1, math.ceil(max(ys)) + 1
     high = max(math.dist(word.quad[0], word.quad[3]), math.dist(word.quad[1], word.quad[2]))
     face = font(max(24, round(2 * high / 0.74)), look.family, bold=look.bold)
-    x1, y1, x2, y2 = face.getbbox(word.text)
-    flat = Images.new("L", (math.ceil(x2 - x1) + 2, math.ceil(y2 - y1) + 2))
-    ImageDraw.Draw(flat).text((1 - x1, 1 - y1), word.text, 255, face)
+    flat = text_mask(word.text, face)
     flat = flat.crop(flat.point(lambda level: 255 * (level > 127)).getbbox())
     corners = ((0, 0), (flat.width, 0), (flat.width, flat.height), (0, flat.height))
     size = 2 * (right - left), 2 * (bottom - top)
