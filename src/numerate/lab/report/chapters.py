@@ -9,13 +9,13 @@ from numerate.lab.evaluation.decisions import GREEDY
 from numerate.lab.report import answer as words
 from numerate.lab.report.analysis import RunCost, Score, Setup, costs, scores
 from numerate.lab.report.decisions import Decisions, decisions
-from numerate.lab.report.drawing import drawing, styles
 from numerate.lab.report.examples import MAX_EXAMPLES, DifferingExamples, differing
+from numerate.lab.report.figures import figures
+from numerate.lab.report.figures.drawing import FigurePlan, drawing, styles
+from numerate.lab.report.figures.svg import to_svg
 from numerate.lab.report.levels import Levels, levels
-from numerate.lab.report.plans import FigurePlan, plans
 from numerate.lab.report.recommended import RecommendationCheck, check_recommendation
 from numerate.lab.report.records import ExperimentRecord
-from numerate.lab.report.svg import to_svg
 from numerate.lab.stats import LEAST_SEEDS
 from numerate.lab.wording.measures import Measure
 
@@ -143,7 +143,7 @@ def chapters(experiment: ExperimentRecord, setups: Sequence[Setup]) -> list[Chap
             more.append(advice.sentence)
             told.add(advice.sentence)
         examples = differing(setup, [score for score in headline if score.decision == GREEDY], limit)
-        drawn, missing = _draw(plans(setup, headline, by_label, decided), f"s{number}")
+        drawn, missing = _draw(figures(setup, headline, by_label, decided), f"s{number}")
         if examples is None:
             missing.append("examples (no example is scored differently by two losses with the same seed)")
         result = replace(result, more=tuple(filter(None, more)))
@@ -159,13 +159,13 @@ def lead(experiment: ExperimentRecord, contents: Sequence[Chapter]) -> str:
     return words.overall([chapter.setup for chapter in contents], [chapter.answer for chapter in contents], experiment.baseline)
 
 
-def _draw(figures: Iterable[FigurePlan], anchor: str) -> tuple[dict[str, FigurePlan], list[str]]:
+def _draw(plans: Iterable[FigurePlan], anchor: str) -> tuple[dict[str, FigurePlan], list[str]]:
     """Draw the figures that have data; say why the others are missing."""
     drawn: dict[str, FigurePlan] = {}
     missing: list[str] = []
     with drawing():
-        for plan in figures:
-            if plan.data is None:
+        for plan in plans:
+            if not plan.data.rows:
                 missing.append(f"{plan.title[0].lower()}{plan.title[1:]} ({plan.missing})")
                 continue
             svg = to_svg(plan.draw(plan.data), f"{anchor}-{plan.name}", plan.title)

@@ -162,7 +162,6 @@ def to_data(experiment: ExperimentRecord, chapters: Sequence[Chapter]) -> Report
             {"setup": chapter.setup.title, "figure": name, "columns": figure.data.columns, "rows": figure.data.rows}
             for chapter in chapters
             for name, figure in chapter.figures.items()
-            if figure.data is not None
         ],
         "unfinished": [
             {"folder": run.folder.name, "label": run.label, "seed": run.seed, "steps": run.steps} for run in experiment.unfinished

@@ -13,10 +13,10 @@ from typing import Any
 
 from numerate.lab.report.chapters import FIGURES, Chapter, lead
 from numerate.lab.report.data import to_decisions, to_table
-from numerate.lab.report.drawing import styles
 from numerate.lab.report.examples import PIXELS, examples_table
+from numerate.lab.report.figures.drawing import styles
+from numerate.lab.report.figures.svg import loss_key
 from numerate.lab.report.records import ExperimentRecord
-from numerate.lab.report.svg import loss_key
 from numerate.lab.report.tables import csv_address
 from numerate.lab.stats import LEAST_SEEDS
 from numerate.lab.wording.decisions import decision_title
