@@ -28,7 +28,7 @@ from numerate.lab.wording.text import IN_RANGE, OUT_OF_RANGE, percent
 LEVEL = 0.95
 FEW_ANSWERS = 10  # medians: a larger mean is that of a few answers
 
-_SETUP_KEYS = ("model", "task", "task_settings", "data")
+DATA_KEYS = ("task", "task_settings", "data")  # the settings that choose examples
 
 
 @dataclass(frozen=True)
@@ -295,7 +295,7 @@ def setups(experiment: ExperimentRecord) -> list[Setup]:
     """Group the runs of an experiment into setups that can be compared."""
     groups: dict[str, dict[str, list[RunRecord]]] = {}
     for cell in experiment.cells:
-        key = json.dumps([cell.config.get(name) for name in _SETUP_KEYS], sort_keys=True)
+        key = json.dumps([cell.config.get(name) for name in ("model", *DATA_KEYS)], sort_keys=True)
         groups.setdefault(key, {}).setdefault(cell.label, []).append(cell)
     result = [_setup(experiment, cells) for cells in groups.values()]
     titles = [setup.title for setup in result]

@@ -12,6 +12,7 @@ from numerate.lab.report.decisions import Decisions, decisions
 from numerate.lab.report.examples import MAX_EXAMPLES, DifferingExamples, differing
 from numerate.lab.report.figures import figures
 from numerate.lab.report.figures.drawing import FigurePlan, drawing, styles
+from numerate.lab.report.figures.sizes import by_size
 from numerate.lab.report.figures.svg import to_svg
 from numerate.lab.report.levels import Levels, levels
 from numerate.lab.report.recommended import RecommendationCheck, check_recommendation
@@ -150,6 +151,14 @@ def chapters(experiment: ExperimentRecord, setups: Sequence[Setup]) -> list[Chap
         parts = (all_scores, all_costs, drawn, missing, examples, decided, advice, found)
         contents.append(Chapter(f"s{number}", setup, result, *parts))
     return contents
+
+
+def across(experiment: ExperimentRecord, contents: Sequence[Chapter]) -> list[FigurePlan]:
+    """Draw the figures that compare setups: of models of several sizes."""
+    labels = sorted({label for chapter in contents for label in chapter.setup.labels})
+    plans = by_size(((chapter.setup, chapter.headline) for chapter in contents), styles(labels, [experiment.baseline]))
+    with drawing():
+        return [replace(plan, svg=to_svg(plan.draw(plan.data), f"sizes{at}", plan.title)) for at, plan in enumerate(plans, 1)]
 
 
 def lead(experiment: ExperimentRecord, contents: Sequence[Chapter]) -> str:

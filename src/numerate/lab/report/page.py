@@ -14,7 +14,7 @@ from typing import Any
 from numerate.lab.report.chapters import FIGURES, Chapter, lead
 from numerate.lab.report.data import to_decisions, to_table
 from numerate.lab.report.examples import PIXELS, examples_table
-from numerate.lab.report.figures.drawing import styles
+from numerate.lab.report.figures.drawing import FigurePlan, styles
 from numerate.lab.report.figures.svg import loss_key
 from numerate.lab.report.records import ExperimentRecord
 from numerate.lab.report.tables import csv_address
@@ -38,8 +38,8 @@ from numerate.plotting.palette import css, variables
 _LOSS_KEYS = ("label", "loss", "weight", "normalize", "scale", "loss_settings")
 
 
-def to_html(experiment: ExperimentRecord, chapters: Sequence[Chapter]) -> str:
-    """Return the page."""
+def to_html(experiment: ExperimentRecord, chapters: Sequence[Chapter], across: Sequence[FigurePlan] = ()) -> str:
+    """Return the page; ``across`` are the figures that compare setups."""
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
@@ -56,6 +56,7 @@ def to_html(experiment: ExperimentRecord, chapters: Sequence[Chapter]) -> str:
     return template.render(
         run=experiment,
         chapters=chapters,
+        across=across,
         lead=lead(experiment, chapters),
         verdict_of=chapters[0].answer.verdict if len(chapters) == 1 else verdict,
         date=_date(experiment.created),
