@@ -27,7 +27,7 @@ _MANY_SEEDS = 100
 
 @dataclass(frozen=True)
 class Answer:
-    """Result of one setup, in words."""
+    """Result of one setup, as text."""
 
     verdict: Verdict
     lead: str

@@ -11,7 +11,7 @@ from numerate.lab.report.analysis import RunCost, Score, Setup, costs, scores
 from numerate.lab.report.decisions import Decisions, decisions
 from numerate.lab.report.examples import MAX_EXAMPLES, DifferingExamples, differing
 from numerate.lab.report.figures import figures
-from numerate.lab.report.figures.drawing import FigurePlan, drawing, styles
+from numerate.lab.report.figures.drawing import FigurePlan, Styles, drawing, styles
 from numerate.lab.report.figures.sizes import by_size
 from numerate.lab.report.figures.svg import to_svg
 from numerate.lab.report.levels import Levels, levels
@@ -120,10 +120,14 @@ class Chapter:
         return next(score for score in self.scores if (score.label, score.split, score.measure) == (label, split, measure))
 
 
+def loss_styles(experiment: ExperimentRecord, setups: Sequence[Setup]) -> Styles:
+    """Return the style of each loss, the same in all figures of a report."""
+    return styles(sorted({label for setup in setups for label in setup.labels}), [experiment.baseline])
+
+
 def chapters(experiment: ExperimentRecord, setups: Sequence[Setup]) -> list[Chapter]:
     """Compute scores, answer, figures and examples of each setup."""
-    labels = sorted({label for setup in setups for label in setup.labels})
-    by_label = styles(labels, [experiment.baseline])
+    by_label = loss_styles(experiment, setups)
     limit = max(3, min(MAX_EXAMPLES, _MAX_EXAMPLES // len(setups)))
     contents: list[Chapter] = []
     told: set[str] = set()
@@ -155,8 +159,8 @@ def chapters(experiment: ExperimentRecord, setups: Sequence[Setup]) -> list[Chap
 
 def across(experiment: ExperimentRecord, contents: Sequence[Chapter]) -> list[FigurePlan]:
     """Draw the figures that compare setups: of models of several sizes."""
-    labels = sorted({label for chapter in contents for label in chapter.setup.labels})
-    plans = by_size(((chapter.setup, chapter.headline) for chapter in contents), styles(labels, [experiment.baseline]))
+    by_label = loss_styles(experiment, [chapter.setup for chapter in contents])
+    plans = by_size(((chapter.setup, chapter.headline) for chapter in contents), by_label)
     with drawing():
         return [replace(plan, svg=to_svg(plan.draw(plan.data), f"sizes{at}", plan.title)) for at, plan in enumerate(plans, 1)]
 

@@ -37,7 +37,7 @@ class ExampleAnswer:
     output: str
     mark: Mark
     value: float
-    score: str  # the value in words
+    score: str  # the value as text
 
 
 class Outline(NamedTuple):

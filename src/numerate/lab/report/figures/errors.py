@@ -60,7 +60,7 @@ class ErrorScale:
 
 
 def error_scale(setup: Setup) -> ErrorScale | None:
-    """Return the error scale of the task's measures; None if no measure gives the size of an error."""
+    """Return the error scale of the task's measures; None if none gives the size of an error."""
     names = {metric.name for split in setup.splits for metric in setup.measures(split)}
     return next((ErrorScale(measure(name), steps) for name, steps in _STEPS.items() if name in names), None)
 
@@ -107,7 +107,7 @@ def error_sizes(setup: Setup, styles: Styles) -> FigurePlan:
         "errors",
         "Size of the errors",
         "Answers of each loss, over all seeds, by size of the error, in %. Darker is better; hatched means no answer.",
-        "no measure gives the size of an error",
+        "no metric gives the size of an error",
         DataTable(("split", "loss", name, "share"), rows),
         draw,
     )
