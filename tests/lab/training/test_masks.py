@@ -97,3 +97,22 @@ def test_wrong_settings_are_refused() -> None:
         ValueError, match=r"term_numbers='answr' matches nothing in the first 100 training answers, such as '.*#### "
     ):
         check_term_numbers("answr", WordProblems())
+
+
+@pytest.mark.parametrize("settings", [{"loss": "ce"}, {"loss": "smmd", "weight": 0.0}])
+def test_a_run_is_trained_with_heavier_numbers(settings: dict[str, Any], tmp_path: Path) -> None:
+    """The first logged loss is the cross-entropy at the initial weights in which numeric tokens count three times."""
+    own = config(number_weight=3.0, **settings)
+    run(own, tmp_path)
+    (logged,) = read_jsonl(tmp_path / "curve.jsonl")
+    loaded = load_model("tiny", seed=0)
+    rows, _ = run_data(config(loss="ce"), make_task(own), loaded)
+    batch = collate([rows[place] for place in range(own.batch_size)], pad=loaded.pad)
+    labels = batch["labels"][:, 1:]
+    with torch.no_grad():
+        logits = loaded.model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits[:, :-1]
+    each = torch.nn.functional.cross_entropy(logits.transpose(1, 2), labels, reduction="none")  # 0 where there is no label
+    digits = torch.tensor([token for token in range(len(loaded.tokenizer)) if loaded.tokenizer.decode([token]).isdigit()])
+    weights = torch.where(torch.isin(labels, digits), 3.0, 1.0) * (labels >= 0)
+    assert 0 < torch.isin(labels, digits).sum() < (labels >= 0).sum()
+    assert logged["loss"] == pytest.approx(float((weights * each).sum() / weights.sum()), rel=1e-5)

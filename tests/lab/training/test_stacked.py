@@ -245,6 +245,7 @@ def test_what_cannot_be_stacked():
     assert not stackable(config(adapter="lora"))
     assert not stackable(config(tensorboard=True))
     assert not stackable(config(term_numbers="answer"))
+    assert not stackable(config(number_weight=3.0))
     with pytest.raises(ValueError, match="cannot be split among 2 models"):
         stack([load_model("tiny"), load_model("tiny")]).model(input_ids=torch.zeros(3, 4, dtype=torch.long))
 

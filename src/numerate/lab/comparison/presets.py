@@ -72,6 +72,14 @@ _LOSSES: dict[str, list[Any]] = {
         *(_variant(f"smmd sigma={sigma}", "smmd", sigma=sigma) for sigma in (0.5, 1.0, 4.0)),
         _variant("smmd three sigmas", "smmd", sigma=[1.0, 2.0, 4.0]),
     ],
+    # Is it the number line, or only more weight on numbers?
+    "controls": [
+        "smmd",
+        _variant("smmd shuffled", "smmd", ablation="shuffled"),
+        "emd",
+        _variant("1 - p(label)", "emd", ablation="equal"),
+        {"loss": "ce", "label": "ce, numbers x3", "number_weight": 3.0},
+    ],
     "lambda-sweep": [
         {"loss": loss, "label": f"{loss} lambda={weight}", "weight": weight}
         for loss, weight in product(("smmd", "ntil", "number"), (0.03, 0.1, 0.3, 1.0, 3.0))

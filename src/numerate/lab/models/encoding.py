@@ -32,7 +32,7 @@ def collate(rows: Sequence[dict[str, Any]], *, pad: int, left: bool = False) -> 
 
     Soft labels are padded to the most entries of a row.
     """
-    fills = {"input_ids": pad, "labels": IGNORE_INDEX, "attention_mask": 0, "position_weights": 0.0}
+    fills = {"input_ids": pad, "labels": IGNORE_INDEX, "attention_mask": 0, "position_weights": 0.0, "token_weights": 0.0}
     rows = [{**row, "attention_mask": [1] * len(row["input_ids"])} for row in rows]
     longest = max(len(row["input_ids"]) for row in rows)
 

@@ -91,6 +91,9 @@ class TrainingSettings(Settings):
         description="Numbers that the numeric term reads: all; answer, the last of an answer; or a pattern, whose matches or "
         "first group are read.",
     )
+    number_weight: float = Field(
+        1.0, ge=0, allow_inf_nan=False, description="Weight of numeric tokens in the cross-entropy; other tokens have 1."
+    )
     soft: SoftLabels | None = Field(
         None,
         description="Soft labels: path, width or relative, shape, hard, lowest, highest, step. None or a width of 0: hard ones.",
@@ -214,10 +217,11 @@ class RunConfig(DecisionSettings, TrainingSettings, DataSettings, ModelSettings)
 
     @property
     def used(self) -> dict[str, Any]:
-        """Return the settings as JSON, without those of decisions, soft labels, masks and validation if there are none."""
+        """Return the settings as JSON, without those of features that the run does not use, such as soft labels."""
         unused = set() if self.decide else {"decide", "interval", "decide_width"}
         unused |= set() if self.soft else {"soft"}
         unused |= {"term_numbers"} if self.term_numbers == "all" else set()
+        unused |= {"number_weight"} if self.number_weight == 1 else set()
         unused |= set() if self.validate_every else {"validate_every", "keep_best"}
         unused |= set() if self.choose_by else {"choose_by"}
         excluded: dict[str, Any] = {"soft": {"step"}} if self.soft and self.soft.step is None else {}

@@ -1,6 +1,7 @@
-"""Masks of training rows: the numeric term reads only some of the numbers of an answer, such as the last one.
+"""Masks and weights of training rows.
 
-The setting ``term_numbers`` of a run says which. Cross-entropy still reads every token.
+The setting ``term_numbers`` of a run says which numbers of an answer the numeric term reads, such as the last one; cross-entropy
+still reads every token. ``number_weight`` is the weight of numeric tokens in the cross-entropy.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from numerate.lab.data import Task
 from numerate.lab.models.loading import PromptEncoder
 from numerate.lab.training.config import TERM_NUMBERS
 from numerate.targets import AnswerDistribution, SoftNumbers
+from numerate.vocab import NumericVocab
 
 _LOOKED_AT = 100  # training answers in which a pattern has to match
 
@@ -45,6 +47,20 @@ class MaskedRows(torch.utils.data.Dataset[dict[str, Any]]):
         if key not in self._found:
             self._found[key] = self._find(answer, path="fixed")["position_weights"]
         return {**row, "position_weights": self._found[key]}
+
+
+class WeightedRows(torch.utils.data.Dataset[dict[str, Any]]):
+    """Training rows with ``token_weights``: ``weight`` at numeric tokens, 1 elsewhere."""
+
+    def __init__(self, rows: Rows, vocab: NumericVocab, weight: float) -> None:
+        self.rows, self.weight, self._numeric = rows, weight, frozenset(vocab.token_ids.tolist())
+
+    def __len__(self) -> int:
+        return len(self.rows)  # type: ignore[arg-type]
+
+    def __getitem__(self, position: int) -> dict[str, Any]:
+        row = self.rows[position]
+        return {**row, "token_weights": [self.weight if token in self._numeric else 1.0 for token in row["labels"]]}
 
 
 def check_term_numbers(pattern: str, task: Task) -> None:

@@ -41,7 +41,7 @@ from numerate.lab.models.questions import asked
 from numerate.lab.models.settings import ModelSettings
 from numerate.lab.training.checking import check_task, soft_target
 from numerate.lab.training.config import CROSS_ENTROPY, RunConfig, TrainingSettings
-from numerate.lab.training.masks import MaskedRows, check_term_numbers
+from numerate.lab.training.masks import MaskedRows, WeightedRows, check_term_numbers
 from numerate.lab.training.model_card import model_card, save_model
 from numerate.lab.training.validation import MOST, Validation
 from numerate.losses import LOSSES
@@ -212,8 +212,8 @@ def check_run(config: RunConfig, task: Task, encoder: PromptEncoder) -> NumericO
     check_term_numbers(config.term_numbers, task)
     vocab = NumericVocab.from_tokenizer(encoder.tokenizer)
     if config.loss == CROSS_ENTROPY:
-        # Jitter is plain cross-entropy on drawn answers.
-        return None if config.soft is None or config.soft.path == "jitter" else NumericObjective(None, vocab=vocab)
+        hard = config.soft is None or config.soft.path == "jitter"  # plain cross-entropy, with jitter on drawn answers
+        return None if hard and config.number_weight == 1 else NumericObjective(None, vocab=vocab)
     loss = LOSSES[config.loss](vocab, **config.loss_settings)
     return NumericObjective(loss, config.weight, config.normalize, config.scale)
 
@@ -315,8 +315,11 @@ def run_data(
         soft=soft,
         shared=shared,
     )
-    masked = config.loss != CROSS_ENTROPY and config.term_numbers != "all"
-    return MaskedRows(rows, loaded, config.term_numbers) if masked else rows, too_long
+    if config.loss != CROSS_ENTROPY and config.term_numbers != "all":
+        rows = MaskedRows(rows, loaded, config.term_numbers)
+    if config.number_weight != 1:
+        rows = WeightedRows(rows, NumericVocab.from_tokenizer(loaded.tokenizer), config.number_weight)
+    return rows, too_long
 
 
 def _batches(config: TrainingSettings) -> int:

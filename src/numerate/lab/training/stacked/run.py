@@ -48,8 +48,8 @@ _OBJECTIVE = ("loss", "loss_settings", "normalize", "scale")
 
 def stackable(config: RunConfig) -> bool:
     """Return whether a run can be part of a stack."""
-    masked = config.term_numbers != "all"
-    return config.model in BUILT and config.adapter == "none" and not config.tensorboard and not masked
+    weighted = config.term_numbers != "all" or config.number_weight != 1
+    return config.model in BUILT and config.adapter == "none" and not config.tensorboard and not weighted
 
 
 def stacks(configs: Sequence[RunConfig], most: int) -> list[list[RunConfig]]:
