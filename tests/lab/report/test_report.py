@@ -33,13 +33,18 @@ from tests.lab.report.simulated import (
 
 from numerate.answers.metrics import METRICS
 from numerate.lab import stats
-from numerate.lab.report import figures, series, write_report
+from numerate.lab.report import write_report
 from numerate.lab.report.analysis import Score, Setup, costs, scores, setups
 from numerate.lab.report.answer import Answer, answer, error_sizes, overall
-from numerate.lab.report.drawing import styles
 from numerate.lab.report.examples import differing
+from numerate.lab.report.figures.curves import OVERRUN, POINTS, learning_curves
+from numerate.lab.report.figures.drawing import FigurePlan, styles
+from numerate.lab.report.figures.errors import error_sizes as error_figure
+from numerate.lab.report.figures.scores import by_length
+from numerate.lab.report.figures.svg import loss_key
+from numerate.lab.report.figures.tokens import by_place as token_places
+from numerate.lab.report.figures.tokens import calibration
 from numerate.lab.report.records import read_run
-from numerate.lab.report.svg import loss_key
 
 MEASURES = ("exact", "parsed", "absolute_error", "relative_error")
 EXAMPLES = 40
@@ -203,15 +208,6 @@ class TestNumbers:
         assert {row["higher_is_better"] for row in rows} == {False}
         assert "derailed" in page.with_suffix(".csv").read_text(encoding="utf-8")
 
-    def test_runs_of_an_earlier_release_have_no_derailed_answers(self, tmp_path: Path):
-        """They are compared with new ones by all other measures, and without any derailed answer there is no sentence."""
-        folder = make_run(tmp_path, {"smmd": smmd}, change=lambda row: row["measures"].update(derailed=0.0))
-        make_run(tmp_path, {"ce": ce})
-        measured = {score.measure.name for score in scores(setup_of(folder))}
-        assert "exact" in measured
-        assert "derailed" not in measured
-        assert "derailed" not in write_report(folder).read_text(encoding="utf-8")
-
     def test_costs_and_their_ratio_by_seed(self, run: Path):
         base, ours = costs(setup_of(run))
         assert (base.ms_per_step, base.time_ratio, base.memory_ratio) == (21.0, 1.0, 1.0)
@@ -228,9 +224,14 @@ class TestNumbers:
         assert score.interval.estimate == pytest.approx((35 + 34 + 36) / 120)
 
 
-class TestSeries:
+def plan_of(figure: Callable[..., FigurePlan], folder: Path) -> FigurePlan:
+    setup = setup_of(folder)
+    return figure(setup, styles(setup.labels, ["ce"]))
+
+
+class TestFigures:
     def test_error_classes(self, run: Path):
-        data = series.error_distribution(setup_of(run))
+        data = plan_of(error_figure, run).data
         shares = {row["relative_error"]: row["share"] for row in data.where(split="interpolate", loss="ce")}
         assert shares == pytest.approx(
             {"exact": 0.5, "≤ 1 %": 0, "≤ 10 %": 0, "≤ 100 %": 0, "> 100 %": 0.475, "no answer": 0.025}
@@ -239,20 +240,19 @@ class TestSeries:
         assert shares["≤ 1 %"] == pytest.approx(10 / 40)
 
     def test_tokens_by_place(self, run: Path):
-        wrong = {
-            (row["loss"], row["place"]): row["wrong"] for row in series.digit_places(setup_of(run)).where(split="extrapolate")
-        }
+        rows = plan_of(token_places, run).data.where(split="extrapolate")
+        wrong = {(row["loss"], row["place"]): row["wrong"] for row in rows}
         assert wrong == pytest.approx(
             {("ce", 2): 0, ("ce", 1): 0, ("ce", 0): 0.5, ("smmd", 2): 0, ("smmd", 1): 0, ("smmd", 0): 10 / 40}
         )
 
     def test_calibration_gap(self, run: Path):
-        data = series.calibration(setup_of(run))
-        # Every token is held for right with 0.81 / 0.9; ce is right on 100 of 120.
-        assert series.calibration_errors(data)["interpolate"]["ce"] == pytest.approx(0.9 - 100 / 120)
+        """Every token is held for right with 0.81 / 0.9; ce is right on 100 of 120, smmd on 117 - seed, and on 110."""
+        caption = plan_of(calibration, run).caption
+        assert caption.endswith("in points: in range ce 6.7 and smmd 5.8; out of range ce 6.7 and smmd 1.7.")
 
     def test_curves_are_cross_entropy_without_the_numeric_term(self, run: Path):
-        data = series.learning_curves(setup_of(run))
+        data = plan_of(learning_curves, run).data
         assert [row["mean"] for row in data.where(loss="ce")] == pytest.approx([0.3, 0.15, 0.1, 0.075])
         assert [row["mean"] for row in data.where(loss="smmd")] == pytest.approx([0.15, 0.075, 0.05, 0.0375])
 
@@ -260,40 +260,36 @@ class TestSeries:
         make_run(tmp_path, {"ce": ce}, seeds=[0])
         (curve,) = tmp_path.glob("cells/*/curve.jsonl")
         lines(curve, [{"step": 10, "loss": 5.0}, {"step": 20, "loss": 4.0}, {"step": 20, "loss": 2.0}])
-        assert [row["mean"] for row in series.learning_curves(setup_of(tmp_path)).where()] == [5.0, 2.0]
+        assert [row["mean"] for row in plan_of(learning_curves, tmp_path).data.where()] == [5.0, 2.0]
         lines(curve, [{"step": step, "loss": 1.0} for step in range(1, 5001)])
-        steps = [row["step"] for row in series.learning_curves(setup_of(tmp_path)).where()]
-        assert (steps[0], steps[-1], len(steps)) == (1, 5000, series.POINTS)
+        steps = [row["step"] for row in plan_of(learning_curves, tmp_path).data.where()]
+        assert (steps[0], steps[-1], len(steps)) == (1, 5000, POINTS)
 
     def test_overrun_is_a_curve_of_its_own(self, tmp_path: Path, run: Path):
         make_run(tmp_path, {"ce": ce, "smmd": smmd}, seeds=[0, 1])
         for seed, curve in enumerate(sorted(tmp_path.glob("cells/*smmd*/curve.jsonl"))):
             lines(curve, [{"step": step, "loss": 20.0 / step, "numeric/overrun": 0.1 * step + seed} for step in (1, 4)])
-        setup = setup_of(tmp_path)
-        data = series.learning_curves(setup)
-        rows = data.where(curve=series.OVERRUN)
+        plan = plan_of(learning_curves, tmp_path)
+        rows = plan.data.where(curve=OVERRUN)
         assert [(row["loss"], row["step"]) for row in rows] == [("smmd", 1), ("smmd", 4)]
         assert [row["mean"] for row in rows] == pytest.approx([0.6, 0.9])
-        figure = figures.learning_curves(setup, data, styles(setup.labels, ["ce"]))
+        figure = plan.draw(plan.data)
         assert {axes.get_title(): axes.get_yscale() for axes in figure.axes} == {"cross-entropy": "log", "overrun": "linear"}
-        told = "Overrun is the probability of more digits where"
-        assert told in write_report(tmp_path).read_text(encoding="utf-8")
-        assert series.OVERRUN not in series.learning_curves(setup_of(run)).distinct("curve")
+        assert "Overrun is the probability of more digits where" in plan.caption
+        assert OVERRUN not in plan_of(learning_curves, run).data.distinct("curve")
 
     def test_lengths_need_plain_numbers_of_several(self, tmp_path: Path, run: Path):
-        assert series.lengths(setup_of(run)) is None  # all have three digits
+        assert plan_of(by_length, run).data.rows == []  # all have three digits
 
         def longer(row: dict[str, Any]) -> None:
             row["gold"] = str(int(row["gold"]) * (10 if row["index"] >= 20 else 1))
 
-        setup = setup_of(make_run(tmp_path, {"ce": ce}, change=longer))
-        rows = series.lengths(setup).where(split="interpolate")
+        rows = plan_of(by_length, make_run(tmp_path, {"ce": ce}, change=longer)).data.where(split="interpolate")
         assert [(row["digits"], row["exact"], row["examples"]) for row in rows] == [(3, 1.0, 20), (4, 0.0, 20)]
 
     def test_nothing_without_digits(self, tmp_path: Path):
-        setup = setup_of(make_run(tmp_path, {"ce": ce}, digits=False))
-        assert series.digit_places(setup) is None
-        assert series.calibration(setup) is None
+        make_run(tmp_path, {"ce": ce}, digits=False)
+        assert [plan_of(figure, tmp_path).data.rows for figure in (token_places, calibration)] == [[], []]
 
 
 class TestAnswer:
@@ -431,14 +427,6 @@ class TestAnswer:
         make_run(tmp_path, {"smmd": smmd}, seeds=[1])
         assert "No loss shares a seed and at least two test examples with ce" in answer_of(tmp_path).lead
 
-    def test_a_headline_without_direction(self, tmp_path: Path):
-        def odd(row: dict[str, Any]) -> None:
-            row["measures"]["odd"] = row["measures"]["exact"]
-
-        found = answer_of(make_run(tmp_path, {"ce": ce, "smmd": smmd}, headline="odd", change=odd))
-        assert found.verdict == "untested"
-        assert "not known whether a higher or a lower odd is better" in found.lead
-
     def test_several_tasks(self, tmp_path: Path):
         make_run(tmp_path, {"ce": ce, "smmd": smmd})
         make_run(tmp_path, {"ce": ce, "smmd": ce}, config={"task": "regression"})
@@ -459,36 +447,23 @@ class TestSetups:
             "regression (tiny)",
         ]
 
-    def test_one_label_with_two_weights_becomes_two(self, tmp_path: Path):
-        for weight in (0.1, 0.3):
-            make_run(tmp_path, {"smmd": smmd}, seeds=[0], config={"weight": weight})
-        make_run(tmp_path, {"ce": ce}, seeds=[0])
-        assert setup_of(tmp_path).labels == ("ce", "smmd weight=0.1", "smmd weight=0.3")
-
-    def test_one_label_with_two_lengths_of_training_becomes_two_setups(self, tmp_path: Path):
-        for steps in (40, 80):
-            make_run(tmp_path, {"ce": ce, "smmd": smmd}, seeds=[0], config={"steps": steps})
-        assert [setup.title for setup in setups(read_run(tmp_path))] == [
-            "arithmetic (tiny, steps=40)",
-            "arithmetic (tiny, steps=80)",
-        ]
-
     def test_losses_that_were_tuned_apart_stay_together(self, tmp_path: Path):
         make_run(tmp_path, {"ce": ce}, config={"learning_rate": 0.1})
         make_run(tmp_path, {"smmd": smmd}, config={"learning_rate": 0.2})
         assert setup_of(tmp_path).labels == ("ce", "smmd")
 
-    def test_the_same_run_twice(self, tmp_path: Path):
-        make_run(tmp_path, {"ce": ce}, seeds=[0])
-        (cell,) = (tmp_path / "cells").iterdir()
-        shutil.copytree(cell, tmp_path / "cells" / "again")
-        with pytest.raises(ValueError, match="are the same run, 'ce' with seed 0: delete one"):
-            setups(read_run(tmp_path))
-
-    def test_other_examples(self, tmp_path: Path):
+    @pytest.mark.parametrize(
+        ("other", "message"),
+        [
+            ({"prompt": "Another question?"}, "other examples of split 'interpolate'"),
+            ({"change": lambda row: row["measures"].pop("parsed")}, "other measures of split 'interpolate'"),
+        ],
+    )
+    def test_other_examples_or_measures(self, tmp_path: Path, other: dict[str, Any], message: str):
+        """As where the data changed between two runs."""
         make_run(tmp_path, {"ce": ce})
-        make_run(tmp_path, {"smmd": smmd}, prompt="Another question?")
-        with pytest.raises(ValueError, match=r"cannot be compared \(other examples of split 'interpolate'"):
+        make_run(tmp_path, {"smmd": smmd}, **other)
+        with pytest.raises(ValueError, match=rf"cannot be compared \({message}"):
             setups(read_run(tmp_path))
 
     def test_the_baseline_comes_first_then_the_best(self, tmp_path: Path):

@@ -368,10 +368,6 @@ class TestFewAnswersDecideTheMean:
         _show_decisions(Console(highlight=False, width=160), data["decisions"])
         assert "median absolute error by decision" in capsys.readouterr().out
 
-    def test_without_such_an_answer_means_are_taken(self, run: Path):
-        _, found = found_in(run)
-        assert not any(measure.median for measure in found.measures)
-
 
 class TestDerailed:
     def test_by_decision(self, run: Path):

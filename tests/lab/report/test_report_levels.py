@@ -394,9 +394,3 @@ class TestReport:
         reconfigure(run, data=None)
         data = json.loads(write_report(run).with_suffix(".json").read_text(encoding="utf-8"))
         assert (data["levels"], data["level_notes"]) == ([], [])
-
-    def test_plain_data_has_every_row(self):
-        found = levels_of({("ce", GREEDY): noisy(2)})
-        rows = levels_rows(setup_of({("ce", GREEDY): noisy(2)}), found)
-        assert [one["name"] for one in rows] == ["ce", "constant", "gradient boosting"]
-        assert [one["decision"] for one in rows] == [GREEDY, None, None]

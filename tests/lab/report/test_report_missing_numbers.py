@@ -29,11 +29,11 @@ from numerate.lab.data import TASKS
 from numerate.lab.evaluation.decisions import FITTING, GREEDY
 from numerate.lab.evaluation.derailing import DERAILED, SAMPLE_DERAILED
 from numerate.lab.evaluation.likelihood import LIKELIHOODS
-from numerate.lab.report import series, write_report
+from numerate.lab.report import write_report
 from numerate.lab.report.decisions import decisions as decisions_of
-from numerate.lab.report.drawing import Span, draw_spans
 from numerate.lab.report.examples import differing
-from numerate.lab.report.plans import FigurePlan
+from numerate.lab.report.figures.curves import learning_curves
+from numerate.lab.report.figures.drawing import FigurePlan, Span, draw_spans
 from numerate.lab.report.records import read_run
 from numerate.lab.wording.decisions import evaluation_sentences, summary_rows
 from numerate.lab.wording.measures import measure
@@ -172,7 +172,7 @@ def everything_said(folder: Path) -> tuple[str, str]:
 
 def undrawn(figures: Iterable[FigurePlan], anchor: str) -> tuple[dict[str, FigurePlan], list[str]]:
     """Collect the data of the figures without drawing them, which takes most of the time."""
-    return {plan.name: plan for plan in figures if plan.data is not None}, []
+    return {plan.name: plan for plan in figures if plan.data.rows}, []
 
 
 @pytest.mark.parametrize("case", ["no number at all", "no number of a loss", "means beyond floats"])
@@ -286,8 +286,7 @@ class TestTables:
 class TestFigures:
     def test_a_validation_score_of_a_seed_without_numbers_is_not_left_out_of_the_mean(self, tmp_path: Path):
         folder = make_run(tmp_path, "mine", ("absolute_error",), CASES["no number of a seed"], decided=False)
-        setup = setup_of(folder)
-        data = series.learning_curves(setup)
+        data = learning_curves(setup_of(folder), {}).data
         assert {row["mean"] for row in data.where(curve="validation/absolute_error")} == {math.inf}
         assert all(math.isfinite(row["mean"]) for row in data.where(curve="cross-entropy"))
 

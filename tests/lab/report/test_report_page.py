@@ -22,10 +22,10 @@ from numerate.lab.data import TASKS
 from numerate.lab.report import write_report
 from numerate.lab.report.analysis import Setup
 from numerate.lab.report.answer import identical, subject
-from numerate.lab.report.drawing import styles
-from numerate.lab.report.figures import _SHADES, _text_on
-from numerate.lab.report.predicted import MOST_POINTS, draw_points, points
-from numerate.lab.report.svg import loss_key
+from numerate.lab.report.figures.drawing import FigurePlan, styles
+from numerate.lab.report.figures.errors import _SHADES, _text_on
+from numerate.lab.report.figures.predicted import MOST_POINTS, predictions
+from numerate.lab.report.figures.svg import loss_key
 from numerate.plotting import palette
 
 LABELS = ("ce", "emd", "smmd")
@@ -203,30 +203,35 @@ def one(folder: Path, change: Any = None, **settings: Any) -> Setup:
     return setup_of(folder if change is None else rewrite(folder, change))
 
 
+def predicted(setup: Setup) -> FigurePlan:
+    return predictions(setup, styles(LABELS, ["ce"]))
+
+
 class TestPredicted:
     def test_medians_with_intervals(self, tmp_path: Path):
-        data = points(one(tmp_path))
+        data = predicted(one(tmp_path)).data
         assert len(data.where(loss="smmd")) == EXAMPLES
         assert {(row["predicted"], row["low"], row["high"]) for row in data.where()} == {(7.0, 1.0, 20.0)}
         assert [row["actual"] for row in data.where(loss="ce")] == [10.0 ** (1 + i % 2) + i for i in range(EXAMPLES)]
 
     def test_greedy_answers_without_decisions(self, tmp_path: Path):
-        data = points(one(tmp_path, lambda _, row: row.update(answer="-1.5" if row["index"] else None), decided=False))
+        data = predicted(one(tmp_path, lambda _, row: row.update(answer="-1.5" if row["index"] else None), decided=False)).data
         found = {(row["index"] == 0, row["predicted"], row["low"]) for row in data.where()}
         assert found == {(True, None, None), (False, -1.5, None)}
 
     def test_as_many_points_as_a_page_holds(self, tmp_path: Path):
-        data = points(one(tmp_path, examples=4 * MOST_POINTS))
+        data = predicted(one(tmp_path, examples=4 * MOST_POINTS)).data
         assert len(data.distinct("index")) == MOST_POINTS
         assert data.distinct("index")[-1] > MOST_POINTS  # not the first ones
 
     @pytest.mark.parametrize("gold", ["12:30", "(1, 2)", "none"])
     def test_answers_that_are_not_one_number(self, tmp_path: Path, gold: str):
-        assert points(one(tmp_path, lambda _, row: row.update(gold=gold))) is None
+        assert predicted(one(tmp_path, lambda _, row: row.update(gold=gold))).data.rows == []
 
     def test_a_prediction_far_away_stays_in_the_figure(self, tmp_path: Path):
         setup = one(tmp_path, lambda _, row: row.update(answer="9" * 30 if row["index"] == 5 else row["gold"]), decided=False)
-        axes = draw_points(points(setup), styles(LABELS, ["ce"])).axes[0]
+        plan = predicted(setup)
+        axes = plan.draw(plan.data).axes[0]
         assert axes.get_ylim()[1] < 1000
         assert max(axes.lines[-1].get_ydata()) == pytest.approx(axes.get_ylim()[1])
 

@@ -762,7 +762,7 @@ def test_broken_calls(call: Callable[[], Any], message: str) -> None:
 
 
 def test_counts_are_integers() -> None:
-    with pytest.raises(TypeError, match="resamples=1000.0 is not an integer"):
+    with pytest.raises(ValueError, match="resamples=1000.0 is out of range: expected an integer >= 99"):
         paired_permutation(TWO, TWO, resamples=1000.0)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"bounds=1: expected two numbers, such as \(0, 1\)"):
         mean_interval(TWO, bounds=1)  # type: ignore[arg-type]

@@ -34,7 +34,7 @@ def write_report(run_directory: str | Path, out: str | Path | None = None) -> Pa
         raise ModuleNotFoundError(f"a report needs {error.name}: run pip install 'numerate[report]'.") from error
     from numerate.lab.files.records import write_json, write_text
     from numerate.lab.report.analysis import setups
-    from numerate.lab.report.chapters import chapters
+    from numerate.lab.report.chapters import across, chapters
     from numerate.lab.report.data import to_data, to_decisions, to_table
     from numerate.lab.report.page import to_html
     from numerate.lab.report.records import read_run
@@ -45,7 +45,8 @@ def write_report(run_directory: str | Path, out: str | Path | None = None) -> Pa
     page = Path(run_directory if out is None else out)
     if page.suffix != ".html":
         page = page / "report.html"
-    data, table, html = to_data(experiment, contents), to_csv(to_table(contents)), to_html(experiment, contents)
+    figures = across(experiment, contents)
+    data, table, html = to_data(experiment, contents, figures), to_csv(to_table(contents)), to_html(experiment, contents, figures)
     write_json(page.with_suffix(".json"), data)
     write_text(page.with_suffix(".csv"), table)
     if data["decisions"]:

@@ -12,15 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from numerate.distribution.exact import Floats
 from numerate.lab.data import TASKS, Task
 from numerate.lab.evaluation.decisions import GREEDY
-from numerate.lab.evaluation.derailing import DERAILED, SAMPLE_DERAILED
-from numerate.lab.evaluation.likelihood import LIKELIHOODS
 from numerate.lab.evaluation.missing import ZERO_LABELS, mostly_zero
 from numerate.lab.report.records import ExperimentRecord, Predictions, RunRecord
 from numerate.lab.stats import LEAST_SEEDS, Comparison, Interval, compare, corrected, mean_interval, median_interval
@@ -30,8 +28,7 @@ from numerate.lab.wording.text import IN_RANGE, OUT_OF_RANGE, percent
 LEVEL = 0.95
 FEW_ANSWERS = 10  # medians: a larger mean is that of a few answers
 
-_LOSS_KEYS = ("label", "loss", "loss_settings", "weight", "normalize", "scale", "term_numbers", "number_weight")
-_SETUP_KEYS = ("model", "task", "task_settings", "data")
+DATA_KEYS = ("task", "task_settings", "data")  # the settings that choose examples
 
 
 @dataclass(frozen=True)
@@ -81,11 +78,9 @@ class Setup:
         return [cell for cells in self.cells.values() for cell in cells.values()]
 
     def measures(self, split: str) -> tuple[Measure, ...]:
-        """Return the measures of the split that all runs have, the headline first."""
-        common = [
-            name for name in self.first.splits[split].measures if all(name in run.splits[split].measures for run in self.runs())
-        ]
-        return tuple(self.measure(name) for name in sorted(common, key=lambda name: name != self.first.headline))
+        """Return the measures of the split, the headline first."""
+        names = sorted(self.examples(split).measures, key=lambda name: name != self.first.headline)
+        return tuple(map(self.measure, names))
 
     def measure(self, name: str) -> Measure:
         """Look up a measure; where most labels are 0, it says that instead of an infinite relative error."""
@@ -298,12 +293,11 @@ class RunCost:
 
 def setups(experiment: ExperimentRecord) -> list[Setup]:
     """Group the runs of an experiment into setups that can be compared."""
-    result: list[Setup] = []
-    for cells in _grouped(experiment.cells, _SETUP_KEYS).values():
-        varied = {key for same in _grouped(cells, ("label", "loss", "seed")).values() for key in _varied(same)}
-        conditions = sorted(varied.difference(_LOSS_KEYS))
-        for part in _grouped(cells, conditions).values():
-            result.append(_setup(experiment, _by_label(part, sorted(varied.intersection(_LOSS_KEYS))), conditions))
+    groups: dict[str, dict[str, list[RunRecord]]] = {}
+    for cell in experiment.cells:
+        key = json.dumps([cell.config.get(name) for name in ("model", *DATA_KEYS)], sort_keys=True)
+        groups.setdefault(key, {}).setdefault(cell.label, []).append(cell)
+    result = [_setup(experiment, cells) for cells in groups.values()]
     titles = [setup.title for setup in result]
     named = [setup if titles.count(setup.title) == 1 else _with_settings(setup) for setup in result]
     return sorted(named, key=lambda setup: (setup.task, setup.model, setup.title))
@@ -361,23 +355,15 @@ def interval(summary: Measure, values: Floats, resamples: int = 999) -> Interval
     return replace(result, low=max(result.low, bounds[0]), high=min(result.high, bounds[1]))
 
 
-def _setup(experiment: ExperimentRecord, cells: Mapping[str, list[RunRecord]], conditions: Sequence[str]) -> Setup:
+def _setup(experiment: ExperimentRecord, cells: Mapping[str, list[RunRecord]]) -> Setup:
     first = next(iter(cells.values()))[0]
+    for cell in (cell for own in cells.values() for cell in own):
+        _check_same_examples(first, cell)
     model, task = str(first.config.get("model")), str(first.config.get("task"))
-    title = f"{task} ({', '.join([model, *(f'{key}={_text(first.config.get(key))}' for key in conditions)])})"
     baseline = experiment.baseline if experiment.baseline in cells else None
     order = sorted(cells, key=lambda label: (label != baseline, _rank(cells[label]), label))
-    ordered: dict[str, dict[int, RunRecord]] = {}
-    for label in order:
-        ordered[label] = {}
-        for cell in sorted(cells[label], key=lambda cell: cell.seed):
-            if (twin := ordered[label].get(cell.seed)) is not None:
-                raise ValueError(
-                    f"{cell.folder} and {twin.folder} are the same run, {label!r} with seed {cell.seed}: delete one of them."
-                )
-            _check_same_examples(first, cell)
-            ordered[label][cell.seed] = cell
-    return Setup(model, task, title, baseline, ordered)
+    ordered = {label: {cell.seed: cell for cell in sorted(cells[label], key=lambda cell: cell.seed)} for label in order}
+    return Setup(model, task, f"{task} ({model})", baseline, ordered)
 
 
 def _rank(cells: Sequence[RunRecord]) -> float:
@@ -391,7 +377,9 @@ def _rank(cells: Sequence[RunRecord]) -> float:
 
 def _with_settings(setup: Setup) -> Setup:
     config = setup.first.config
-    notes = [_text(config[key]) for key in ("task_settings", "data") if config.get(key)]
+    settings = sorted((config.get("task_settings") or {}).items())
+    notes = [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in settings]
+    notes += [str(config["data"])] if config.get("data") else []
     return replace(setup, title=f"{setup.title}, {', '.join(notes) or 'default settings'}")
 
 
@@ -405,40 +393,10 @@ def _check_same_examples(first: RunRecord, cell: RunRecord) -> None:
         mine, theirs = cell.splits[split], first.splits[split]
         if (mine.index, mine.prompts, mine.golds) != (theirs.index, theirs.prompts, theirs.golds):
             problems.append(f"other examples of split {split!r}")
-        if (mine.measures.keys() ^ theirs.measures.keys()) - {DERAILED, SAMPLE_DERAILED, *LIKELIHOODS}:  # older runs lack these
+        if mine.measures.keys() != theirs.measures.keys():
             problems.append(f"other measures of split {split!r}")
     if problems:
         raise ValueError(
             f"{cell.folder} and {first.folder} cannot be compared ({', '.join(problems)}): expected the same measures of "
             "the same examples in the same order. Delete the older one and run it again."
         )
-
-
-def _grouped(cells: Iterable[RunRecord], keys: Sequence[str]) -> dict[str, list[RunRecord]]:
-    groups: dict[str, list[RunRecord]] = {}
-    for cell in cells:
-        groups.setdefault(json.dumps([cell.config.get(key) for key in keys], sort_keys=True), []).append(cell)
-    return groups
-
-
-def _varied(cells: Sequence[RunRecord]) -> list[str]:
-    keys = dict.fromkeys(key for cell in cells for key in cell.config)
-    return [key for key in keys if len({_text(cell.config.get(key)) for cell in cells}) > 1]
-
-
-def _by_label(cells: Iterable[RunRecord], names: Sequence[str]) -> dict[str, list[RunRecord]]:
-    """Group by label; where losses share a label, append the settings in which they differ."""
-    groups: dict[str, list[RunRecord]] = {}
-    for same in _grouped(cells, ["label", "loss"]).values():
-        varied = _varied(same)
-        differing = [name for name in names if name in varied]
-        for cell in same:
-            label = " ".join([cell.label, *(f"{name}={_text(cell.config.get(name))}" for name in differing)])
-            groups.setdefault(label, []).append(cell)
-    return groups
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key}={_text(item)}" for key, item in sorted(value.items())) or "none"
-    return value if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else json.dumps(value)

@@ -27,7 +27,7 @@ _MANY_SEEDS = 100
 
 @dataclass(frozen=True)
 class Answer:
-    """Result of one setup, in words."""
+    """Result of one setup, as text."""
 
     verdict: Verdict
     lead: str
@@ -309,8 +309,6 @@ def _untested(setup: Setup, seeds: int, where: str) -> str:
         return f"{few} not enough to compare losses on {where}: {why}. Run five or more seeds."
     if not setup.judged:
         return f"Nothing can be said about losses on {where}: no model is better than a constant beyond doubt."
-    if setup.headline.higher_is_better is None:
-        return f"No verdict: it is not known whether a higher or a lower {setup.headline.title} is better."
     return ""
 
 

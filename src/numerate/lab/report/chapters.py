@@ -9,13 +9,14 @@ from numerate.lab.evaluation.decisions import GREEDY
 from numerate.lab.report import answer as words
 from numerate.lab.report.analysis import RunCost, Score, Setup, costs, scores
 from numerate.lab.report.decisions import Decisions, decisions
-from numerate.lab.report.drawing import drawing, styles
 from numerate.lab.report.examples import MAX_EXAMPLES, DifferingExamples, differing
+from numerate.lab.report.figures import figures
+from numerate.lab.report.figures.drawing import FigurePlan, Styles, drawing, styles
+from numerate.lab.report.figures.sizes import by_size
+from numerate.lab.report.figures.svg import to_svg
 from numerate.lab.report.levels import Levels, levels
-from numerate.lab.report.plans import FigurePlan, plans
 from numerate.lab.report.recommended import RecommendationCheck, check_recommendation
 from numerate.lab.report.records import ExperimentRecord
-from numerate.lab.report.svg import to_svg
 from numerate.lab.stats import LEAST_SEEDS
 from numerate.lab.wording.measures import Measure
 
@@ -119,10 +120,14 @@ class Chapter:
         return next(score for score in self.scores if (score.label, score.split, score.measure) == (label, split, measure))
 
 
+def loss_styles(experiment: ExperimentRecord, setups: Sequence[Setup]) -> Styles:
+    """Return the style of each loss, the same in all figures of a report."""
+    return styles(sorted({label for setup in setups for label in setup.labels}), [experiment.baseline])
+
+
 def chapters(experiment: ExperimentRecord, setups: Sequence[Setup]) -> list[Chapter]:
     """Compute scores, answer, figures and examples of each setup."""
-    labels = sorted({label for setup in setups for label in setup.labels})
-    by_label = styles(labels, [experiment.baseline])
+    by_label = loss_styles(experiment, setups)
     limit = max(3, min(MAX_EXAMPLES, _MAX_EXAMPLES // len(setups)))
     contents: list[Chapter] = []
     told: set[str] = set()
@@ -143,13 +148,21 @@ def chapters(experiment: ExperimentRecord, setups: Sequence[Setup]) -> list[Chap
             more.append(advice.sentence)
             told.add(advice.sentence)
         examples = differing(setup, [score for score in headline if score.decision == GREEDY], limit)
-        drawn, missing = _draw(plans(setup, headline, by_label, decided), f"s{number}")
+        drawn, missing = _draw(figures(setup, headline, by_label, decided), f"s{number}")
         if examples is None:
             missing.append("examples (no example is scored differently by two losses with the same seed)")
         result = replace(result, more=tuple(filter(None, more)))
         parts = (all_scores, all_costs, drawn, missing, examples, decided, advice, found)
         contents.append(Chapter(f"s{number}", setup, result, *parts))
     return contents
+
+
+def across(experiment: ExperimentRecord, contents: Sequence[Chapter]) -> list[FigurePlan]:
+    """Draw the figures that compare setups: of models of several sizes."""
+    by_label = loss_styles(experiment, [chapter.setup for chapter in contents])
+    plans = by_size(((chapter.setup, chapter.headline) for chapter in contents), by_label)
+    with drawing():
+        return [replace(plan, svg=to_svg(plan.draw(plan.data), f"sizes{at}", plan.title)) for at, plan in enumerate(plans, 1)]
 
 
 def lead(experiment: ExperimentRecord, contents: Sequence[Chapter]) -> str:
@@ -159,13 +172,13 @@ def lead(experiment: ExperimentRecord, contents: Sequence[Chapter]) -> str:
     return words.overall([chapter.setup for chapter in contents], [chapter.answer for chapter in contents], experiment.baseline)
 
 
-def _draw(figures: Iterable[FigurePlan], anchor: str) -> tuple[dict[str, FigurePlan], list[str]]:
+def _draw(plans: Iterable[FigurePlan], anchor: str) -> tuple[dict[str, FigurePlan], list[str]]:
     """Draw the figures that have data; say why the others are missing."""
     drawn: dict[str, FigurePlan] = {}
     missing: list[str] = []
     with drawing():
-        for plan in figures:
-            if plan.data is None:
+        for plan in plans:
+            if not plan.data.rows:
                 missing.append(f"{plan.title[0].lower()}{plan.title[1:]} ({plan.missing})")
                 continue
             svg = to_svg(plan.draw(plan.data), f"{anchor}-{plan.name}", plan.title)

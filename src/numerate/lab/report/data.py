@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 from numerate.lab.evaluation.decisions import GREEDY, SAMPLED
 from numerate.lab.report.analysis import Score
 from numerate.lab.report.chapters import Chapter, lead
+from numerate.lab.report.figures.drawing import FigurePlan
 from numerate.lab.report.levels import levels_rows, levels_scores
 from numerate.lab.report.records import ExperimentRecord
 from numerate.lab.report.tables import DataTable
@@ -133,8 +134,8 @@ def _sources(chapter: Chapter) -> Iterator[dict[str, Any]]:
             yield {"setup": chapter.setup.title, "label": cost.label, "split": cost.split, **asdict(sources), **parts}
 
 
-def to_data(experiment: ExperimentRecord, chapters: Sequence[Chapter]) -> ReportData:
-    """Return everything on the page except pictures; this is ``report.json``."""
+def to_data(experiment: ExperimentRecord, chapters: Sequence[Chapter], across: Sequence[FigurePlan] = ()) -> ReportData:
+    """Return everything on the page except pictures; this is ``report.json``. ``across`` are figures that compare setups."""
     table, decided = to_table(chapters), to_decisions(chapters)
     return {
         "experiment": {
@@ -162,8 +163,8 @@ def to_data(experiment: ExperimentRecord, chapters: Sequence[Chapter]) -> Report
             {"setup": chapter.setup.title, "figure": name, "columns": figure.data.columns, "rows": figure.data.rows}
             for chapter in chapters
             for name, figure in chapter.figures.items()
-            if figure.data is not None
-        ],
+        ]
+        + [{"setup": plan.title, "figure": plan.name, "columns": plan.data.columns, "rows": plan.data.rows} for plan in across],
         "unfinished": [
             {"folder": run.folder.name, "label": run.label, "seed": run.seed, "steps": run.steps} for run in experiment.unfinished
         ],

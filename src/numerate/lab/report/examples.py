@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from numerate.distribution.exact import Floats
 from numerate.lab.report.analysis import Score, Setup
-from numerate.lab.report.series import error_scale
+from numerate.lab.report.figures.errors import error_scale
 from numerate.lab.report.tables import DataTable
 
 MAX_EXAMPLES = 12  # per setup
@@ -37,7 +37,7 @@ class ExampleAnswer:
     output: str
     mark: Mark
     value: float
-    score: str  # the value in words
+    score: str  # the value as text
 
 
 class Outline(NamedTuple):

@@ -11,12 +11,12 @@ from hashlib import sha256
 from importlib.resources import files
 from typing import Any
 
-from numerate.lab.report.chapters import FIGURES, Chapter, lead
+from numerate.lab.report.chapters import FIGURES, Chapter, lead, loss_styles
 from numerate.lab.report.data import to_decisions, to_table
-from numerate.lab.report.drawing import styles
 from numerate.lab.report.examples import PIXELS, examples_table
+from numerate.lab.report.figures.drawing import FigurePlan
+from numerate.lab.report.figures.svg import loss_key
 from numerate.lab.report.records import ExperimentRecord
-from numerate.lab.report.svg import loss_key
 from numerate.lab.report.tables import csv_address
 from numerate.lab.stats import LEAST_SEEDS
 from numerate.lab.wording.decisions import decision_title
@@ -38,8 +38,8 @@ from numerate.plotting.palette import css, variables
 _LOSS_KEYS = ("label", "loss", "weight", "normalize", "scale", "loss_settings")
 
 
-def to_html(experiment: ExperimentRecord, chapters: Sequence[Chapter]) -> str:
-    """Return the page."""
+def to_html(experiment: ExperimentRecord, chapters: Sequence[Chapter], across: Sequence[FigurePlan] = ()) -> str:
+    """Return the page; ``across`` are the figures that compare setups."""
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
@@ -49,13 +49,15 @@ def to_html(experiment: ExperimentRecord, chapters: Sequence[Chapter]) -> str:
     page.filters |= {"p": p_text, "times": times, "rounded": rounded, "effect": effect_text, "counted": counted}
     page.filters |= {"change": percent, "share": lambda share: f"{minus(f'{100 * share:.0f}')} %"}
     template = page.from_string((files("numerate.lab.report") / "page.html").read_text(encoding="utf-8"))
-    seeds = {seed for chapter in chapters for seed in chapter.setup.seeds}
-    labels = sorted({label for chapter in chapters for label in chapter.setup.labels})
+    setups = [chapter.setup for chapter in chapters]
+    seeds = {seed for setup in setups for seed in setup.seeds}
+    labels = list(dict.fromkeys(label for setup in setups for label in setup.labels))
     settings, losses = _settings(chapters)
     verdict = "better" if any(chapter.answer.winners for chapter in chapters) else "noise"
     return template.render(
         run=experiment,
         chapters=chapters,
+        across=across,
         lead=lead(experiment, chapters),
         verdict_of=chapters[0].answer.verdict if len(chapters) == 1 else verdict,
         date=_date(experiment.created),
@@ -73,8 +75,8 @@ def to_html(experiment: ExperimentRecord, chapters: Sequence[Chapter]) -> str:
         address=csv_address,
         to_decisions=to_decisions,
         examples_table=examples_table,
-        style_of=styles(labels, [experiment.baseline]),
-        labels=list(dict.fromkeys(label for chapter in chapters for label in chapter.setup.labels)),
+        style_of=loss_styles(experiment, setups),
+        labels=labels,
         loss_key=loss_key,
         figures=FIGURES,
         light=css(),

@@ -38,7 +38,7 @@ class RecommendationCheck:
             absolute errors are not larger; ``"contradicts"``: another pair is significantly better than it, in range;
             ``"open"``: neither; ``"untested"``: too few seeds, or no model is better than a constant; ``"not run"``: the
             recommended pair is not part of the comparison.
-        sentence: the same in words; empty if there is nothing to say.
+        sentence: the same as text; empty if there is nothing to say.
         scores: those of all other pairs, compared with the recommended one.
     """
 

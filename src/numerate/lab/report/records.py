@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,8 @@ from numerate.lab.evaluation.decisions import GREEDY
 from numerate.lab.evaluation.error_sources import Decided, read_decisions
 from numerate.lab.evaluation.missing import FALLBACK
 from numerate.lab.files.records import read_jsonl
+
+_PLAIN_NUMBER = re.compile(r"[-+−]?[\d,]*\.?\d+(?:[eE][-+]?\d+)?(?:/\d+)?")
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,11 @@ def numbers_in(texts: Sequence[str | None]) -> Floats:
             return math.inf
 
     return np.array([read(text) for text in texts])
+
+
+def plain_number(text: str) -> Fraction | None:
+    """Return the number if the text is one and nothing else, else None."""
+    return last_number(text) if _PLAIN_NUMBER.fullmatch(text.strip()) else None
 
 
 def read_run(directory: str | Path) -> ExperimentRecord:

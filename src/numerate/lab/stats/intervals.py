@@ -33,7 +33,6 @@ resampling, not of a training run.
 from __future__ import annotations
 
 import math
-import operator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -41,7 +40,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special, stats  # type: ignore[import-untyped]
 
-from numerate.checks import check_choice, check_number, choices
+from numerate.checks import check_choice, check_integer, check_number, choices
 
 Array = NDArray[np.float64]
 Over = Literal["examples", "seeds", "both"]
@@ -59,6 +58,11 @@ class Interval:
     high: float
     level: float
     over: Over
+
+    @property
+    def numbers(self) -> tuple[float, float, float]:
+        """Estimate, low and high."""
+        return self.estimate, self.low, self.high
 
 
 def mean_interval(
@@ -245,13 +249,7 @@ def check_over(name: str, array: Array, over: Over | None) -> Over:
 
 def check_count(name: str, value: Any, least: int) -> int:
     """Raise unless ``value`` is an integer ``>= least``; return it."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name}={value!r} is not an integer: expected one >= {least}.") from None
-    if number < least:
-        raise ValueError(f"{name}={value!r} is out of range: expected an integer >= {least}.")
-    return number
+    return check_integer(name, value, f"an integer >= {least}", least=least)
 
 
 def scale_of(*arrays: Array) -> float:

@@ -48,7 +48,7 @@ class Measure:
 
     @property
     def plain(self) -> str:
-        """Name in words."""
+        """Name as text."""
         percent = self.name.removeprefix("within_")
         return (
             f"at most {percent} % off"
@@ -58,12 +58,12 @@ class Measure:
 
     @property
     def title(self) -> str:
-        """Name in words, with ``median`` if that is the summary."""
+        """Name as text, with ``median`` if that is the summary."""
         return f"median {self.plain}" if self.median else self.plain
 
     @property
     def summary(self) -> str:
-        """Name in words with the summary, ``mean absolute error``, ``median absolute error``; of a share, its own."""
+        """Name as text with the summary, ``mean absolute error``, ``median absolute error``; of a share, its own."""
         return self.title if self.median or self.higher_is_better or self.name == DERAILED else f"mean {self.plain}"
 
     @property

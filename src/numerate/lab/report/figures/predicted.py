@@ -11,12 +11,11 @@ import numpy as np
 
 from numerate.distribution.exact import Floats
 from numerate.lab.report.analysis import Setup
-from numerate.lab.report.drawing import EDGE, GREY, Row, Styles, few_ticks, panels
-from numerate.lab.report.records import numbers_in
-from numerate.lab.report.series import plain_number
-from numerate.lab.report.svg import mark
+from numerate.lab.report.figures.drawing import EDGE, GREY, FigurePlan, Row, Styles, few_ticks, panels
+from numerate.lab.report.figures.svg import mark
+from numerate.lab.report.records import numbers_in, plain_number
 from numerate.lab.report.tables import DataTable
-from numerate.lab.wording.text import minus, rounded
+from numerate.lab.wording.text import minus, rounded, split_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,16 +27,36 @@ _WIDE = 20  # ratio of the largest to the smallest number from which an axis is 
 _MOSTLY = 0.9  # share of gold answers that must be numbers
 
 
-def points(setup: Setup) -> DataTable | None:
+def predictions(setup: Setup, styles: Styles) -> FigurePlan:
     """Actual and predicted number of some examples in the first split, with one seed, chosen by a fixed rule.
 
     The prediction is the median of the model's distribution, with its interval, or without decisions the greedy answer. It is
     None if the output held no number.
     """
-    split, actual = setup.splits[0], _actual(setup, setup.splits[0])
-    common = set.intersection(*(set(cells) for cells in setup.cells.values()))
+    split = setup.splits[0]
+    data = DataTable(("split", "loss", "seed", "index", "actual", "predicted", "low", "high"), _points(setup, split))
+    shown, total = len(data.distinct("index")), len(setup.examples(split).index)
+    seed = ", ".join(map(str, data.distinct("seed")))
+    what, ends, decided = "The greedy answers", "", setup.examples(split).decided
+    if decided is not None and any(high is not None for high in data.distinct("high")):
+        what, ends = "The medians of the model's distributions", f", with {100 * decided.level:g} % intervals"
+    return FigurePlan(
+        "predictions",
+        "Predicted against actual",
+        f"{what} by actual number{ends}. {f'{shown} of {total:,}' if shown < total else f'All {total:,}'} examples "
+        f"{split_name(split)} with seed {seed}, the same for each loss. On the dotted line the two agree."
+        + (" A point at the upper or lower edge lies beyond it." if data.rows and _is_cut(data) else ""),
+        "the answers are not one number each",
+        data,
+        lambda data: _draw(data, styles),
+    )
+
+
+def _points(setup: Setup, split: str) -> list[tuple[Any, ...]]:
+    """Return the rows of the table; none if the answers are not one number each, or no output held a number."""
+    actual, common = _actual(setup, split), set.intersection(*(set(cells) for cells in setup.cells.values()))
     if actual is None or not common:
-        return None
+        return []
     seed = min(common)
     parts = {label: cells[seed].splits[split] for label, cells in setup.cells.items()}
     decided = all(part.medians for part in parts.values())
@@ -50,12 +69,10 @@ def points(setup: Setup) -> DataTable | None:
             said = numbers_in([part.medians[at] if decided else part.answers[at], *ends])
             numbers = (float(number) if math.isfinite(number) else None for number in said)
             rows.append((split, label, seed, part.index[at], float(actual[at]), *numbers))
-    if all(row[5] is None for row in rows):
-        return None
-    return DataTable(("split", "loss", "seed", "index", "actual", "predicted", "low", "high"), rows)
+    return rows if any(row[5] is not None for row in rows) else []
 
 
-def draw_points(data: DataTable, styles: Styles) -> Figure:
+def _draw(data: DataTable, styles: Styles) -> Figure:
     """Draw one panel per loss: predicted by actual numbers, with intervals. What lies beyond the axes is at their edge."""
     columns = 4 if len(data.distinct("loss")) in (4, 7, 8) else 3
     figure, axes_by = panels(data, by="loss", height=9.6 / columns, sharey=True, across=columns)
@@ -84,7 +101,7 @@ def draw_points(data: DataTable, styles: Styles) -> Figure:
     return figure
 
 
-def is_cut(data: DataTable) -> bool:
+def _is_cut(data: DataTable) -> bool:
     """Return whether a prediction lies beyond the axes."""
     least, most, _ = _limits(data)
     return any(row["predicted"] is not None and not least <= row["predicted"] <= most for row in data.where())

@@ -1,4 +1,4 @@
-"""Shared parts of the figures: styles, panels, rows of losses, points with intervals and legends."""
+"""Shared parts of the figures: plans, styles, panels, rows of losses, points with intervals and legends."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from numerate.lab.report.svg import mark
+from numerate.lab.report.figures.svg import mark
 from numerate.lab.report.tables import DataTable
+from numerate.lab.wording.measures import Measure
 from numerate.lab.wording.text import SPLIT_NAMES, safe_text, split_name
 from numerate.plotting.palette import LOSSES, colour
 
@@ -21,11 +22,26 @@ if TYPE_CHECKING:
 INK, GREY, PALE, PAPER, EDGE = (colour(name) for name in ("ink", "grey", "pale", "paper", "edge"))
 Row = Mapping[str, Any]
 WIDTH = 10.0  # inches of 72 points
+LEAST_COUNT = 10  # examples or tokens; smaller groups are left out
+RESAMPLES = 499  # per interval, with one seed
 _ACROSS = 3  # panels in a row
 
 _COLOURS = tuple(map(colour, LOSSES))
 _MARKERS = "sD^voPXh*<>"
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)), (0, (3, 1.5)), (0, (8, 3)))
+
+
+@dataclass(frozen=True)
+class FigurePlan:
+    """Figure that is drawn if there is data for it."""
+
+    name: str
+    title: str
+    caption: str
+    missing: str  # why there is no data
+    data: DataTable  # all that the figure shows
+    draw: Callable[[DataTable], Figure]
+    svg: str = ""  # once it is drawn
 
 
 @dataclass(frozen=True)
@@ -158,6 +174,21 @@ def label_rows(axes: Axes, labels: Sequence[str]) -> None:
         text.set_gid(mark(label))
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="y", length=0)
+
+
+def direction(measure: Measure) -> str:
+    """Return the end of a caption: which scores are better."""
+    return f" {'Higher' if measure.higher_is_better else 'Lower'} is better."
+
+
+def arrows_said(data: DataTable, column: str) -> str:
+    """Explain arrows in a caption, if a score is infinite."""
+    return " An arrow is an infinite score: too many answers hold no number." if is_infinite(data, column) else ""
+
+
+def is_infinite(data: DataTable, column: str) -> bool:
+    """Return whether a column has an infinite value."""
+    return any(map(math.isinf, data.distinct(column)))
 
 
 def plain(label: str, limit: int = 26) -> str:
