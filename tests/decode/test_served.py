@@ -14,15 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.decode.stand_in import CHUNKS, DIGITS, StandIn, Toy, Turn, serving
 
 from numerate import NumberDistribution
 from numerate.answers import number_distribution
 from numerate.decode import CompletionServer, NumberGrammar, TextGrammar, distribution, served_distribution
 from numerate.decode import server as server_module
-from numerate.decode.token_tree import TokenTree
 
 SMALL = NumberGrammar(sign=False, digits=(1, 2), decimals=0, leading_zeros=True)
 WIDE = NumberGrammar(digits=(1, 3), decimals=0, leading_zeros=True)
@@ -168,17 +165,12 @@ def test_what_is_not_listed_may_continue_the_number():
     def complete(rows: list[tuple[int, ...]]) -> Any:
         return [[(token, log(p)) for token, p in table[row[1:]].items()] for row in rows]
 
-    found = served_distribution(
-        complete, [[9]], tokenizer=tokens, grammar=NumberGrammar(digits=(1, 2), decimals=0), **EVERYTHING
-    )[0]
-    assert masses(found) == pytest.approx({Decimal(1): 0.1 + 0.1 + 0.2, Decimal(11): 0.5})
-    assert found.not_searched == pytest.approx(0.1)
-    table[0,] = {0: 0.5, 2: 0.1, 3: 0.01}  # the least likely one may be the sampled one: others may have 0.1
-    found = served_distribution(
-        complete, [[9]], tokenizer=tokens, grammar=NumberGrammar(digits=(1, 2), decimals=0), **EVERYTHING
-    )[0]
-    assert found.not_searched == pytest.approx(0.1)
-    assert masses(found)[Decimal(1)] == pytest.approx(0.1 + 0.01 + 0.29)
+    grammar = NumberGrammar(digits=(1, 2), decimals=0)
+    for listed in (0.1, 0.01):  # the least likely one may be the sampled one: others may have 0.1
+        table[0,][3] = listed
+        found = served_distribution(complete, [[9]], tokenizer=tokens, grammar=grammar, **EVERYTHING)[0]
+        assert masses(found) == pytest.approx({Decimal(1): 0.4, Decimal(11): 0.5})
+        assert found.not_searched == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize(("limit", "most"), [({"width": 4}, 4), ({"width": 4, "rest": "drop"}, 4), ({}, 16)], ids=str)
@@ -206,45 +198,6 @@ def test_draws_are_those_of_the_model_itself():
     assert local.drawn > 0.1
     assert close(masses(found), masses(local))
     assert found.drawn == pytest.approx(local.drawn)
-
-
-def test_draws_depend_on_the_seed_and_not_on_the_batch():
-    toy = Toy(DIGITS)
-    options: dict[str, Any] = {"grammar": WIDE, "width": 4}
-    assert served_distribution(toy.next_texts, PROMPTS, **options) == served_distribution(
-        toy.next_texts, PROMPTS, batch_size=1, **options
-    )
-    assert served_distribution(toy.next_texts, PROMPTS, seed=1, **options) != served_distribution(
-        toy.next_texts, PROMPTS, **options
-    )
-
-
-grammars = st.sampled_from(
-    [
-        SMALL,
-        WIDE,
-        NumberGrammar(),
-        NumberGrammar(lowest=-5, highest=120),
-        NumberGrammar(thousands=None),
-        TextGrammar("0123456789_ ", int),
-    ]
-)
-pieces = st.text("0123456789-., \n_x", max_size=5)
-
-
-@given(grammars, pieces, pieces)
-def test_split_equals_the_tree_of_tokens(grammar, text, token):
-    tree = TokenTree([(token, 7)], grammar)
-    if tree.state(text) is None:
-        return
-    fork, (piece, effect) = tree.fork(text), tree.split(text, token)
-    assert (7 in fork.token_ids.tolist()) == (effect == "continues")
-    assert (7 in fork.exceeding_ids.tolist()) == (effect == "exceeds")
-    if effect == "ends":
-        cut = fork.late_cuts[0] if 7 in fork.late_ids.tolist() else fork.cut
-        assert cut == tree._cut(text + piece)
-        body = (text + piece).lstrip()
-        assert tree.answer(text + piece) == (None if cut is None else body[: len(body) - cut])
 
 
 def test_tokens_end_a_number_whatever_their_text():
@@ -348,15 +301,7 @@ def answer(status: int, body: Any, **headers: str) -> Turn:
 
 @pytest.mark.parametrize(
     "turn",
-    [
-        answer(429, {}, Retry_After="0.02"),
-        answer(429, {}, Retry_After="soon"),
-        answer(500, b""),
-        answer(503, {}),
-        hang_up,
-        cut_short,
-    ],
-    ids=["429", "429 at a time", "500", "503", "reset", "cut short"],
+    [*(answer(429, {}, Retry_After=after) for after in ("0.02", "soon")), answer(500, b""), answer(503, {}), hang_up, cut_short],
 )
 def test_passing_failures_are_tried_again(stand_in, turn):
     stand_in.turns.extend([turn, turn])
@@ -419,14 +364,6 @@ def test_token_ids_are_needed_with_a_tokenizer(stand_in):
     stand_in.turns.append(logprobs({"content": [{"top_logprobs": [{"token": "1", "logprob": -0.1}]}]}))
     with pytest.raises(ValueError, match=r"'1' by its text alone.*leave tokenizer= out"):
         served_distribution(client(stand_in), ["x="], tokenizer=Tokenizer(stand_in.toy))
-
-
-def test_no_server_at_all():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
-    with pytest.raises(ConnectionError, match=r"in 1 attempt\(s\).*refused.*check that it runs"):
-        CompletionServer(url, "toy").next_tokens(["x"], [""])
 
 
 def drip(handler: Any) -> bool:
@@ -544,12 +481,9 @@ def test_neither_server_nor_function():
         served_distribution("http://localhost:8000/v1", ["x="])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="chat=True: expected chat=False"):
         served_distribution(CHAT, ["x"], tokenizer={"1": 1})
-
-
-@pytest.mark.parametrize("messages", [[], [{"role": "user", "content": "x"}, "y"]], ids=str)
-def test_what_is_no_list_of_messages(messages):
-    with pytest.raises(TypeError, match=r"prompts\[0\] is a list.*list of messages"):
-        served_distribution(CHAT, [messages])
+    for messages in ([], [{"role": "user", "content": "x"}, "y"]):
+        with pytest.raises(TypeError, match=r"prompts\[0\] is a list.*list of messages"):
+            served_distribution(CHAT, [messages])
 
 
 def test_probabilities_above_1_by_rounding_are_scaled():
