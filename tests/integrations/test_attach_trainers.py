@@ -280,9 +280,7 @@ def test_an_encoder_and_a_decoder_with_labels_absent_within(tmp_path):
 def test_what_is_no_trainer_or_objective(tmp_path):
     model, objective = build("llama"), Case().objective
     trainer = trainer_for(model, [], arguments(str(tmp_path)))
-    with pytest.raises(
-        TypeError, match=r"trainer is a LlamaForCausalLM: expected a transformers Trainer; call attach\(Trainer\(m"
-    ):
+    with pytest.raises(TypeError, match=r"trainer is a LlamaForCausalLM: expected a transformers Trainer; call attach\(Trainer"):
         attach(model, objective)
     for wrong, name in ((SMMDLoss(VOCAB), "SMMDLoss"), (LOSSES["ntil"](VOCAB), "NTILLoss"), (model, "SMMD")):
         message = rf"objective is a {type(wrong).__name__}: expected a NumericObjective; pass NumericObjective\({name}"

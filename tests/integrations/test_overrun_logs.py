@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.integrations import test_loop as loop
 from tests.integrations.trainers import cases
 from tests.integrations.trainers.cases import EXAMPLES, TEXTS, VOCAB, Case, arguments, build, collate, dataset, trainer_for
 from tests.integrations.trainers.ends import ends_of, overrun_of
@@ -208,8 +209,8 @@ def test_steps(loss):
     assert float(totals[0] / totals[1]) == pytest.approx(expected_overrun(Case()), rel=1e-6)
 
 
-@pytest.mark.parametrize("settings", [{"fields": "both"}, {}], ids=str)
-def test_lightning(settings):
+@pytest.mark.parametrize("fields", ["both", ""])
+def test_lightning(fields):
     found = pytest.importorskip("tests.integrations.test_lightning")
     seen = []
 
@@ -218,11 +219,11 @@ def test_lightning(settings):
             counts = found.step_counts(self, batch, batch_idx)
             logits = self.model(batch["input_ids"])
             out = self.objective(logits, batch["labels"], shift=True, with_overrun=True, **counts)
-            seen.append((out.overrun.item(), overrun_of(logits[:, :-1], batch["labels"][:, 1:], found.TEXTS)))
+            seen.append((out.overrun.item(), overrun_of(logits[:, :-1], batch["labels"][:, 1:], loop.TEXTS)))
             return out.loss
 
-    objective = found.objective_of("smmd", "numeric")
-    found.fit(objective, 2, 4, found.examples(**settings), module=Module(objective))
+    objective = loop.objective_of("smmd", "numeric")
+    found.fit(objective, 2, 4, loop.examples(8, fields), module=Module(objective))
     assert len(seen) == 2
     for overrun, expected in seen:
         assert overrun == pytest.approx(expected, rel=1e-9)

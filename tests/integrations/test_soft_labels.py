@@ -180,14 +180,9 @@ def test_cross_entropy_alone(tmp_path):
 def test_an_evaluation_that_generates(tmp_path):
     """``predict_with_generate`` computes the model's own loss; the objective's replaces it."""
     case = Case("t5", fields="both")
-    given = {
-        "use_cpu": True,
-        "report_to": "none",
-        "disable_tqdm": True,
-        "remove_unused_columns": False,
-        "predict_with_generate": True,
-    }
-    args = Seq2SeqTrainingArguments(str(tmp_path), generation_max_length=4, per_device_eval_batch_size=3, **given)
+    given = {"use_cpu": True, "report_to": "none", "disable_tqdm": True, "remove_unused_columns": False}
+    given |= {"predict_with_generate": True, "generation_max_length": 4, "per_device_eval_batch_size": 3}
+    args = Seq2SeqTrainingArguments(str(tmp_path), **given)
     trainer = Seq2SeqTrainer(build("t5"), args, data_collator=collate, compute_metrics=lambda _: {"ok": 1.0})
     attach(trainer, case.objective)
     metrics = trainer.evaluate(case.rows)
