@@ -101,28 +101,6 @@ def test_rows_do_not_touch_each_other(name: str, metric: str) -> None:
         assert [one.values for one in together.distributions[row]] == [one.values for one in alone.distributions[0]]
 
 
-WORDS = Tokens([*"0123456789", "-", ".", ",", " ", "\n", " 3", " 4", ".\n", "- "])
-LATER = {"<end>": 1.0}
-# What is written after x, for each table: the next token depends on the last one.
-IN_TEXTS: dict[str, dict[str, dict[str, float]]] = {
-    "x 3": {"x": {" 3": 0.55, " 4": 0.45}, " 3": LATER, " 4": LATER},
-    "x-y": {"x": {" ": 1.0}, " ": {"-": 1.0}, "-": {"y": 0.9, "3": 0.1}, "3": LATER, "y": LATER},
-    "x 3.y": {"x": {" 3": 1.0}, " 3": {".": 0.9, "y": 0.1}, ".": {"7": 0.4, "8": 0.3, "y": 0.3}, **dict.fromkeys("78y", LATER)},
-    "x 3.\ny": {"x": {" 3": 0.55, " 4": 0.45}, " 3": {".\n": 1.0}, " 4": {".\n": 1.0}, ".\n": {"y": 1.0}, "y": LATER},
-    "x 3, 4": {"x": {" 3": 1.0}, " 3": {",": 1.0}, ",": {" 4": 1.0}, " 4": LATER},
-    "x 3 4": {"x": {" 3": 1.0}, " 3": {" 4": 1.0}, " 4": LATER},
-}
-
-
-@pytest.mark.parametrize("expected", IN_TEXTS)
-def test_text_around_a_number_stays(expected: str) -> None:
-    """Spaces in a number's token, dashes that are no sign, full stops, lists; with the default grammar, which has commas."""
-    model = Scripted(WORDS, IN_TEXTS[expected])
-    output = _write(model, WORDS, DecideNumbers(WORDS, "mode"), {"input_ids": torch.tensor([[1]])}, max_new_tokens=8)
-    assert _text(WORDS, output.sequences[0]) == expected.replace("x-", "x -")
-    assert [int(one.mode) for one in output.distributions[0]] == [int(digit) for digit in re.findall(r"\d", expected)]
-
-
 def test_a_mean_has_the_decimals_of_the_answers() -> None:
     table = {"x": {"=": 1.0}, "=": {"1": 0.5, "2": 0.5}, ".": {"5": 1.0}, "5": {"<end>": 1.0}, "1": {".": 1.0}, "2": {".": 1.0}}
     output = _write(Scripted(DIGITS, table), DIGITS, DecideNumbers(DIGITS, "mean"), {"input_ids": torch.tensor([[1]])})
@@ -164,26 +142,8 @@ def test_wrong_settings_are_refused_at_once(change: dict[str, Any], kind: type[E
     refused(kind, parts, lambda: DecideNumbers(Tokens(TEXTS), **change))
 
 
-SPELLED = Tokens([*DIGITS.texts[4:], " v", "v=", "v2", "2="])
 NINE_OR_LESS = {"9": 0.4, "1": 0.2, "2": 0.2, "3": 0.2}  # the median is 3
 ENDS = {digit: {"<end>": 1.0} for digit in "0123456789"}
-
-
-@pytest.mark.parametrize("word", ["=", " ", ",", ".", "y", " v", "v=", "v2", "2="])
-def test_a_number_begins_after_any_token_that_ends_in_no_letter_or_digit(word: str) -> None:
-    model = Scripted(SPELLED, {"x": {word: 1.0}, word: NINE_OR_LESS, **ENDS})
-    output = _write(model, SPELLED, DecideNumbers(SPELLED), {"input_ids": torch.tensor([[1]])})
-    decided = not word[-1].isalnum()
-    assert _text(SPELLED, output.sequences[0]) == f"x{word}{3 if decided else 9}"
-    assert len(output.distributions[0]) == decided
-
-
-@pytest.mark.parametrize("short", [0.3, 0.7])
-def test_of_two_ways_to_write_a_number_the_likelier_is_written(short: float) -> None:
-    table = {"x": {"=": 1.0}, "=": {"5": 1.0}, "5": {"<end>": short, ".": 1 - short}, ".": {"0": 1.0}, "0": {"<end>": 1.0}}
-    output = _write(Scripted(DIGITS, table), DIGITS, DecideNumbers(DIGITS), {"input_ids": torch.tensor([[1]])})
-    assert [int(value) for value in output.distributions[0][0].values] == [5]
-    assert _text(DIGITS, output.sequences[0]) == ("x=5" if short > 0.5 else "x=5.0")
 
 
 @pytest.mark.parametrize("ends", [3, [3, 2]])

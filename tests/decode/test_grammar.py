@@ -15,7 +15,6 @@ from tests.samples import refused
 
 from numerate.answers import clock_time
 from numerate.decode import NumberGrammar, TextGrammar
-from numerate.decode.grammar import ANY_NUMBER, check_grammar
 
 CHARACTERS = "-0123456789.,"
 
@@ -142,21 +141,6 @@ def test_the_largest_and_the_smallest_bound() -> None:
     assert not NumberGrammar(lowest="1e-10000").accepts("0")
 
 
-def test_few_states() -> None:
-    """The states of a range of millions of numbers are few, so that masks can be kept."""
-    grammar = NumberGrammar(digits=(1, 6), decimals=(0, 2), lowest=-12345.67, highest=987654.32)
-    found: dict[Any, str] = {grammar.state(""): ""}
-    todo = [""]
-    while todo:
-        prefix = todo.pop()
-        for character in grammar.following(prefix):
-            state = grammar.state(prefix + character)
-            if state not in found:
-                found[state] = prefix + character
-                todo.append(prefix + character)
-    assert len(found) < 120
-
-
 @pytest.mark.parametrize(
     ("settings", "parts"),
     [
@@ -206,10 +190,3 @@ def test_texts_of_given_characters_by_enumeration() -> None:
 )
 def test_bad_settings_of_a_text_grammar(change: dict[str, Any], kind: type[Exception], part: str) -> None:
     refused(kind, [part, "expected"], lambda: TextGrammar(**{"characters": "0123", "read": clock_time, **change}))
-
-
-@pytest.mark.parametrize("grammar", [NumberGrammar(digits=2), CLOCK])
-def test_a_search_takes_either_grammar_or_the_default(grammar: Any) -> None:
-    assert check_grammar(grammar) is grammar
-    assert check_grammar(None) is ANY_NUMBER
-    refused(TypeError, ["grammar is a str", "expected a NumberGrammar or a TextGrammar"], lambda: check_grammar(r"\d+"))

@@ -18,8 +18,7 @@ from tests.samples import refused
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
-from numerate.answers import clock_time
-from numerate.decode import NumberGrammar, TextGrammar, distribution, numbers_only
+from numerate.decode import NumberGrammar, distribution, numbers_only
 from numerate.distribution import NumberDistribution
 
 TOKENS: dict[str, list[str]] = {
@@ -173,31 +172,6 @@ def test_processors_of_generate_apply() -> None:
         assert one.values == tuple(map(Decimal, range(3, 43)))
 
 
-def test_short_texts() -> None:
-    """A time is read from whole texts: the same mass as a sum over brute force's texts."""
-    texts = ["1", "5", "_"]
-    model = small(texts, 1)
-    grammar = TextGrammar("15_", clock_time, most=4)
-    found = distribution(model, INPUTS, Tokens(texts), grammar=grammar, width=None, covered=1.0)
-    for ids, mask, one in zip(PROMPTS.tolist()[:1], INPUTS["attention_mask"].tolist(), found, strict=False):
-        expected: dict[Any, float] = defaultdict(float)
-
-        @torch.no_grad()
-        def go(ids: list[int], text: str, mass: float, expected: dict[Any, float] = expected) -> None:
-            chances = model(torch.tensor([ids])).logits[0, -1].double().softmax(-1).tolist()
-            minutes = clock_time(text)
-            for token, chance in enumerate(chances):
-                if token < 4:
-                    expected["none" if minutes is None else Decimal(int(minutes))] += mass * chance
-                elif len(text) == 4:
-                    expected["more"] += mass * chance
-                else:
-                    go([*ids, token], text + texts[token - 4], mass * chance)
-
-        go([i for i, real in zip(ids, mask, strict=True) if real], "", 1.0)
-        assert masses_of(one) == pytest.approx(expected, abs=1e-6)
-
-
 def test_end_tokens_end_a_number_whatever_their_text() -> None:
     texts = TOKENS["one digit"]
     model, tokens = small(texts), Tokens(texts)
@@ -277,19 +251,3 @@ def test_no_prompts_no_distributions() -> None:
     assert distribution(small(texts), [], Tokens(texts)) == []
     empty: dict[str, Tensor] = {name: value[:0] for name, value in INPUTS.items()}
     assert distribution(small(texts), empty, Tokens(texts)) == []
-
-
-def test_tokens_that_share_a_piece_are_summed() -> None:
-    """After ``1``, ``.a`` and ``.b`` end the number alike: a node has one answer for all of them, of the mass of all."""
-    prompt, limits = {name: rows[:1] for name, rows in INPUTS.items()}, {"width": None, "covered": 1.0}
-    answers: dict[int, int] = {}
-    masses: dict[int, dict[Any, float]] = {}
-    for count in (1, 20):
-        texts = ["0", "1", ".", *(f"{first}{chr(97 + i)}" for i in range(count) for first in "0.")]
-        model = Fixed(texts, {7 + i: -math.log(count) for i in range(2 * count)})  # together as likely as one
-        seen: list[int] = []
-        watch = lambda _, found, seen=seen: seen.extend(len(each.answers) for each in found)  # noqa: E731
-        (one,) = distribution(model, prompt, Tokens(texts), grammar=NumberGrammar(digits=(1, 2)), watch=watch, **limits)
-        answers[count], masses[count] = max(seen), masses_of(one)
-    assert answers[20] == answers[1]
-    assert masses[20] == pytest.approx(masses[1], abs=1e-6)

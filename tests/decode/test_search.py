@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from numerate.decode.search import Answers, Branches, Node, check_limits, search, thin_out
+from numerate.decode.search import Answers, Branches, Node, search, thin_out
 
 Weights = hnp.arrays(np.float64, st.integers(2, 60), elements=st.floats(1e-9, 1.0))
 
@@ -98,13 +95,6 @@ def test_drawn_nodes_are_right_on_average(width: int) -> None:
         for text, mass in found.leaves.items():
             mean[text] += mass / repeats
     assert mean == pytest.approx(exact.leaves, abs=0.04)  # 4 standard errors
-
-
-def test_draws_depend_on_the_seed_alone() -> None:
-    assert _search(2, seed=3) == _search(2, seed=3)
-    assert len({tuple(_search(1, seed=seed).leaves) for seed in range(20)}) > 1
-    together = search(["", ""], _tree(TABLES), width=1, covered=1.0, rest="draw", seeds=[(3,), (4,)])
-    assert together == [_search(1, seed=3), _search(1, seed=4)]
 
 
 def test_a_text_that_stands_for_nothing_is_no_number() -> None:
@@ -210,26 +200,3 @@ def test_tokens_are_known_only_of_answers_that_they_spell() -> None:
     assert found.written == {"1": {(1,): pytest.approx(0.05)}, "12": {(12,): pytest.approx(0.27), (1, 2): pytest.approx(0.36)}}
     assert found.not_searched == found.more_digits == found.no_number == 0
     assert [root.text for root in roots] == [""]
-
-
-@pytest.mark.parametrize(
-    ("limits", "bad"),
-    [
-        *(((width, 1.0, "draw"), "") for width in (None, 1, 2, 1000)),
-        *(((width, 1.0, "draw"), f"width={width!r}") for width in (0, -1, True, False, 1.5, "3")),
-        *(((1, covered, "drop"), f"covered={covered!r}") for covered in (0, -0.1, 1.1, float("nan"))),
-        ((1, 1.0, "keep"), "rest='keep'"),
-    ],
-)
-def test_limits(limits: tuple[Any, Any, Any], bad: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(bad)) if bad else nullcontext():
-        check_limits(*limits)
-
-
-def test_what_is_left_unsearched_at_every_length_adds_up_to_the_share_that_may_be() -> None:
-    """At each length a beginning of 0.24 could be left within half of 0.5; all of them together could not."""
-    tables = {"": {"1": 0.76, "2": 0.24}, "1": {"1": 0.52 / 0.76, "2": 0.24 / 0.76}, "11": {"1": 0.28 / 0.52, "2": 0.24 / 0.52}}
-    tables |= {text: {"$": 1.0} for text in ("2", "12", "112", "111")}
-    found = search([""], _tree(tables), width=None, covered=0.5, rest="drop", seeds=[(0,)])[0]
-    assert found.not_searched == pytest.approx(0.24)
-    assert {*found.leaves} == {"12", "112", "111"}

@@ -154,15 +154,18 @@ def test_equals_its_reference(name: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("vocab", ["signs", "ratings"])
 @pytest.mark.parametrize(("name", "settings"), every_setting())
 def test_every_setting_equals_its_reference(name: str, settings: dict[str, Any], vocab: str) -> None:
+    """Without and with weights and the positions of packed documents."""
     labels = BATCHES[vocab]
-    logits = random_logits(labels, VOCABS[vocab]).requires_grad_()
-    loss = nm.LOSSES[name](VOCABS[vocab], **settings)
-    truth = REFERENCES[name](logits, labels, VOCABS[vocab], **settings)
-    costs = loss(logits, labels, reduction="none")
-    torch.testing.assert_close(costs, truth.per_position, rtol=1e-9, atol=1e-12)
-    assert float(loss.count(labels)) == truth.num_units
-    true_grad = grad_of(truth.mean, logits)
-    assert relative(grad_of(loss(logits, labels), logits) - true_grad, true_grad) <= TOLERANCE[torch.float64].grad
+    logits, loss = random_logits(labels, VOCABS[vocab]).requires_grad_(), nm.LOSSES[name](VOCABS[vocab], **settings)
+    weights = torch.rand(labels.shape, generator=torch.Generator().manual_seed(1))
+    positions = (torch.arange(labels.numel()) % 5).view_as(labels)
+    for given in ({}, {"position_weights": weights, "position_ids": positions}):
+        truth = REFERENCES[name](logits, labels, VOCABS[vocab], **settings, **given)
+        costs = loss(logits, labels, reduction="none", **given)
+        torch.testing.assert_close(costs, truth.per_position, rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(float(loss.count(labels, **given)), truth.num_units)
+        true_grad = grad_of(truth.mean, logits)
+        assert relative(grad_of(loss(logits, labels, **given), logits) - true_grad, true_grad) <= TOLERANCE[torch.float64].grad
 
 
 @pytest.mark.parametrize("vocab", ["marks", "chunks"])
@@ -193,23 +196,6 @@ def test_thousands_reach_every_loss(name: str) -> None:
     torch.testing.assert_close(costs[1], truth, rtol=1e-9, atol=0)
     with pytest.raises(ValueError, match="thousands='yes'.*expected one of False, True"):
         nm.LOSSES[name](vocab, thousands="yes")
-
-
-@outsides
-@every_loss
-def test_weights_and_position_ids_equal_the_reference(name: str, outside: str) -> None:
-    vocab, labels = VOCABS["marks"], encode_batch(["12.55", "-712", "3.456"], MARKS)
-    logits = random_logits(labels, vocab)
-    given = {
-        "position_weights": torch.rand(labels.shape, generator=torch.Generator().manual_seed(1)),
-        "position_ids": torch.tensor([[0, 1, 2, 0, 1], [0, 0, 1, 2, 3], [4, 5, 6, 7, 0]]),
-    }
-    settings = {"outside": outside} | ({"places": "linear"} if name not in NUMBER_LEVEL else {})
-    loss = nm.LOSSES[name](vocab, **settings)
-    truth = REFERENCES[name](logits, labels, vocab, **settings, **given)
-    torch.testing.assert_close(loss(logits, labels, **given), truth.mean, rtol=1e-9, atol=0)
-    torch.testing.assert_close(loss(logits, labels, reduction="none", **given), truth.per_position, rtol=1e-9, atol=1e-12)
-    torch.testing.assert_close(float(loss.count(labels, **given)), truth.num_units)
 
 
 @pytest.mark.parametrize("settings", [{}, {"outside": "penalize"}], ids=str)
@@ -370,23 +356,6 @@ def test_one_score_under_four_names() -> None:
     energy = nm.SMMDLoss(vocab, kernel="energy", terms="mmd", squash=None)(logits, labels)
     torch.testing.assert_close(energy * 9 / 2, crps)
     torch.testing.assert_close(nm.EMDLoss(vocab)(logits, labels), nm.NTLLoss(vocab, kind="was")(logits, labels))
-
-
-def test_emd_without_the_number_line() -> None:
-    """Equal distances are 1 - p(label); shuffled ones are those of other values. Both are as large on average."""
-    vocab, labels = VOCABS["digits"], BATCHES["digits"]
-    logits = random_logits(labels, vocab)
-    plain, equal, shuffled = (nm.EMDLoss(vocab, ablation=ablation) for ablation in (None, "equal", "shuffled"))
-    chosen = torch.isin(labels, vocab.token_ids)
-    p = logits[..., vocab.token_ids].softmax(-1)  # the digits alone, as outside="ignore" has it
-    right = (p * (labels[..., None] == vocab.token_ids)).sum(-1)[chosen]
-    mean = plain.distance.sum() / 90
-    torch.testing.assert_close(nm.EMDLoss(vocab, ablation="equal", outside="ignore")(logits, labels), (mean * (1 - right)).mean())
-    assert float(equal.distance.sum()) == pytest.approx(float(plain.distance.sum()))
-    torch.testing.assert_close(shuffled.distance.flatten().sort().values, plain.distance.flatten().sort().values)
-    assert not torch.equal(shuffled.distance, plain.distance)
-    assert torch.equal(shuffled.distance, nm.EMDLoss(vocab, ablation="shuffled").distance)
-    assert not torch.equal(shuffled.distance, nm.EMDLoss(vocab, ablation="shuffled", seed=1).distance)
 
 
 def test_functions_that_no_class_calls() -> None:
@@ -591,7 +560,7 @@ def test_reductions_agree(name: str, outside: str) -> None:
 
 @every_loss
 def test_order_and_shape_of_the_batch(name: str) -> None:
-    """``[T]``, ``[B, T]`` and ``[A, B, T]`` are one batch in other shapes; its order is irrelevant, and so are earlier batches."""
+    """``[T]``, ``[B, T]`` and ``[A, B, T]`` are one batch; its order is irrelevant, and so are earlier batches."""
     vocab, labels = VOCABS["chunks"], BATCHES["chunks"]
     logits, loss, order = random_logits(labels, vocab), nm.LOSSES[name](vocab), [2, 0, 1]
     costs = loss(logits, labels, reduction="none")
@@ -602,39 +571,7 @@ def test_order_and_shape_of_the_batch(name: str) -> None:
     assert torch.equal(loss(logits, labels, reduction="none"), costs)
 
 
-@every_loss
-def test_weights(name: str) -> None:
-    vocab, labels = VOCABS["marks"], BATCHES["marks"]
-    logits, loss = random_logits(labels, vocab), nm.LOSSES[name](vocab)
-    torch.testing.assert_close(loss(logits, labels, position_weights=torch.full(labels.shape, 3)), loss(logits, labels))
-    costs = loss(logits, labels, reduction="none")
-    last = torch.tensor([0.0, 0.0, 2.0])[:, None].expand(labels.shape)  # the last sequence alone
-    torch.testing.assert_close(loss(logits, labels, position_weights=last, reduction="none"), costs * last)
-    torch.testing.assert_close(loss(logits, labels, position_weights=last), loss(logits[2:], labels[2:]))
-    nothing = torch.zeros(labels.shape)
-    logits.requires_grad_()
-    value = loss(logits, labels, position_weights=nothing)
-    assert float(value.detach()) == 0
-    assert float(grad_of(value, logits).abs().max()) == 0
-
-
 # Mass outside the numeric tokens
-
-
-@every_loss
-def test_penalize_charges_mass_on_text(name: str) -> None:
-    """The more mass lies on text, the more it costs; ``ignore`` does not see it."""
-    vocab, labels = VOCABS["digits"], BATCHES["digits"]
-    right = certain(labels, 12, logit=4.0)
-    for outside, rises in (("ignore", False), ("penalize", True)):
-        loss = nm.LOSSES[name](vocab, outside=outside)
-        costs = []
-        for text in (-20.0, -2.0, 0.0, 2.0, 6.0):
-            logits = right.clone()
-            logits[..., [0, 11]] = text
-            costs.append(float(loss(logits, labels)))
-        assert costs == sorted(costs)
-        assert (costs[-1] > costs[0] + 0.1) == rises
 
 
 @every_loss
@@ -834,6 +771,18 @@ def test_bad_setting(name: str, settings: dict[str, Any], parts: list[str]) -> N
 def test_ntil_refuses_values_below_zero() -> None:
     vocab = nm.NumericVocab.from_values({1: -1.0, 2: 0.0}, vocab_size=3)
     refused(ValueError, ["vocab", "below 0", "expected"], lambda: nm.NTILLoss(vocab))
+
+
+def test_unwritten_methods_and_foreign_targets() -> None:
+    """Without its one method a loss raises; a number-level loss names the way out for targets that hold no numbers."""
+    vocab, labels = VOCABS["marks"], BATCHES["marks"]
+    logits, token_level = random_logits(labels, vocab), nm.EMDLoss(vocab)
+    for base in (nm.NumericLoss, nm.losses.NumberLevelLoss):
+        with pytest.raises(NotImplementedError):
+            base(vocab)(logits, labels)
+    targets = token_level.targets(labels)
+    with pytest.raises(TypeError, match=r"targets hold no numbers: expected .* loss.targets"):
+        nm.NumberLoss(vocab).per_row(*token_level.select(logits, targets), targets)
 
 
 def test_the_name_of_ntl_follows_its_kind() -> None:

@@ -63,19 +63,14 @@ class TestAnswerDistribution:
         ("84.50", "84.4", "84.40"),
         ("99,900", "100000", "100,000"),
         ("99,900", "999", "999"),
-        ("999", "1000", "1000"),
-        ("-3", "2", "2"),
         ("3", "-2", "-2"),
         ("−3", "-2", "−2"),
         ("+3", "2", "2"),
         ("0.01", "-0.004", "0.00"),
         (".5", "-0.4", "-.4"),
-        (".5", "1.4", "1.4"),
         ("007", "12", "012"),
-        ("0", "10", "10"),
         ("5.", "7", "7."),
         ("1.5e3", "12300", "12.3e3"),
-        ("2E-3", "0.004", "4E-3"),
         ("1,234.5", "1234567.25", "1,234,567.2"),
     ],
 )
@@ -134,13 +129,6 @@ class TestBell:
     )
     def test_texts(self, settings, label: str, texts: str):
         assert [*Bell(**settings, **UNIFORM)(label).texts] == texts.split()
-
-    @given(st.integers(1, 60), st.integers(2, 20))
-    def test_steps_are_a_scale(self, width: int, step: int):
-        """A bell in steps of 5 with a width of 10 has the probabilities of one in steps of 1 with a width of 2."""
-        fine, coarse = Bell(width=width)("0"), Bell(width=width * step, step=step)("0")
-        assert [int(text) * step for text in fine.texts] == [int(text) for text in coarse.texts]
-        assert coarse.probabilities == pytest.approx(fine.probabilities, abs=1e-12)
 
     def test_steps_that_cannot_be_written(self):
         with pytest.raises(ValueError, match="step=0.5 is no multiple of 1, the last decimal of label='12'"):
