@@ -15,7 +15,7 @@ from packaging.version import Version
 from tests.integrations.trainers.architectures import VOCAB, VOCAB_SIZE, Architecture, architectures
 from tests.integrations.trainers.cases import Collect, arguments, assert_same, gradients
 from tests.integrations.trainers.soft import collate_fields, parts_of, with_fields
-from tests.integrations.trainers.sweep import WEIGHTS, check, difference, find_alignment, in_float64, ways
+from tests.integrations.trainers.sweep import WEIGHTS, Verdict, check, compare, difference, find_alignment, in_float64, ways
 from transformers import Trainer
 
 from numerate import LOSSES, NumericObjective
@@ -42,6 +42,7 @@ REPRESENTATIVE = {
     "BertForMaskedLM": ("text", "aligned", "fused", False),
     "ModernBertForMaskedLM": ("text", "aligned", "fused", False),
     "T5ForConditionalGeneration": ("text", "aligned", "fused", False),
+    "EncoderDecoderModel": ("text", "aligned", "fused", False),  # ignored labels are padding for its decoder
     "Qwen2VLForConditionalGeneration": ("image", "shifted", "fused", False),
     "GitForCausalLM": ("image", "shifted", "fused", False),  # passes shift_labels to its loss, as does the next
     "Florence2ForConditionalGeneration": ("image", "aligned", "fused", False),
@@ -62,6 +63,21 @@ def test_representative_models(name):
     assert verdict.status == "exact", verdict.detail
     assert len(verdict.errors) == len(WEIGHTS)
     assert (verdict.inputs, verdict.labels, verdict.path, verdict.extra) == REPRESENTATIVE[name]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_routers_loss_beside_a_head_that_is_not_fused():
+    """For a model that computes the cross-entropy of real logits itself and adds the router's loss."""
+    way, verdict = next(ways(by_class("NllbMoeForConditionalGeneration"), {})), Verdict("nllb_moe", "")
+
+    def make():
+        model = way.make()
+        model.lm_head.register_forward_hook(lambda *_: None)
+        return model
+
+    with in_float64():
+        compare(verdict, make, way.data, 1e-6)
+    assert (verdict.status, verdict.path, verdict.extra) == ("exact", "logits", True)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -10,8 +10,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from tests.integrations.trainers.cases import (
-    EXAMPLES,
-    PAD,
     TEXTS,
     VOCAB,
     VOCAB_SIZE,
@@ -28,7 +26,7 @@ from tests.integrations.trainers.cases import (
     trainer_for,
 )
 from tests.integrations.trainers.ends import overrun_of
-from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, Trainer
+from transformers import Trainer
 
 from numerate import LOSSES, NumericObjective, SMMDLoss
 from numerate.integrations.lazy_logits import LazyHead, LazyLogits
@@ -149,22 +147,6 @@ def test_parts_by_tokens_and_matched(tmp_path):
 # Steps by hand, label smoothing, copies, a second trainer
 
 
-def test_label_smoothing_while_generating(tmp_path):
-    """A trainer with a label smoother would compute its own loss, without the numeric term."""
-    rows = dataset("t5", padded=True)
-    given = {"use_cpu": True, "report_to": "none", "per_device_eval_batch_size": EXAMPLES, "disable_tqdm": True}
-    args = Seq2SeqTrainingArguments(str(tmp_path), label_smoothing_factor=0.2, **given)
-    trainer = Seq2SeqTrainer(build("t5"), args, data_collator=collate, eval_dataset=rows)
-    attach(trainer, Case().objective)
-    batch = collate(rows)
-    smoothed = NumericObjective(LOSSES["ntil"](VOCAB), weight=0.7, label_smoothing=0.2)
-    with torch.no_grad():
-        expected = smoothed(build("t5").eval()(**batch).logits, batch["labels"]).loss.item()
-        found = trainer.prediction_step(trainer.model.eval(), batch, prediction_loss_only=True)[0].item()
-    assert found == pytest.approx(expected, rel=1e-5)
-    assert trainer.evaluate()["eval_loss"] == pytest.approx(expected, rel=1e-5)
-
-
 def test_a_step_by_hand_after_training(tmp_path):
     """Its loss is the mean over its batch, divided by the accumulation steps, as without attach."""
     accumulation = 2
@@ -241,36 +223,6 @@ def test_prompt_tuning(loss, accumulation, tmp_path):
     net, batch = prompt_tuning(), collated(rows)
     logits = net(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits[:, 2:-1]
     Case(loss=loss).objective(logits, batch["labels"], position_ids=batch["position_ids"]).loss.backward()
-    assert_same(collect.grads, gradients(net))
-
-
-@pytest.mark.filterwarnings("ignore:Version v4.12.0 introduces:FutureWarning")
-def test_an_encoder_and_a_decoder_with_labels_absent_within(tmp_path):
-    """Ignored labels inside a row are padding for this model, and its decoder does not attend to them."""
-    from transformers import BertConfig, EncoderDecoderConfig, EncoderDecoderModel
-
-    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 48}
-    none = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "vocab_size": VOCAB_SIZE, "pad_token_id": PAD}
-
-    def model():
-        torch.manual_seed(0)
-        config = EncoderDecoderConfig.from_encoder_decoder_configs(BertConfig(**sizes, **none), BertConfig(**sizes, **none))
-        config.decoder_start_token_id, config.pad_token_id = 14, PAD
-        net = EncoderDecoderModel(config).double().train()
-        for parameter in net.parameters():
-            if parameter.dim() > 1:
-                torch.nn.init.normal_(parameter, 0, 0.2)
-        return net
-
-    rows = dataset("llama", padded=False)
-    for row in rows:
-        row["labels"][7:10] = -100
-    collect = Collect()
-    trainer = trainer_for(model(), rows, arguments(str(tmp_path), 4), callbacks=[collect])
-    attach(trainer, Case().objective)
-    trainer.train()
-    net, batch = model(), collate(rows)
-    Case().objective(net(**batch).logits, batch["labels"]).loss.backward()
     assert_same(collect.grads, gradients(net))
 
 

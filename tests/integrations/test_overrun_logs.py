@@ -62,33 +62,6 @@ def test_attach(model, loss, accumulation, fused, fields, monkeypatch):
     assert outcome.fused_calls + outcome.plain_calls == accumulation
 
 
-def test_packed_documents(tmp_path):
-    """A number before the border of two documents does not count for the second."""
-    documents = [{name: row[name][-10:] for name in ("input_ids", "labels")} for row in dataset("llama", padded=False)]
-    rows = []
-    for first, second in zip(documents, documents[1:] + documents[:1], strict=True):
-        row = {name: torch.cat([first[name], second[name]]) for name in first} | {"position_ids": torch.arange(10).repeat(2)}
-        for name in ("input_ids", "labels"):
-            row[name][9:11] = torch.tensor([7, TEXTS.index("x")])
-        rows.append(row)
-
-    def packed(chosen):
-        return {name: torch.stack([row[name] for row in chosen]) for name in chosen[0]}
-
-    trainer = trainer_for(build("llama"), rows, arguments(str(tmp_path), 2))
-    trainer.data_collator = packed
-    attach(trainer, Case().objective)
-    trainer.train()
-    batch = packed(rows)
-    labels, model = batch.pop("labels")[:, 1:], build("llama")
-    logits = model(**batch, use_cache=False).logits[:, :-1].detach()  # with a cache, documents see each other
-    ends = ends_of(labels, TEXTS)
-    borders = batch["position_ids"][:, 1:] == 0
-    assert (ends & borders).sum() == len(rows)
-    expected = float(logits.softmax(-1)[..., VOCAB.token_ids].sum(-1)[ends & ~borders].mean())
-    assert trainer.state.log_history[0][NAME] == pytest.approx(expected, rel=1e-6)
-
-
 # Which steps
 
 
@@ -152,18 +125,6 @@ def test_a_step_that_a_callback_logs(tmp_path):
 def test_batches_without_an_end(tmp_path):
     rows = [{"input_ids": torch.tensor([14, 14, 1, 2]), "labels": torch.tensor([14, 14, 1, 2])}] * EXAMPLES
     assert logged(tmp_path, rows, max_steps=1) == {1: None}
-
-
-def test_sequences_that_are_split_over_processes(tmp_path, monkeypatch):
-    trainer = trainer_for(build("llama"), dataset("llama", padded=True), arguments(str(tmp_path)))
-    attach(trainer, NumericObjective(SMMDLoss(VOCAB)))
-    monkeypatch.setattr(trainer, "get_cp_size", lambda: 2)
-    batch = collate(trainer.train_dataset)
-    trainer.compute_loss(trainer.model.eval(), batch)
-    assert trainer.compute_loss.__self__._evaluation.sums.keys().isdisjoint({"overrun", "num_ends"})
-    monkeypatch.undo()
-    trainer.compute_loss(trainer.model.eval(), batch)
-    assert "overrun" in trainer.compute_loss.__self__._evaluation.sums
 
 
 class Unpadded(LlamaForCausalLM):

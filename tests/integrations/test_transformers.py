@@ -342,6 +342,7 @@ def test_a_head_in_float32_above_a_narrow_model():
     out.loss.backward()
     assert hidden.grad.dtype == torch.bfloat16
     assert linear.weight.grad.dtype == torch.float32
+    assert (logits.type(), logits.double().type()) == ("torch.BFloat16Tensor", "torch.DoubleTensor")
 
 
 def test_in_place_changes_are_seen():

@@ -131,27 +131,32 @@ def test_a_hook_of_the_head(tmp_path):
 
 # Every two settings meet; gaussian_ce reads logits outside the numeric tokens.
 @pytest.mark.parametrize(
-    ("loss", "accumulation", "normalize"),
+    ("loss", "accumulation", "normalize", "fields", "joined"),
     [
-        ("smmd", 1, "numeric"),
-        ("smmd", 4, "tokens"),
-        ("number", 1, "tokens"),
-        ("number", 4, "numeric"),
-        ("gaussian_ce", 1, "numeric"),
-        ("gaussian_ce", 4, "tokens"),
+        ("smmd", 4, "tokens", "", False),
+        ("number", 1, "tokens", "", False),
+        ("number", 4, "numeric", "", True),
+        ("gaussian_ce", 1, "numeric", "", False),
+        ("gaussian_ce", 1, "tokens", "weights", False),
+        ("ntil", 8, "numeric", "both", False),
+        ("ntil", 1, "tokens", "soft", True),
+        ("none", 4, "numeric", "soft", False),
+        ("none", 4, "tokens", "both", True),
     ],
 )
-def test_the_gradient_of_a_step(loss, accumulation, normalize, tmp_path):
-    expected, ce, numeric = reference(build(), loss, normalize)
-    made, collect = trainer(tmp_path, build(), loss, accumulation, normalize)
+def test_the_gradient_of_a_step(loss, accumulation, normalize, fields, joined, tmp_path):
+    expected, ce, numeric = reference(build(), loss, normalize, examples(fields))
+    settings = {"padding_free": True, "max_length": None} if joined else {}
+    made, collect = trainer(tmp_path, build(), loss, accumulation, normalize, fields=fields, **settings)
     made.train()
     assert_same(collect.grads, expected)
     logs = made.state.log_history[0]
     assert logs["loss"] == pytest.approx(ce + 0.7 * numeric, rel=1e-5)
     assert logs["loss/cross_entropy"] == pytest.approx(ce, rel=1e-5)
     assert logs["loss/numeric"] == pytest.approx(numeric, rel=1e-5)
+    assert logs["numeric/overrun"] == pytest.approx(logged_parts(rows())["numeric/overrun"], rel=1e-5)
     assert 0 < logs["numeric/share"] < 1
-    assert 0 < logs["numeric/mass"] < 1
+    assert ("numeric/mass" in logs) == (loss != "none")
     assert logs["entropy"] > 0
     assert "mean_token_accuracy" in logs
 
@@ -267,6 +272,13 @@ def test_overrun_is_computed_at_logged_steps(tmp_path, monkeypatch):
         assert len(read) == 2 * len(steps)
 
 
+def test_overrun_needs_a_vocabulary(tmp_path):
+    made, _ = trainer(tmp_path, build(), "none")
+    made.objective.numeric_loss.vocab = None
+    made.train()
+    assert "numeric/overrun" not in made.state.log_history[0]
+
+
 def test_a_step_by_hand_after_training(tmp_path):
     made, _ = trainer(tmp_path, build(), accumulation=2, learning_rate=0.0)
     made.train()
@@ -341,30 +353,6 @@ def test_assistant_only_loss(tmp_path):
 
 
 # Soft targets and weights
-
-
-# Every two settings meet.
-@pytest.mark.parametrize(
-    ("loss", "normalize", "fields", "accumulation", "joined"),
-    [
-        ("ntil", "numeric", "both", 8, False),
-        ("ntil", "tokens", "soft", 1, True),
-        ("none", "numeric", "soft", 4, False),
-        ("none", "tokens", "both", 4, True),
-        ("gaussian_ce", "tokens", "weights", 1, False),
-    ],
-)
-def test_columns_of_the_dataset_that_belong_to_labels(loss, normalize, fields, accumulation, joined, tmp_path):
-    expected, ce, numeric = reference(build(), loss, normalize, examples(fields))
-    settings = {"padding_free": True, "max_length": None} if joined else {}
-    made, collect = trainer(tmp_path, build(), loss, accumulation, normalize, fields=fields, **settings)
-    made.train()
-    assert_same(collect.grads, expected)
-    logs = made.state.log_history[0]
-    assert logs["loss"] == pytest.approx(ce + 0.7 * numeric, rel=1e-5)
-    assert logs["loss/cross_entropy"] == pytest.approx(ce, rel=1e-5)
-    assert logs["loss/numeric"] == pytest.approx(numeric, rel=1e-5)
-    assert logs["numeric/overrun"] == pytest.approx(logged_parts(rows())["numeric/overrun"], rel=1e-5)
 
 
 def join(chosen):

@@ -7,8 +7,6 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy.stats import chisquare
 from tests.targets.small import KINDS, conditionals, encoded, tokenizer
 
@@ -44,19 +42,6 @@ def test_conditionals_are_those_of_brute_force(kind: str, case: str):
             assert sum(ours.values()) == pytest.approx(1, abs=1e-12)
         product = np.prod([options[token] for token, options in zip(path.token_ids, path.targets, strict=True)])
         assert product == pytest.approx(masses[index], rel=1e-9)
-
-
-@given(
-    st.dictionaries(st.lists(st.integers(1, 3), max_size=4).map(tuple), st.floats(0.01, 1), min_size=1, max_size=12),
-    st.integers(0, 2**32),
-)
-def test_any_distribution_is_the_product_of_its_conditionals(answers: dict[tuple[int, ...], float], seed: int):
-    trie = TokenTrie([(*tokens, 0) for tokens in answers], [*answers.values()])
-    path = trie.draw(np.random.default_rng(seed))
-    sequences, total = [(*tokens, 0) for tokens in answers], sum(answers.values())
-    assert path.targets == [pytest.approx(options) for options in conditionals(path.token_ids, sequences, [*answers.values()])]
-    product = np.prod([options[token] for token, options in zip(path.token_ids, path.targets, strict=True)])
-    assert product == pytest.approx(answers[tuple(path.token_ids[:-1])] / total)
 
 
 def test_a_drawn_path_has_the_frequencies_of_the_distribution():

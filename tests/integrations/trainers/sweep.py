@@ -16,7 +16,7 @@ from unittest import mock
 
 import torch
 import torch.nn.functional as F
-from tests.integrations.trainers.architectures import ATTEMPTS, VOCAB, Architecture, Attempt, batches, build
+from tests.integrations.trainers.architectures import ATTEMPTS, VOCAB, Architecture, Attempt, batches, build, where
 from tests.integrations.trainers.cases import Collect, Watched, arguments, gradients
 from torch import Tensor, nn
 from transformers import Trainer
@@ -82,14 +82,14 @@ def ways(architecture: Architecture, failures: dict[str, None]) -> Iterator[Way]
         try:
             found = list(batches(architecture, make(), dtype))
         except Exception as error:
-            failures[_where(error)] = None
+            failures[where(error)] = None
             continue
         for inputs, data in found:
             try:
                 if make()(**data[0]).loss is None:
                     raise NoTokenLossError("returns no loss")
             except Exception as error:
-                failures[f"{inputs}: {_where(error)}"] = None
+                failures[f"{inputs}: {where(error)}"] = None
                 continue
             yield Way(make, inputs, data, dtype)
 
@@ -105,7 +105,7 @@ def check(architecture: Architecture) -> Verdict:
     verdict.inputs, verdict.dtype = way.inputs, str(way.dtype).removeprefix("torch.")
     try:
         with in_float64() if way.dtype == torch.float64 else contextlib.nullcontext():
-            _compare(verdict, way.make, way.data, TOLERANCE[way.dtype])
+            compare(verdict, way.make, way.data, TOLERANCE[way.dtype])
     except NoTokenLossError as error:
         verdict.status, verdict.detail = "nothing to compare", str(error)
     return verdict
@@ -126,7 +126,8 @@ def _make(architecture: Architecture, dtype: torch.dtype, attempt: Attempt) -> n
     return model
 
 
-def _compare(verdict: Verdict, make: Callable[[], nn.Module], data: list[Batch], tolerance: float) -> None:
+def compare(verdict: Verdict, make: Callable[[], nn.Module], data: list[Batch], tolerance: float) -> None:
+    """Train, and complete the verdict."""
     alignment, verdict.extra = find_alignment(make(), data[0])
     verdict.labels = "shifted" if alignment.shift else "aligned"
     errors, details = [], []
@@ -142,7 +143,7 @@ def _compare(verdict: Verdict, make: Callable[[], nn.Module], data: list[Batch],
             refused = "numerate" in Path(frames[-1].filename).parts and isinstance(
                 error, (TypeError, ValueError, NotImplementedError)
             )
-            verdict.status, verdict.detail = ("refused", str(error)) if refused else ("fails", _where(error))
+            verdict.status, verdict.detail = ("refused", str(error)) if refused else ("fails", where(error))
             return
         error, name = difference(found, expected)
         errors.append(error)
@@ -225,10 +226,3 @@ def difference(found: dict[str, Tensor], expected: dict[str, Tensor]) -> tuple[f
     errors = {name: error if error == error else float("inf") for name, error in errors.items()}
     worst = max(errors, key=lambda name: errors[name])
     return errors[worst], worst
-
-
-def _where(error: Exception) -> str:
-    """Return the error and the line that raised it."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text[:200]} ({Path(frame.filename).name}: {frame.line})"
