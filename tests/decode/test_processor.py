@@ -283,23 +283,6 @@ def test_bad_input(call: Any, parts: list[str]) -> None:
     refused((TypeError, ValueError), parts, call)
 
 
-def test_nan_in_a_model_is_reported() -> None:
-    model = small_llama(END + 1, END)
-    with torch.no_grad():
-        model.lm_head.weight.fill_(torch.nan)
-    for settings in ({}, {"num_beams": 2}, {"do_sample": True}):
-        with pytest.raises(ValueError, match="hold NaN"):
-            model.generate(IDS, logits_processor=[numbers_only(MARKS, end_token_ids=END)], max_new_tokens=20, **settings)
-
-
-def test_a_processor_that_forbids_the_end() -> None:
-    grammar = NumberGrammar(decimals=0, digits=1, sign=False)
-    with pytest.raises(ValueError, match="min_new_tokens"):
-        small_llama(END + 1, END).generate(
-            IDS, logits_processor=[numbers_only(MARKS, grammar, end_token_ids=END)], max_new_tokens=9, min_new_tokens=5
-        )
-
-
 def test_step_back_needs_the_length_of_the_prompt() -> None:
     """A shorter input that begins with the same prompt is ambiguous; with the length of the prompt it is not."""
     steps = [IDS, torch.tensor([[1, 2, 3, 4]]), torch.tensor([[1, 2, 3, 4, 5]]), torch.tensor([[1, 2, 3, 4]])]
