@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from numerate.answers.extract import EXTRACTORS, Region
-from numerate.answers.metrics import METRICS, signed_log10
+from numerate.answers.metrics import METRICS
 
 INF = math.inf
 BOX = Region((Fraction(0), Fraction(0), Fraction(10), Fraction(10)), "A")
@@ -104,15 +104,6 @@ def test_magnitude_is_exact() -> None:
         assert same(10, Fraction(10 * many + 1, many)) == 1.0
         assert same(10, Fraction(10 * many - 1, many)) == 0.0
     assert same(-123, 999) == 1.0
-
-
-def test_signed_log10() -> None:
-    assert signed_log10(Fraction(0)) == 0.0
-    assert signed_log10(Fraction(-999)) == pytest.approx(-3, rel=1e-15)
-    assert signed_log10(Fraction(1, 10**9)) == pytest.approx(1e-9 / math.log(10), rel=1e-9)
-    for size in (2**53 - 1, 2**53, 2**53 + 1):
-        assert signed_log10(Fraction(size)) == pytest.approx(53 * math.log10(2), rel=1e-15)
-    assert signed_log10(Fraction(10**400, 3)) == pytest.approx(400 - math.log10(3), rel=1e-15)
 
 
 GSM8K = [

@@ -1,9 +1,7 @@
 """The laws of the `number` loss, as properties."""
 
 import itertools
-import math
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -150,13 +148,3 @@ def test_ratings_are_numbers_of_their_own() -> None:
     assert abs(costs[1] - costs[2]) < 1e-6
     assert costs[3] > 2 * costs[2]
     assert abs(costs[2] - 1) < 1e-5  # 100 is the leading place of the largest
-
-
-def test_beyond_ten_leading_places_tokens_are_worth_ten_times_their_logarithm() -> None:
-    vocab = NumericVocab.from_texts({str(value): value for value in range(1000)}, vocab_size=1000)
-    one, two, three = NumberLoss(vocab)._leads(vocab).tolist()  # by the width of the label's first token
-    assert one[7] == 7
-    assert two[100] == 10
-    assert two[105] == pytest.approx(10 + 10 * math.log10(1.05), rel=1e-12)
-    assert one[999] == pytest.approx(10 + 10 * math.log10(99.9), rel=1e-12)
-    assert three[999] == pytest.approx(9.99, rel=1e-12)
