@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import pickle
 import sys
 import time
+import unicodedata
 from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from numerate.answers.extract import (
@@ -33,104 +33,67 @@ from numerate.answers.numerals import MAX_DIGITS, as_fraction, last_number, numb
 
 # Text that is mostly what numbers, times and boxes are made of.
 NUMERIC = st.text(alphabet="0123456789.,-+/eE:_ ()[]{}%$×^\\\n−１٣½\u200f\u2009x")
-# And what a model may make of a list of regions, or of an answer.
 PIECES = st.lists(
     st.sampled_from(
         [
-            *(
-                '[{"box": [1, 2, 3, 4], "text": "a"}',
-                '{"quad": [',
-                "[{",
-                "}]",
-                "]",
-                "[]",
-                ", ",
-                '"',
-                "\\",
-                "\\u12",
-                "null",
-                "NaN",
-            ),
+            *('[{"box": [1, 2, 3, 4], "text": "a"}', '{"quad": [', "[{", "}]", "]", "[]", ", ", '"', "\\", "\\u12"),
             *("#### ", "#", "answer:", "1/0", "12", "½", " 1/2", "%", "percent", "9" * 5000, "1e99999999"),
-            *("\x00", "\ud800", "\u202e", "\n"),
+            *("null", "NaN", "\x00", "\ud800", "\u202e", "\n"),
         ]
     )
 ).map("".join)
 TEXT = st.one_of(st.text(), st.text(st.characters()), NUMERIC, PIECES)
 
 
+# What number_cases.py does not have: number -> texts that end with it.
 @pytest.mark.parametrize(
-    ("text", "number"),
+    ("value", "texts"),
     [
-        ("5", 5),
-        ("So 3 + 4 = 7", 7),
-        ("#### 1,234,567", 1234567),
-        ("That makes $1,200.", 1200),
-        ("-$1,200.50", "-1200.5"),
-        (r"-\$5", -5),
-        ("costs $-5", -5),
-        ("50%", 50),
-        ("5kg", 5),
-        ("-3/4", "-3/4"),
-        ("3/-4", "-3/4"),
-        ("1.5/0.5", 3),
-        ("0/7", 0),
-        ("on 14/11/2024", 2024),
-        ("-1/2/3", 3),
-        ("1.5e-3", "0.0015"),
-        ("1.5E+3", 1500),
-        ("1.5 × 10^-3", "0.0015"),
-        (r"1.5 \times 10^{8}", 150000000),
-        ("2*10^3 m", 2000),
-        (r"\boxed{\frac{3}{4}}", "3/4"),
-        (r"x = -\dfrac{3}{4}$", "-3/4"),
-        (r"\frac{-3}{4}", "-3/4"),
-        (r"\frac{1{,}200}{7}", "1200/7"),
-        (r"10,\!236", 10236),
-        ("−7", -7),
-        ("–7", -7),
-        ("１，２３４．５", "1234.5"),
-        ("－１２／５", "-12/5"),
-        ("١٬٢٣٤٫٥", "1234.5"),
-        ("\u200f-\u200e5\u202c", -5),
-        ("1\u200b2", 12),
-        (".5", "0.5"),
-        ("-.5", "-0.5"),
-        ("wait...5", 5),
-        ("0007", 7),
-        ("+7", 7),
-        ("5.", 5),
-        ("pages 3-5", 5),
-        ("5%-10%", 10),
-        ("5°-10°", 10),
-        ("5€-10€", 10),
-        ("(a).5", 5),
-        ("COVID-19", 19),
-        ("3–5", 5),
-        ("2024-11-14", 14),
-        ("(a)-5", 5),
-        ("GPT-4", 4),
-        ("well--5", 5),
-        ("- 5 apples", 5),
-        ("(-5)", -5),
-        ("5-(-3)", -3),
-        ("1,2", 2),
-        ("1,2345", 2345),
-        ("12345,678", 678),
-        ("1,200,30", 30),
-        ("1.2.3", 3),
-        ("1e5e7", 7),
-        ("9e", 9),
-        ("10²", 100),
+        (5, ["5kg", "wait...5", "(a).5", "(a)-5", "well--5", "- 5 apples"]),
+        (-5, [r"-\$5", "costs $-5", "\u200f-\u200e5\u202c"]),
+        (7, ["So 3 + 4 = 7", "1e5e7"]),
+        (-7, ["–7"]),
+        (10, ["5%-10%", "5°-10°", "5€-10€"]),
+        (12, ["1\u200b2"]),
+        ("-1200.5", ["-$1,200.50"]),
+        ("1234.5", ["１，２３４．５"]),
+        ("-12/5", ["－１２／５"]),
+        (10236, [r"10,\!236"]),
+        ("-3/4", ["3/-4", r"\frac{-3}{4}", r"x = -\dfrac{3}{4}$"]),
+        ("3/4", [r"\boxed{\frac{3}{4}}"]),
+        ("1200/7", [r"\frac{1{,}200}{7}"]),
+        (3, ["1.5/0.5", "-1/2/3", "2 1/2/3"]),
+        (0, ["0/7"]),
+        ("-0.5", ["-.5"]),
+        (-3, ["5-(-3)"]),
+        (9, ["9e"]),
+        (2345, ["1,2345"]),
+        (678, ["12345,678"]),
+        ("1/2", ["1.2 1/2", "a2 1/2", "1/3 1/2"]),
+        ("5/2", ["takes 2  1/2 hours", "2 ½"]),
+        (2, ["2 4/2"]),
     ],
+    ids=str,
 )
-def test_last_number(text: str, number: int | str) -> None:
-    assert last_number(text) == Fraction(number)
+def test_last_number(value: int | str, texts: list[str]) -> None:
+    assert [last_number(text) for text in texts] == [Fraction(value)] * len(texts)
+    assert [rational(text) for text in texts] == [Fraction(value)] * len(texts)
 
 
-@pytest.mark.parametrize("text", ["", "no idea", "-", ".", "1/0", "5, for 1/0 has no value", "0/0", "inf", "nan", "²", "\ud800"])
-def test_no_number(text: str) -> None:
-    assert last_number(text) is None
+NOTHING: dict[Any, list[str]] = {
+    last_number: ["", "-", ".", "5, for 1/0 has no value", "0/0", "inf", "nan", "²", "\ud800"],
+    rational: ["", "half", "2 0/0"],
+    number: ["", " ", "five", "5 apples", "3 4", "1/2/3", "1/0", "1..", "1_00", "1,20", "--5", "5\x00", "x5", "1e10001", "$"],
+    percent: ["", "45", "%", "45 percentage points", "45  %", "1/0%", "45% or 1/0%", "45 per annum"],
+    clock_time: ["", "255", "2.55", "2:5", "2:555", "2:75", "24:00", "123:45", "1:02:03:04", "2:55:61", "2:55, no, 2:75"],
+    box: ["", "7", "[10, 20, 110]", "[1, 2, 3, 4, 5]", "(1,2),(3,4),(5,6),(7,8)", "1-2-3-4", "(1,2), or (3,4)"],
+    whole_text: [" \n"],
+}
+
+
+@pytest.mark.parametrize("read", NOTHING, ids=lambda read: read.__name__)
+def test_nothing_to_read(read: Any) -> None:
+    assert [text for text in NOTHING[read] if read(text) is not None] == []
 
 
 def test_numbers_of_any_script() -> None:
@@ -166,16 +129,12 @@ def test_whole_numbers_are_read_back(number: int, frame: str) -> None:
     assert last_number(frame.format(f"{number:,}")) == number
 
 
-@given(st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**30), max_value=10**30))
+@given(
+    st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**30), max_value=10**30)
+    | st.floats(allow_nan=False, allow_infinity=False).map(lambda number: Decimal(repr(number)))
+)
 def test_decimals_are_read_back(number: Decimal) -> None:
     assert last_number(f"It is {number}.") == Fraction(number)
-
-
-@given(st.floats(allow_nan=False, allow_infinity=False))
-def test_floats_are_read_back(number: float) -> None:
-    read = last_number(repr(number))
-    assert read is not None
-    assert float(read) == number
 
 
 @given(st.fractions())
@@ -186,56 +145,26 @@ def test_fractions_are_read_back(number: Fraction) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "minutes"),
+    ("texts", "minutes"),
     [
-        ("2_55", 175),
-        ("2:55", 175),
-        ("02:55", 175),
-        ("14:55", 175),
-        ("2：55", 175),
-        ("２:５５", 175),
-        ("12:00", 0),
-        ("0:00", 0),
-        ("12_05", 5),
-        ("11:59 p.m.", 719),
-        ("It is 2:55.", 175),
-        ("Not 3:10 but 2:55", 175),
-        ("time_2_55", 175),
-        ("2:55:30", Fraction(351, 2)),
+        (["2_55", "2:55", "02:55", "14:55", "2：55", "２:５５", "It is 2:55.", "Not 3:10 but 2:55", "time_2_55"], 175),
+        (["12:00", "0:00"], 0),
+        (["12_05"], 5),
+        (["11:59 p.m."], 719),
+        (["2:55:30"], Fraction(351, 2)),
     ],
 )
-def test_clock_time(text: str, minutes: int | Fraction) -> None:
-    assert clock_time(text) == minutes
-
-
-@pytest.mark.parametrize(
-    "text", ["", "no idea", "255", "2.55", "2:5", "2:555", "2:75", "24:00", "123:45", "1:02:03:04", "2:55:61", "2:55, no, 2:75"]
-)
-def test_no_time(text: str) -> None:
-    assert clock_time(text) is None
-
-
-@given(st.integers(0, 23), st.integers(0, 59), st.sampled_from([":", "_"]))
-def test_times_are_read_back(hour: int, minute: int, mark: str) -> None:
-    assert clock_time(f"It is {hour}{mark}{minute:02}.") == (hour * 60 + minute) % 720
+def test_clock_time(texts: list[str], minutes: int | Fraction) -> None:
+    assert [clock_time(text) for text in texts] == [minutes] * len(texts)
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "[10, 20, 110, 220]",
-        "10 20 110 220",
-        "10,20,110,220.",
-        "(10,20),(110,220)",
-        "<box>(10, 20) (110, 220)</box>",
-        "[[10, 20], [110, 220]]",
+        *("[10, 20, 110, 220]", "10 20 110 220", "10,20,110,220.", "(10,20),(110,220)", "<box>(10, 20) (110, 220)</box>"),
         '```json\n[{"bbox_2d": [\n  10,\n  20,\n  110,\n  220\n], "label": "player 7"}]\n```',
-        "[1, 2, 3, 4], no: [10, 20, 110, 220]",
-        "[[1, 2, 3, 4], [10, 20, 110, 220]]",
-        "[10, 20, 110, 220] [1, 2, 3]",
-        "1 2 3 4\n10 20 110 220",
-        "［１０，２０，１１０，２２０］",
-        "[1e1, 20.0, 110, 220]",
+        *("[[10, 20], [110, 220]]", "[1, 2, 3, 4], no: [10, 20, 110, 220]", "[[1, 2, 3, 4], [10, 20, 110, 220]]"),
+        *("[10, 20, 110, 220] [1, 2, 3]", "1 2 3 4\n10 20 110 220", "［１０，２０，１１０，２２０］", "[1e1, 20.0, 110, 220]"),
     ],
 )
 def test_box(text: str) -> None:
@@ -247,132 +176,15 @@ def test_a_box_keeps_signs_points_and_order() -> None:
     assert box("[110, 220, 10, 20]") == (110, 220, 10, 20)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "no box",
-        "7",
-        "[10, 20, 110]",
-        "[1, 2, 3, 4, 5]",
-        "(1,2),(3,4),(5,6)",
-        "(1,2),(3,4),(5,6),(7,8)",
-        "1-2-3-4",
-        "(1,2), or (3,4)",
-    ],
-)
-def test_no_box(text: str) -> None:
-    assert box(text) is None
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("5", 5),
-        ("  -12\n", -12),
-        ("1,200", 1200),
-        ("$1,200.", 1200),
-        ("-$5", -5),
-        ("$-5", -5),
-        (r"\$5", 5),
-        ("3/4", "3/4"),
-        ("-3/4", "-3/4"),
-        (r"\frac{3}{4}", "3/4"),
-        ("1.5e3", 1500),
-        ("1.5 × 10^3", 1500),
-        (".5", "1/2"),
-        ("−7", -7),
-        ("１２", 12),
-        ("\u200f7\u200e", 7),
-    ],
-)
-def test_number(text: str, value: int | str) -> None:
-    assert number(text) == Fraction(value)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        " ",
-        "five",
-        "5 apples",
-        "50%",
-        "3 4",
-        "1-2",
-        "1/2/3",
-        "1/0",
-        "1..",
-        "1_00",
-        "1,20",
-        "--5",
-        "5\x00",
-        "x5",
-        "1e10001",
-        "$",
-    ],
-)
-def test_not_one_number(text: str) -> None:
-    assert number(text) is None
-
-
 @given(TEXT)
 def test_a_number_is_the_last_number(text: str) -> None:
     value = number(text)
     assert value is None or value == last_number(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("7/2", "7/2"),
-        ("-35", -35),
-        ("It is -2/7.", "-2/7"),
-        ("14/4", "7/2"),
-        ("2 1/2", "5/2"),
-        ("takes 2  1/2 hours", "5/2"),
-        ("-1 1/2", "-3/2"),
-        ("2½", "5/2"),
-        ("2 ½", "5/2"),
-        ("½", "1/2"),
-        ("-½", "-1/2"),
-        ("⅞ cup", "7/8"),
-        ("0⅓", "1/3"),
-        ("1⁄2", "1/2"),
-        ("3.5", "7/2"),
-        ("2 4/2", 2),
-        ("2 1/2/3", 3),
-        ("1.2 1/2", "1/2"),
-        ("a2 1/2", "1/2"),
-        ("1/3 1/2", "1/2"),
-        (r"\frac{1}{2}", "1/2"),
-    ],
-)
-def test_rational(text: str, value: int | str) -> None:
-    assert rational(text) == Fraction(value)
-
-
 def test_every_fraction_of_one_character() -> None:
-    read = {mark: rational(f"1{mark}") for mark in "¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞↉"}
-    quarters = {"¼": "5/4", "½": "3/2", "¾": "7/4", "⅓": "4/3", "⅔": "5/3", "↉": 1, "⅐": "8/7", "⅑": "10/9", "⅒": "11/10"}
-    fifths = {
-        "⅕": "6/5",
-        "⅖": "7/5",
-        "⅗": "8/5",
-        "⅘": "9/5",
-        "⅙": "7/6",
-        "⅚": "11/6",
-        "⅛": "9/8",
-        "⅜": "11/8",
-        "⅝": "13/8",
-        "⅞": "15/8",
-    }
-    assert read == {mark: Fraction(value) for mark, value in (quarters | fifths).items()}
-
-
-@pytest.mark.parametrize("text", ["", "half", "1/0", "2 0/0"])
-def test_no_rational(text: str) -> None:
-    assert rational(text) is None
+    for mark in "¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞↉":
+        assert rational(f"1{mark}") == 1 + Fraction(unicodedata.numeric(mark)).limit_denominator(10)
 
 
 @given(st.integers(-(10**8), 10**8), st.integers(1, 10**8), st.integers(1, 10**8))
@@ -383,30 +195,16 @@ def test_mixed_numbers_are_read_back(whole: int, top: int, extra: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "value"),
+    ("texts", "value"),
     [
-        ("45%", "9/20"),
-        ("45 %", "9/20"),
-        (r"45\%", "9/20"),
-        ("45％", "9/20"),
-        ("45 percent", "9/20"),
-        ("45 Per Cent", "9/20"),
-        ("-0.5%", "-1/200"),
-        ("1,200%", 12),
-        ("150%", "3/2"),
-        ("1/2%", "1/200"),
-        ("45% of 200 is 90", "9/20"),
-        ("from 40% to 45%", "9/20"),
-        ("٤٥٪", "9/20"),
+        (["45%", "45 %", r"45\%", "45％", "45 percent", "45 Per Cent", "45% of 200 is 90", "from 40% to 45%", "٤٥٪"], "9/20"),
+        (["-0.5%"], "-1/200"),
+        (["1,200%"], 12),
+        (["1/2%"], "1/200"),
     ],
 )
-def test_percent(text: str, value: int | str) -> None:
-    assert percent(text) == Fraction(value)
-
-
-@pytest.mark.parametrize("text", ["", "45", "%", "45 percentage points", "45  %", "1/0%", "45% or 1/0%", "45 per annum"])
-def test_no_percent(text: str) -> None:
-    assert percent(text) is None
+def test_percent(texts: list[str], value: int | str) -> None:
+    assert [percent(text) for text in texts] == [Fraction(value)] * len(texts)
 
 
 @pytest.mark.parametrize(
@@ -447,11 +245,6 @@ def test_final_answer(text: str, answer: str | None) -> None:
     assert final_answer(text) == answer
 
 
-def test_whole_text() -> None:
-    assert whole_text("\n Not at all ") == "Not at all"
-    assert whole_text(" \n") is None
-
-
 BOX = Region((Fraction(1), Fraction(2), Fraction(3), Fraction(4)), "A")
 QUAD = Region(tuple(map(Fraction, (1, 2, 3, 2, 3, 4, 1, 4))), "B")
 LISTED = '[{"box": [1, 2, 3, 4], "text": "A"}, {"quad": [1, 2, 3, 2, 3, 4, 1, 4], "text": "B"}]'
@@ -465,28 +258,22 @@ LISTED = '[{"box": [1, 2, 3, 4], "text": "A"}, {"quad": [1, 2, 3, 2, 3, 4, 1, 4]
         (f"Perhaps []. No: {LISTED}", (BOX, QUAD)),
         (f"{LISTED} or rather []", ()),
         ("[]", ()),
-        ("[ ]", ()),
         ("[\n{}]", (Region(()),)),
         ('[{"box": [1.0, 2e0, 3.00, 0.4e1], "text": "A"}]', (BOX,)),
         ('[{"box": [1, 2, 3, 4]}]', (BOX._replace(text=None),)),
         ('[{"box": [1, 2, 3, 4], "text": 7}]', (BOX._replace(text=None),)),
         ('[{"box": [1, 2, 3], "text": "A"}]', (Region((), "A"),)),
-        ('[{"box": [1, 2, 3, "4"]}]', (Region(()),)),
         ('[{"box": [1, 2, 3, NaN]}]', (Region(()),)),
         ('[{"box": [1, 2, 3, true]}]', (Region(()),)),
         ('[{"box": [1, 2, 3, 1e99999]}]', (Region(()),)),
-        ('[{"box": "1234"}]', (Region(()),)),
-        ('[{"box": {"x": 1}}]', (Region(()),)),
         ('[{"quad": [1, 2, 3, 4]}]', (Region(()),)),
         ('[{"a": [{"box": [1, 2, 3, 4]}]}]', (Region(()),)),
         ('[{"text": "[{"}, 5, null]', (Region((), "[{"), Region(()), Region(()))),
         (LISTED[:-1], (BOX, QUAD)),
         (LISTED[:-3], (BOX,)),
-        (LISTED[:60], (BOX,)),
         (LISTED[:35], (BOX,)),
         (LISTED[:34], None),
         ("[{", None),
-        ("[{]", None),
         ('[{"box": [1, 2, 3, 4], "text": "A"}, {oops}]', None),
         ("[1, 2, 3, 4]", None),
         ('{"box": [1, 2, 3, 4]}', None),
@@ -506,15 +293,6 @@ def test_boxes_of_any_depth_and_length() -> None:
     assert boxes(f'[{{"box": [{nines}9, 0, 1, 2]}}]') == (Region(()),)
 
 
-@settings(max_examples=30)
-@given(
-    st.lists(st.tuples(st.lists(st.integers() | st.decimals(-99, 99, places=2), min_size=4, max_size=4), st.text()), max_size=3)
-)
-def test_boxes_are_read_back(entries: list[tuple[list[Any], str]]) -> None:
-    listed = ", ".join(f'{{"text": {json.dumps(text)}, "box": [{", ".join(map(str, box))}]}}' for box, text in entries)
-    assert boxes(f"[{listed}]") == tuple(Region(tuple(map(Fraction, box)), text) for box, text in entries)
-
-
 def test_region() -> None:
     assert region(BOX) == BOX
     assert region(QUAD) == QUAD
@@ -526,27 +304,13 @@ def test_region() -> None:
 
 @pytest.mark.parametrize(
     ("value", "worth"),
-    [
-        (7, 7),
-        (0.1, "1/10"),
-        (1e22, 10**22),
-        (np.float32(0.1), "1/10"),
-        (np.int64(-3), -3),
-        (Decimal("0.30"), "3/10"),
-        (Fraction(1, 3), "1/3"),
-    ],
+    [(0.1, "1/10"), (1e22, 10**22), (np.float32(0.1), "1/10"), (np.int64(-3), -3), (Decimal("0.30"), "3/10")],
 )
 def test_as_fraction(value: Any, worth: int | str) -> None:
     assert as_fraction(value) == Fraction(worth)
-
-
-def test_as_fraction_of_any_length() -> None:
-    assert as_fraction(10**20000) == number("1e10000") ** 2  # type: ignore[operator]
-
-
-@pytest.mark.parametrize("value", [None, "7", True, float("nan"), float("-inf"), Decimal("NaN"), Decimal("1e999999999"), [7], 1j])
-def test_as_fraction_of_no_number(value: Any) -> None:
-    assert as_fraction(value) is None
+    assert as_fraction(10**20000) == 10**20000
+    for nothing in (None, "7", True, float("nan"), float("-inf"), Decimal("NaN"), Decimal("1e999999999"), [7], 1j):
+        assert as_fraction(nothing) is None
 
 
 @pytest.mark.parametrize("name", EXTRACTORS)
@@ -577,58 +341,11 @@ def test_the_registry() -> None:
 
 def corpus() -> Iterator[str]:
     """Texts on which two versions of an extractor would differ."""
-    numbers = [
-        "5",
-        "-5",
-        "1,200",
-        "1.5",
-        ".5",
-        "3/4",
-        "-3/4",
-        "2 1/2",
-        "2½",
-        "1e3",
-        "1.5 × 10^-3",
-        "45%",
-        "1/0",
-        "007",
-        "１２",
-        "$1,200.",
-        "5%-10%",
-        "5€-10€",
-        "(a).5",
-    ]
-    others = [
-        "2:55",
-        "14_55",
-        "2:75",
-        "12:00:30",
-        "[1, 2, 3, 4]",
-        "(1,2),(3,4)",
-        LISTED,
-        LISTED[:60],
-        "[]",
-        r"\frac{3}{4}",
-        "...",
-        "x",
-    ]
-    frames = [
-        "{}",
-        "It is {}.",
-        "#### {}",
-        "####{}",
-        "Answer: {}",
-        "{} or 7",
-        "7, no, {}",
-        "-{}",
-        "({})",
-        "{}%",
-        "${}$",
-        "{} percent",
-        "\x00{}",
-    ]
-    for piece in numbers + others:
-        for frame in frames:
+    numbers = "5|-5|1,200|1.5|.5|3/4|-3/4|2 1/2|2½|1e3|1.5 × 10^-3|45%|1/0|007|１２|$1,200.|5%-10%|5€-10€|(a).5"
+    times_and_boxes = ["2:55", "14_55", "2:75", "12:00:30", "[1, 2, 3, 4]", "(1,2),(3,4)", LISTED, LISTED[:60], "[]"]
+    frames = "{}|It is {}.|#### {}|####{}|Answer: {}|{} or 7|7, no, {}|-{}|({})|{}%|${}$|{} percent|\x00{}"
+    for piece in [*numbers.split("|"), *times_and_boxes, r"\frac{3}{4}", "...", "x"]:
+        for frame in frames.split("|"):
             yield frame.replace("{}", piece)
 
 
@@ -658,39 +375,10 @@ def test_a_version_stands_for_its_answers(name: str) -> None:
 @pytest.mark.parametrize(
     "piece",
     [
-        "7",
-        "1,",
-        "111,",
-        "1 ",
-        "-",
-        ".",
-        "1/",
-        "1e",
-        "1.",
-        "-$",
-        "\\frac{",
-        "\\frac{1}{",
-        "1 × 10^",
-        "2:55:",
-        "(1,2),",
-        "\u200f",
-        "1{,}",
-        "1%",
-        "½",
-        "1 1/",
-        " ",
-        "\n",
-        "#### ",
-        "answer:",
-        "Answer*",
-        "[{",
-        "[]",
-        '[{"',
-        '\\"{',
-        '[{"a":',
-        '[{"":[{},',
-        "{}",
-        "[{},",
+        *("7", "1,", "111,", "1 ", "-", ".", "1/", "1e", "1.", "-$", "\\frac{", "\\frac{1}{", "1 × 10^", "2:55:", "(1,2),"),
+        *("11,", "1.111", "111 ", "1 000 ", "1'", "^", "1^{", "^(", "\\frac1", "1 x 10", "1²"),
+        *("\u200f", "1{,}", "1%", "½", "1 1/", " ", "\n", "#### ", "answer:", "Answer*"),
+        *("[{", "[]", '[{"', '\\"{', '[{"a":', '[{"":[{},', "{}", "[{},"),
     ],
 )
 def test_time_grows_with_the_text_alone(piece: str) -> None:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from numerate.answers.extract import EXTRACTORS, Region
-from numerate.answers.metrics import METRICS, signed_log10
+from numerate.answers.metrics import METRICS
 
 INF = math.inf
 BOX = Region((Fraction(0), Fraction(0), Fraction(10), Fraction(10)), "A")
@@ -29,29 +29,18 @@ GOLD: dict[str, Any] = {
 NUMBERS = st.one_of(
     st.integers(), st.fractions(), st.floats(allow_nan=False, allow_infinity=False), st.sampled_from([0, 10, 100])
 )
+WORD, SIDES = st.none() | st.text(max_size=2), st.integers(-20, 20)
 ANYTHING = st.one_of(
-    st.none(),
     st.text(st.characters()),
     st.text(alphabet='0123456789.,-/:_[]{}"e%'),
     st.floats(),
     NUMBERS,
     st.booleans(),
-    st.lists(st.none() | st.integers(-20, 20) | st.floats() | st.text(max_size=2), max_size=5),
-    st.lists(
-        st.builds(Region, st.lists(st.integers(-20, 20), max_size=9).map(tuple), st.none() | st.text(max_size=2)), max_size=3
-    ),
-    st.lists(
-        st.dictionaries(st.sampled_from(["box", "quad", "text"]), st.none() | st.lists(st.integers(-9, 9), max_size=8)),
-        max_size=3,
-    ),
+    st.lists(WORD | SIDES | st.floats(), max_size=5),
+    st.lists(st.builds(Region, st.lists(SIDES, max_size=9).map(tuple), WORD), max_size=3),
+    st.lists(st.dictionaries(st.sampled_from(["box", "quad", "text"]), st.none() | st.lists(SIDES, max_size=8)), max_size=3),
     st.binary(max_size=3),
-    st.just(Decimal("NaN")),
-    st.just(Decimal("-1e99999999")),
-    st.just(10**10000),
-    st.just(Fraction(1, 10**10000)),
-    st.just("9" * 10000),
-    st.just("1/0"),
-    st.just(1j),
+    st.sampled_from([None, Decimal("NaN"), Decimal("-1e99999999"), 10**10000, Fraction(1, 10**10000), "9" * 10000, "1/0", 1j]),
     st.just(np.arange(4)),
 )
 
@@ -65,23 +54,17 @@ ANYTHING = st.one_of(
         (100, 105, [0, 5, math.log10(106 / 101), 0.05, 10 / 205, 0, 0, 1, 1, 1, 1]),
         (100, 95, [0, 5, math.log10(101 / 96), 0.05, 10 / 195, 0, 0, 1, 1, 0, 1]),
         (100, 110, [0, 10, math.log10(111 / 101), 0.1, 20 / 210, 0, 0, 0, 1, 1, 1]),
-        (100, 111, [0, 11, math.log10(112 / 101), 0.11, 22 / 211, 0, 0, 0, 0, 1, 1]),
         (99, 999, [0, 900, 1, 900 / 99, 1800 / 1098, 0, 0, 0, 0, 0, 1]),
         (-9, 9, [0, 18, 2, 2, 2, 0, 0, 0, 0, 1, 0]),
         (-100, -99, [0, 1, math.log10(101 / 100), 0.01, 2 / 199, 0, 1, 1, 1, 0, 1]),
         (9, 0, [0, 9, 1, 1, 2, 0, 0, 0, 0, 0, 0]),
-        (0, 0, [1, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1]),
         (0, 9, [0, 9, 1, INF, 2, 0, 0, 0, 0, 0, 0]),
         (0, -0.0, [1, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1]),
         (1, 1.05, [0, 0.05, math.log10(2.05 / 2), 0.05, 0.1 / 2.05, 0, 0, 1, 1, 1, 1]),
-        (0.1, "1/10", [1, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1]),
         ("1,200", "$1200.", [1, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1]),
         ("7/2", 3.5, [1, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1]),
-        (Fraction(1, 3), 0.333, [0, 1 / 3000, math.log10(4 / 3 / 1.333), 0.001, 2 / 3000 / (1 / 3 + 0.333), 0, 1, 1, 1, 1, 1]),
-        (0.01, 0.099, [0, 0.089, math.log10(1.099 / 1.01), 8.9, 0.178 / 0.109, 0, 0, 0, 0, 1, 1]),
         (0.01, 0.0099, [0, 0.0001, math.log10(1.01 / 1.0099), 0.01, 0.0002 / 0.0199, 0, 1, 1, 1, 0, 1]),
         (5, None, [0, INF, INF, INF, 2, 0, 0, 0, 0, 0, 0]),
-        (5, math.nan, [0, INF, INF, INF, 2, 0, 0, 0, 0, 0, 0]),
         (5, -INF, [0, INF, INF, INF, 2, 0, 0, 0, 0, 0, 0]),
         (5, "five", [0, INF, INF, INF, 2, 0, 0, 0, 0, 0, 0]),
         (5, "5 or 6", [0, INF, INF, INF, 2, 0, 0, 0, 0, 0, 0]),
@@ -96,18 +79,18 @@ def test_numbers(gold: Any, guess: Any, scores: list[float]) -> None:
 
 def test_numbers_of_any_length() -> None:
     long = 10**9999 + 1
-    assert [METRICS["exact"](long, long), METRICS["exact"](long, long - 1)] == [1.0, 0.0]
-    assert METRICS["absolute_error"](long, long - 1) == 1.0
-    assert METRICS["absolute_error"](long, 1) == INF
-    assert METRICS["relative_error"](long, long - 1) == 0.0
-    assert METRICS["relative_error"](1, long) == INF
-    assert METRICS["smape"](long, -long) == 2.0
-    assert METRICS["log10_error"](long, 9) == 9998.0
-    assert METRICS["log10_error"](-long, long) == 19998.0
-    assert METRICS["within_0"](long, long - 1) == 0.0
-    assert METRICS["within_1"](long, long - 1) == 1.0
-    assert METRICS["string_match"](long, f"1{'0' * 9998}1") == 1.0
-    assert METRICS["parsed"](long, long) == 1.0
+    scores = {
+        "exact": [(long, long, 1), (long, long - 1, 0)],
+        "absolute_error": [(long, long - 1, 1), (long, 1, INF)],
+        "relative_error": [(long, long - 1, 0), (1, long, INF)],
+        "smape": [(long, -long, 2)],
+        "log10_error": [(long, 9, 9998), (-long, long, 19998)],
+        "within_0": [(long, long - 1, 0)],
+        "within_1": [(long, long - 1, 1)],
+        "string_match": [(long, f"1{'0' * 9998}1", 1)],
+    }
+    for name, cases in scores.items():
+        assert [METRICS[name](gold, guess) for gold, guess, _ in cases] == [score for _, _, score in cases], name
 
 
 def test_magnitude_is_exact() -> None:
@@ -123,59 +106,23 @@ def test_magnitude_is_exact() -> None:
     assert same(-123, 999) == 1.0
 
 
-def test_signed_log10() -> None:
-    assert signed_log10(Fraction(0)) == 0.0
-    assert signed_log10(Fraction(-999)) == pytest.approx(-3, rel=1e-15)
-    assert signed_log10(Fraction(1, 10**9)) == pytest.approx(1e-9 / math.log(10), rel=1e-9)
-    for size in (2**53 - 1, 2**53, 2**53 + 1):
-        assert signed_log10(Fraction(size)) == pytest.approx(53 * math.log10(2), rel=1e-15)
-    assert signed_log10(Fraction(10**400, 3)) == pytest.approx(400 - math.log10(3), rel=1e-15)
-
-
-# The answer as text, the gold answer after "####"; lm-evaluation-harness' score by its strict and by its flexible rule.
 GSM8K = [
     ("She makes 9 * 2 = $18.\n#### 18", "18", 1, 1),
-    ("#### 18.", "18", 1, 1),
     ("####18", "18", 0, 1),
-    ("#### $18", "18", 0, 1),
-    ("The answer is 18", "18", 0, 1),
-    ("The answer is $18.", "18", 0, 1),
     ("#### 18.00", "18", 0, 0),
     ("#### 18\n\nQuestion: 5 + 5?", "18", 1, 0),
-    ("#### 17\n#### 18", "18", 0, 1),
-    ("#### 18\n#### 17", "18", 1, 0),
-    ("#### 1,200", "1200", 1, 1),
     ("#### 1200", "1,200", 1, 1),
     ("That makes $1,200.", "1200", 0, 1),
     ("That makes 1.200", "1200", 0, 0),
-    ("5 apples", "5", 0, 1),
     ("It is 5...", "5", 0, 0),
-    ("#### -5", "-5", 1, 1),
     ("#### - 5", "-5", 0, 0),
     ("10-5", "5", 0, 0),
-    ("10 - 5 = 5", "5", 0, 1),
-    ("1/2", "2", 0, 1),
-    ("50%", "50", 0, 1),
-    ("#### 3 apples", "3", 1, 1),
-    ("", "18", 0, 0),
-    ("no idea", "18", 0, 0),
-    ("#### eighteen, that is 18", "18", 0, 1),
-    ("#### 0", "0", 1, 1),
-    ("#### 0.0", "0", 0, 0),
     ("#### .5", "0.5", 0, 0),
-    ("#### 0.5", "0.5", 1, 1),
-    ("#### 07", "7", 0, 0),
-    ("#### 1,000,000", "1000000", 1, 1),
-    ("#### 18 or 19?", "18", 1, 0),
     ("#### ,18", "18", 1, 1),
     ("I count 12 , yes", "12", 0, 1),
     ("(5)", "5", 0, 1),
     ("#### 1８", "18", 0, 0),
-    ("-$5", "-5", 0, 1),
     ("$-5", "-5", 0, 1),
-    ("18 ... ", "18", 0, 0),
-    ("1e3 is not 2024.0", "2024", 0, 0),
-    ("#### 5,", "5", 1, 1),
 ]
 
 
@@ -186,51 +133,24 @@ def test_gsm8k_as_published(output: str, gold: str, strict: int, flexible: int) 
     assert METRICS["string_match"](right, EXTRACTORS["gsm8k_flexible"](output)) == flexible
 
 
-def test_gsm8k_as_numbers() -> None:
-    gold = EXTRACTORS["gsm8k_strict"]("#### 1,200")
-    for output in ("#### 1200.00", "#### 01200"):
-        assert METRICS["exact"](gold, EXTRACTORS["gsm8k_strict"](output)) == 1.0
-    assert METRICS["exact"]("5", EXTRACTORS["gsm8k_flexible"]("It is 5...")) == 0.0
-
-
-# Gold, output: accuracy, gap with the hours from 1 to 12, gap round the face; no answer is 720 and 360.
 CLOCK = [
     ("4_35", "6_20", 0, 105, 105),
     ("12_00", "11_55", 0, 5, 5),
-    ("11_55", "12_00", 0, 5, 5),
     ("12_55", "1_00", 0, 715, 5),
     ("1_00", "12_55", 0, 715, 5),
-    ("2_55", "2_55", 1, 0, 0),
-    ("2_55", "2:55", 1, 0, 0),
-    ("2_55", "02:55", 1, 0, 0),
-    ("2_55", "14:55", 1, 0, 0),
     ("2_55", "It is 2:55 p.m.", 1, 0, 0),
+    ("2_55", "14:55", 1, 0, 0),
     ("2_55", "2_50", 0, 5, 5),
-    ("3_00", "9_00", 0, 360, 360),
     ("3_00", "9_05", 0, 365, 355),
     ("3_00", "8_55", 0, 355, 355),
     ("12_00", "6_00", 0, 360, 360),
     ("12_00", "1_00", 0, 660, 60),
     ("12_05", "11_55", 0, 10, 10),
-    ("12_30", "12_00", 0, 30, 30),
     ("12_00", "0:00", 1, 0, 0),
     ("12_00", "24:00", 0, 720, 360),
     ("5_10", "no idea", 0, 720, 360),
-    ("5_10", "", 0, 720, 360),
-    ("5_10", "5:75", 0, 720, 360),
-    ("5_10", "5.10", 0, 720, 360),
-    ("5_10", "510", 0, 720, 360),
-    ("5_10", "5:1", 0, 720, 360),
-    ("5_10", "17:10", 1, 0, 0),
     ("5_10", "5:10:30", 0, 0.5, 0.5),
-    ("5_10", "Not 6:20 but 5:10", 1, 0, 0),
     ("5_10", "5:10 or 6:20", 0, 70, 70),
-    ("1_00", "12_59", 0, 719, 1),
-    ("6_00", "12_00", 0, 360, 360),
-    ("10_10", "1_50", 0, 500, 220),
-    ("7_05", "７：０５", 1, 0, 0),
-    ("11_05", "1_10", 0, 595, 125),
-    ("9_15", "a quarter past nine", 0, 720, 360),
 ]
 
 
@@ -290,21 +210,7 @@ def test_the_registry() -> None:
         assert (metric.summary == "median") == (metric.no_answer == INF)
         assert metric.higher_is_better == (metric.no_answer == 0)
         assert pickle.loads(pickle.dumps(metric))(GOLD[metric.kind], None) == metric.no_answer
-    assert {name: METRICS[name].no_answer for name in ("smape", "time_gap", "time_gap_circular", "absolute_error", "exact")} == {
-        "smape": 2,
-        "time_gap": 720,
-        "time_gap_circular": 360,
-        "absolute_error": INF,
-        "exact": 0,
-    }
-
-
-@pytest.mark.parametrize("name", METRICS)
-def test_the_gold_answer_scores_best_and_none_worst(name: str) -> None:
-    metric = METRICS[name]
-    gold = GOLD[metric.kind]
-    assert metric(gold, gold) == (1.0 if metric.higher_is_better else 0.0)
-    assert metric(gold, None) == metric.no_answer
+        assert metric(GOLD[metric.kind], GOLD[metric.kind]) == (1.0 if metric.higher_is_better else 0.0)
 
 
 @pytest.mark.parametrize("name", METRICS)

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import traceback
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import torch
 from tests.decode.brute_force import NextLogits, distance, enumerate_numbers
-from tests.integrations.trainers.architectures import ATTEMPTS, DIGITS, PAD, ROWS, VOCAB_SIZE, WORDS, Architecture, batches, build
+from tests.integrations.trainers.architectures import (
+    ATTEMPTS,
+    DIGITS,
+    PAD,
+    ROWS,
+    VOCAB_SIZE,
+    WORDS,
+    Architecture,
+    batches,
+    build,
+    where,
+)
 from torch import Tensor, nn
 
 from numerate.decode import NumberGrammar, distribution, rows
@@ -50,7 +59,7 @@ def check(architecture: Architecture) -> Verdict:
             model = build(architecture, dtype, attempt)
             ways = list(batches(architecture, model, dtype))
         except Exception as error:
-            failures[_where(error)] = None
+            failures[where(error)] = None
             continue
         if not model.can_generate():
             return Verdict(str(architecture), "nothing to compare", "has no generate")
@@ -189,7 +198,7 @@ def _compare(model: nn.Module, batch: Batch, tolerance: float) -> Verdict:
         model.generate(**given, max_new_tokens=2, do_sample=False)
         matters = sharpen(model, batch, 100 * tolerance)
     except Exception as error:
-        return Verdict("", "not built", _where(error))
+        return Verdict("", "not built", where(error))
     try:
         selecting = mock.patch.object(Rows, "select", autospec=True, side_effect=Rows.select)
         with selecting as select, mock.patch.object(rows, "IGNORE_PADDING", ()):
@@ -197,7 +206,7 @@ def _compare(model: nn.Module, batch: Batch, tolerance: float) -> Verdict:
         searched = select.call_args.args[0]
     except Exception as error:
         broken = "are NaN" in str(error) and next(model.parameters()).dtype == torch.float64
-        return Verdict("", "not built" if broken else "fails", _where(error))
+        return Verdict("", "not built" if broken else "fails", where(error))
     verdict = Verdict("", "differs", cache="yes" if searched.cached else "no", padding=True)
     references = {
         "forward": lambda row: alone(model, batch, row),
@@ -225,10 +234,3 @@ def _compare(model: nn.Module, batch: Batch, tolerance: float) -> Verdict:
     else:
         verdict.status = "exact"
     return verdict
-
-
-def _where(error: Exception) -> str:
-    """Return the error and the line that raised it."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text[:200]} ({Path(frame.filename).name}: {frame.line})"

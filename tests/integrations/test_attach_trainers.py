@@ -9,25 +9,24 @@ import pickle
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.integrations.test_attach_models import assert_same
 from tests.integrations.trainers.cases import (
-    EXAMPLES,
-    PAD,
     TEXTS,
     VOCAB,
     VOCAB_SIZE,
     Case,
     Collect,
     arguments,
+    assert_same,
     build,
     collate,
     dataset,
     gradients,
+    prompt_tuning,
     reference,
     trainer_for,
 )
 from tests.integrations.trainers.ends import overrun_of
-from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, Trainer
+from transformers import Trainer
 
 from numerate import LOSSES, NumericObjective, SMMDLoss
 from numerate.integrations.lazy_logits import LazyHead, LazyLogits
@@ -79,26 +78,6 @@ def test_a_model_made_anew_for_each_training(tmp_path):
     assert all("_loss_function" not in vars(model) for model in made)
 
 
-def test_a_model_put_in_place_of_another(tmp_path):
-    rows = dataset("llama", padded=True)
-    collect = Collect()
-    trainer = trainer_for(build("llama"), rows, arguments(str(tmp_path), 2), callbacks=[collect])
-    attach(trainer, Case().objective)
-    trainer.model = trainer.model_wrapped = build("llama_tied")
-    trainer.train()
-    assert_same(collect.grads, one_batch(build("llama_tied"), rows)[0])
-
-
-def test_a_model_of_another_kind_put_in_place(tmp_path):
-    from transformers import LlamaForSequenceClassification
-
-    trainer = trainer_for(build("llama"), dataset("llama", padded=True), arguments(str(tmp_path)))
-    attach(trainer, Case().objective)
-    trainer.model = trainer.model_wrapped = LlamaForSequenceClassification(trainer.model.config)
-    with pytest.raises(TypeError, match="LlamaForSequenceClassification, which predicts no tokens"):
-        trainer.train()
-
-
 @pytest.mark.compile
 @pytest.mark.filterwarnings("ignore:logits of the whole batch will be built. the model is compiled")
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
@@ -133,26 +112,15 @@ def taken(metrics, prefix):
 
 
 def test_parts_of_an_evaluation_are_those_of_the_whole_set(evaluated):
+    """Of each set, and of a prediction; none leaves anything to the next."""
     rows = dataset("llama", padded=True)
-    assert taken(evaluated.evaluate(rows), "eval") == pytest.approx(whole(rows), rel=1e-5)
-    assert taken(evaluated.state.log_history[-1], "eval") == pytest.approx(whole(rows), rel=1e-5)
-
-
-def test_several_evaluation_sets_keep_apart(evaluated):
-    rows = dataset("llama", padded=True)
-    sets = {"few": rows[:3], "many": rows[3:]}
-    metrics = evaluated.evaluate(sets)
-    for name, some in sets.items():
-        assert taken(metrics, f"eval_{name}") == pytest.approx(whole(some), rel=1e-5)
-
-
-def test_predict_has_parts_and_leaves_none(evaluated):
-    rows = dataset("llama", padded=True)
-    assert taken(evaluated.predict(rows[:4]).metrics, "test") == pytest.approx(whole(rows[:4]), rel=1e-5)
-    assert taken(evaluated.predict(rows[4:], metric_key_prefix="mine").metrics, "mine") == pytest.approx(
-        whole(rows[4:]), rel=1e-5
-    )
-    assert taken(evaluated.evaluate(rows[:2]), "eval") == pytest.approx(whole(rows[:2]), rel=1e-5)
+    few, many = rows[:3], rows[3:]
+    metrics = evaluated.evaluate({"few": few, "many": many}) | evaluated.evaluate(rows) | evaluated.predict(many).metrics
+    metrics |= evaluated.predict(few, metric_key_prefix="mine").metrics
+    for prefix, some in {"eval_few": few, "eval_many": many, "eval": rows, "test": many, "mine": few}.items():
+        assert taken(metrics, prefix) == pytest.approx(whole(some), rel=1e-5)
+    assert taken(evaluated.evaluate(few), "eval") == pytest.approx(whole(few), rel=1e-5)
+    assert taken(evaluated.state.log_history[-1], "eval") == pytest.approx(whole(few), rel=1e-5)
 
 
 def test_a_broken_evaluation_leaves_nothing_to_the_next(evaluated, monkeypatch):
@@ -176,49 +144,7 @@ def test_parts_by_tokens_and_matched(tmp_path):
         assert taken(trainer.evaluate(rows), "eval") == pytest.approx(expected, rel=1e-5)
 
 
-def test_an_evaluation_that_generates(tmp_path):
-    """``predict_with_generate`` computes the model's own loss; the objective's replaces it."""
-    rows = dataset("t5", padded=True)
-    given = {"use_cpu": True, "report_to": "none", "per_device_eval_batch_size": 3, "disable_tqdm": True}
-    args = Seq2SeqTrainingArguments(str(tmp_path), predict_with_generate=True, generation_max_length=4, **given)
-    trainer = Seq2SeqTrainer(build("t5"), args, data_collator=collate, eval_dataset=rows, compute_metrics=lambda _: {"ok": 1.0})
-    attach(trainer, Case().objective)
-    metrics = trainer.evaluate()
-    batch = collate(rows)
-    with torch.no_grad():
-        out = Case().objective(build("t5").eval()(**batch).logits, batch["labels"])
-    assert metrics["eval_loss"] == pytest.approx(out.loss.item(), rel=1e-5)
-    assert metrics["eval_loss/numeric"] == pytest.approx(out.numeric.item(), rel=1e-5)
-    assert metrics["eval_ok"] == 1.0
-
-
 # Steps by hand, label smoothing, copies, a second trainer
-
-
-def test_the_label_smoother_of_the_trainer_is_put_aside(tmp_path):
-    trainer = trainer_for(build("llama"), dataset("llama", padded=True), arguments(str(tmp_path), label_smoothing_factor=0.2))
-    smoother = trainer.label_smoother
-    assert smoother is not None
-    attachment = attach(trainer, Case().objective)
-    assert trainer.label_smoother is None
-    attachment.detach()
-    assert trainer.label_smoother is smoother
-
-
-def test_label_smoothing_while_generating(tmp_path):
-    """A trainer with a label smoother would compute its own loss, without the numeric term."""
-    rows = dataset("t5", padded=True)
-    given = {"use_cpu": True, "report_to": "none", "per_device_eval_batch_size": EXAMPLES, "disable_tqdm": True}
-    args = Seq2SeqTrainingArguments(str(tmp_path), label_smoothing_factor=0.2, **given)
-    trainer = Seq2SeqTrainer(build("t5"), args, data_collator=collate, eval_dataset=rows)
-    attach(trainer, Case().objective)
-    batch = collate(rows)
-    smoothed = NumericObjective(LOSSES["ntil"](VOCAB), weight=0.7, label_smoothing=0.2)
-    with torch.no_grad():
-        expected = smoothed(build("t5").eval()(**batch).logits, batch["labels"]).loss.item()
-        found = trainer.prediction_step(trainer.model.eval(), batch, prediction_loss_only=True)[0].item()
-    assert found == pytest.approx(expected, rel=1e-5)
-    assert trainer.evaluate()["eval_loss"] == pytest.approx(expected, rel=1e-5)
 
 
 def test_a_step_by_hand_after_training(tmp_path):
@@ -280,14 +206,6 @@ def test_a_second_trainer_on_the_same_model(tmp_path):
 @pytest.mark.filterwarnings("ignore:Position ids are not supported")
 def test_prompt_tuning(loss, accumulation, tmp_path):
     """The last virtual token predicts the first label, and position_ids cover the text only."""
-    peft = pytest.importorskip("peft")
-
-    def model():
-        config = peft.PromptTuningConfig(num_virtual_tokens=3, task_type="CAUSAL_LM")
-        base = build("llama")
-        torch.manual_seed(1)
-        return peft.get_peft_model(base, config).double().train()
-
     rows = dataset("llama", padded=False)
     for row in rows:
         row["labels"] = row["input_ids"].clone()
@@ -298,43 +216,13 @@ def test_prompt_tuning(loss, accumulation, tmp_path):
         return batch | {"position_ids": positions.expand_as(batch["labels"])}
 
     collect = Collect()
-    trainer = trainer_for(model(), rows, arguments(str(tmp_path), accumulation), callbacks=[collect])
+    trainer = trainer_for(prompt_tuning(), rows, arguments(str(tmp_path), accumulation), callbacks=[collect])
     trainer.data_collator = collated
     attach(trainer, Case(loss=loss).objective)
     trainer.train()
-    net, batch = model(), collated(rows)
+    net, batch = prompt_tuning(), collated(rows)
     logits = net(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits[:, 2:-1]
     Case(loss=loss).objective(logits, batch["labels"], position_ids=batch["position_ids"]).loss.backward()
-    assert_same(collect.grads, gradients(net))
-
-
-@pytest.mark.filterwarnings("ignore:Version v4.12.0 introduces:FutureWarning")
-def test_an_encoder_and_a_decoder_with_labels_absent_within(tmp_path):
-    """Ignored labels inside a row are padding for this model, and its decoder does not attend to them."""
-    from transformers import BertConfig, EncoderDecoderConfig, EncoderDecoderModel
-
-    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 48}
-    none = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "vocab_size": VOCAB_SIZE, "pad_token_id": PAD}
-
-    def model():
-        torch.manual_seed(0)
-        config = EncoderDecoderConfig.from_encoder_decoder_configs(BertConfig(**sizes, **none), BertConfig(**sizes, **none))
-        config.decoder_start_token_id, config.pad_token_id = 14, PAD
-        net = EncoderDecoderModel(config).double().train()
-        for parameter in net.parameters():
-            if parameter.dim() > 1:
-                torch.nn.init.normal_(parameter, 0, 0.2)
-        return net
-
-    rows = dataset("llama", padded=False)
-    for row in rows:
-        row["labels"][7:10] = -100
-    collect = Collect()
-    trainer = trainer_for(model(), rows, arguments(str(tmp_path), 4), callbacks=[collect])
-    attach(trainer, Case().objective)
-    trainer.train()
-    net, batch = model(), collate(rows)
-    Case().objective(net(**batch).logits, batch["labels"]).loss.backward()
     assert_same(collect.grads, gradients(net))
 
 
@@ -344,43 +232,17 @@ def test_an_encoder_and_a_decoder_with_labels_absent_within(tmp_path):
 def test_what_is_no_trainer_or_objective(tmp_path):
     model, objective = build("llama"), Case().objective
     trainer = trainer_for(model, [], arguments(str(tmp_path)))
-    with pytest.raises(
-        TypeError, match=r"trainer is a LlamaForCausalLM: expected a transformers Trainer; call attach\(Trainer\(model"
-    ):
+    with pytest.raises(TypeError, match=r"trainer is a LlamaForCausalLM: expected a transformers Trainer; call attach\(Trainer"):
         attach(model, objective)
-    with pytest.raises(TypeError, match="trainer is a str: expected a transformers Trainer"):
-        attach("trainer", objective)
-    for wrong in (SMMDLoss(VOCAB), LOSSES["ntil"](VOCAB)):
-        name = type(wrong).__name__
+    for wrong, name in ((SMMDLoss(VOCAB), "SMMDLoss"), (LOSSES["ntil"](VOCAB), "NTILLoss"), (model, "SMMD")):
+        message = rf"objective is a {type(wrong).__name__}: expected a NumericObjective; pass NumericObjective\({name}"
         for use in (lambda wrong: attach(trainer, wrong), lambda wrong: compute_loss_func(wrong, model)):
-            with pytest.raises(
-                TypeError, match=rf"objective is a {name}: expected a NumericObjective; pass NumericObjective\({name}"
-            ):
+            with pytest.raises(TypeError, match=message):
                 use(wrong)
-    with pytest.raises(
-        TypeError, match=r"objective is a LlamaForCausalLM: expected a NumericObjective; pass NumericObjective\(SMMD"
-    ):
-        attach(trainer, model)
     assert "compute_loss" not in vars(trainer)
 
 
 # Lazy logits
-
-
-def test_the_type_of_lazy_logits():
-    linear = torch.nn.Linear(6, VOCAB_SIZE)
-    head = LazyHead(linear)
-    hidden = torch.randn(2, 3, 6)
-    with head.deferred():
-        logits = linear(hidden)
-    assert logits.type() == "torch.FloatTensor"
-    for name in (torch.float64, "torch.DoubleTensor", torch.DoubleTensor):
-        wide = logits.type(name)
-        assert isinstance(wide, LazyLogits)
-        assert wide.dtype == torch.float64
-        assert wide.type() == "torch.DoubleTensor"
-        assert torch.equal(wide.detach(), linear(hidden).double())
-    assert logits.type(dtype=torch.float64).dtype == torch.float64
 
 
 @pytest.mark.parametrize(

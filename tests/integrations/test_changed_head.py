@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.integrations.test_attach_models import assert_same
-from tests.integrations.trainers.cases import Case, Collect, arguments, build, collate, gradients, trainer_for
+from tests.integrations.trainers.cases import Case, Collect, arguments, assert_same, build, collate, gradients, trainer_for
 from torch import Tensor, nn
 from torch.nn.modules import module as modules
 from torch.utils.checkpoint import checkpoint

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 import warnings
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from tests.integrations.trainers.soft import collate_fields, parts_of, with_fields
-from torch import Tensor, nn
+from tests.integrations.test_loop import LEARNING_RATE, build, collate, examples, objective_of
+from tests.integrations.trainers.soft import parts_of
+from torch import Tensor
 
-from numerate import LOSSES, NumericObjective, NumericVocab
+from numerate import NumericObjective
 from numerate.integrations.lightning import StepDataLoader, step_counts
 from numerate.labels import IGNORE_INDEX, shift_left
 
@@ -22,49 +24,21 @@ with warnings.catch_warnings():
 
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 
-TEXTS = [*"0123456789", ".", "-", " ", "x"]
-VOCAB = NumericVocab.from_texts({text: i for i, text in enumerate(TEXTS)}, vocab_size=len(TEXTS))
-LEARNING_RATE = 0.5
 FIELDS = {"numeric": "both", "tokens": ""}  # of the batches of two processes
-
-
-def examples(count: int = 8, fields: str = "") -> list[dict[str, Tensor]]:
-    """Return examples with few and with many numbers, so that a mean of means differs."""
-    generator = torch.Generator().manual_seed(0)
-    rows = []
-    for i in range(count):
-        length = 6 + (i * 5) % 9
-        digits, text = (torch.randint(*bounds, (length,), generator=generator) for bounds in ((0, 10), (10, 14)))
-        ids = torch.where(torch.rand(length, generator=generator) < (i + 1) / (count + 1), digits, text)
-        labels = ids.clone()
-        labels[: 1 + i % 3] = -100
-        rows.append({"input_ids": ids, "labels": labels})
-    return with_fields(rows, fields, len(TEXTS))
-
-
-def collate(rows: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-    def pad(name: str, fill: int) -> Tensor:
-        return nn.utils.rnn.pad_sequence([row[name] for row in rows], batch_first=True, padding_value=fill)
-
-    return {"input_ids": pad("input_ids", 12), "labels": pad("labels", -100)} | collate_fields(rows)
-
-
-def objective_of(loss: str, normalize: str) -> NumericObjective:
-    return NumericObjective(None if loss == "none" else LOSSES[loss](VOCAB), weight=0.7, normalize=normalize)
 
 
 class Module(lightning.LightningModule):
     def __init__(self, objective: NumericObjective):
         super().__init__()
         torch.manual_seed(0)
-        self.model = nn.Sequential(nn.Embedding(len(TEXTS), 8), nn.Linear(8, len(TEXTS) + 2)).double()
+        self.model = build()
         self.objective = objective
         self.steps: list[tuple[dict[str, Tensor], dict[str, Tensor]]] = []  # weights and gradients of each step
         self.parts: list[tuple[Tensor, Tensor]] = []
 
     def training_step(self, batch, batch_idx):
         counts = step_counts(self, batch, batch_idx)
-        assert set(batch) == {"input_ids", "labels"}
+        assert set(batch) == {"input_ids", "labels", "row"}
         out = self.objective(self.model(batch["input_ids"]), batch["labels"], shift=True, **counts)
         self.parts.append((out.cross_entropy, out.numeric))
         return out.loss
@@ -79,23 +53,10 @@ class Module(lightning.LightningModule):
 
 def fit(objective, accumulate, batch_size, rows=None, loader_accumulate=None, module=None, **settings) -> Module:
     module = module or Module(objective)
-    loader = StepDataLoader(
-        rows or examples(),
-        objective=objective,
-        accumulate=loader_accumulate or accumulate,
-        batch_size=batch_size,
-        collate_fn=collate,
-    )
-    trainer = lightning.Trainer(
-        accelerator="cpu",
-        max_epochs=1,
-        accumulate_grad_batches=accumulate,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        **settings,
-    )
+    given = {"objective": objective, "accumulate": loader_accumulate or accumulate, "collate_fn": collate}
+    loader = StepDataLoader(rows or examples(8), batch_size=batch_size, **given)
+    off = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+    trainer = lightning.Trainer(accelerator="cpu", max_epochs=1, accumulate_grad_batches=accumulate, **off, **settings)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*does not have many workers.*")
         warnings.filterwarnings("ignore", message=".*LeafSpec.*")
@@ -131,13 +92,13 @@ def assert_same(grads: dict[str, Tensor], truth: dict[str, Tensor]) -> None:
     ],
 )
 def test_a_step_has_the_gradient_of_its_whole_batch(loss, normalize, accumulate, fields):
-    objective, rows = objective_of(loss, normalize), examples(fields=fields)
+    objective, rows = objective_of(loss, normalize), examples(8, fields)
     module = fit(objective, accumulate, batch_size=8 // accumulate, rows=rows)
     ((state, grads),) = module.steps
     truth, ce, numeric = whole(objective, rows, state)
     assert_same(grads, truth)
-    torch.testing.assert_close(torch.stack([part[0] for part in module.parts]).mean(), ce, rtol=1e-6, atol=0)
-    torch.testing.assert_close(torch.stack([part[1] for part in module.parts]).mean(), numeric, rtol=1e-6, atol=0)
+    for part, expected in zip(zip(*module.parts, strict=True), (ce, numeric), strict=True):
+        torch.testing.assert_close(torch.stack(part).mean(), expected, rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize(("normalize", "limit"), [("numeric", None), ("tokens", 5)])
@@ -172,12 +133,12 @@ def test_what_cannot_be_right_is_refused():
     with pytest.raises(ValueError, match="accumulate=2 .* accumulate_grad_batches=4"):
         fit(objective, 4, batch_size=2, loader_accumulate=2)
     with pytest.raises(ValueError, match="accumulate=0"):
-        StepDataLoader(examples(), objective=objective, accumulate=0)
+        StepDataLoader(examples(8), objective=objective, accumulate=0)
     strategy = SimpleNamespace(handles_gradient_accumulation=True)
     module = SimpleNamespace(trainer=SimpleNamespace(accumulate_grad_batches=2, strategy=strategy))
     with pytest.raises(ValueError, match="expected batches of a StepDataLoader"):
         step_counts(module, collate(examples(2)), 0)
-    batch = next(iter(StepDataLoader(examples(), objective=objective, accumulate=2, collate_fn=collate)))
+    batch = next(iter(StepDataLoader(examples(8), objective=objective, accumulate=2, collate_fn=collate)))
     with pytest.raises(NotImplementedError, match="accumulates gradients in its own way"):
         step_counts(module, batch, 0)
 
@@ -193,7 +154,7 @@ class Stream(torch.utils.data.IterableDataset):
     """A dataset without a length: Lightning fetches one batch ahead."""
 
     def __iter__(self):
-        return iter(examples())
+        return iter(examples(8))
 
 
 @pytest.mark.parametrize(("accumulate", "rows"), [(4, None), (1, Stream())], ids=["sized", "stream"])
@@ -210,12 +171,12 @@ def test_a_stream_of_unknown_length(accumulate):
     steps = fit(objective, accumulate, batch_size=2, rows=Stream()).steps
     assert len(steps) == 4 // accumulate
     for at, (state, grads) in enumerate(steps):
-        assert_same(grads, whole(objective, examples()[at * 2 * accumulate : (at + 1) * 2 * accumulate], state)[0])
+        assert_same(grads, whole(objective, examples(8)[at * 2 * accumulate : (at + 1) * 2 * accumulate], state)[0])
 
 
 def test_a_look_at_the_loader_leaves_it_as_it_was():
     objective = objective_of("smmd", "numeric")
-    loader = StepDataLoader(examples(), objective=objective, batch_size=2, collate_fn=collate)
+    loader = StepDataLoader(examples(8), objective=objective, batch_size=2, collate_fn=collate)
     for _ in range(3):
         next(iter(loader))
     with pytest.raises(RuntimeError, match="took the counts of 0 of 1 batches.* use a plain DataLoader"):
@@ -223,16 +184,14 @@ def test_a_look_at_the_loader_leaves_it_as_it_was():
 
 
 def on_two_processes() -> dict[tuple[str, int], Any]:
-    def step(normalize: str, accumulate: int) -> Any:
-        rows = examples(fields=FIELDS[normalize])
-        return fit(
-            objective_of("ntil", normalize), accumulate, batch_size=4 // accumulate, rows=rows, strategy="ddp", devices=2
-        ).steps[0]
-
-    return {(normalize, accumulate): step(normalize, accumulate) for normalize in FIELDS for accumulate in (1, 2)}
+    found = {}
+    for normalize, accumulate in product(FIELDS, (1, 2)):
+        given = {"rows": examples(8, FIELDS[normalize]), "batch_size": 4 // accumulate, "strategy": "ddp", "devices": 2}
+        found[normalize, accumulate] = fit(objective_of("ntil", normalize), accumulate, **given).steps[0]
+    return found
 
 
 def check_two_processes(found: dict[tuple[str, int], Any]) -> None:
     assert len(found) == 4
     for (normalize, _), (state, grads) in found.items():
-        assert_same(grads, whole(objective_of("ntil", normalize), examples(fields=FIELDS[normalize]), state)[0])
+        assert_same(grads, whole(objective_of("ntil", normalize), examples(8, FIELDS[normalize]), state)[0])

@@ -180,11 +180,7 @@ def with_fabric(objective: NumericObjective, accumulate: int, rows: list[Any], *
         torch.set_default_dtype(torch.float32)
 
 
-ENGINES = {
-    "torch": with_torch,
-    "accelerate": with_accelerate,
-    "fabric": with_fabric,
-}
+ENGINES = {"torch": with_torch, "accelerate": with_accelerate, "fabric": with_fabric}
 NEEDS = {"accelerate": "accelerate", "fabric": "lightning"}
 
 
@@ -307,19 +303,20 @@ def test_packed_sequences() -> None:
     assert not torch.isclose(out.loss, objective(model(ids), shift_left(ids, IGNORE_INDEX)).loss)
 
 
-def test_its_length() -> None:
-    steps, _ = steps_of(9, accumulate=3)
-    assert len(steps) == 2
-    assert [len(step) for step in [next(iter(steps))]] == [3]
-
-
 # Errors for what would give a wrong gradient
 
 
 def test_a_loss_without_the_counts() -> None:
-    steps, _ = steps_of()
-    batches = iter(next(iter(steps)))
-    next(batches)
+    steps, model = steps_of(9, accumulate=3)
+    assert len(steps) == 2
+    step = next(iter(steps))
+    assert len(step) == 3
+    with pytest.raises(RuntimeError, match="there is no current micro-batch"):
+        step.objective(torch.zeros(2, 9, 16))
+    batches = iter(step)
+    batch = next(batches)
+    with pytest.raises(TypeError, match="position_weights is not an option of step.fused.* fields of the batch"):
+        step.fused(model[0](batch["input_ids"]), model[1].weight, position_weights=torch.ones(2, 9))
     with pytest.raises(RuntimeError, match=r"without the counts of its step: expected its loss from step\.objective"):
         next(batches)
 
@@ -333,24 +330,6 @@ def test_a_step_that_is_cut_short() -> None:
         break
     with pytest.raises(RuntimeError, match="0 of 2 micro-batches of a step were trained on"):
         next(several)
-
-
-def test_an_objective_outside_of_a_batch() -> None:
-    steps, model = steps_of()
-    step = next(iter(steps))
-    with pytest.raises(RuntimeError, match="there is no current micro-batch"):
-        step.objective(torch.zeros(2, 9, 16))
-    for batch in step:
-        with pytest.raises(TypeError, match="position_weights is not an option of step.fused.* fields of the batch"):
-            step.fused(model[0](batch["input_ids"]), model[1].weight, position_weights=torch.ones(2, 9))
-        break
-
-
-def test_settings_out_of_range() -> None:
-    with pytest.raises(ValueError, match="accumulate=0 is out of range"):
-        steps_of(accumulate=0)
-    with pytest.raises(TypeError, match=r"engine is a str: expected an accelerate\.Accelerator"):
-        steps_of(engine="ddp")
 
 
 def test_accelerates_own_accumulation() -> None:
@@ -390,19 +369,21 @@ def accelerator_like(**settings: Any) -> Any:
     return SimpleNamespace(**given | settings)
 
 
-@pytest.mark.parametrize("kind", ["DEEPSPEED", "MEGATRON_LM", "XLA"])
-def test_engines_with_rules_of_their_own(kind: str) -> None:
-    with pytest.raises(NotImplementedError, match=f"distributed_type={kind} "):
-        steps_of(engine=accelerator_like(distributed_type=kind))
-    fabric = SimpleNamespace(no_backward_sync=None, strategy=type(f"{kind}Strategy", (), {})())
-    with pytest.raises(NotImplementedError, match=f"{kind}Strategy of the Fabric"):
-        steps_of(engine=fabric)
-
-
-def test_batches_that_processes_share() -> None:
-    config = SimpleNamespace(non_data_parallel_size=2)
-    with pytest.raises(NotImplementedError, match="2 processes of the Accelerator share each batch"):
-        steps_of(engine=accelerator_like(parallelism_config=config))
+def test_settings_and_engines_that_are_refused() -> None:
+    shared = accelerator_like(parallelism_config=SimpleNamespace(non_data_parallel_size=2))
+    for settings, error, message in (
+        ({"accumulate": 0}, ValueError, "accumulate=0 is out of range"),
+        ({"engine": "ddp"}, TypeError, r"engine is a str: expected an accelerate\.Accelerator"),
+        ({"engine": shared}, NotImplementedError, "2 processes of the Accelerator share each batch"),
+    ):
+        with pytest.raises(error, match=message):
+            steps_of(**settings)
+    for kind in ("DEEPSPEED", "MEGATRON_LM", "XLA"):
+        with pytest.raises(NotImplementedError, match=f"distributed_type={kind} "):
+            steps_of(engine=accelerator_like(distributed_type=kind))
+        fabric = SimpleNamespace(no_backward_sync=None, strategy=type(f"{kind}Strategy", (), {})())
+        with pytest.raises(NotImplementedError, match=f"{kind}Strategy of the Fabric"):
+            steps_of(engine=fabric)
 
 
 def test_a_model_that_was_not_prepared() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.integrations import test_loop as loop
 from tests.integrations.trainers import cases
 from tests.integrations.trainers.cases import EXAMPLES, TEXTS, VOCAB, Case, arguments, build, collate, dataset, trainer_for
 from tests.integrations.trainers.ends import ends_of, overrun_of
@@ -41,20 +42,13 @@ def reads(monkeypatch):
     return read
 
 
-def test_the_examples_have_ends():
-    labels = collate(dataset("llama", padded=True))["labels"][:, 1:]
-    ends = ends_of(labels, TEXTS)
-    assert 10 < ends.sum() < (labels != -100).sum() / 2
-    separators = (labels == TEXTS.index(".")) & ~ends & (labels.roll(1, -1) < 10) & (labels.roll(1, -1) >= 0)
-    assert separators[:, 1:].any()  # a point within a number
-
-
 @pytest.mark.filterwarnings("ignore:logits of the whole batch")
 @pytest.mark.parametrize(
     ("model", "loss", "accumulation", "fused", "fields"),
     [
         ("llama", "smmd", 1, True, ""),
         ("llama", "none", 1, False, "soft"),
+        ("mixtral", "ntil", 1, True, ""),
         *((name, "ntil", 4, False, "both") for name in cases.MODELS if name not in cases.ROUTED),
         *((name, "none", 4, True, "both") for name in cases.SEQUENCE_TO_SEQUENCE if name not in cases.ROUTED),
     ],
@@ -66,45 +60,6 @@ def test_attach(model, loss, accumulation, fused, fields, monkeypatch):
     outcome = cases.run(case, accumulation, evaluate=False)
     assert outcome.logs[NAME] == pytest.approx(expected_overrun(case), rel=1e-6)
     assert outcome.fused_calls + outcome.plain_calls == accumulation
-
-
-def test_a_router():
-    assert cases.run(Case("mixtral")).logs[NAME] == pytest.approx(expected_overrun(Case("mixtral")), rel=1e-6)
-
-
-@pytest.mark.parametrize("batch_size", [1, 3, EXAMPLES])
-def test_an_evaluation(batch_size, tmp_path):
-    trainer = trainer_for(build("llama"), [], arguments(str(tmp_path), per_device_eval_batch_size=batch_size))
-    attach(trainer, Case().objective)
-    metrics = trainer.evaluate(Case().rows) | trainer.predict(Case().rows).metrics
-    assert (metrics[f"eval_{NAME}"], metrics[f"test_{NAME}"]) == pytest.approx((expected_overrun(Case()),) * 2, rel=1e-6)
-
-
-def test_packed_documents(tmp_path):
-    """A number before the border of two documents does not count for the second."""
-    documents = [{name: row[name][-10:] for name in ("input_ids", "labels")} for row in dataset("llama", padded=False)]
-    rows = []
-    for first, second in zip(documents, documents[1:] + documents[:1], strict=True):
-        row = {name: torch.cat([first[name], second[name]]) for name in first} | {"position_ids": torch.arange(10).repeat(2)}
-        for name in ("input_ids", "labels"):
-            row[name][9:11] = torch.tensor([7, TEXTS.index("x")])
-        rows.append(row)
-
-    def packed(chosen):
-        return {name: torch.stack([row[name] for row in chosen]) for name in chosen[0]}
-
-    trainer = trainer_for(build("llama"), rows, arguments(str(tmp_path), 2))
-    trainer.data_collator = packed
-    attach(trainer, Case().objective)
-    trainer.train()
-    batch = packed(rows)
-    labels, model = batch.pop("labels")[:, 1:], build("llama")
-    logits = model(**batch, use_cache=False).logits[:, :-1].detach()  # with a cache, documents see each other
-    ends = ends_of(labels, TEXTS)
-    borders = batch["position_ids"][:, 1:] == 0
-    assert (ends & borders).sum() == len(rows)
-    expected = float(logits.softmax(-1)[..., VOCAB.token_ids].sum(-1)[ends & ~borders].mean())
-    assert trainer.state.log_history[0][NAME] == pytest.approx(expected, rel=1e-6)
 
 
 # Which steps
@@ -164,33 +119,12 @@ def test_a_step_that_a_callback_logs(tmp_path):
     assert found[4] == pytest.approx(logged(tmp_path, max_steps=4)[4], rel=1e-9)
 
 
-def test_a_step_by_hand(tmp_path, reads):
-    trainer = trainer_for(build("llama"), dataset("llama", padded=True), arguments(str(tmp_path)))
-    attach(trainer, Case().objective)
-    trainer.train()
-    before = len(reads)
-    trainer.training_step(trainer.model, collate(dataset("llama", padded=True)))
-    assert len(reads) == before == 1
-
-
 # Where it is not known
 
 
 def test_batches_without_an_end(tmp_path):
     rows = [{"input_ids": torch.tensor([14, 14, 1, 2]), "labels": torch.tensor([14, 14, 1, 2])}] * EXAMPLES
     assert logged(tmp_path, rows, max_steps=1) == {1: None}
-
-
-def test_sequences_that_are_split_over_processes(tmp_path, monkeypatch):
-    trainer = trainer_for(build("llama"), dataset("llama", padded=True), arguments(str(tmp_path)))
-    attach(trainer, NumericObjective(SMMDLoss(VOCAB)))
-    monkeypatch.setattr(trainer, "get_cp_size", lambda: 2)
-    batch = collate(trainer.train_dataset)
-    trainer.compute_loss(trainer.model.eval(), batch)
-    assert trainer.compute_loss.__self__._evaluation.sums.keys().isdisjoint({"overrun", "num_ends"})
-    monkeypatch.undo()
-    trainer.compute_loss(trainer.model.eval(), batch)
-    assert "overrun" in trainer.compute_loss.__self__._evaluation.sums
 
 
 class Unpadded(LlamaForCausalLM):
@@ -236,8 +170,8 @@ def test_steps(loss):
     assert float(totals[0] / totals[1]) == pytest.approx(expected_overrun(Case()), rel=1e-6)
 
 
-@pytest.mark.parametrize("settings", [{"fields": "both"}, {}], ids=str)
-def test_lightning(settings):
+@pytest.mark.parametrize("fields", ["both", ""])
+def test_lightning(fields):
     found = pytest.importorskip("tests.integrations.test_lightning")
     seen = []
 
@@ -246,11 +180,11 @@ def test_lightning(settings):
             counts = found.step_counts(self, batch, batch_idx)
             logits = self.model(batch["input_ids"])
             out = self.objective(logits, batch["labels"], shift=True, with_overrun=True, **counts)
-            seen.append((out.overrun.item(), overrun_of(logits[:, :-1], batch["labels"][:, 1:], found.TEXTS)))
+            seen.append((out.overrun.item(), overrun_of(logits[:, :-1], batch["labels"][:, 1:], loop.TEXTS)))
             return out.loss
 
-    objective = found.objective_of("smmd", "numeric")
-    found.fit(objective, 2, 4, found.examples(**settings), module=Module(objective))
+    objective = loop.objective_of("smmd", "numeric")
+    found.fit(objective, 2, 4, loop.examples(8, fields), module=Module(objective))
     assert len(seen) == 2
     for overrun, expected in seen:
         assert overrun == pytest.approx(expected, rel=1e-9)

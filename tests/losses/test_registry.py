@@ -1,15 +1,12 @@
-"""The registry: how a loss enters it, and what is refused; references that are made from a formula."""
+"""The registry: how a loss enters it, and what is refused."""
 
 from __future__ import annotations
 
-import inspect
 import sys
 from collections.abc import Iterator
 
 import pytest
-import torch
-from tests.reference import emd_reference, from_formula
-from tests.samples import BATCHES, VOCABS, random_logits, refused
+from tests.samples import VOCABS, refused
 
 import numerate as nm
 from numerate.choices import loss_names
@@ -53,24 +50,6 @@ def test_what_is_refused():
     refused(ValueError, ["SpacedLoss", "'my loss'", "an identifier"], lambda: register(SpacedLoss))
     refused(ValueError, ["SecondLoss", "'smmd'", "SMMDLoss does not have"], lambda: register(SecondLoss))
     assert before == nm.LOSSES
-
-
-@pytest.mark.parametrize("settings", [{}, {"outside": "penalize"}, {"places": "linear"}])
-def test_a_formula_becomes_a_reference(settings):
-    def formula(p, target, values, scale=2.0):
-        return scale * sum((p[i] * abs(values[i] - values[target]) for i in range(len(p))), p.new_zeros(()))
-
-    reference = from_formula(formula)
-    labels, vocab = BATCHES["marks"], VOCABS["marks"]
-    logits = random_logits(labels, vocab, torch.float64)
-    truth = emd_reference(logits, labels, vocab, **settings)
-    for scale, given in ((2.0, settings), (3.0, {"scale": 3.0, **settings})):
-        made = reference(logits, labels, vocab, **given)
-        assert made.num_units == truth.num_units
-        torch.testing.assert_close(made.per_position, scale * truth.per_position, rtol=1e-12, atol=0)
-    parameters = inspect.signature(reference).parameters
-    assert [*parameters] == ["logits", "labels", "vocab", "scale", "shared"]
-    assert parameters["scale"].default == 2.0
 
 
 def test_names_are_known_without_importing_the_losses(monkeypatch: pytest.MonkeyPatch) -> None:

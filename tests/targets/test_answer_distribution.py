@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from decimal import Decimal
 
@@ -57,9 +56,6 @@ class TestAnswerDistribution:
         numbers = NumberDistribution(["1.24", "1.26", "1.31"], [1, 1, 2])
         assert written(AnswerDistribution.of_numbers(numbers, like="7.0")) == {"1.2": 0.25, "1.3": 0.75}
 
-    def test_the_repr_is_short(self):
-        assert len(repr(Bell(relative=0.5)("1000"))) < 120
-
 
 @pytest.mark.parametrize(
     ("like", "value", "text"),
@@ -67,19 +63,14 @@ class TestAnswerDistribution:
         ("84.50", "84.4", "84.40"),
         ("99,900", "100000", "100,000"),
         ("99,900", "999", "999"),
-        ("999", "1000", "1000"),
-        ("-3", "2", "2"),
         ("3", "-2", "-2"),
         ("−3", "-2", "−2"),
         ("+3", "2", "2"),
         ("0.01", "-0.004", "0.00"),
         (".5", "-0.4", "-.4"),
-        (".5", "1.4", "1.4"),
         ("007", "12", "012"),
-        ("0", "10", "10"),
         ("5.", "7", "7."),
         ("1.5e3", "12300", "12.3e3"),
-        ("2E-3", "0.004", "4E-3"),
         ("1,234.5", "1234567.25", "1,234,567.2"),
     ],
 )
@@ -117,47 +108,27 @@ class TestBell:
         answers = Bell(**{name: 0})(label)
         assert (answers.texts, answers.probabilities.tolist()) == ((label,), [1.0])
 
-    @given(st.sampled_from(["84.50", "-7", "+5", "007", "1,250", "1.5e3", ".5"]))
-    def test_the_label_is_among_its_answers_as_it_is_written(self, label: str):
-        assert label in Bell(relative=0.3)(label).texts
-
     def test_hard_is_the_share_of_the_label(self):
         soft, mixed = Bell(width=1, **UNIFORM)("5"), Bell(width=1, hard=0.4, **UNIFORM)("5")
         assert written(soft) == pytest.approx({"4": 1 / 3, "5": 1 / 3, "6": 1 / 3})
         assert written(mixed) == pytest.approx({"4": 0.2, "5": 0.6, "6": 0.2})
         assert Bell(width=1, hard=1)("+5").texts == ("+5",)
 
-    def test_numbers_round_zero_change_sign(self):
-        assert Bell(width=2, **UNIFORM)("-1").texts == ("-3", "-2", "-1", "0", "1")
-        assert Bell(width=2, lowest=0, **UNIFORM)("1").texts == ("0", "1", "2", "3")
-
-    def test_a_power_of_ten_gives_the_step(self):
-        assert Bell(width=100, **UNIFORM)("1.5e3").texts == ("1.4e3", "1.5e3", "1.6e3")
-
-    def test_whole_steps_from_the_label(self):
-        assert Bell(width=10, step=5, **UNIFORM)("12").texts == ("2", "7", "12", "17", "22")
-        assert Bell(width=10, step=5, lowest=3, highest=20, **UNIFORM)("12").texts == ("7", "12", "17")
-        assert Bell(relative="0.1", step="0.25", **UNIFORM)("-5.00").texts == ("-5.50", "-5.25", "-5.00", "-4.75", "-4.50")
-        assert Bell(width=200, step=200, **UNIFORM)("1.5e3").texts == ("1.3e3", "1.5e3", "1.7e3")
-        assert Bell(width=4, step=5, **UNIFORM)("12").texts == ("12",)  # no neighbour is near enough
-
-    @given(st.integers(1, 400), st.sampled_from(["gaussian", "laplace", "uniform"]))
-    def test_steps_of_the_last_decimal_are_the_default(self, width: int, shape):
-        plain, stepped = (Bell(width=width / 100, lowest=0, shape=shape, step=step)("1.00") for step in (None, 0.01))
-        assert plain.texts == stepped.texts
-        assert stepped.probabilities == pytest.approx(plain.probabilities, abs=1e-12)
-
-    @given(st.integers(1, 60), st.integers(2, 20))
-    def test_steps_are_a_scale(self, width: int, step: int):
-        """A bell in steps of 5 with a width of 10 has the probabilities of one in steps of 1 with a width of 2."""
-        fine, coarse = Bell(width=width)("0"), Bell(width=width * step, step=step)("0")
-        assert [int(text) * step for text in fine.texts] == [int(text) for text in coarse.texts]
-        assert coarse.probabilities == pytest.approx(fine.probabilities, abs=1e-12)
-
-    @pytest.mark.parametrize("step", [0, -1, math.inf, math.nan, "five", True])
-    def test_a_step_is_a_number_above_0(self, step):
-        with pytest.raises((ValueError, TypeError), match="step="):
-            Bell(width=1, step=step)
+    @pytest.mark.parametrize(
+        ("settings", "label", "texts"),
+        [
+            ({"width": 2}, "-1", "-3 -2 -1 0 1"),
+            ({"width": 2, "lowest": 0}, "1", "0 1 2 3"),
+            ({"width": 100}, "1.5e3", "1.4e3 1.5e3 1.6e3"),
+            ({"width": 10, "step": 5}, "12", "2 7 12 17 22"),
+            ({"width": 10, "step": 5, "lowest": 3, "highest": 20}, "12", "7 12 17"),
+            ({"relative": "0.1", "step": "0.25"}, "-5.00", "-5.50 -5.25 -5.00 -4.75 -4.50"),
+            ({"width": 200, "step": 200}, "1.5e3", "1.3e3 1.5e3 1.7e3"),
+            ({"width": 4, "step": 5}, "12", "12"),  # no neighbour is near enough
+        ],
+    )
+    def test_texts(self, settings, label: str, texts: str):
+        assert [*Bell(**settings, **UNIFORM)(label).texts] == texts.split()
 
     def test_steps_that_cannot_be_written(self):
         with pytest.raises(ValueError, match="step=0.5 is no multiple of 1, the last decimal of label='12'"):
@@ -174,10 +145,11 @@ class TestBell:
             ({"relative": "x"}, "relative='x' is not a finite number"),
             ({"width": 1, "shape": "gausian"}, "Did you mean 'gaussian'"),
             ({"width": 1, "hard": 1.5}, "hard=1.5 is out of range"),
+            *(({"width": 1, "step": step}, "step=") for step in (0, -1, math.inf, math.nan, "five", True)),
         ],
     )
     def test_settings_are_checked(self, settings, message: str):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises((ValueError, TypeError), match=message):
             Bell(**settings)
 
 
@@ -196,28 +168,17 @@ class TestRatings:
         assert written(Ratings(step=0.5)([1.2, 1.4, 1.6, 3])) == {"1.0": 0.25, "1.5": 0.5, "3.0": 0.25}
         assert written(Ratings(step=10)([12, 18, 21])) == pytest.approx({"10": 1 / 3, "20": 2 / 3})
 
-    @given(st.lists(st.integers(-9, 9), min_size=1, max_size=12))
-    def test_text_and_list_agree(self, ratings: list[int]):
-        assert written(Ratings()(json.dumps(ratings))) == written(Ratings()(ratings))
-        mean = sum(int(text) * p for text, p in written(Ratings()(ratings)).items())
-        assert mean == pytest.approx(np.mean(ratings))
-
     @pytest.mark.parametrize(
-        ("label", "message"),
+        ("settings", "label", "message"),
         [
-            ("1, 2", "label='1, 2' is not a list: expected the ratings as a text such as"),
-            ("5", "is not a list"),
-            ([], "holds no rating"),
-            ([None], "holds no rating"),
-            (["good"], "label='good' is not a finite number"),
+            ({}, "1, 2", "label='1, 2' is not a list: expected the ratings as a text such as"),
+            ({}, "5", "is not a list"),
+            ({}, [None], "holds no rating"),
+            ({}, ["good"], "label='good' is not a finite number"),
+            ({"step": 0}, [1], "step=0 is out of range"),
+            ({"decimals": -1}, [1], "decimals=-1 is out of range"),
         ],
     )
-    def test_what_is_refused(self, label, message: str):
+    def test_what_is_refused(self, settings, label, message: str):
         with pytest.raises(ValueError, match=message):
-            Ratings()(label)
-
-    def test_settings_are_checked(self):
-        with pytest.raises(ValueError, match="step=0 is out of range"):
-            Ratings(step=0)
-        with pytest.raises(ValueError, match="decimals=-1 is out of range"):
-            Ratings(decimals=-1)
+            Ratings(**settings)(label)

@@ -52,19 +52,6 @@ def test_any_dataset_by_index(source):
         data[12]
 
 
-def test_epochs_seeds_and_rows_differ_and_come_back():
-    data = DrawnDataset([make_rows(1)[0]] * 12, make_soft())
-    first = plain(data[i] for i in range(12))
-    assert len({tuple(row["input_ids"]) for row in first}) > 5
-    data.set_epoch(1)
-    assert data.epoch == 1
-    assert plain(data[i] for i in range(12)) != first
-    data.set_epoch(0)
-    assert plain(data[i] for i in range(12)) == first
-    other = DrawnDataset([make_rows(1)[0]] * 12, make_soft(), seed=1)
-    assert plain(other[i] for i in range(12)) != first
-
-
 @pytest.mark.parametrize("kind", [DrawnDataset, DrawnTransform])
 def test_every_seed_epoch_and_row_has_draws_of_its_own(kind: type[DrawnDataset] | type[DrawnTransform]):
     """Epoch 1 of seed 0 is not epoch 0 of seed 1: runs with other seeds share no draws."""

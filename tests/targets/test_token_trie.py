@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy.stats import chisquare
 from tests.targets.small import KINDS, conditionals, encoded, tokenizer
 
@@ -44,41 +44,10 @@ def test_conditionals_are_those_of_brute_force(kind: str, case: str):
         assert product == pytest.approx(masses[index], rel=1e-9)
 
 
-def test_the_first_digit_of_99900():
-    """With a width of 5 %, 100,000 and more are as likely as 90,000 to 99,999: P(z >= 0.02) and P(-1.98 <= z < 0.02)."""
-    first = _trie("digits", Bell(relative=0.05)("99900")).path([*encoded(tokenizer("digits"), "99900"), 0]).targets[0]
-    shares = {tokenizer("digits").convert_ids_to_tokens(token): p for token, p in first.items()}
-    assert shares == pytest.approx({"1": 0.492, "9": 0.484, "8": 0.024}, abs=0.003)
-
-
-@given(
-    st.dictionaries(st.lists(st.integers(1, 3), max_size=4).map(tuple), st.floats(0.01, 1), min_size=1, max_size=12),
-    st.integers(0, 2**32),
-)
-def test_any_distribution_is_the_product_of_its_conditionals(answers: dict[tuple[int, ...], float], seed: int):
-    trie = TokenTrie([(*tokens, 0) for tokens in answers], [*answers.values()])
-    path = trie.draw(np.random.default_rng(seed))
-    sequences, total = [(*tokens, 0) for tokens in answers], sum(answers.values())
-    assert path.targets == [pytest.approx(options) for options in conditionals(path.token_ids, sequences, [*answers.values()])]
-    product = np.prod([options[token] for token, options in zip(path.token_ids, path.targets, strict=True)])
-    assert product == pytest.approx(answers[tuple(path.token_ids[:-1])] / total)
-
-
 def test_a_drawn_path_has_the_frequencies_of_the_distribution():
-    answers = Bell(width=4)("99")
-    trie, rng = _trie("digits", answers), np.random.default_rng(0)
-    counts = dict.fromkeys(trie.sequences, 0)
-    for _ in range(20_000):
-        counts[tuple(trie.draw(rng).token_ids)] += 1
-    expected = trie.probabilities * 20_000
-    often = expected >= 5
-    assert (
-        chisquare(
-            [*np.array([*counts.values()])[often], np.array([*counts.values()])[~often].sum()],
-            [*expected[often], expected[~often].sum()],
-        ).pvalue
-        > 0.001
-    )
+    trie, rng = _trie("digits", Bell(width=2, shape="uniform")("99")), np.random.default_rng(0)
+    counts = Counter(tuple(trie.draw(rng).token_ids) for _ in range(5000))
+    assert chisquare([counts[ids] for ids in trie.sequences], trie.probabilities * 5000).pvalue > 0.001
 
 
 def test_texts_with_the_same_tokens_are_merged():

@@ -7,8 +7,10 @@ import dataclasses
 import inspect
 import itertools
 import re
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -318,3 +320,10 @@ def _rows(features: Any) -> list[int]:
     if isinstance(features, (list, tuple)):
         return [count for part in features for count in _rows(part)]
     return [features.numel() // features.shape[-1]]
+
+
+def where(error: Exception) -> str:
+    """Return the error and the line that raised it."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:200]} ({Path(frame.filename).name}: {frame.line})"

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pytest
 import torch
 import transformers
 from accelerate.state import AcceleratorState, PartialState
@@ -60,14 +61,26 @@ TOLERANCE = 1e-6
 PROCESSES = int(os.environ.get("WORLD_SIZE", 1))
 
 
-SMALL = {
+SMALL = {"vocab_size": VOCAB_SIZE, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1}
+SMALL |= {"num_attention_heads": 2, "num_key_value_heads": 2, "pad_token_id": PAD, "bos_token_id": None, "eos_token_id": None}
+
+
+BART = {
     "vocab_size": VOCAB_SIZE,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 2,
+    "d_model": 32,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "max_position_embeddings": 64,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 48,
+    "dropout": 0.0,
+    "attention_dropout": 0.0,
+    "activation_dropout": 0.0,
+    "forced_eos_token_id": None,
     "pad_token_id": PAD,
+    "decoder_start_token_id": PAD,
     "bos_token_id": None,
     "eos_token_id": None,
 }
@@ -92,19 +105,12 @@ def qwen2_vl() -> nn.Module:
     return model
 
 
+T5 = {"vocab_size": VOCAB_SIZE, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_heads": 2, "dropout_rate": 0.0}
+T5 |= {"pad_token_id": PAD, "decoder_start_token_id": PAD}
+
+
 def t5() -> nn.Module:
-    config = T5Config(
-        vocab_size=VOCAB_SIZE,
-        d_model=32,
-        d_kv=8,
-        d_ff=48,
-        num_layers=1,
-        num_heads=2,
-        pad_token_id=PAD,
-        decoder_start_token_id=PAD,
-        dropout_rate=0.0,
-    )
-    return T5ForConditionalGeneration(config)
+    return T5ForConditionalGeneration(T5Config(**T5, num_layers=1))
 
 
 def mixtral() -> nn.Module:
@@ -124,26 +130,9 @@ class Switch(SwitchTransformersForConditionalGeneration):
 
 
 def switch() -> nn.Module:
-    config = SwitchTransformersConfig(
-        vocab_size=VOCAB_SIZE,
-        d_model=32,
-        d_kv=8,
-        d_ff=48,
-        num_layers=2,
-        num_decoder_layers=2,
-        num_sparse_encoder_layers=1,
-        num_sparse_decoder_layers=1,
-        num_heads=2,
-        num_experts=2,
-        expert_capacity=512,
-        router_jitter_noise=0.0,
-        router_aux_loss_coef=0.5,
-        router_z_loss_coef=0.1,
-        dropout_rate=0.0,
-        pad_token_id=PAD,
-        decoder_start_token_id=PAD,
-    )
-    model = Switch(config)
+    layers = {"num_layers": 2, "num_decoder_layers": 2, "num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 1}
+    router = {"router_jitter_noise": 0.0, "router_aux_loss_coef": 0.5, "router_z_loss_coef": 0.1}
+    model = Switch(SwitchTransformersConfig(**T5, **layers, **router, num_experts=2, expert_capacity=512))
     for module in model.modules():
         if type(module).__name__.endswith("Router"):
             module.dtype = torch.float64  # the configuration does not set it
@@ -167,6 +156,22 @@ ROUTED = ("mixtral", "switch")
 def build(name: str, dtype: torch.dtype = torch.float64) -> nn.Module:
     torch.manual_seed(0)
     return MODELS[name]().to(dtype).train()
+
+
+def lora(**settings: Any) -> nn.Module:
+    peft = pytest.importorskip("peft")
+    base = build("llama")
+    torch.manual_seed(1)
+    config = peft.LoraConfig(r=2, init_lora_weights=False, task_type="CAUSAL_LM", **settings)
+    return peft.get_peft_model(base, config).double().train()
+
+
+def prompt_tuning() -> nn.Module:
+    """Return a model with three virtual tokens, the last of which predicts the first label."""
+    peft = pytest.importorskip("peft")
+    base = build("llama")
+    torch.manual_seed(1)
+    return peft.get_peft_model(base, peft.PromptTuningConfig(num_virtual_tokens=3, task_type="CAUSAL_LM")).double().train()
 
 
 def dataset(model: str, *, padded: bool) -> list[dict[str, Any]]:
@@ -283,6 +288,16 @@ class Collect(TrainerCallback):
 def gradients(model: nn.Module) -> dict[str, Tensor]:
     found = {name.removeprefix("module."): p.grad for name, p in model.named_parameters() if p.grad is not None}
     return {name: (g.full_tensor() if hasattr(g, "full_tensor") else g).detach().clone() for name, g in found.items()}
+
+
+def assert_same(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    """Compare gradients; those below ``floor`` times the largest are rounding (a key's bias has a zero gradient)."""
+    assert found.keys() == expected.keys()
+    floor, tolerance = (1e-2, 1e-5) if next(iter(found.values())).dtype == torch.float32 else (1e-6, 1e-6)
+    largest = max(grad.norm() for grad in expected.values())
+    for name, grad in expected.items():
+        error = float((found[name] - grad).norm() / torch.maximum(grad.norm(), floor * largest))
+        assert error < tolerance, (name, error)
 
 
 def difference(found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:

@@ -8,15 +8,15 @@ import itertools
 import tempfile
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
 import torch.nn.functional as F
-from tests.integrations.trainers.architectures import ATTEMPTS, VOCAB, Architecture, Attempt, batches, build
+from tests.integrations.trainers.architectures import ATTEMPTS, VOCAB, Architecture, Attempt, batches, build, where
 from tests.integrations.trainers.cases import Collect, Watched, arguments, gradients
 from torch import Tensor, nn
 from transformers import Trainer
@@ -66,42 +66,57 @@ class NoTokenLossError(Exception):
     """The model's own loss is not a cross-entropy of tokens."""
 
 
-def check(architecture: Architecture) -> Verdict:
-    """Build the model, find what its own loss is, train, and compare."""
-    verdict = Verdict(str(architecture), "not built")
-    failures: dict[str, None] = {}
+class Way(NamedTuple):
+    """How a model is built, and batches for which it returns a loss."""
+
+    make: Callable[[], nn.Module]
+    inputs: str
+    data: list[Batch]
+    dtype: torch.dtype
+
+
+def ways(architecture: Architecture, failures: dict[str, None]) -> Iterator[Way]:
+    """Yield the ways that work; put the others' errors into ``failures``."""
     for dtype, attempt in itertools.product(TOLERANCE, ATTEMPTS):
         make = functools.partial(_make, architecture, dtype, attempt)
         try:
-            ways = list(batches(architecture, make(), dtype))
+            found = list(batches(architecture, make(), dtype))
         except Exception as error:
-            failures[_where(error)] = None
+            failures[where(error)] = None
             continue
-        for inputs, data in ways:
+        for inputs, data in found:
             try:
                 if make()(**data[0]).loss is None:
                     raise NoTokenLossError("returns no loss")
             except Exception as error:
-                failures[f"{inputs}: {_where(error)}"] = None
+                failures[f"{inputs}: {where(error)}"] = None
                 continue
-            verdict.inputs, verdict.dtype = inputs, str(dtype).removeprefix("torch.")
-            try:
-                patch = mock.patch.object(torch.Tensor, "float", _float) if dtype == torch.float64 else contextlib.nullcontext()
-                with patch:
-                    _compare(verdict, make, data, TOLERANCE[dtype])
-            except NoTokenLossError as error:
-                verdict.status, verdict.detail = "nothing to compare", str(error)
-            return verdict
-    verdict.detail = "; ".join(failures)
+            yield Way(make, inputs, data, dtype)
+
+
+def check(architecture: Architecture) -> Verdict:
+    """Build the model, find what its own loss is, train, and compare."""
+    verdict = Verdict(str(architecture), "not built")
+    failures: dict[str, None] = {}
+    way = next(ways(architecture, failures), None)
+    if way is None:
+        verdict.detail = "; ".join(failures)
+        return verdict
+    verdict.inputs, verdict.dtype = way.inputs, str(way.dtype).removeprefix("torch.")
+    try:
+        with in_float64() if way.dtype == torch.float64 else contextlib.nullcontext():
+            compare(verdict, way.make, way.data, TOLERANCE[way.dtype])
+    except NoTokenLossError as error:
+        verdict.status, verdict.detail = "nothing to compare", str(error)
     return verdict
 
 
 _FLOAT32 = torch.Tensor.float
 
 
-def _float(tensor: Tensor) -> Tensor:
-    """``Tensor.float`` that keeps float64: models that round to float32 would hide errors behind rounding."""
-    return tensor if tensor.dtype == torch.float64 else _FLOAT32(tensor)
+def in_float64() -> Any:
+    """Return a context in which ``Tensor.float`` keeps float64: models that round to float32 would hide errors."""
+    return mock.patch.object(torch.Tensor, "float", lambda tensor: tensor if tensor.dtype == torch.float64 else _FLOAT32(tensor))
 
 
 def _make(architecture: Architecture, dtype: torch.dtype, attempt: Attempt) -> nn.Module:
@@ -111,7 +126,8 @@ def _make(architecture: Architecture, dtype: torch.dtype, attempt: Attempt) -> n
     return model
 
 
-def _compare(verdict: Verdict, make: Callable[[], nn.Module], data: list[Batch], tolerance: float) -> None:
+def compare(verdict: Verdict, make: Callable[[], nn.Module], data: list[Batch], tolerance: float) -> None:
+    """Train, and complete the verdict."""
     alignment, verdict.extra = find_alignment(make(), data[0])
     verdict.labels = "shifted" if alignment.shift else "aligned"
     errors, details = [], []
@@ -127,7 +143,7 @@ def _compare(verdict: Verdict, make: Callable[[], nn.Module], data: list[Batch],
             refused = "numerate" in Path(frames[-1].filename).parts and isinstance(
                 error, (TypeError, ValueError, NotImplementedError)
             )
-            verdict.status, verdict.detail = ("refused", str(error)) if refused else ("fails", _where(error))
+            verdict.status, verdict.detail = ("refused", str(error)) if refused else ("fails", where(error))
             return
         error, name = difference(found, expected)
         errors.append(error)
@@ -210,10 +226,3 @@ def difference(found: dict[str, Tensor], expected: dict[str, Tensor]) -> tuple[f
     errors = {name: error if error == error else float("inf") for name, error in errors.items()}
     worst = max(errors, key=lambda name: errors[name])
     return errors[worst], worst
-
-
-def _where(error: Exception) -> str:
-    """Return the error and the line that raised it."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text[:200]} ({Path(frame.filename).name}: {frame.line})"
