@@ -62,11 +62,6 @@ def run(package: Path, *arguments: object) -> str:
     return done.stdout
 
 
-def test_it_is_short():
-    lines = [line for line in CODE.splitlines() if line.strip()]
-    assert len(lines) < 30
-
-
 def test_it_has_the_style_of_the_project(package):
     pytest.importorskip("ruff", reason="ruff is not installed")
     config = ["--no-cache", "--config", ROOT / "pyproject.toml", package / FILE]

@@ -31,10 +31,3 @@ def test_each_package_has_one_lower_bound(name: str, asked: set[str]) -> None:
     except PackageNotFoundError:
         pytest.skip(f"{name} is not installed")
     assert Requirement(f"{name}{specifier}").specifier.contains(installed)
-
-
-def test_extras_name_extras() -> None:
-    for extra in EXTRAS.values():
-        for requirement in map(Requirement, extra):
-            if requirement.name == PROJECT["name"]:
-                assert requirement.extras <= set(EXTRAS)

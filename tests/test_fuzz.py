@@ -92,18 +92,6 @@ def test_a_planted_fault_is_found(script: ModuleType, fault: Any, message: str) 
     assert faults[0].startswith("3:")
 
 
-def test_a_hang_is_found(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    def never_ends(call: Any) -> str:
-        while True:
-            pass
-
-    monkeypatch.setattr(script, "HANG_S", 0.2)
-    monkeypatch.setattr(script, "check", never_ends)
-    outcomes, text = script.attempt(0, 3)
-    assert outcomes["fault"] == script.TOGETHER
-    assert text.startswith("0:24 hangs")
-
-
 def test_the_command(script: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert script.main(["--cases", "32", "--seed", "2"]) == 0
     shown = capsys.readouterr()

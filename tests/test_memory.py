@@ -8,11 +8,8 @@ from itertools import cycle
 
 import pytest
 import torch
-from transformers import Trainer, TrainingArguments
 
-from numerate import LOSSES, NumericObjective, NumericVocab, SMMDLoss
-from numerate.integrations.transformers import attach
-from numerate.lab.models.loading import load_model
+from numerate import LOSSES, NumericVocab, SMMDLoss
 from numerate.lab.training.config import RunConfig
 from numerate.lab.training.run import run
 
@@ -57,22 +54,6 @@ def test_a_leak_is_seen(kept):
 
     tensors, objects = left_over(80, lambda: losses_of([Leaking], 80))
     assert tensors >= 40 if kept == "tensors" else objects >= 1
-
-
-def test_attach_and_detach(tmp_path):
-    loaded = load_model("tiny")
-    objective = NumericObjective(SMMDLoss(NumericVocab.from_tokenizer(loaded.tokenizer)))
-    arguments = TrainingArguments(str(tmp_path), use_cpu=True, report_to="none", disable_tqdm=True)
-    trainer = Trainer(loaded.model, arguments, train_dataset=[])
-
-    def attachments() -> Iterator[None]:
-        for _ in range(200):
-            attach(trainer, objective).detach()
-            yield
-
-    tensors, objects = left_over(200, attachments)
-    assert tensors <= 0
-    assert objects < OBJECTS
 
 
 def test_training_steps(tmp_path):

@@ -5,7 +5,6 @@ Stand-in modules have the names that a recipe imports and no behaviour; the trai
 
 from __future__ import annotations
 
-import ast
 import os
 import subprocess
 import sys
@@ -37,16 +36,6 @@ every_recipe = pytest.mark.parametrize("recipe", PACKAGES)
 
 def test_every_recipe_is_known():
     assert {path.stem for path in (ROOT / "recipes").glob("*.py")} == set(PACKAGES)
-
-
-@every_recipe
-def test_it_says_what_it_was_written_against(recipe: str):
-    path = ROOT / "recipes" / f"{recipe}.py"
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    compile(tree, path, "exec")
-    words = ast.get_docstring(tree).split()
-    assert " ".join(words[words.index("Written") :]).startswith("Written against ")
-    assert "Not run:" in " ".join(words)
 
 
 @pytest.mark.launch
@@ -174,14 +163,6 @@ def test_axolotl_attaches_what_the_yaml_says(axolotl, tiny, tmp_path):
     assert "loss/numeric" in trainer.state.log_history[0]
 
 
-def test_axolotl_has_defaults(axolotl, tiny, tmp_path):
-    trainer = trainer_for(tiny, tmp_path)
-    axolotl.NumeratePlugin().post_trainer_create(axolotl.NumerateArgs().model_dump(exclude_none=True), trainer)
-    trainer.train()
-    vocab = nm.NumericVocab.from_tokenizer(tiny.tokenizer())
-    assert_same(grads_of(trainer), whole(tiny, nm.SMMDLoss(vocab), 0.3, "numeric"))
-
-
 def test_axolotl_refuses_what_it_cannot_do(axolotl, tiny, tmp_path):
     from pydantic import ValidationError
 
@@ -223,15 +204,11 @@ def with_swift(swift: ModuleType, trainer: Trainer, **template: Any) -> Trainer:
     return trainer
 
 
-# Every two settings meet.
-@pytest.mark.parametrize(
-    ("loss", "normalize", "accumulation"),
-    [("smmd", "numeric", 4), ("smmd", "tokens", 1), ("ntil", "numeric", 1), ("ntil", "tokens", 4)],
-)
-def test_ms_swift_counts_the_whole_step(swift, tiny, tmp_path, monkeypatch, loss, normalize, accumulation):
+@pytest.mark.parametrize(("loss", "normalize"), [("smmd", "numeric"), ("ntil", "tokens")])
+def test_ms_swift_counts_the_whole_step(swift, tiny, tmp_path, monkeypatch, loss, normalize):
     monkeypatch.setattr(swift, "LOSS", loss)
     monkeypatch.setattr(swift, "NORMALIZE", normalize)
-    trainer = with_swift(swift, trainer_for(tiny, tmp_path, accumulation))
+    trainer = with_swift(swift, trainer_for(tiny, tmp_path, 4))
     trainer.train()
     vocab = nm.NumericVocab.from_tokenizer(tiny.tokenizer())
     assert_same(grads_of(trainer), whole(tiny, nm.LOSSES[loss](vocab), 0.3, normalize))
@@ -239,13 +216,6 @@ def test_ms_swift_counts_the_whole_step(swift, tiny, tmp_path, monkeypatch, loss
     value = parts["loss/cross_entropy"] + 0.3 * parts["loss/numeric"]
     assert trainer.state.log_history[0]["loss"] == pytest.approx(float(value), rel=1e-5)
     assert getattr(trainer.args, "use_logits_to_keep", None) is (False if loss == "ntil" else None)
-
-
-def test_ms_swift_evaluates(swift, tiny, tmp_path):
-    trainer = with_swift(swift, trainer_for(tiny, tmp_path))
-    found = trainer.evaluate(trainer.train_dataset)["eval_loss"]
-    parts = {name: mean.values[0] for name, mean in trainer.custom_metrics["eval"].items()}
-    assert found == pytest.approx(float(parts["loss/cross_entropy"] + 0.3 * parts["loss/numeric"]), rel=1e-5)
 
 
 def test_ms_swift_refuses_what_it_cannot_do(swift, tiny, tmp_path):

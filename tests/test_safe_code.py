@@ -77,11 +77,6 @@ def problems(source: str) -> list[str]:
 SOURCES = dict(sources())
 
 
-def test_there_is_something_to_sweep():
-    assert len(SOURCES) > 250
-    assert any(name.endswith(".ipynb") for name in SOURCES)
-
-
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_nothing_unsafe(folder):
     found = {name: problems(source) for name, source in SOURCES.items() if name.startswith(f"{folder}/")}

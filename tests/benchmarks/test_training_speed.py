@@ -60,9 +60,3 @@ def test_a_wrong_result_is_not_measured(monkeypatch):
     monkeypatch.setattr(training_speed.FromLogits, "compute_loss", lambda *given, **options: original(*given, **options) * 1.01)
     with pytest.raises(ValueError, match="attach soft is .* and logits soft .*: expected the same loss, so nothing"):
         training_speed.measure("tiny", 1, 24, "float32", "cpu", ["emd"], 1)
-
-
-def test_a_model_or_files_are_needed(capsys):
-    with pytest.raises(SystemExit):
-        training_speed.main([])
-    assert "expected a model to measure, or --table" in capsys.readouterr().err

@@ -72,13 +72,7 @@ def test_known_answers_give_a_table(run):
     done = run(["area,rooms,rent", *ROWS[:9], "90,1,"])
     assert done.exit_code == 0, done.output
     assert "9 rows with a known answer" in done.output
-    for title in (
-        "mean absolute error",
-        "root mean squared error",
-        "median relative error",
-        "R²",
-        "truth within the 90 % interval",
-    ):
+    for title in ("mean absolute error", "root mean squared", "median relative", "R²", "truth within the 90 % interval"):
         assert title in done.output
 
 

@@ -12,9 +12,6 @@ from numerate.lab.comparison.plan import read_experiment
 
 pytest.importorskip("trl")
 
-ROOT = Path(__file__).parents[2]
-
-
 @pytest.fixture(scope="module")
 def comparison(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "prices"
@@ -106,13 +103,6 @@ def test_rates_are_chosen_on_validation_rows_and_a_second_call_completes_the_fil
     assert "run soft seed 0: crps:form=fair 9 to 0, " in capsys.readouterr().out
 
 
-def test_losses_and_trials_that_are_missing_are_named(script, comparison, tmp_path):
-    with pytest.raises(SystemExit, match="no finished run of emd whose weights were kept .known: ce, soft."):
-        script.main(["run", str(comparison), str(tmp_path / "a.csv"), "--starts", "emd"])
-    with pytest.raises(ValueError, match="--rewards='cprs' is not known"):
-        script.main(["run", str(comparison), str(tmp_path / "a.csv"), "--rewards", "cprs"])
-
-
 def row(start, seed, way, before, after, validation=0):
     figures = {
         f"{when}_{name}": value
@@ -149,10 +139,3 @@ def test_a_way_that_helps(script, tmp_path):
     p_start, p_control = re.fullmatch(r"[\d.]+ \(([\d.]+); ([\d.]+)\)", log_error[4]).groups()
     assert min(float(p_start), float(p_control)) > 0.05
     assert float(re.fullmatch(r"[\d.]+ \(([\d.]+)\)", supervised[4]).group(1)) > 0.05
-
-
-def test_starts_with_fewer_seeds_are_told(script):
-    starts, ways = ("ce", "soft"), ("crps", "supervised")
-    whole = [row(start, seed, way, 9.0, 8.0 + seed) for start in starts for seed in range(3) for way in ways]
-    assert next(script.table(whole)).strip() == "`births`, model `small`, 3 seeds"
-    assert next(script.table(whole[:-2])).strip() == "`births`, model `small`, 3 seeds from `ce`, 2 seeds from `soft`"

@@ -10,12 +10,6 @@ def curve(script, label, seed, shares, tested=0.5):
     return script.Curve("small", label, seed, points, tested)
 
 
-def test_the_first_step_with_a_share(script):
-    learned = curve(script, "ce", 0, [0.1, 0.5, 0.4, 0.89, 0.95])
-    assert [learned.steps_to(share) for share in (0.05, 0.5, 0.9, 0.99)] == [50, 100, 250, 300]
-    assert [learned.reached(share) for share in (0.9, 0.99)] == [True, False]
-
-
 def test_a_loss_that_learns_sooner(script):
     runs = []
     for seed in range(8):

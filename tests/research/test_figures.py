@@ -43,19 +43,6 @@ def kept(script, found, name):
     return script.scores.Kept("boxes", "tiny", {label: {"train_examples": "1000"} for label in found}, 2, values)
 
 
-def test_a_point_for_each_seed_and_the_best_loss_first(script, monkeypatch):
-    found = {"emd": [[0, 0], [0, 1]], "ce": [[0, 1], [1, 1]], "soft": [[1, 1], [1, 0]]}
-    monkeypatch.setattr(script.scores, "read", lambda file: [kept(script, found, "acc_50")])
-    drawn = script.runs_figure(["boxes"], "acc_50")
-    (axis,) = drawn.axes
-    assert [label.get_text() for label in axis.get_yticklabels()] == ["ce", "soft", "emd"]
-    points, mean = (np.asarray(each.get_offsets()).tolist() for each in axis.collections[2:4])
-    assert (points, mean) == ([[100, -1], [50, -1]], [[75, -1]])
-    assert axis.get_title(loc="left") == "1,000 training examples"
-    assert axis.get_xlim() == (0, 104)
-    plt.close(drawn)
-
-
 def test_changes_are_relative_to_the_baseline_and_what_lies_above_is_named(script, monkeypatch):
     base = np.random.default_rng(0).uniform(1, 3, (3, 40))
     shares = {"ce": 1, "smmd lambda=3.0": 0.97, "smmd lambda=0.1": 0.999, "ntil lambda=1.0": 1.1, "ntil lambda=0.1": 1.01}

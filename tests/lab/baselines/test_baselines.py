@@ -75,13 +75,6 @@ def figures(task, baseline):
 # Tables
 
 
-def test_constant_is_the_median():
-    task = Regression()
-    training = task.examples("train", 5)
-    found = constant(task, training, task.examples("interpolate", 3))
-    assert found.answers.tolist() == [sorted(float(example.answer) for example in training)[2]] * 3
-
-
 def test_boosting_beats_the_constant(tmp_path):
     """Also with blank cells, units, thousands marks and categories."""
     needs_sklearn()
@@ -129,22 +122,6 @@ def test_cells_become_numbers_and_categories(tmp_path):
     assert np.nanmax(codes) == 254
     assert len(np.unique(codes[~np.isnan(codes)])) == 255
     assert np.isnan(codes).sum() == 2 * 45
-
-
-def test_boosting_needs_columns(tmp_path):
-    path = tmp_path / "pairs.csv"
-    path.write_text("prompt,answer\n" + "".join(f"{k}+1=,{k + 1}\n" for k in range(50)), encoding="utf-8")
-    task = Regression.from_files(path)
-    with pytest.raises(NotApplicable, match="boosting does not apply: the examples have prompts and no columns"):
-        boosting(task, *split(task), BoostingSettings())
-    assert figures(task, constant(task, *split(task)))["mae"] > 0
-
-
-def test_boosting_without_sklearn(monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
-    task = Regression()
-    with pytest.raises(ModuleNotFoundError, match="boosting needs the package scikit-learn: run pip install scikit-learn"):
-        boosting(task, task.examples("train", 20), task.examples("interpolate", 2), BoostingSettings())
 
 
 def test_an_answer_must_be_one_number():

