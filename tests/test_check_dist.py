@@ -47,16 +47,6 @@ def test_what_a_wheel_needs(script, good):
     assert [*script.problems_of_wheel(bare, script.sources())] == ["the licence is missing"]
 
 
-def test_a_source_distribution(script):
-    names = {*script.BESIDE_THE_CODE, "tests/conftest.py", *(f"src/{name}" for name in script.sources())}
-    assert [*script.problems_of_sdist(names, script.sources())] == []
-    for name in ("pyproject.toml", "CITATION.cff", "src/numerate/py.typed"):
-        assert [*script.problems_of_sdist(names - {name}, script.sources())] == [f"{name} is missing"]
-    assert [*script.problems_of_sdist(names - {"tests/conftest.py"}, script.sources())] == ["the tests are missing"]
-    scores = "research/scores/settings.csv"
-    assert [*script.problems_of_sdist(names | {scores}, script.sources())] == [f"{scores} is not for users"]
-
-
 def test_a_folder_with_an_empty_wheel(script, tmp_path, capsys):
     with zipfile.ZipFile(tmp_path / "numerate-0.1.0-py3-none-any.whl", "w") as wheel:
         wheel.writestr("numerate/__init__.py", "")

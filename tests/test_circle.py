@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import copy
 import pickle
-import time
 from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -18,7 +16,6 @@ from tests.samples import refused
 
 import numerate as nm
 from numerate.answers.metrics import FACE
-from numerate.calibration import conformal, coverage, pit
 
 ND, Circle = nm.NumberDistribution, nm.distribution.CircularDistribution
 RULES = ("median", "mean", "mode")
@@ -209,25 +206,6 @@ def test_a_long_period_is_a_line(d: ND, truth: Decimal, more: Decimal, level: fl
     assert circle.crps(truth) == pytest.approx(d.crps(truth), rel=1e-9, abs=1e-12)
 
 
-# Other functions by way of the line
-
-
-def test_calibration_on_the_unrolled_line() -> None:
-    rng = np.random.default_rng(0)
-    centers, noise = rng.integers(0, FACE, 400), rng.normal(0, 8, 400).round().astype(int)
-    circles = [Circle(ND.bell(int(center), width=4), FACE) for center in centers]
-    truths = [int(truth) % FACE for truth in centers + noise]
-    lines, places = [one.unrolled for one in circles], [one.unroll(y) for one, y in zip(circles, truths, strict=True)]
-    assert [int(place - one.unroll(one.median)) for place, one in zip(places, circles, strict=True)] == noise.tolist()
-    (own,) = coverage(lines, places, [0.9])
-    assert own == pytest.approx(np.mean(np.abs(noise) <= 7))
-    fit = conformal(lines[::2], places[::2], 0.9)
-    (calibrated,) = coverage(lines[1::2], places[1::2], [0.9], fit)
-    assert own < 0.7 < 0.85 < calibrated < 0.95
-    assert pit(lines, places).mean() == pytest.approx(0.5, abs=0.05)
-    refused(TypeError, ["distributions", "expected NumberDistribution"], lambda: coverage(circles, truths, [0.9]))
-
-
 # Errors
 
 
@@ -249,17 +227,3 @@ def test_calibration_on_the_unrolled_line() -> None:
 )
 def test_what_is_refused(call: Any, kind: type[Exception], parts: list[str]) -> None:
     refused(kind, [*parts, "expected"], lambda: call(ND([1, 2], [0.5, 0.5])))
-
-
-def test_time_grows_with_the_number_of_values() -> None:
-    def seconds(count: int) -> float:
-        start = time.process_time()
-        circle = Circle(ND(range(count), np.arange(1, count + 1)), count)
-        assert circle.mode == count - 1
-        assert circle.crps(3) + float(circle.mean + circle.median + circle.interval(0.9)[0]) > 0
-        assert circle.decide("within", tolerance=count // 8) > 0
-        return time.process_time() - start
-
-    seconds(100)
-    small, large = min(seconds(500) for _ in range(3)), min(seconds(5000) for _ in range(2))
-    assert large / small < 40

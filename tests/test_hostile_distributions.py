@@ -20,7 +20,7 @@ from numerate import NumberDistribution
 from numerate.decode.grammar import NumberGrammar
 from numerate.decode.search import Branches, Node, search, thin_out
 from numerate.decode.token_tree import TokenTree
-from numerate.targets import AnswerDistribution, TokenTrie
+from numerate.targets import TokenTrie
 
 CASES = 2000
 ODD_VALUES: list[Any] = [
@@ -86,24 +86,6 @@ def check_distribution(found: NumberDistribution, index: int) -> None:
         assert math.isclose(found.tempered(temperature).probabilities.sum(), 1, rel_tol=1e-9), index
 
 
-def test_ten_thousand_values_of_400_digits() -> None:
-    rng = random.Random(0)
-    values = [str(rng.randrange(10**399, 10**400)) for _ in range(10_000)]
-    found = NumberDistribution(values, np.ones(10_000))
-    assert len(found) == 10_000
-    check_distribution(found, 0)
-    written = AnswerDistribution.of_numbers(found, like="12")
-    assert {*written.texts} == {*values}
-    assert written.probabilities.sum() == pytest.approx(1)
-
-
-@pytest.mark.parametrize("like", ["1", "0.5", "1,000", "1e3", "1" * 9000])
-def test_numbers_beyond_4300_digits_are_written(like: str) -> None:
-    """Python refuses to write an int of so many digits."""
-    (text,) = AnswerDistribution.of_numbers(NumberDistribution.point("8" * 5000 + "000"), like=like).texts
-    assert Decimal(text.replace(",", "")) == Decimal("8" * 5000 + "000")
-
-
 @pytest.mark.parametrize("value", [1 << 10**7, -(1 << 10**7), Fraction(1, 1 << 10**7)], ids=["int", "negative", "fraction"])
 def test_a_number_of_millions_of_digits_is_refused_before_it_is_converted(value: Any) -> None:
     refused(ValueError, ["values", "too many digits", "10,000"], lambda: NumberDistribution([value], [1.0]))
@@ -124,10 +106,6 @@ def test_a_number_of_millions_of_digits_is_refused_before_it_is_converted(value:
 )
 def test_trees_of_tokens_that_cannot_be(sequences: Any, masses: Any, parts: list[str]) -> None:
     refused(ValueError, parts, lambda: TokenTrie(sequences, masses))
-
-
-def test_a_deep_text_is_no_distribution() -> None:
-    refused(ValueError, ["is not JSON", "expected"], lambda: AnswerDistribution.from_pairs("[" * 100_000))
 
 
 # Searches
@@ -194,12 +172,9 @@ def test_a_search_is_bounded_by_its_width_and_the_longest_number(
     assert model.widest <= width
     assert model.nodes <= 1 + width * (grammar.max_length + 2)
     assert total(found) == pytest.approx(1)
-
-
-def test_a_model_that_never_ends_a_number_has_more_digits() -> None:
-    found = found_by(Model(ENDLESS, NumberGrammar(digits=(1, 12), decimals=0, leading_zeros=True)))
-    assert found.more_digits == pytest.approx(1)
-    assert found.distribution(Decimal) is None
+    if shares is ENDLESS:
+        assert found.more_digits == pytest.approx(1)
+        assert found.distribution(Decimal) is None
 
 
 @pytest.mark.parametrize("light", [5e-324, 1e-320, 1e-300])

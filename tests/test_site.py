@@ -43,12 +43,6 @@ def test_every_page_is_in_the_navigation_once():
     assert sorted(listed) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
 
 
-def test_files_of_the_repository_in_the_navigation_are_there():
-    files = [page.removeprefix("files/") for _, page in navigation() if page.startswith("files/")]
-    assert "CONTRIBUTING.md" in files
-    assert [file for file in files if not (ROOT / file).is_file()] == []
-
-
 @pytest.mark.parametrize(
     "name",
     ["Hugging Face Trainer", "TRL", "PEFT", "Lightning", "Axolotl", "ms-swift", "LLaMA-Factory", "Unsloth", "Ray", "FAQ"],

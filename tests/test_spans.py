@@ -16,7 +16,7 @@ from tests.samples import CHUNKS, MARKS, TEXTS, VOCABS, certain, encode, encode_
 from torch import Tensor
 
 import numerate as nm
-from numerate.spans import find_numbers, find_numbers_among, sum_by, sum_segments
+from numerate.spans import find_numbers_among
 
 CHUNK_VOCAB, MARK_VOCAB = VOCABS["chunks"], VOCABS["marks"]
 
@@ -349,31 +349,6 @@ def test_number_level_losses_of_400_digits(name: str, vocab: str, text: str) -> 
 # On the hot path
 
 
-@pytest.mark.parametrize("options", [{}, {"numbers": "runs"}, {"thousands": True}], ids=str)
-def test_compiles_to_one_graph(options: dict[str, Any]) -> None:
-    torch._dynamo.reset()
-    labels = encode_batch(["-12.5 3-5", "1.2.3.4_7", "1,000,x(-8", "x-3-$.5e-12"], TEXTS["signs"])
-    position_ids = torch.arange(1, labels.shape[1] + 1).expand_as(labels).clone()
-    position_ids[0, 3] = 0
-    vocab = VOCABS["signs"]
-    tables = (vocab.index_table, vocab.flag_table, vocab.widths, vocab.values)
-
-    def read(labels: Tensor, position_ids: Tensor) -> tuple[Tensor, ...]:
-        spans = find_numbers(labels, *tables, position_ids=position_ids, **options)
-        return tuple(getattr(spans, name) for name in spans.__dataclass_fields__)
-
-    compiled = torch.compile(read, fullgraph=True, backend="eager")(labels, position_ids)
-    assert all(torch.equal(a, b) for a, b in zip(compiled, read(labels, position_ids), strict=True))
-
-
-def test_labels_are_left_alone() -> None:
-    labels = encode_batch(["-12.5 3-5", "1,000_"], MARKS)
-    before, version = labels.clone(), labels._version
-    nm.NumberSpans.from_labels(labels, MARK_VOCAB, position_ids=torch.ones_like(labels), thousands=True)
-    assert torch.equal(labels, before)
-    assert labels._version == version
-
-
 # Bad input
 
 
@@ -398,17 +373,3 @@ def test_ntil_of_400_digits_is_of_the_size_of_its_digits() -> None:
     labels = torch.tensor(encode("7" * 400, MARKS))
     wrong = certain(torch.tensor(encode("8" + "7" * 399, MARKS)), MARK_VOCAB.vocab_size)
     assert 0 < float(nm.LOSSES["ntil"](MARK_VOCAB)(wrong, labels)) < 1
-
-
-@pytest.mark.parametrize("shape", [(), (3,), (4, 2)], ids=str)
-@pytest.mark.parametrize("group", [[0, 0, 1, 2, 2, 2], [-1, 0, -1, 0, 1, -1], [-1] * 6, [1, 1, -1, 4, 4, -1]], ids=str)
-def test_sums_by_segments_equal_sums_by_index(group: list[int], shape: tuple[int, ...]) -> None:
-    amounts = torch.randn((6, *shape), generator=torch.Generator().manual_seed(0), dtype=torch.float64).requires_grad_()
-    groups, upstream = torch.tensor(group), torch.randn((5, *shape), dtype=torch.float64)
-    with torch.no_grad():
-        amounts[groups < 0] += float("nan")  # what belongs to no group may be anything
-    results = [sum_function(groups, amounts, 5) for sum_function in (sum_segments, sum_by)]
-    torch.testing.assert_close(*results)
-    (grad,) = torch.autograd.grad(results[0], amounts, upstream)
-    expected = torch.where((groups < 0).view(-1, *[1] * len(shape)), 0.0, upstream[groups.clamp_min(0)])
-    torch.testing.assert_close(grad, expected)

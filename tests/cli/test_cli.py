@@ -66,11 +66,6 @@ class TestInspect:
         assert "[INST] 3" in output
         assert "12345.678" not in output
 
-    def test_a_long_text_goes_on_below(self, run):
-        output = run("inspect", "mistral", "--text", "count " * 20 + "12.5").output
-        assert max(map(len, output.splitlines())) <= 120
-        assert "12.5" in plain(output)
-
     def test_plot(self, run, tmp_path):
         for loss, flags in (("smmd", []), ("emd", ["--loss", "emd"])):
             result = run("inspect", "mistral", "--plot", str(tmp_path / "deep" / f"{loss}.png"), *flags)

@@ -74,8 +74,6 @@ def test_help(path, run):
     done = run(*path, "--help")
     assert done.exit_code == 0, done.output
     assert done.output.startswith(f"Usage: {' '.join(('root', *path))}")
-    assert "error" not in done.output.lower().replace("show the traceback of an error", "").replace("nothing but errors", "")
-    assert "Traceback" not in done.output
     shown = " ".join(done.output.split())
     assert EVERY[path].help
     for param in EVERY[path].params:

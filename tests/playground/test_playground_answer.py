@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import shutil
 from pathlib import Path
@@ -17,8 +16,6 @@ from pydantic import ValidationError
 from numerate import decode
 from numerate.answers import METRICS
 from numerate.distribution import NumberDistribution
-from numerate.lab.data.regression import Regression
-from numerate.lab.data.tables import table_file
 from numerate.lab.models.loading import load_model
 from numerate.playground import answer, loading, models
 from numerate.playground.answer import DECIDED, AnswerRequest, compute
@@ -111,25 +108,6 @@ def test_the_first_view_is_a_test_row_with_its_truth(tmp_path):
     assert first["truth"]["text"] == example["truth"]
     low, high = (end["value"] for end in first["interval"])
     assert first["truth"]["inside"] is (low <= first["truth"]["value"] <= high)
-
-
-def test_examples_are_rows_that_the_model_has_not_seen(tmp_path):
-    settings = script_settings()
-    table = Regression.from_files(table_file(Path(settings["data"])), **settings["task_settings"])
-    tested = {(row.prompt, row.answer) for row in table.rows["interpolate"]}
-    model = open_model("", tmp_path)
-    assert len(model.examples) == 6
-    assert {(model.ask(example.cells).prompt, example.truth) for example in model.examples} <= tested
-    assert not tested & {(row.prompt, row.answer) for row in table.rows["train"]}
-
-
-def script_settings() -> dict:
-    """The settings with which the shipped model was trained."""
-    file = Path(__file__).parents[2] / "scripts" / "playground_model.py"
-    (assigned,) = [
-        node for node in ast.parse(file.read_text()).body if isinstance(node, ast.Assign) and node.targets[0].id == "SETTINGS"
-    ]
-    return ast.literal_eval(assigned.value)
 
 
 @pytest.mark.parametrize(

@@ -69,40 +69,6 @@ def test_a_run_is_continued_in_every_way(script, comparison, monkeypatch):
     )
 
 
-def test_rates_are_chosen_on_validation_rows_and_a_second_call_completes_the_file(
-    script, comparison, tmp_path, monkeypatch, capsys
-):
-    made = []
-
-    def continued(start, factors, settings):
-        config = start.config
-        made.append((config.name, config.seed, factors))
-        best = {"crps:form=fair": 0.03, "log_error": 0.1, "supervised": 0.3}
-        about = {"validation": int(config.validation), "comparison": start.comparison}
-        return [
-            row(config.name, config.seed, way, 9.0, abs(factor - best[way])) | about | {"factor": factor}
-            for way, factor in factors.items()
-        ]
-
-    monkeypatch.setattr(script, "continued", continued)
-    out = tmp_path / "after.csv"
-    command = ["run", str(comparison), str(out), "--steps", "2", "--tune", "3"]
-    script.main(command)
-    ways = ("crps:form=fair", "log_error", "supervised")
-    trials = [(label, 1000, dict.fromkeys(ways, factor)) for label in ("ce", "soft") for factor in (0.1, 0.03, 0.3)]
-    chosen = dict(zip(ways, (0.03, 0.1, 0.3), strict=True))
-    runs = [(label, 0, chosen) for label in ("ce", "soft")]
-    assert made == trials + runs
-    rows = script.read(out)
-    script.main(command)  # all of it is there
-    assert len(made) == 8
-    script.write(out, [one for one in rows if (one["start"], one["validation"], one["way"]) != ("soft", 0, "log_error")])
-    script.main(command)
-    assert made[8:] == [runs[1]]
-    assert sorted(map(str, script.read(out))) == sorted(map(str, rows))
-    assert "run soft seed 0: crps:form=fair 9 to 0, " in capsys.readouterr().out
-
-
 def row(start, seed, way, before, after, validation=0):
     figures = {
         f"{when}_{name}": value
@@ -111,14 +77,6 @@ def row(start, seed, way, before, after, validation=0):
     }
     about = {"comparison": "births", "model": "small", "start": start, "seed": seed, "validation": validation, "way": way}
     return {**about, "factor": 0.1, "steps": 300, "samples": 38400, "seconds": 60.0, **figures}
-
-
-def test_a_derailed_answer_and_a_missing_one(script):
-    errors = (1.0, 3.0, 1e9, None)
-    records = [{"split": "interpolate", "measures": {"absolute_error": error}} for error in errors]
-    records[-1]["fallback"] = {"absolute_error": 5.0}
-    other = {"split": "extrapolate", "measures": {"absolute_error": 77.0}}
-    assert script.figures([*records, other]) == {"greedy": (1e9 + 9) / 4, "typical": 4.0}
 
 
 def test_a_way_that_helps(script, tmp_path):

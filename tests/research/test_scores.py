@@ -52,13 +52,6 @@ def test_numbers_that_get_better_and_text_that_does_not_get_worse(script, words,
     assert rows["`ntil results`"][-1] == "not shown"  # 10 % more
 
 
-def test_unknown_losses_are_named(script, words):
-    with pytest.raises(ValueError, match="words has no runs of emd: expected some of ce, ntil, ntil results"):
-        script.main(["losses", str(words), "--metrics", "exact", "--losses", "emd"])
-    with pytest.raises(ValueError, match="has no runs of smmd"):
-        script.main(["against", str(words), "--metrics", "exact", "--way", "smmd,greedy"])
-
-
 @pytest.fixture
 def times(script, tmp_path: Path) -> Path:
     """Two splits and two decisions: ``soft`` is better by its mode alone, and one answer of ``emd`` has no number."""
@@ -107,23 +100,3 @@ def test_one_way_against_the_others_at_their_best(script, times, capsys):
     assert rows["`ce`, mode"][2].startswith("+33.3 (")
     script.main(["against", str(times), "--metrics", "absolute_error", "--way", "soft,greedy"])
     assert "closer - farther, points" in capsys.readouterr().out
-
-
-def test_decisions_against_greedy_answers(script, times, capsys):
-    script.main(["decisions", str(times), "--metrics", "exact", "--splits", "between"])
-    printed = capsys.readouterr().out
-    assert "| loss | decision | exact answers, % | greedy | difference, points |" in printed
-    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in printed.splitlines()[5:]]
-    ways = [(label, rule) for label in ("`ce`", "`emd`", "`soft`") for rule in ("mode", "sampled median")]
-    assert [tuple(line[:2]) for line in cells] == ways
-    assert [line[2:4] for line in cells[::2]] == [["46.7", "40.0"], ["40.0", "40.0"], ["80.0", "40.0"]]
-    assert cells[0][4].startswith("+6.7 (")
-    assert cells[2][4].endswith("p\u00a0=\u00a01.00")  # nothing differs
-    assert cells[4][4].startswith("+40.0 (")
-
-
-def test_settings(script, times, capsys):
-    script.main(["settings", str(times)])
-    rows = capsys.readouterr().out.splitlines()
-    assert rows[2] == "| times | `tiny-vlm` | `ce` | 80 | 5 | 0.001 | 0.3 |  |"
-    assert rows[-1] == "| times | `tiny-vlm` | `soft` | 80 | 5 | 0.001 | 0.3 | relative 0.05 |"

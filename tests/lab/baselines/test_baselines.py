@@ -15,7 +15,6 @@ import torch
 from numerate.lab.baselines import (
     BASELINES,
     BaselineAnswers,
-    BoostingSettings,
     HeadRun,
     NotApplicable,
     baseline_rows,
@@ -30,7 +29,7 @@ from numerate.lab.baselines.numbers import Scale, errors, gold_numbers, validati
 from numerate.lab.baselines.tables import _Table
 from numerate.lab.data import TASKS, Regression
 from numerate.lab.data.settings import make_task
-from numerate.lab.models.loading import LoadedModel, load_encoder, load_model
+from numerate.lab.models.loading import load_model
 from numerate.lab.training.config import RunConfig
 from numerate.lab.training.run import run_data, run_examples
 from numerate.labels import IGNORE_INDEX
@@ -84,17 +83,6 @@ def test_boosting_beats_the_constant(tmp_path):
     assert figures(task, found)["mae"] < 0.5 * figures(task, constant(task, *split(task)))["mae"]
     assert found.settings["loss"] in ("absolute_error", "squared_error")
     assert len(found.answers) == task.count("interpolate")
-
-
-def test_boosting_takes_the_scale_and_loss_that_it_is_given(tmp_path):
-    needs_sklearn()
-    task = Regression.from_files(table(tmp_path), target="price")
-    answers = []
-    for settings in (BoostingSettings("squared_error", log=True, trees=9), BoostingSettings("absolute_error", trees=9)):
-        found = boosting(task, *split(task), settings)
-        assert found.settings == {"loss": settings.loss, "scale": "log" if settings.log else "linear", "trees": 9}
-        answers.append(found.answers)
-    assert not np.allclose(*answers)
 
 
 def test_cells_become_numbers_and_categories(tmp_path):
@@ -242,16 +230,6 @@ def test_what_has_no_heads():
         train_heads("scalar", Regression(), runs(keep_best=True, validate_every=2))
     with pytest.raises(NotApplicable, match="adapter='lora' is not supported for heads"):
         train_heads("scalar", Regression(), runs(adapter="lora"))
-
-
-def test_layers_of_llama_only(monkeypatch):
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    small = GPT2Config(vocab_size=200, n_positions=64, n_embd=8, n_layer=1, n_head=1)
-    other = LoadedModel(**vars(load_encoder("tiny")) | {"name": "gpt2"}, model=GPT2LMHeadModel(small))
-    monkeypatch.setattr("numerate.lab.baselines.fit.load_run_model", lambda config, encoder: other)
-    with pytest.raises(NotApplicable, match="model='gpt2' can get no head .Conv1D .* with the layers of Llama"):
-        train_heads("scalar", Regression(), runs()[:1])
 
 
 # The table

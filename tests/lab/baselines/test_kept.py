@@ -86,18 +86,6 @@ def test_what_is_kept_is_of_the_same_rows(table, tmp_path):
     assert len(json.loads((tmp_path / kept.FILE).read_text(encoding="utf-8"))["constant"]) == 4
 
 
-def test_prompts_without_columns(tmp_path):
-    path = tmp_path / "asked.jsonl"
-    rows = [{"prompt": f"{a} + {b}", "answer": a + b} for a in range(6) for b in range(6)]
-    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    run = RunConfig(task="regression", data=str(path), eval_examples=20)
-    task = Regression.from_files(path)
-    asked = {split: [example.answer for example in rows] for split, rows in asked_of(run, task).items()}
-    found = kept_baselines(tmp_path, [run.used], asked)
-    assert [*found.answers] == ["constant"]
-    assert "the examples have prompts and no columns" in found.notes[0]
-
-
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"constant": 3}'])
 def test_a_broken_file_is_computed_again(content, table, tmp_path):
     (tmp_path / kept.FILE).write_text(content, encoding="utf-8")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 import re
 from decimal import Decimal
 from pathlib import Path
@@ -19,7 +18,6 @@ from numerate.lab.baselines.run import write_rows
 from numerate.lab.data.regression import Regression
 from numerate.lab.files.csv_lines import csv_line, without_formula
 from numerate.lab.files.markdown import block, code, inline
-from numerate.lab.files.records import write_json
 from numerate.lab.prediction.prediction_file import Prediction, PredictionFile
 from numerate.lab.report.tables import DataTable, to_csv
 from numerate.lab.training.config import RunConfig
@@ -56,11 +54,6 @@ def test_formulas_become_text(text):
 @pytest.mark.parametrize("text", NUMBERS + CROSS_ENTROPY)
 def test_numbers_and_other_texts_stay(text):
     assert without_formula(text) == text
-
-
-@given(st.floats() | st.integers() | st.decimals())
-def test_every_number_stays(number):
-    assert without_formula(str(number)) in (str(number), f"'{number}" if "sNaN" in str(number) else str(number))
 
 
 @given(st.text())
@@ -116,18 +109,6 @@ def test_tables_of_reports_and_rivals(tmp_path: Path):
     assert cells == [*(f"'{name}" for name in FORMULAS), "-3.5"]
     write_rows(tmp_path / "rivals.csv", [{"label": "=1+1", "error": -3.5}])
     assert cells_of((tmp_path / "rivals.csv").read_text())[1] == ["'=1+1", "-3.5"]
-
-
-def test_json_is_strict(tmp_path: Path):
-    write_json(tmp_path / "a.json", {"</script>": [math.inf, math.nan, "\ud800"], '"': "\0"})
-
-    def refuse(name: str) -> None:
-        raise AssertionError(name)
-
-    assert json.loads((tmp_path / "a.json").read_text(), parse_constant=refuse) == {
-        "</script>": [None, None, "\ud800"],
-        '"': "\0",
-    }
 
 
 PAYLOADS = [

@@ -14,7 +14,7 @@ import torch
 from numerate.lab.data import TASKS, Arithmetic
 from numerate.lab.data.splits import held_out, reserved_rows, training_examples, validation_examples
 from numerate.lab.evaluation.evaluate import summarize
-from numerate.lab.files.records import jsonable, read_jsonl
+from numerate.lab.files.records import jsonable, read_jsonl, write_json, write_text
 from numerate.lab.models.encoding import collate, encode, training_data, training_order
 from numerate.lab.models.loading import load_model, tiny_tokenizer
 from numerate.lab.training.config import RunConfig, checked, read_yaml
@@ -413,6 +413,16 @@ def test_a_vision_language_model_from_a_folder(tmp_path):
     assert len(records) == 4
     assert (tmp_path / "run" / records[0]["image"]).is_file()
     assert "time_gap_circular" in records[0]["measures"]
+
+
+def test_files_are_whole_or_not_there(tmp_path, monkeypatch):
+    path = tmp_path / "a" / "b.json"
+    write_json(path, {"x": float("inf"), "y": [float("nan"), 1]})
+    monkeypatch.setattr("os.fsync", lambda _: path.joinpath("full").mkdir())
+    with pytest.raises(OSError, match="Not a directory"):
+        write_text(path, "half")
+    assert json.loads(path.read_text()) == {"x": None, "y": [None, 1]}
+    assert [file.name for file in path.parent.iterdir()] == ["b.json"]
 
 
 def test_every_task_has_a_model_that_can_learn_it():

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import chi2_contingency, chisquare
+from scipy.stats import chisquare
 from tests.targets.small import KINDS, conditionals, encoded, tokenizer
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -117,7 +117,6 @@ def test_targets_are_those_of_brute_force_over_all_boxes(name, case):
 
 @pytest.mark.parametrize("name", BUILT)
 def test_drawn_coordinates_have_the_frequencies_of_their_bells(name):
-    """Each by itself, and two together: one does not depend on another."""
     tokens, answer = load_encoder(name).tokenizer, "[0.003, 0.492, 0.576, 0.998]"
     target = NUMBERS.soft_target(width=0.003)
     soft, label = numbers(tokens, NUMBERS, target), [*encoded(tokens, answer), tokens.eos_token_id]
@@ -134,10 +133,7 @@ def test_drawn_coordinates_have_the_frequencies_of_their_bells(name):
         often, seen = expected >= 5, np.array([counts[text] for text in bell.texts])
         observed, due = [*seen[often], seen[~often].sum()], [*expected[often], expected[~often].sum()]
         assert chisquare(observed, due).pvalue > 0.001
-    for one, other in ((0, 1), (1, 2), (0, 2)):
-        above = [(box[one] > centers[one], box[other] > centers[other]) for box in drawn]
-        table = [[above.count((a, b)) for a in (False, True)] for b in (False, True)]
-        assert chi2_contingency(table).pvalue > 0.001
+    assert np.abs(np.corrcoef(np.array(drawn).T) - np.eye(4)).max() < 0.06  # four standard errors: each is drawn by itself
 
 
 @pytest.mark.parametrize("task", [NUMBERS, LOCATIONS, SIGNS, QUADS], ids=["numbers", "locations", "boxes", "quads"])

@@ -12,7 +12,7 @@ from numerate.lab.comparison.plan import read_experiment
 from numerate.lab.data import TASKS, Example, Regression
 from numerate.lab.data.settings import make_task
 from numerate.lab.files.records import read_jsonl
-from numerate.lab.models.encoding import AnswerTries, SoftAnswers, collate, encode, training_data
+from numerate.lab.models.encoding import AnswerTries, SoftAnswers, collate, encode
 from numerate.lab.models.loading import load_encoder, load_model
 from numerate.lab.training.config import SOFT, RunConfig, checked
 from numerate.lab.training.run import check_run, run, soft_target
@@ -207,25 +207,6 @@ def test_soft_fields_of_a_batch(tiny):
     assert batch[SOFT_FIELDS[0]][0].tolist() == [begin + 1] * 3 + [begin + 2] * 2
     only = collate([{**rows[1], **{name: [] for name in SOFT_FIELDS}}], pad=0)
     assert only[SOFT_FIELDS[0]].tolist() == [[-1]]
-
-
-def test_rows_in_training_order(tiny):
-    """Each time a row is seen its answer is drawn anew; order and lengths are those of the labels."""
-    examples = Regression().examples("train", 6, seed=1)
-    options = {"batch_size": 3, "batches": 8, "seed": 5, "max_length": 200}
-    soft = SoftAnswers(AnswerTries(tiny, lambda example: Bell(relative=0.05)(example.answer)), "drawn", 5)
-    plain, drawn = training_data(tiny, examples, **options)[0], training_data(tiny, examples, **options, soft=soft)[0]
-    prompts = [[row["input_ids"][: row["labels"].count(-100)] for row in data] for data in (plain, drawn)]
-    assert prompts[0] == prompts[1]
-    assert len(drawn) == 24
-    seen: dict[str, set[str]] = {}
-    for hard, row in zip(plain, drawn, strict=True):
-        seen.setdefault(str(hard["labels"]), set()).add(str(row["labels"]))
-    assert sum(map(len, seen.values())) > 15
-    again = training_data(tiny, examples, **options, soft=SoftAnswers(AnswerTries(tiny, soft.tries.target), "drawn", 5))[0]
-    assert [again[at] for at in (20, 3)] == [drawn[at] for at in (20, 3)]  # in any order, as after resuming
-    other = training_data(tiny, examples, **options, soft=SoftAnswers(soft.tries, "drawn", 6))[0]
-    assert [row["labels"] for row in other] != [row["labels"] for row in drawn]
 
 
 def test_distributions_made_in_advance_are_the_same(tiny):
