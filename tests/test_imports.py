@@ -14,24 +14,19 @@ import numerate.lab
 
 PACKAGE = Path(numerate.__file__).parent
 # A room imports only rooms above it: first the library, then the lab, the playground and the command line.
-LIBRARY = [
-    "checks",
-    "choices",
-    "recommendation",
-    "labels",
-    "marks",
-    "tokens",
-    "vocab",
-    "spans",
-    "distribution",
-    "calibration",
+LIBRARY = ["checks", "choices", "recommendation", "labels", "marks", "tokens", "vocab", "spans", "distribution", "calibration"]
+LIBRARY += [
     "targets",
     "losses",
     "objective",
     "decode",
     "answers",
+    "rewards",
+    "integrations",
+    "tokenizers",
+    "inspection",
+    "plotting",
 ]
-LIBRARY += ["rewards", "integrations", "tokenizers", "inspection", "plotting"]
 LAB = re.findall(r"^    (\w+) {2,}\w", numerate.lab.__doc__ or "", re.MULTILINE)  # the folders, as the lab lists them
 ROOMS = ["", *LIBRARY, *(f"lab.{room}" for room in LAB), "lab", "playground", "cli", "__main__"]  # "": the package itself
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -19,7 +17,7 @@ from numerate.cli import app
 from numerate.lab.prediction.predict import predict
 from numerate.lab.prediction.train import train
 
-# Loaded by every Python process, workers and forks too. Loopback and sockets of the file system stay: processes talk over them.
+# Loopback and sockets of the file system stay: processes talk over them.
 CUT = """
 import os, socket
 
@@ -87,47 +85,6 @@ def test_the_hub_is_asked_for_its_models_alone_and_not_again_and_again(attempts)
     exec(HUB, {})
     assert 2 <= len(attempts()) <= 4
     assert {*attempts()} == {"look up huggingface.co"}
-
-
-@pytest.fixture
-def cut_off(tmp_path: Path):
-    """Run a script with the network cut off; return what it printed and the attempts that were made."""
-    (tmp_path / "path").mkdir()
-    (tmp_path / "path" / "sitecustomize.py").write_text(CUT)
-
-    def run(script: str, **variables: str) -> tuple[str, list[str]]:
-        noted = tmp_path / "noted"
-        noted.write_text("")
-        paths = os.pathsep.join([str(tmp_path / "path"), *filter(None, [os.environ.get("PYTHONPATH")])])
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "TRANSFORMERS_"))}
-        home = {"HF_HOME": str(tmp_path / "hub"), "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(script), str(tmp_path)],
-            env={**kept, **home, "PYTHONPATH": paths, "NOTED": str(noted), **variables},
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-            cwd=tmp_path,
-        )
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-        return done.stdout, noted.read_text().splitlines()
-
-    return run
-
-
-@pytest.mark.launch
-def test_the_cut_is_noticed(cut_off):
-    """Else the tests here would show nothing; and workers are cut off too."""
-    script = """
-    import socket
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
-    for kind in ("fork", "spawn", "forkserver"):
-        with ProcessPoolExecutor(1, get_context(kind)) as pool:
-            assert isinstance(pool.submit(socket.create_connection, ("x.example", 80)).exception(), OSError)
-    """
-    assert cut_off(script)[1] == ["look up x.example"] * 3
 
 
 def test_ray_sends_no_statistics(monkeypatch, tmp_path):

@@ -14,7 +14,6 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
 
 
 def read(path: str) -> Any:
@@ -35,25 +34,6 @@ def test_the_citation():
         assert work["authors"]
         for author in work["authors"]:
             assert set(author) in ({"name"}, {"family-names"}, {"family-names", "given-names"})
-
-
-def steps() -> list[dict[str, Any]]:
-    return [step for job in read(".github/workflows/ci.yml")["jobs"].values() for step in job["steps"]]
-
-
-def test_the_workflow_tests_as_ci_does_and_publishes_from_main_alone():
-    jobs = read(".github/workflows/ci.yml")["jobs"]
-    assert jobs["test"]["strategy"]["matrix"]["python"] == ["3.11", "3.12"]
-    assert [step["run"] for step in jobs["test"]["steps"] if "run" in step] == [".ci/run"]
-    assert jobs["publish"]["if"] == "github.event_name == 'push' && github.ref == 'refs/heads/main'"
-    assert set(jobs["publish"]["needs"]) == {"test", "docs"}
-    (upload,) = (step for step in jobs["docs"]["steps"] if "upload-pages-artifact" in step.get("uses", ""))
-    assert upload["with"]["path"] == read_site_dir()
-
-
-def read_site_dir() -> str:
-    (found,) = re.findall(r"^site_dir: (\S+)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
-    return found
 
 
 def test_the_versions_of_the_tests_are_those_that_the_package_allows():

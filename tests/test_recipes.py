@@ -1,12 +1,10 @@
-"""The recipes: they import where their package is installed, and their own code works without it.
+"""The recipes: their own code works, without the packages that they are for.
 
 Stand-in modules have the names that a recipe imports and no behaviour; the trainers here are real.
 """
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from collections import defaultdict
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
@@ -25,28 +23,11 @@ from transformers import DataCollatorForSeq2Seq, Trainer, TrainerCallback, Train
 import numerate as nm
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = {
-    "axolotl_plugin": "axolotl",
-    "llamafactory_run": "llamafactory",
-    "ms_swift_plugin": "swift",
-    "unsloth_train": "unsloth",
-}
-every_recipe = pytest.mark.parametrize("recipe", PACKAGES)
+RECIPES = {"axolotl_plugin", "llamafactory_run", "ms_swift_plugin", "unsloth_train"}
 
 
 def test_every_recipe_is_known():
-    assert {path.stem for path in (ROOT / "recipes").glob("*.py")} == set(PACKAGES)
-
-
-@pytest.mark.launch
-@every_recipe
-def test_it_imports_with_its_package(recipe: str):
-    if find_spec(PACKAGES[recipe]) is None:
-        pytest.skip(f"needs {PACKAGES[recipe]}")
-    path = os.pathsep.join(str(ROOT / folder) for folder in ("src", "recipes"))
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([path, os.environ.get("PYTHONPATH", "")])}
-    done = subprocess.run([sys.executable, "-c", f"import {recipe}"], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    assert {path.stem for path in (ROOT / "recipes").glob("*.py")} == RECIPES
 
 
 # The code of the recipes

@@ -85,24 +85,14 @@ class TestErrors:
         assert "this needs the package tokenizers: run pip install 'numerate[train]'." in done.stderr
         assert "Traceback" not in done.stderr
 
-    @pytest.mark.parametrize(
-        ("module", "remedy"),
-        [
-            ("transformers.models", "'numerate[train]'"),
-            ("yaml", "'numerate[train]'"),
-            ("google.protobuf", "'numerate[train]'"),
-            ("shapely", "'numerate[tasks]'"),
-            ("jinja2", "'numerate[report]'"),
-            ("starlette.responses", "'numerate[playground]'"),
-            ("ray", "'numerate[ray]'"),
-            ("tensor", "tensor"),  # tensorboard is another package
-        ],
-    )
-    def test_the_extra_that_has_the_package_is_named(self, module: str, remedy: str, monkeypatch):
+    def test_the_extra_that_has_the_package_is_named(self, monkeypatch):
         extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
         lines = [f"{line}; extra == '{extra}'" for extra, asked in extras.items() for line in asked]
         monkeypatch.setattr("importlib.metadata.requires", lambda name: lines)
-        assert what_brings(module) == remedy
+        named = {"transformers.models": "train", "yaml": "train", "google.protobuf": "train", "shapely": "tasks", "ray": "ray"}
+        for module, extra in (named | {"jinja2": "report", "starlette.responses": "playground"}).items():
+            assert what_brings(module) == f"'numerate[{extra}]'"
+        assert what_brings("tensor") == "tensor"  # tensorboard is another package
 
     def test_traceback(self, run):
         result = run("--traceback", "inspect", "nowhere.json")

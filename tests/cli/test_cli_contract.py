@@ -130,13 +130,6 @@ def test_what_a_module_lists_is_public(module):
 
 
 @pytest.mark.launch
-def test_shells_can_complete_commands():
-    asked = {"_NUMERATE_COMPLETE": "complete_bash", "COMP_WORDS": "numerate co", "COMP_CWORD": "1"}
-    out, err = start("-m", "numerate", env={**os.environ, **asked}).communicate(timeout=600)
-    assert out.split() == ["compare"], err
-
-
-@pytest.mark.launch
 def test_help_imports_nothing_heavy():
     """Help and a wrong option of every command, in one process."""
     script = f"""
@@ -164,34 +157,6 @@ def test_the_names_of_tasks_in_the_help():
 @pytest.mark.parametrize("command", ["train", "compare"])
 def test_the_names_of_soft_labels_in_the_help(command, run):
     assert all(name in run(command, "--help").output for name in SOFT)
-
-
-# Wrong calls
-
-
-@pytest.mark.parametrize("path", COMMANDS, ids=words(COMMANDS))
-def test_an_unknown_option_names_the_nearest(path, run):
-    for name, _, _ in options(COMMANDS[path]):
-        if name.startswith("--") and len(name) > 5:
-            wrong = f"{name[:-1]}{'x' if name[-1] != 'x' else 'y'}"
-            done = run(*path, wrong, "1")
-            assert done.exit_code == 2
-            assert name in done.stderr
-
-
-@pytest.mark.parametrize("path", COMMANDS, ids=words(COMMANDS))
-def test_an_option_of_the_wrong_type_is_a_usage_error(path, run):
-    for name, kinds, info in options(COMMANDS[path]):
-        flat = {one for kind in kinds for one in (kind, *get_args(kind))}
-        if int not in flat and float not in flat:
-            continue
-        wrong = ["x", "1.5", ""]
-        wrong += [str(info.min - 1)] if info.min is not None else []
-        wrong += [str(info.max + 1)] if info.max is not None else []
-        for value in wrong:
-            done = run(*path, f"{name}={value}" if name.startswith("--") else f"{name}{value or 'x'}")
-            assert done.exit_code == 2, (name, value, done.output)
-            assert "Traceback" not in done.output
 
 
 # Bad files and names: one message, exit code 1, no traceback

@@ -10,9 +10,8 @@ import torch
 pytest.importorskip("pydantic", reason="the extra playground is not installed")
 
 from numerate import LOSSES, NumericVocab, SMMDLoss
-from numerate.losses import EMDLoss
 from numerate.playground.landscape import SIZES, LandscapeRequest, compute, shapes
-from numerate.playground.settings import Menu, Slider, arguments, controls
+from numerate.playground.settings import Menu, arguments, controls
 from numerate.plotting import certain_costs
 
 
@@ -55,25 +54,6 @@ def test_the_settings_that_papers_discuss_have_controls():
     assert found["gaussian_ce"] == {"sigma"}
     assert "squash" in found["emd"]
     assert "seed" not in found["smmd"]
-
-
-def test_controls_follow_the_signature():
-    class SteepLoss(EMDLoss):
-        """A loss with settings that nobody listed."""
-
-        name = "steep"
-
-        def __init__(self, vocab: NumericVocab, slope: float = 2.0, label: str = "x", deep: bool = False) -> None:
-            super().__init__(vocab)
-            self.slope = slope
-
-        def cost(self, z, rest, target):
-            return self.slope * super().cost(z, rest, target)
-
-    (name, control), *others = controls(SteepLoss).items()
-    assert name == "slope"
-    assert control == Slider(low=0.2, high=8.0, step=pytest.approx(0.078), start=2.0, default="2")
-    assert "squash" not in dict(others)  # the constructor no longer takes it
 
 
 def test_a_slider_stands_where_the_loss_chose():

@@ -1,8 +1,11 @@
-"""The server: answers of the tabs, bad requests, and what it lets in and out."""
+"""The server: answers of the tabs, of fifty people at once too, bad requests, and what it lets in and out."""
 
 from __future__ import annotations
 
+import json
 import re
+from concurrent.futures import ThreadPoolExecutor
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -12,7 +15,7 @@ from pathlib import Path
 
 from starlette.testclient import TestClient
 
-from numerate.playground import server
+from numerate.playground import landscape, server
 from numerate.playground.server import HEADERS, PAGE, create_app, is_loopback
 from numerate.playground.tabs import TABS, Tab
 
@@ -109,3 +112,22 @@ def test_runs_reach_the_tabs_that_read_them(monkeypatch, tmp_path):
     monkeypatch.setitem(TABS, "digit", Tab(TABS["digit"].request, lambda _, runs: {"runs": str(runs)}, reads_runs=True))
     client = TestClient(server.create_app(tmp_path), base_url="http://127.0.0.1")
     assert Path(client.post("/api/digit", json={}).json()["runs"]) == tmp_path
+
+
+SESSIONS = 50
+
+
+def ask(address: str, tab: str, body: dict[str, object]) -> dict[str, object]:
+    asked = Request(f"{address}api/{tab}", json.dumps(body).encode(), {"content-type": "application/json"})
+    with urlopen(asked, timeout=120) as answer:
+        return json.load(answer)
+
+
+def test_settings_of_fifty_sessions_do_not_mix(address):
+    """Losses are built once and shared by sessions with the same settings."""
+    states = [{"losses": ["smmd"], "settings": {"smmd": {"sigma": round(0.5 + number / 10, 1)}}} for number in range(SESSIONS)]
+    with ThreadPoolExecutor(SESSIONS) as pool:
+        answers = list(pool.map(lambda sent: ask(address, "landscape", sent), states))
+    for sent, answer in zip(states, answers, strict=True):
+        assert answer == json.loads(json.dumps(landscape.compute(landscape.LandscapeRequest(**sent))))
+    assert len({json.dumps(answer["series"]) for answer in answers}) == SESSIONS

@@ -12,63 +12,6 @@ from numerate.lab.comparison.plan import read_experiment
 
 pytest.importorskip("trl")
 
-@pytest.fixture(scope="module")
-def comparison(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs") / "prices"
-    table = folder.parent / "prices.csv"
-    table.write_text("carat,price\n" + "".join(f"0.{k},{7 * k + k % 5}\n" for k in range(10, 70)), encoding="utf-8")
-    values = {
-        "losses": ["ce", "soft"], "task": "regression", "data": str(table), "soft": {"relative": 0.1}, "seeds": 1, "steps": 3,
-        "task_settings": {"target": "price", "columns": ["carat"], "wording": "bare"}, "batch_size": 4, "train_examples": 12,
-        "eval_examples": 3, "decide": ["median"], "decide_width": 2, "keep_model": True, "choose_by": "absolute_error",
-    }  # fmt: skip
-    experiment = read_experiment(values)
-    trials = tuning_trials(experiment, 1)
-    run_cells([trial for own in trials.values() for trial in own], folder)
-    cells = tuned_cells(experiment, folder, trials)
-    run_cells(cells, folder)
-    write_plan(experiment, cells, folder)
-    return folder
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_a_run_is_continued_in_every_way(script, comparison, monkeypatch):
-    monkeypatch.setattr(script, "PILOT", 2)
-    weights, rows_of = [], []
-    evaluated, subset = script.evaluated, script.torch.utils.data.Subset
-
-    def recorded(config, task, loaded, labels):
-        weights.append([parameter.detach().clone() for parameter in loaded.model.parameters()])
-        return evaluated(config, task, loaded, labels)
-
-    def taken(data, rows):
-        rows_of.append(rows)
-        return subset(data, rows)
-
-    monkeypatch.setattr(script, "evaluated", recorded)
-    monkeypatch.setattr(script.torch.utils.data, "Subset", taken)
-    (start,), _ = script.find_starts(comparison, ["soft"])
-    settings = script.Settings(2, 2, 4, temperature=3.0)
-    rows = script.continued(start, {"supervised": 1.0, "crps:form=fair": 1.0, "log_error": 1.0}, settings)
-
-    assert [row["way"] for row in rows] == ["crps:form=fair", "log_error", "supervised"]
-    first = script.load_run(start.folder, start.config).model
-    assert all(any((old != new).any() for old, new in zip(first.parameters(), own, strict=True)) for own in weights)
-    crps, log_error, supervised = rows
-    assert (crps["steps"], crps["samples"]) == (log_error["steps"], log_error["samples"]) == (2, 16)
-    assert supervised["samples"] == 4 * supervised["steps"]
-    assert rows_of == [range(12, 12 + 4 * steps) for steps in (5, 2, supervised["steps"])]  # after three steps of four rows
-    assert min(row["seconds"] for row in rows) > 0
-    for row in rows:
-        assert row.keys() == set(script.COLUMNS)
-        assert (row["comparison"], row["start"], row["seed"], row["validation"]) == ("prices", "soft", 0, 0)
-        assert row["before_crps"] == crps["before_crps"]
-    written = script.read_jsonl(start.folder / "predictions.jsonl")
-    assert crps["before_greedy"] == pytest.approx(
-        sum(script.with_fallback(one, one["measures"])["absolute_error"] for one in written) / len(written)
-    )
-
-
 def row(start, seed, way, before, after, validation=0):
     figures = {
         f"{when}_{name}": value

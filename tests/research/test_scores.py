@@ -89,14 +89,3 @@ def test_every_decision_of_every_split(script, times, capsys):
         assert cells[-1][3].startswith("+33.3 (")
         assert (cells[0][4], cells[-1][4]) == ("4.45", "1.00")
         assert cells[-1][5].startswith("+100.0 (")  # closer on every example
-
-
-def test_one_way_against_the_others_at_their_best(script, times, capsys):
-    script.main(["against", str(times), "--metrics", "exact", "--splits", "between", "--way", "soft,mode"])
-    rows = rows_of(capsys.readouterr().out)
-    ways = {"`ce`, greedy": "40.0", "`ce`, mode": "46.7", "`ce`, sampled median": "46.7", "`emd`, greedy": "40.0"}
-    assert [*rows] == [*ways]  # the first of several that are equally good
-    assert [cells[:2] for cells in rows.values()] == [[exact, "80.0"] for exact in ways.values()]
-    assert rows["`ce`, mode"][2].startswith("+33.3 (")
-    script.main(["against", str(times), "--metrics", "absolute_error", "--way", "soft,greedy"])
-    assert "closer - farther, points" in capsys.readouterr().out

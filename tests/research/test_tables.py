@@ -76,18 +76,6 @@ def test_derailed_answers_have_more_digits_than_any_label(script, tmp_path):
     assert table[2:] == [["1,000", "`ce`", *counts], ["10,000", "`ce`", *counts]]
 
 
-def test_other_models_are_tested_over_runs(script, comparison):
-    typical = script.number(comparison.typical(("soft", "median")))
-    level = comparison.of_runs(("soft", "median")) * np.linspace(0.9, 1.1, 8)
-    some = script.Kept("tables_more", comparison.errors, {"scalar": level})
-    header, _, first, second = script.baselines_table([comparison, some])
-    assert header == "| table | `soft`, median | a scalar head | gradient boosting |"
-    assert first.split("|")[2:4] == [f" {typical} ", "  "]
-    assert first.endswith("% (< 0.001) |")
-    assert second.startswith(f"| more, 1,000 rows | {typical} | ")
-    assert float(second.split("(")[1].split(")")[0]) > 0.05
-
-
 ROWS = 200
 CHANGES = {"ce": (0.5, 0.5), "ntil": (2, 2), "soft": (1, 0.75)}  # of greedy answers and medians, by the choice of weights
 
@@ -139,15 +127,3 @@ def test_best_weights_against_the_last(script, last_and_best, capsys):
         ["`soft`", "greedy", "0 %, 0.0 (1.00)", "0 %, 0.0 (1.00)"],
         ["", "median", "−25 %, +100.0 (< 0.001)", "0 %, 0.0 (1.00)"],
     ]
-
-
-def test_best_weights_need_the_last_ones_of_the_same_rows(script, last_and_best, tmp_path):
-    _, best, *_ = last_and_best
-    with pytest.raises(ValueError, match="needs one file of stones, 1,000 rows with the last weights, .* given none"):
-        script.main(["best", str(best)])
-    errors = dict.fromkeys(CHANGES, np.ones((2, 8, ROWS)))
-    for name, other in (("labels", {"gold": 999}), ("seeds", {"seeds": range(1, 9)})):
-        (tmp_path / name).mkdir()
-        wrong = write_kept(tmp_path / name, "tables_stones", errors, **other)
-        with pytest.raises(ValueError, match="tables_stones_best and tables_stones cannot be paired"):
-            script.main(["best", str(wrong), str(best)])

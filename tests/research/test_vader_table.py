@@ -20,14 +20,6 @@ SURE = {"values": ["2"], "probabilities": [1.0]}
 TORN = {"values": ["1", "3"], "probabilities": [0.5, 0.5]}
 
 
-@pytest.fixture
-def table(script, tmp_path):
-    words = "".join(f"w{i}\t1.0\t0.8\t[0, 1, 2]\n" for i in range(40))
-    (tmp_path / "lexicon.txt").write_text(words)
-    script.write_table(script.words(tmp_path / "lexicon.txt"), tmp_path / "vader.csv")
-    return tmp_path / "vader.csv"
-
-
 def record(index, word, distribution, error):
     decisions = {"median": {"answer": "1", "measures": {"absolute_error": error}}}
     measures = {"absolute_error": error, "exact": 0.0}
@@ -55,29 +47,3 @@ def test_a_distribution_against_every_rating(script):
     assert torn["CRPS_of_the_ratings"] == "0.5"  # E|X - r| is 1 for each of the three, less half of E|X - X'|
     assert torn["ratings_in_the_90_%_interval"] == "1"
     assert script.against_ratings(record(0, "good", None, None), [1, 2]) == {"mean_error": "", "median mean_error": ""}
-
-
-def test_the_scores_of_a_comparison(script, table, tmp_path, monkeypatch, capsys):
-    runs = tmp_path / "vader"
-    for label, distribution in (("ce", SURE), ("soft", TORN)):
-        cell = runs / "cells" / label
-        cell.mkdir(parents=True)
-        config = {"model": "tiny", "label": label, "seed": 0, "steps": 5, "learning_rate": 1e-3, "weight": 0.3}
-        (cell / "config.json").write_text(json.dumps(config))
-        (cell / "result.json").write_text("{}")
-        rows = [record(index, f"w{index}", distribution, 0.5) for index in range(3)]
-        (cell / "predictions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (runs / "experiment.json").write_text(json.dumps({"cells": ["ce", "soft"]}))
-    monkeypatch.setattr(sys, "argv", ["vader_table.py", str(table), "--score", str(runs), "--out", str(tmp_path / "kept")])
-    script.main()
-    assert capsys.readouterr().out.splitlines() == [
-        "CRPS of the ratings, of a forecast that is the word's own ratings: 0.444",
-        "CRPS of the ratings, of one that is certain of their mean: 0.667",
-    ]
-    with lzma.open(tmp_path / "kept" / "vader_scores.csv.xz", "rt") as text:
-        kept = [*csv.DictReader(text)]
-    assert [(row["label"], row["row"], row["CRPS_of_the_ratings"]) for row in kept] == [
-        *(("ce", str(index), "1") for index in range(3)),  # 2, 1 and 0 from 2
-        *(("soft", str(index), "0.83333") for index in range(3)),  # |X - r| is 2, 1 and 1, less 0.5
-    ]
-    assert {row["median mean_error"] for row in kept} == {"0.5"}

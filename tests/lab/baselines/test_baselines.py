@@ -5,7 +5,6 @@ import json
 import math
 import random
 import runpy
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,6 @@ import pytest
 import torch
 
 from numerate.lab.baselines import (
-    BASELINES,
     BaselineAnswers,
     HeadRun,
     NotApplicable,
@@ -256,23 +254,6 @@ def test_a_row_for_each_baseline_and_seed(tmp_path, capsys):
         assert row["rows"] == "6"
         assert json.loads(row["settings"])
     assert "hl_gauss_median" in capsys.readouterr().out
-
-
-def test_a_baseline_that_does_not_apply(tmp_path, monkeypatch, capsys):
-    """It is left out with a reason, or an error if it was asked for."""
-    monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
-    monkeypatch.setattr("numerate.lab.baselines.run.HEADS", {})
-    config, out = tmp_path / "mine.yaml", tmp_path / "rivals.csv"
-    config.write_text(json.dumps(FEW | {"eval_splits": ["interpolate"], "seeds": 1}), encoding="utf-8")
-    script = runpy.run_path(str(SCRIPT))
-    monkeypatch.setitem(script["main"].__globals__, "BASELINES", BASELINES[:2])
-    script["main"]([str(config), "--out", str(out)])
-    assert "boosting: left out. boosting needs the package scikit-learn" in capsys.readouterr().out
-    assert len(out.read_text().splitlines()) == 2
-    with pytest.raises(ModuleNotFoundError, match="scikit-learn"):
-        script["main"]([str(config), "--out", str(out), "--rivals", "boosting"])
-    with pytest.raises(ValueError, match="expected one of 'constant', 'boosting'"):
-        script["main"]([str(config), "--out", str(out), "--rivals", "forest"])
 
 
 @pytest.mark.parametrize("choose_by", [None, "absolute_error", "within_5"])

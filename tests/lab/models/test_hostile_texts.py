@@ -92,16 +92,6 @@ def test_predictions_start_no_formula(tmp_path: Path, suffix: str, delimiter: st
     assert [*file.read()] == [(Decimal("-3.5"), Decimal("-4"), Decimal("-3"))]
 
 
-def test_json_lines_keep_every_text(tmp_path: Path):
-    file = PredictionFile(tmp_path / "out.jsonl", FORMULAS)
-    file.claim({})
-    file.append([dict.fromkeys(FORMULAS, "=1+1</script>\u2028")], [Prediction(problem='"=no()')])
-    (line,) = (tmp_path / "out.jsonl.part").read_text(encoding="utf-8").split("\n")[:-1]
-    told = json.loads(line)
-    assert {name: told[name] for name in FORMULAS} == dict.fromkeys(FORMULAS, "=1+1</script>\u2028")
-    assert told["problem"] == '"=no()'
-
-
 def test_tables_of_reports_and_rivals(tmp_path: Path):
     text = to_csv(DataTable((*FORMULAS, "number"), [(*FORMULAS, -3.5)]))
     header, cells = cells_of(text)

@@ -357,18 +357,6 @@ def test_results_are_the_same_every_time() -> None:
     assert median_interval(a, seed=1) != median_interval(a)
 
 
-def test_arguments_stay_as_they_are() -> None:
-    a, b = rng(26).normal(size=(2, 3, 10))
-    before = a.copy(), b.copy()
-    for statistic in ("mean", "sign"):
-        compare(a, b, statistic)
-    paired_t(a, b)
-    paired_permutation(a[0], b[0])
-    mean_interval(a), median_interval(a)
-    assert (a == before[0]).all()
-    assert (b == before[1]).all()
-
-
 # Many comparisons
 
 
@@ -394,11 +382,8 @@ def effect(a: Any, b: Any) -> float:
     return found
 
 
-def test_effect_sizes_by_hand() -> None:
-    a, b = np.array([[3.0, 5], [5, 5], [8, 4]]), np.array([[1.0, 3], [1, 3], [1, 1]])
-    differences = [2.0, 3.0, 5.0]
-    expected = math.gamma(1) / math.gamma(0.5) * np.mean(differences) / np.std(differences, ddof=1)
-    assert (effect(a, b), effect(b, a)) == pytest.approx((expected, -expected))
+def test_effects_without_spread() -> None:
+    a = np.array([[3.0, 5], [5, 5], [8, 4]])
     assert (effect(a, a), effect(a + 0.1, a), effect(a, a + 0.1)) == (0.0, INF, -INF)
 
 
@@ -556,7 +541,6 @@ def test_broken_measures(values: Any, error: type[Exception], message: str) -> N
     ("call", "message"),
     [
         (lambda: mean_interval([1.0, 2.0], over="seeds"), 'values has one seed: over="seeds" needs two .* over="examples"'),
-        (lambda: mean_interval([1.0, 2.0], over="both"), 'values has one seed: over="both" needs two'),
         (lambda: mean_interval([1.0]), 'values has one example: over="examples" needs two .* over="seeds"'),
         (lambda: median_interval([[1.0], [2.0]]), 'values has one example: over="both" needs two'),
         (lambda: mean_interval(TWO, over="example"), "over='example' is not known: .* Did you mean 'examples'"),
@@ -565,24 +549,19 @@ def test_broken_measures(values: Any, error: type[Exception], message: str) -> N
         (lambda: compare(TWO, TWO, bounds=(0, 1)), r"a holds 2, outside bounds=\(0, 1\)"),
         (lambda: paired_t([[1, 0], [0, 1]], TWO_BY_TWO, bounds=(0, 1)), "b holds 3, outside bounds"),
         (lambda: mean_interval(TWO, 0.05), "level=0.05: expected a confidence level .* such as 0.95"),
-        (lambda: mean_interval(TWO, 95), "level=95: expected a confidence level"),
         (lambda: mean_interval(TWO, over="examples", resamples=10), "resamples=10 is out of range: expected .* >= 99"),
-        (lambda: mean_interval(TWO, over="examples", seed=-1), "seed=-1 is out of range"),
         (lambda: paired_t([1, 2], [3, 4]), 'a has one seed: over="both" needs two'),
         (lambda: paired_t(TWO, TWO, over="examples"), "over='examples' is not known: expected one of 'seeds', 'both'"),
         (lambda: paired_permutation(TWO, TWO), "a has 2 seeds: expected one. .* paired_t"),
-        (lambda: paired_permutation(TWO, TWO, resamples=0), "resamples=0 is out of range"),
         (lambda: compare(TWO, TWO, "median"), "statistic='median' is not known: expected one of 'mean', 'sign'"),
         (lambda: compare([INF, 1], [1, 2]), 'a holds inf, so it has no mean to compare: .* statistic="sign"'),
         (lambda: paired_t([[1, 2], [3, 4]], [[1, 2], [3, INF]]), "b holds inf"),
         (lambda: compare(TWO, TWO[:1]), r"a has shape \(2, 3\) and b \(1, 3\), .* Select those that both have"),
-        (lambda: paired_permutation([1, 2], [1, 2, 3]), r"a has shape \(1, 2\) and b \(1, 3\)"),
         (lambda: holm({1: 0.1, 2: math.nan}), r"p_values\[2\]=nan is out of range"),
         (lambda: holm({"smmd": 1.5}), r"p_values\['smmd'\]=1.5 is out of range: expected a probability"),
         (lambda: seeds_needed(1, -1), "spread=-1 is out of range"),
         (lambda: seeds_needed(math.nan, 1), "difference=nan is out of range"),
         (lambda: seeds_needed(1, 1, power=1.0), "power=1.0: expected a probability from 0.5 to below 1"),
-        (lambda: seeds_needed(1, 1, level=0.05), "level=0.05: expected a confidence level"),
         (lambda: seeds_needed(1, 1, examples=1), "examples=1 is out of range: expected an integer >= 2"),
         (lambda: median_interval([1.0, 2.0, 3.0], seed=-1), "seed=-1 is out of range: expected an integer >= 0"),
         (lambda: paired_permutation(TWO, TWO, resamples=1000.0), "resamples=1000.0 is not an integer"),  # type: ignore[arg-type]
