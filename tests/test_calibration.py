@@ -18,7 +18,7 @@ from tests.samples import refused
 
 import numerate as nm
 from numerate.calibration import Conformal, conformal, coverage, fit_temperature, pit
-from numerate.calibration.frame import central, typical_half
+from numerate.calibration.frame import central
 
 ND = nm.NumberDistribution
 Rows = tuple[list[ND], list[Any]]
@@ -193,25 +193,6 @@ class TestIntervals:
         assert calibrated.interval(ND.point("0.50")) == (Decimal("-0.5"), Decimal("1.5"))  # 1/2 scale
         assert calibrated.interval(answer, 0.1)[0] == 11
         assert repr(calibrated) == "Conformal(90 % from 9 rows: the model's 98 % intervals, stretched by 200 % of their scale)"
-
-    @pytest.mark.parametrize(
-        ("halves", "new", "median"),
-        [
-            ([], None, 2),
-            ([], 0, 2),
-            ([], 7, 7),
-            ([5], 0, 5),
-            ([1, 2, 3, 4], 0, 2),
-            ([1, 2, 3, 4], 2.5, 2.5),
-            ([1, 2, 3, 4], 9, 3),
-            ([10, 20, 30, 40, 50], 5, 20),
-        ],
-    )
-    def test_the_typical_half_width_is_the_lower_median_with_the_new_one(self, halves: Any, new: Any, median: float):
-        found = typical_half([*map(Fraction, halves)], None if new is None else Fraction(new))
-        assert found == median
-        if halves and new:
-            assert found == sorted([*halves, new])[len(halves) // 2]
 
     def test_rounded_outward_to_the_decimals_of_the_values(self):
         answer = ND(["0.10", "0.25"], [1, 1])

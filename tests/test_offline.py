@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,6 +15,7 @@ pytest.importorskip("transformers")
 from typer.testing import CliRunner
 
 from numerate.cli import app
+from numerate.lab.comparison.executors import run_ray
 from numerate.lab.prediction.predict import predict
 from numerate.lab.prediction.train import train
 
@@ -87,24 +89,18 @@ def test_the_hub_is_asked_for_its_models_alone_and_not_again_and_again(attempts)
     assert {*attempts()} == {"look up huggingface.co"}
 
 
-def test_ray_sends_no_statistics(monkeypatch, tmp_path):
-    """Ray reports its use to its makers unless it is told not to."""
-    import types
-
-    from numerate.lab.comparison import executors
-
+@pytest.mark.parametrize("wish", [None, "1"])
+def test_ray_sends_no_statistics_unless_the_user_says_so(monkeypatch, tmp_path, wish: str | None):
     seen = []
 
     def init(**options):
         seen.append(os.environ["RAY_USAGE_STATS_ENABLED"])
         raise RuntimeError("enough")
 
-    monkeypatch.setitem(sys.modules, "ray", types.SimpleNamespace(is_initialized=lambda: False, init=init))
-    monkeypatch.delenv("RAY_USAGE_STATS_ENABLED", raising=False)
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False, init=init))
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", wish or "0")
+    if wish is None:
+        monkeypatch.delenv("RAY_USAGE_STATS_ENABLED")
     with pytest.raises(RuntimeError, match="enough"):
-        executors.run_ray([], tmp_path, on_done=lambda *_: None)
-    assert seen == ["0"]
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "1")  # by the user's own wish
-    with pytest.raises(RuntimeError, match="enough"):
-        executors.run_ray([], tmp_path, on_done=lambda *_: None)
-    assert seen == ["0", "1"]
+        run_ray([], tmp_path, on_done=lambda *_: None)
+    assert seen == [wish or "0"]

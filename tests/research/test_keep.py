@@ -72,22 +72,6 @@ def test_answers_and_settings(script, comparison, tmp_path):
     assert (tmp_path / "settings.csv").read_text() == settings  # once
 
 
-def test_curves(script, tmp_path):
-    compare(
-        losses=["ce", "emd"], task="arithmetic", task_settings={"difficulty": 1, "wording": "bare"}, seeds=2, steps=4,
-        batch_size=4, train_examples=40, eval_examples=6, validate_every=2, out=tmp_path / "sums", progress=False,
-        executor="stacked", processes=1, tune=2,
-    )  # fmt: skip
-    script.main(["curves", str(tmp_path / "sums"), "--out", str(tmp_path)])
-    with (tmp_path / "sums_curves.csv").open(newline="") as file:
-        rows = [*csv.DictReader(file)]
-    assert [(row["label"], row["seed"], row["step"]) for row in rows] == [
-        (label, seed, step) for label in ("ce", "emd") for seed in "01" for step in ("2", "4", "test")
-    ]
-    assert {row["model"] for row in rows} == {"tiny"}
-    assert all(0 <= float(row["exact"]) <= 1 for row in rows)
-
-
 @pytest.mark.parametrize("what", ["scores", "answers", "curves"])
 def test_a_folder_that_is_no_comparison_or_is_not_finished(script, comparison, tmp_path, what):
     with pytest.raises(SystemExit, match="has no cells: expected a folder written by `numerate compare`"):

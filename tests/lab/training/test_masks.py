@@ -47,18 +47,6 @@ def test_the_mask_is_on_the_numbers_that_are_meant(model: str, term_numbers: str
         assert loaded.tokenizer.decode(read).replace(" ", "") == "".join(meant)
 
 
-def test_padding_has_no_weight() -> None:
-    own = config(loss="smmd", term_numbers="answer")
-    loaded = load_model("tiny")
-    rows, _ = run_data(own, make_task(own), loaded)
-    some = [rows[place] for place in range(4)]
-    batch = collate(some, pad=loaded.pad)
-    assert batch["position_weights"].shape == batch["labels"].shape
-    assert len({len(row["labels"]) for row in some}) > 1
-    assert batch["position_weights"][batch["labels"] < 0].sum() == 0
-    assert batch["position_weights"].sum() == sum(sum(row["position_weights"]) for row in some)
-
-
 @pytest.mark.parametrize("loss", ["smmd", "ntil"])  # of tokens, and of numbers
 def test_a_run_is_trained_with_the_mask(loss: str, tmp_path: Path) -> None:
     """The first logged values are those of the masked objective, at the initial weights."""

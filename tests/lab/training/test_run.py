@@ -16,7 +16,7 @@ from numerate.lab.data.splits import held_out, reserved_rows, training_examples,
 from numerate.lab.evaluation.evaluate import summarize
 from numerate.lab.files.records import jsonable, read_jsonl, write_json, write_text
 from numerate.lab.models.encoding import collate, encode, training_data, training_order
-from numerate.lab.models.loading import load_model, tiny_tokenizer
+from numerate.lab.models.loading import load_model
 from numerate.lab.training.config import RunConfig, checked, read_yaml
 from numerate.lab.training.kept_runs import evaluate
 from numerate.lab.training.run import run
@@ -331,16 +331,6 @@ def test_two_processes_train_as_one_that_accumulates(loss, tmp_path):
 
 
 # Models and files
-
-
-@pytest.mark.parametrize("digits", [1, 3])
-def test_the_tiny_tokenizer(digits):
-    tokenizer = tiny_tokenizer(digits)
-    text = "What is 1234.5 - -67?\nabc~"
-    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-    assert tokenizer.decode(ids) == text
-    assert len(ids) == len(text) - (0 if digits == 1 else 3)
-    assert tokenizer.unk_token_id in tokenizer("é", add_special_tokens=False)["input_ids"]
 
 
 def test_an_adapter_is_all_that_is_trained(recwarn):
