@@ -61,13 +61,6 @@ def run(package: Path, *arguments: object) -> str:
     return done.stdout
 
 
-def test_it_has_the_style_of_the_project(package):
-    pytest.importorskip("ruff", reason="ruff is not installed")
-    config = ["--no-cache", "--config", ROOT / "pyproject.toml", package / FILE]
-    for command in (["check"], ["format", "--check"]):
-        run(package, "-m", "ruff", *command, *config)
-
-
 @pytest.mark.launch
 def test_registry_objective_advice_and_playground_have_it(package):
     seen = json.loads(run(package, "-c", USE))

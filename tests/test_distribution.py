@@ -217,7 +217,18 @@ def test_mixed() -> None:
         (lambda d: d.sample(1, "a"), ["seed='a'", "Generator"]),
         (lambda d: d.sample(1, None), ["seed=None"]),
         (lambda d: d.sample(-1, seed=0), ["n=-1", "integer >= 0"]),
+        (lambda d: d.decide("medain"), ["metric='medain'", "Did you mean 'median'?"]),
+        (lambda d: d.decide(["a"]), ["metric=['a']"]),
+        (lambda d: d.decide("within"), ["tolerance=None and relative_tolerance=None", "exactly one"]),
+        (lambda d: d.decide("within", tolerance=1, relative_tolerance=1), ["exactly one"]),
+        (lambda d: d.decide("within", tolerance=-1), ["tolerance=-1", ">= 0"]),
         (lambda d: d.decide("within", tolerance=1, candidates=5), ["candidates=5"]),
+        (lambda d: d.decide("within", tolerance=1, candidates=[]), ["candidates is empty"]),
+        (lambda d: d.decide("within_5", tolerance=1), ["metric='within_5'", "metric='within'"]),
+        (lambda d: d.decide("median", tolerance=1), ["tolerance=1 does not belong to metric='median'", "'within'"]),
+        (lambda d: d.decide("median", candidates=[1]), ["candidates=[1]"]),
+        (lambda d: d.decide("relative", floor=-1), ["floor=-1"]),
+        (lambda d: d.decide(lambda x, y: math.nan), ["metric(1, 1) is nan"]),
         (lambda d: d.quantile(1.1), ["q=1.1", "<= 1"]),
         (lambda d: d.quantile(math.nan), ["q=nan"]),
         (lambda d: d.interval(0), ["level=0", "> 0"]),
@@ -472,29 +483,6 @@ def test_relative_error_of_zero() -> None:
     d = ND([0, 10, 20], [0.05, 0.55, 0.4])
     assert (d.decide("relative", floor=1), d.decide("relative", floor="0.1", trim=False)) == (10, 0)
     assert ND([-1, 0, 1], [0.3, 0.4, 0.3]).decide("relative", floor=0) == -1
-
-
-@pytest.mark.parametrize(
-    ("metric", "chosen", "parts"),
-    [
-        ("medain", {}, ["metric='medain'", "Did you mean 'median'?"]),
-        (None, {}, ["metric=None", "'mean'"]),
-        (["a"], {}, ["metric=['a']", "expected one of"]),
-        ("within", {}, ["tolerance=None and relative_tolerance=None", "exactly one"]),
-        ("within", {"tolerance": 1, "relative_tolerance": 1}, ["exactly one"]),
-        ("within", {"tolerance": -1}, ["tolerance=-1", ">= 0"]),
-        ("within_5", {"tolerance": 1}, ["metric='within_5'", "metric='within'"]),
-        ("median", {"tolerance": 1}, ["tolerance=1 does not belong to metric='median'", "'within'"]),
-        ("median", {"candidates": [1]}, ["candidates=[1]"]),
-        ("mode", {"floor": 1}, ["floor=1"]),
-        ("relative", {"floor": -1}, ["floor=-1"]),
-        ("within", {"tolerance": 1, "candidates": []}, ["candidates is empty"]),
-        (lambda x, y: math.nan, {}, ["metric(1, 1) is nan"]),
-        (lambda x, y: None, {}, ["metric(1, 1) is None"]),
-    ],
-)
-def test_decisions_that_cannot_be(metric: Any, chosen: Any, parts: list[str]) -> None:
-    refused(ValueError, [*parts, "expected"], lambda: ND([1, 2], [0.5, 0.5]).decide(metric, **chosen))
 
 
 # Bells

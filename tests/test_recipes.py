@@ -199,15 +199,6 @@ def test_ms_swift_counts_the_whole_step(swift, tiny, tmp_path, monkeypatch, loss
     assert getattr(trainer.args, "use_logits_to_keep", None) is (False if loss == "ntil" else None)
 
 
-def test_ms_swift_refuses_what_it_cannot_do(swift, tiny, tmp_path):
-    trainer = trainer_for(tiny, tmp_path)
-    with pytest.raises(NotImplementedError, match="sequence_parallel_size=1"):
-        with_swift(swift, trainer, sequence_parallel_size=2)
-    made = with_swift(swift, trainer).compute_loss_func
-    with pytest.raises(NotImplementedError, match="loss_scale"):
-        made(None, torch.zeros(1, 2), loss_scale=torch.ones(1, 2))
-
-
 @pytest.fixture
 def llamafactory(monkeypatch, tiny, tmp_path) -> ModuleType:
     """Stand in for LLaMA-Factory, whose workflow looks up the trainer's class in its module."""

@@ -274,11 +274,6 @@ def test_values_equal_decimals(vocab: str, texts: list[str], separator: str) -> 
         assert log == pytest.approx(math.log10(size) if size else -math.inf, abs=1e-12)
 
 
-@pytest.mark.parametrize("text", ["0000000000002805", "00000000000048.002", "0000000000000.000000007"])
-def test_values_equal_decimals_with_many_leading_zeros(text: str) -> None:
-    assert spans_of(text).values.tolist() == [float(Decimal(text))]
-
-
 @settings(max_examples=60)
 @given(text=decimals(60))
 def test_long_values_are_close(text: str) -> None:

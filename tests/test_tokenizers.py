@@ -19,18 +19,8 @@ from numerate.lab.models.loading import load_encoder, load_model
 from numerate.tokenizers import PACKAGED, load_tokenizer, packaged_file
 
 SENTENCE = "It is 12345.678, -7 and 1,000"
-TEXTS = [
-    SENTENCE,
-    "",
-    " ",
-    "  two  spaces 12",
-    "a\t\tb\nc\n\n   007",
-    " " * 23 + "x 3",
-    "-7",
-    "①²½ ４２ ٣",
-    "日本語 🙂 é 10",
-    "def f(x):\n    return x + 1",
-]
+TEXTS = [SENTENCE, "", " ", "  two  spaces 12", "a\t\tb\nc\n\n   007", " " * 23 + "x 3", "-7", "①²½ ４２ ٣", "日本語 🙂 é 10"]
+TEXTS += ["def f(x):\n    return x + 1"]
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,6 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from transformers import PreTrainedTokenizerFast
 
 from numerate import NumericVocab, SMMDLoss
-from numerate.tokens import byte_alphabet
 
 DIGITS = {str(d): d for d in range(10)}
 NOT_NUMBERS = [
@@ -67,15 +66,6 @@ class TestFromTokenizer:
         assert vocab.negating_ids == (ids("(-"),)  # not ")-", where the minus follows a closing bracket
         assert vocab.point_ids == (ids("."),)
         assert vocab.comma_ids == (ids(","),)
-
-    def test_thebyte_alphabet_is_that_of_the_tokenizers(self):
-        text = "".join(
-            map(chr, [*range(0x800), *range(0x1000, 0xD000, 0x1000), 0xFFFD, 0x10000, 0x50000, 0x90000, 0xD0000, 0x10FFFF])
-        )
-        pieces = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(text)
-        alphabet = byte_alphabet()
-        assert bytes(alphabet[ord(character)] for piece, _ in pieces for character in piece) == text.encode()
-        assert {chr(character) for character in alphabet} == set(pre_tokenizers.ByteLevel.alphabet())
 
     def test_sentencepiece_pieces(self):
         vocab = NumericVocab.from_tokenizer(sentencepiece_like())

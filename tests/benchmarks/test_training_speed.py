@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from benchmarks import training_speed, workloads
+from benchmarks import training_speed
 from numerate.losses import LOSSES
 
 
@@ -30,15 +30,6 @@ def test_every_objective_on_both_paths(tmp_path, capsys):
     lines = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| `")]
     assert [line[0] for line in lines] == [f"`{name}`" for name in ("ce", "soft", *LOSSES)]
     assert all(len(line) == 7 for line in lines)
-
-
-def test_a_model_of_a_configuration_with_tokens_of_three_digits(monkeypatch):
-    small = {"vocab_size": 1300, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
-    monkeypatch.setattr(workloads, "_LLAMA", workloads._LLAMA | small | {"num_attention_heads": 2, "num_key_value_heads": 2})
-    costs = training_speed.measure("llama-1b", 2, 36, "float32", "cpu", ["ntil"], 1)
-    assert [(cost.path, cost.objective) for cost in costs] == [
-        ("", "own"), *((path, name) for path in ("attach", "logits") for name in ("ce", "soft", "ntil"))
-    ]  # fmt: skip
 
 
 def test_steps_are_whole_and_leave_the_weights(tmp_path):

@@ -170,7 +170,6 @@ BAD: list[tuple[str, str]] = [
     ("inspect smollm2 --plot x.png --loss smd", "Did you mean 'smmd'"),
     ("inspect smollm2 --loss emd", "has no effect without --plot"),
     (f"inspect smollm2 --text {'9' * 400}", "a number of 400 digits is beyond float64"),
-    ("task regression --data {missing} --target price", "Expected .csv"),
     ("task regression --data {missing}.csv --target price", "there is no such file"),
     ("task regression --data {folder} --target price", "is a folder. Name one file in it"),
     ("task regression --data https://example.com/a.csv --target price", "is a web address"),
@@ -212,13 +211,8 @@ BAD: list[tuple[str, str]] = [
     ("train --model nowhere/at-all --steps 1", "model='nowhere/at-all' cannot be loaded"),
     ("train --set stepps=1", "Did you mean 'steps'"),
     ("train --set steps=x", "expected an integer"),
-    ("train --set bf16=maybe", "expected true or false"),
-    ("train --set loss_settings=3", "expected a mapping"),
     ("train --loss smmd --set loss_settings.sigm=2", "Did you mean 'sigma'"),
-    ("train --set weight=nan", "expected a number"),
-    ("train --loss soft_drawn", "'soft', 'soft_fixed', 'soft_jitter'"),
     ("train --loss soft --set soft.path=fixed", "leave out soft.path"),
-    ("train --set soft.path=jiter", "expected one of 'drawn', 'fixed', 'jitter'"),
     ("train {missing}", "there is no such file"),
     ("train {folder}", "Is a directory"),
     ("train {empty}", "expected settings"),
@@ -393,7 +387,9 @@ def test_settings(text):
     assert parse_settings([text], run_types("regression")) == SETTINGS[text]
 
 
-@pytest.mark.parametrize("text", ["steps=2.5", "steps=true", "weight=inf", "eval_splits=tests", "kind=tabl", "task_settings=[1]"])
+@pytest.mark.parametrize(
+    "text", ["steps=2.5", "weight=inf", "bf16=maybe", "eval_splits=tests", "kind=tabl", "task_settings=[1]", "soft.path=jiter"]
+)
 def test_settings_of_the_wrong_type(text):
     with pytest.raises(ValueError, match=r"--set .*=.*: expected "):
         parse_settings([text], run_types("regression"))

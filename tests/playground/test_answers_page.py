@@ -13,7 +13,6 @@ pytest.importorskip("transformers", reason="the extra train is not installed")
 
 from numerate.playground import answer
 from numerate.playground.answer import AnswerRequest
-from numerate.playground.models import SHIPPED_NAME
 
 ROW = {"carat": "1.01", "cut": "Premium", "color": "E", "clarity": "SI1"}
 
@@ -71,15 +70,3 @@ class TestAnswer:
         visit.settle()
         assert decided(visit) == after
         assert visit.page.locator("#tab-answer [name=carat]").input_value() == "2.01"
-
-    @pytest.mark.parametrize("where", ["answer?model=nowhere", "answer?width=9999", "answer?cells=%7B%22a%22%3A%221%22%7D"])
-    def test_a_bad_question_gets_a_message(self, visit, where):
-        visit.open(where)
-        visit.settle()
-        assert visit.page.locator("#tab-answer .message").is_visible()
-        visit.page.get_by_role("button", name="start over").click()
-        if "width" in where:
-            visit.page.locator("#tab-answer [name=width]").fill("64")
-        visit.settle()
-        assert visit.page.locator("#tab-answer .message").is_hidden()
-        assert visit.page.locator("#tab-answer [name=model]").input_value() == SHIPPED_NAME

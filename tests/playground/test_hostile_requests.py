@@ -114,16 +114,6 @@ class TestBodies:
         assert time.monotonic() - began < 10
         assert server.create_server("127.0.0.1").config.limit_concurrency == server.CONNECTIONS
 
-    def test_a_timeout_of_a_tab_is_no_slow_body(self, monkeypatch):
-        from numerate.playground.tabs import Tab
-
-        def late(request: object) -> dict[str, object]:
-            raise TimeoutError("late")
-
-        monkeypatch.setitem(TABS, "digit", Tab(TABS["digit"].request, late))
-        answer = TestClient(create_app(), base_url="http://127.0.0.1").post("/api/digit", json={})
-        assert answer.status_code == 500
-
 
 class TestPaths:
     @pytest.mark.parametrize("name", ["..", "../secret", "/etc", "folder", "a\0b", "x" * 255, "\ud800"])

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
-from numerate.lab.comparison.cells import run_cells, tuned_cells, tuning_trials, write_plan
-from numerate.lab.comparison.plan import read_experiment
-
 pytest.importorskip("trl")
+
 
 def row(start, seed, way, before, after, validation=0):
     figures = {

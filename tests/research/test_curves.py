@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 
 def curve(script, label, seed, shares, tested=0.5):
     points = tuple((50 * at + 50, share) for at, share in enumerate(shares))

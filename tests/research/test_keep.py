@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import lzma
 from pathlib import Path
 
 import pytest
 from tests.research.runs import run_of, write
-
-from numerate.lab.comparison.compare import compare
 
 
 @pytest.fixture

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import gzip
-import sys
-from collections import Counter, defaultdict
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from numerate.lab.comparison.plan import comparison_settings, read_experiment
-from numerate.lab.data import Regression
 from numerate.lab.data.tables import FOLDER
 
 ROOT = Path(__file__).parents[2]
+
 
 def test_every_table_has_an_experiment(script):
     for name, table in script.TABLES.items():

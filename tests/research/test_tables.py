@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import lzma
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-from numerate.lab.stats import compare, holm
-from numerate.lab.wording.text import p_text
 
 ANSWERS = """label,seed,row,gold,fallback,greedy,median
 ce,0,0,10,50,17,14
@@ -76,54 +72,5 @@ def test_derailed_answers_have_more_digits_than_any_label(script, tmp_path):
     assert table[2:] == [["1,000", "`ce`", *counts], ["10,000", "`ce`", *counts]]
 
 
-ROWS = 200
-CHANGES = {"ce": (0.5, 0.5), "ntil": (2, 2), "soft": (1, 0.75)}  # of greedy answers and medians, by the choice of weights
-
-
-def write_kept(folder: Path, name: str, errors: dict, seeds=range(8), gold=1000) -> Path:
-    """Write a kept file whose answers, greedy and median, have these errors ``[2, S, E]``."""
-    lines = ["label,seed,row,gold,fallback,greedy,median"]
-    lines += [
-        f"{label},{seed},{row},{gold},50,{gold + greedy!r},{gold - decided!r}"
-        for label, both in errors.items()
-        for seed, *runs in zip(seeds, *both.tolist(), strict=True)
-        for row, (greedy, decided) in enumerate(zip(*runs, strict=True))
-    ]
-    file = folder / f"{name}.csv.xz"
-    file.write_bytes(lzma.compress("\n".join(lines).encode()))
-    return file
-
-
-@pytest.fixture
-def last_and_best(tmp_path):
-    """Errors of the last weights, in whole eighths, and those that the best weights make of them: half, twice, the same."""
-    hard = np.random.default_rng(0).integers(1, 80, (len(CHANGES), 2, 8, ROWS)) / 8
-    last = dict(zip(CHANGES, hard, strict=True))
-    best = {label: last[label] * np.array(change)[:, None, None] for label, change in CHANGES.items()}
-    files = [
-        write_kept(tmp_path, "registry_stones", last | {"dist2": last["ce"]}),
-        write_kept(tmp_path, "tables_stones_best", best),
-    ]
-    return [
-        *files,
-        write_kept(tmp_path, "tables_births", last),
-        write_kept(tmp_path, "tables_births_best", last | {"ce": best["ce"]}),
-    ]
-
-
 def rows_of(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
-
-
-def test_best_weights_against_the_last(script, last_and_best, capsys):
-    script.main(["best", *map(str, last_and_best)])
-    head, _, *rows = rows_of(capsys.readouterr().out)
-    assert head == ["loss", "decision", "stones, 1,000 rows", "births, 1,000 rows"]
-    assert rows == [
-        ["`ce`", "greedy", "−50 %, +100.0 (< 0.001)", "−50 %, +100.0 (< 0.001)"],
-        ["", "median", "−50 %, +100.0 (< 0.001)", "−50 %, +100.0 (< 0.001)"],
-        ["`ntil`", "greedy", "+100 %, −100.0 (< 0.001)", "0 %, 0.0 (1.00)"],
-        ["", "median", "+100 %, −100.0 (< 0.001)", "0 %, 0.0 (1.00)"],
-        ["`soft`", "greedy", "0 %, 0.0 (1.00)", "0 %, 0.0 (1.00)"],
-        ["", "median", "−25 %, +100.0 (< 0.001)", "0 %, 0.0 (1.00)"],
-    ]

@@ -2,19 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import json
-import lzma
-import sys
-from pathlib import Path
-
-import pytest
-
-from numerate.lab.comparison.plan import comparison_settings, read_experiment
-from numerate.lab.data.settings import make_task
-from numerate.lab.models.loading import load_encoder
-from numerate.lab.training.run import check_run
-
 LEXICON = "good\t2.0\t0.6\t[1, 2, 3]\nbad\t-2.0\t0.0\t[-2, -2, -2]\ngood\t2.0\t0.6\t[3, 3, 3]\n"
 SURE = {"values": ["2"], "probabilities": [1.0]}
 TORN = {"values": ["1", "3"], "probabilities": [0.5, 0.5]}

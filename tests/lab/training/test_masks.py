@@ -67,12 +67,6 @@ def test_a_run_is_trained_with_the_mask(loss: str, tmp_path: Path) -> None:
     assert masked["loss/numeric"] != pytest.approx(whole["loss/numeric"], rel=1e-3)
 
 
-def test_cross_entropy_has_no_mask() -> None:
-    own = config(term_numbers="answer")
-    rows, _ = run_data(own, make_task(own), load_model("tiny"))
-    assert "position_weights" not in rows[0]
-
-
 def test_the_default_is_no_part_of_a_hash() -> None:
     assert "term_numbers" not in config(loss="smmd").deciding
     assert config(loss="smmd", term_numbers="answer").deciding["term_numbers"] == "answer"
