@@ -177,9 +177,9 @@ class Mean:
         self.values.append(value)
 
 
-def with_swift(swift: ModuleType, trainer: Trainer, **template: Any) -> Trainer:
+def with_swift(trainer: Trainer) -> Trainer:
     """Make a trainer like ms-swift's: it calls a loss function with logits and the step's tokens, and logs custom metrics."""
-    trainer.template = SimpleNamespace(tokenizer=trainer.processing_class, **({"sequence_parallel_size": 1} | template))
+    trainer.template = SimpleNamespace(tokenizer=trainer.processing_class, sequence_parallel_size=1)
     trainer.custom_metrics = {"train": defaultdict(Mean), "eval": defaultdict(Mean)}
     trainer.compute_loss_func = sys.modules["swift.loss"].loss_map["numeric"](trainer.args, trainer)
     return trainer
@@ -189,7 +189,7 @@ def with_swift(swift: ModuleType, trainer: Trainer, **template: Any) -> Trainer:
 def test_ms_swift_counts_the_whole_step(swift, tiny, tmp_path, monkeypatch, loss, normalize):
     monkeypatch.setattr(swift, "LOSS", loss)
     monkeypatch.setattr(swift, "NORMALIZE", normalize)
-    trainer = with_swift(swift, trainer_for(tiny, tmp_path, 4))
+    trainer = with_swift(trainer_for(tiny, tmp_path, 4))
     trainer.train()
     vocab = nm.NumericVocab.from_tokenizer(tiny.tokenizer())
     assert_same(grads_of(trainer), whole(tiny, nm.LOSSES[loss](vocab), 0.3, normalize))

@@ -67,13 +67,13 @@ class TestNumber:
     def test_typed_numbers_and_the_slider_change_the_values(self, visit):
         visit.open("number")
         visit.page.get_by_label("tokenizer").select_option("three")
-        visit.page.get_by_label("prediction A").fill("0.971")
+        visit.page.get_by_label("prediction A").fill("0.9712")
         visit.page.get_by_label("probability of each token").focus()
         for _ in range(4):
             visit.page.keyboard.press("ArrowLeft")
         visit.settle()
-        assert unquote(visit.where()) == "number?first=0.971&certainty=0.97&tokenizer=three"
-        assert shown_losses(visit) == expected_losses(first="0.971", certainty=0.97, tokenizer="three")
+        assert unquote(visit.where()) == "number?first=0.9712&tokenizer=three&certainty=0.97"
+        assert shown_losses(visit) == expected_losses(first="0.9712", certainty=0.97, tokenizer="three")
         assert visit.page.locator("#tab-number .notes p").first.inner_text().startswith("A has ")
 
 
