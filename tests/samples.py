@@ -40,30 +40,10 @@ MARKS = _numbered("x", *"0123456789", ".", "-", ",", " ", "(", ")", "(-", " -")
 CHUNKS = _numbered(
     *MARKS, "10", "12", "45", "05", "00", "99", "123", "007", "678", "000", "999", " 5", " 12"
 )  # one to three digits a token, some with leading zeros or a leading space
+# What can stand before a number, and in its power of ten
 SIGNS = _numbered(
-    *CHUNKS,
-    "e",
-    "E",
-    "e-",
-    "E+",
-    "+",
-    "−",
-    "$",
-    "€",
-    "-$",
-    "$-",
-    "-.",
-    "$.",
-    "(.",
-    "=-$",
-    " .",
-    " $",
-    "..",
-    "x-",
-    "%",
-    "5x",
-    "−.",
-)  # what can stand before a number, and in its power of ten
+    *CHUNKS, *"eE", "e-", "E+", *"+−$€", "-$", "$-", "-.", "$.", "(.", "=-$", " .", " $", "..", "x-", "%", "5x", "−."
+)
 RATINGS = {3: 0.5, 4: 1.0, 5: 2.0, 6: 2.5, 8: 4.0, 9: 30.0}
 
 TEXTS: dict[str, dict[str, int]] = {"digits": DIGITS, "marks": MARKS, "chunks": CHUNKS, "signs": SIGNS}

@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
@@ -62,18 +61,6 @@ def run(package: Path, *arguments: object) -> str:
     return done.stdout
 
 
-def test_it_is_short():
-    lines = [line for line in CODE.splitlines() if line.strip()]
-    assert len(lines) < 30
-
-
-def test_it_has_the_style_of_the_project(package):
-    pytest.importorskip("ruff", reason="ruff is not installed")
-    config = ["--no-cache", "--config", ROOT / "pyproject.toml", package / FILE]
-    for command in (["check"], ["format", "--check"]):
-        run(package, "-m", "ruff", *command, *config)
-
-
 @pytest.mark.launch
 def test_registry_objective_advice_and_playground_have_it(package):
     seen = json.loads(run(package, "-c", USE))
@@ -98,28 +85,3 @@ def test_the_contract_holds_for_it(package):
     passed = int(re.search(r"(\d+) passed", printed)[1])  # type: ignore[index]
     assert passed >= 7  # one test holds all reductions to the reference
     assert "skipped" not in printed
-
-
-@pytest.mark.launch
-def test_it_can_be_compared(package, tmp_path):
-    settings = {"steps": 2, "eval_examples": 2, "batch_size": 4, "train_examples": 8}
-    options = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
-    command = ["compare", "--task", "arithmetic", "--loss", "power", "--seeds", "1", *options, "--out", tmp_path / "runs"]
-    run(package, "-m", "numerate", *command)
-    report = json.loads((tmp_path / "runs" / "report.json").read_text(encoding="utf-8"))
-    assert "power" in json.dumps(report)
-
-
-def test_the_api_reference_has_it(package):
-    spec = spec_from_file_location("scripts_api_pages", ROOT / "scripts" / "api_pages.py")
-    assert spec is not None
-    assert spec.loader is not None
-    pages = module_from_spec(spec)
-    sys.modules[spec.name] = pages
-    spec.loader.exec_module(pages)
-    text = (ROOT / "docs" / "api" / "losses.md").read_text(encoding="utf-8")
-    shown = pages.expanded(text, package)
-    assert "| [power][numerate.losses.power.PowerLoss] | How far the mass lies from the target: " in shown
-    assert "\n## power\n\nPower distance, Σ_i p_i |v_i - y|^power: " in shown
-    assert "\n::: numerate.losses.power.PowerLoss\n" in shown
-    del sys.modules[spec.name]

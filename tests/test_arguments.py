@@ -83,7 +83,7 @@ def test_lists_and_arrays_are_refused(name: str, convert: Any) -> None:
 
 @pytest.mark.parametrize("wrong", [None, 1.5, float("nan"), "x", True])
 @every_loss
-def test_ignore_index_is_a_whole_number(name: str, wrong: Any) -> None:
+def test_ignore_index_is_an_integer(name: str, wrong: Any) -> None:
     parts = [f"ignore_index={wrong!r}", "expected", "-100"]
     refused(TypeError, parts, lambda: nm.LOSSES[name](VOCAB, ignore_index=wrong))
 
@@ -178,7 +178,7 @@ def _served(**settings: Any) -> Any:
     return nm.decode.served_distribution(lambda texts: [chances[text] for text in texts], ["x"], **settings)[0].values
 
 
-WHOLE: dict[str, tuple[Any, int]] = {
+INTEGERS: dict[str, tuple[Any, int]] = {
     "distribution(width)": (lambda n: _searched(width=n), 3),
     "distribution(seed)": (lambda n: _searched(seed=n), 3),
     "distribution(seeds)": (lambda n: _searched(seed=[n]), 3),
@@ -206,9 +206,9 @@ WHOLE: dict[str, tuple[Any, int]] = {
 
 
 @pytest.mark.parametrize("kind", [np.int64, np.int32, np.uint8, torch.tensor], ids=["int64", "int32", "uint8", "tensor"])
-@pytest.mark.parametrize("name", WHOLE)
-def test_whole_numbers_of_any_type(name: str, kind: Any) -> None:
-    call, number = WHOLE[name]
+@pytest.mark.parametrize("name", INTEGERS)
+def test_integers_of_any_type(name: str, kind: Any) -> None:
+    call, number = INTEGERS[name]
     if kind is torch.tensor and ("ignore_index" in name or "sample" in name):
         pytest.skip("tensors are not taken here")
     assert call(kind(number % 256)) == call(number % 256)

@@ -18,7 +18,7 @@ from tests.samples import refused
 
 import numerate as nm
 from numerate.calibration import Conformal, conformal, coverage, fit_temperature, pit
-from numerate.calibration.frame import central, typical_half
+from numerate.calibration.frame import central
 
 ND = nm.NumberDistribution
 Rows = tuple[list[ND], list[Any]]
@@ -37,20 +37,6 @@ def bells(rng: np.random.Generator, n: int, sure: float = 1.0, bias: float = 0.0
     return answers, truths
 
 
-def skewed(rng: np.random.Generator, n: int) -> Rows:
-    """A model that is right about an exponential distribution."""
-    rates = np.exp(rng.normal(3, 1, n))
-    grid = -np.log1p(-(np.arange(60) + 0.5) / 60)
-    return [ND((rate * grid).round(6), np.ones(60)) for rate in rates], (rates * rng.exponential(size=n)).round(6).tolist()
-
-
-def outside(rng: np.random.Generator, n: int) -> Rows:
-    """No truth is one of the values, and a third lies outside of all of them."""
-    centers = rng.integers(100, 1000, n)
-    answers = [ND([c - 2, c, c + 2], [1, 2, 1]) for c in centers.tolist()]
-    return answers, (centers + rng.choice([-30, -1, 1, 50], n, p=[0.2, 0.4, 0.27, 0.13])).tolist()
-
-
 def ratings(rng: np.random.Generator, n: int) -> Rows:
     """Few values, many ties, and a model that knows the probabilities."""
     masses = rng.dirichlet(np.ones(5), n)
@@ -64,13 +50,6 @@ def certain(rng: np.random.Generator, n: int) -> Rows:
     return [ND.point(c) for c in centers.tolist()], np.where(wrong, centers + rng.normal(0, 10, n).round(4), centers).tolist()
 
 
-def sampled(rng: np.random.Generator, n: int) -> Rows:
-    """Eight coarse samples each: some distributions are points, most truths are outside."""
-    centers, widths = np.exp(rng.uniform(3, 8, n)), np.exp(rng.normal(-2, 0.5, n))
-    draws = centers[:, None] * (1 + widths[:, None] * rng.standard_normal((n, 8)))
-    return [ND.from_samples(row.round(-1)) for row in draws], (centers * (1 + widths * rng.standard_normal(n))).round(2).tolist()
-
-
 def derailed(rng: np.random.Generator, n: int) -> Rows:
     """Bells with a little mass on a number of 400 digits."""
     answers, truths = bells(rng, n, sure=2, decimals=1)
@@ -82,14 +61,11 @@ SOURCES: dict[str, Callable[[np.random.Generator, int], Rows]] = {
     "too narrow": lambda rng, n: bells(rng, n, sure=3),
     "too wide": lambda rng, n: bells(rng, n, sure=0.3),
     "biased": lambda rng, n: bells(rng, n, bias=2),
-    "skewed": skewed,
-    "outside": outside,
     "ratings": ratings,
     "certain": certain,
-    "sampled": sampled,
     "derailed": derailed,
 }
-CONTINUOUS = ("calibrated", "too narrow", "too wide", "biased", "skewed")  # next to no ties
+CONTINUOUS = ("calibrated", "too narrow", "too wide", "biased")  # next to no ties
 
 
 def holds(interval: tuple[Decimal, Decimal], truth: Any) -> bool:
@@ -117,35 +93,6 @@ class TestThePromise:
         assert mean >= 17 / 21 - 3 * error
         if source in CONTINUOUS:
             assert mean <= 17 / 21 + 3 * error + 0.005  # a little for rounding
-
-    @pytest.mark.parametrize(("rows", "level"), [(9, 0.9), (1, 0.5), (3, 0.55)])
-    def test_few_rows(self, rows: int, level: float):
-        promise = math.ceil((rows + 1) * level) / (rows + 1)
-        mean, error = mean_coverage("too narrow", rows, level, fits=500, tests=2)
-        assert mean == pytest.approx(promise, abs=3.5 * error)
-
-    def test_an_overconfident_model_is_mended(self):
-        rng = np.random.default_rng(1)
-        answers, truths = bells(rng, 1200, sure=3)
-        levels = [0.5, 0.8, 0.9]
-        calibrated = conformal(answers[:600], truths[:600])
-        assert (coverage(answers[600:], truths[600:], levels) < [0.25, 0.45, 0.55]).all()
-        assert coverage(answers[600:], truths[600:], levels, calibrated) == pytest.approx(levels, abs=0.06)
-
-    def test_a_calibrated_model_stays_nearly_as_it_was(self):
-        answers, truths = bells(np.random.default_rng(2), 500, decimals=2, values=501)
-        calibrated = conformal(answers, truths, 0.9)
-        ratios = [
-            float((high - low) / (own_high - own_low))
-            for (low, high), (own_low, own_high) in ((calibrated.interval(d), d.interval(0.9)) for d in answers[:100])
-        ]
-        assert 0.9 < np.median(ratios) < 1.1
-
-    def test_wide_where_the_model_is_wide(self):
-        answers, truths = bells(np.random.default_rng(3), 400, sure=3)
-        calibrated = conformal(answers, truths, 0.9)
-        widths = [float(high - low) for low, high in map(calibrated.interval, answers)]
-        assert np.corrcoef(widths, [d.std for d in answers])[0, 1] > 0.99
 
     def test_far_tails_play_no_part(self):
         rng = np.random.default_rng(4)
@@ -247,38 +194,6 @@ class TestIntervals:
         assert calibrated.interval(answer, 0.1)[0] == 11
         assert repr(calibrated) == "Conformal(90 % from 9 rows: the model's 98 % intervals, stretched by 200 % of their scale)"
 
-    @pytest.mark.parametrize(
-        ("halves", "new", "median"),
-        [
-            ([], None, 2),
-            ([], 0, 2),
-            ([], 7, 7),
-            ([5], 0, 5),
-            ([5], 3, 3),
-            ([3], 5, 3),
-            ([1, 2, 3], 9, 2),
-            ([1, 2, 3, 4], 0, 2),
-            ([1, 2, 3, 4], 0.5, 2),
-            ([1, 2, 3, 4], 2.5, 2.5),
-            ([1, 2, 3, 4], 9, 3),
-            ([10, 20, 30, 40, 50], 5, 20),
-            ([10, 20, 30, 40, 50], 25, 25),
-            ([10, 20, 30, 40, 50], 60, 30),
-        ],
-    )
-    def test_the_typical_half_width_is_the_lower_median_with_the_new_one(self, halves: Any, new: Any, median: float):
-        found = typical_half([*map(Fraction, halves)], None if new is None else Fraction(new))
-        assert found == median
-        if halves and new:
-            assert found == sorted([*halves, new])[len(halves) // 2]
-
-    def test_points_alone_are_plain_split_conformal(self):
-        """Where nothing but points is known, the interval is the answer plus or minus a quantile of the absolute errors."""
-        errors = [3, 0, 1.5, 7, 2, 4, 11, 5, 6]
-        calibrated = conformal([ND.point(100)] * 9, [100 + e for e in errors], 0.8)
-        assert calibrated.interval(ND.point(40)) == (40 - 7, 40 + 7)
-        assert strings(conformal([ND.point("1")] * 9, ["1.25"] * 9).interval(ND.point("0.5"))) == ["0.2", "0.8"]
-
     def test_rounded_outward_to_the_decimals_of_the_values(self):
         answer = ND(["0.10", "0.25"], [1, 1])
         calibrated = conformal([answer] * 9, ["0.3333"] * 9, 0.9)
@@ -316,15 +231,6 @@ class TestIntervals:
         assert all(end.is_finite() for end in mixed.interval(ND.point("0.25")))
         assert repr(mixed)
 
-    def test_repr_pickle_and_equality(self):
-        answers, truths = bells(np.random.default_rng(0), 50)
-        calibrated = conformal(answers, truths, 0.5)
-        assert repr(calibrated).startswith("Conformal(50 % from 50 rows: the model's ")
-        assert pickle.loads(pickle.dumps(calibrated)) == calibrated == conformal(answers, [str(y) for y in truths], 0.5)
-        assert (calibrated.rows, calibrated.level) == (50, 0.5)
-        with pytest.raises(AttributeError):
-            calibrated.level = 0.9  # type: ignore[misc]
-
     def test_kept_as_json(self):
         answers, truths = bells(np.random.default_rng(0), 50)
         for fit in (
@@ -333,16 +239,8 @@ class TestIntervals:
             conformal([ND.point("1e-400")] * 9, range(9)),
         ):
             kept = Conformal.from_dict(json.loads(json.dumps(fit.to_dict())))
-            assert kept == fit
+            assert kept == fit == pickle.loads(pickle.dumps(fit))
             assert kept.interval(answers[0], 0.8) == fit.interval(answers[0], 0.8)
-
-    def test_scores_are_ranked_once(self):
-        """Not again for each interval: the typical half width is that of the rows, or next to it, whatever the new one is."""
-        answers, truths = bells(np.random.default_rng(0), 200, sure=4, decimals=1)
-        calibrated = conformal(answers, truths)
-        for answer in answers:
-            calibrated.interval(answer)
-        assert 1 <= len(calibrated._cache) <= 3
 
 
 # Positions and coverage
@@ -353,11 +251,6 @@ class TestPositions:
         answer = ND([1, 2, 3, 4], [1, 2, 3, 4])
         assert pit([answer] * 5, [0, 1.5, 2.5, 3.5, 9]) == pytest.approx([0, 0.1, 0.3, 0.6, 1])
         assert pit([answer], [3], seed=1)[0] == pytest.approx(0.3 + 0.3 * np.random.default_rng(1).random())
-
-    def test_a_calibrated_model_has_uniform_positions(self):
-        answers, truths = ratings(np.random.default_rng(0), 2000)
-        shares = [(pit(answers, truths) <= q).mean() for q in (0.1, 0.3, 0.5, 0.9)]
-        assert shares == pytest.approx([0.1, 0.3, 0.5, 0.9], abs=0.04)
 
     def test_coverage_by_hand(self):
         answer = ND(range(1, 21), [1] * 20)
@@ -448,8 +341,6 @@ class TestBadInput:
             ([], [], ["distributions has 0 entries", "at least one"]),
             ([ND.point(1)], [1, 2], ["distributions has 1 entries and truths 2", "one truth for each"]),
             ([ND.point(1)], [math.nan], ["truths=nan", "finite"]),
-            ([ND.point(1)], ["a lot"], ["truths='a lot'"]),
-            ([ND.point(1)], [None], ["truths=None"]),
             ([ND.point(1)], 1, ["truths=1 is a int", "[truths]"]),
             ([1], [1], ["distributions holds 1", "point"]),
             (ND.point(1), [1], ["distributions=NumberDistribution(1 value 1)"]),
@@ -466,6 +357,7 @@ class TestBadInput:
         refused((TypeError, ValueError), [f"levels={level!r}", "expected"], lambda: coverage(answers, [1] * 20, [0.5, level]))
         if level is not None:
             refused((TypeError, ValueError), [f"level={level!r}"], lambda: calibrated.interval(answers[0], level))
+        refused(TypeError, ["distribution holds 12", "point"], lambda: calibrated.interval(12))  # type: ignore[arg-type]
 
     @pytest.mark.parametrize(("level", "least"), [(0.9, 9), (0.95, 19), (0.99, 99), (0.5, 1), (2 / 3, 2), (0.9999, 9999)])
     def test_too_few_rows(self, level: float, least: int):
@@ -480,15 +372,8 @@ class TestBadInput:
         if least < 9:
             refused(ValueError, ["level=0.9 with"], lambda: calibrated.interval(ND.point(1), 0.9))
 
-    def test_a_new_answer_that_is_no_distribution(self):
-        calibrated = conformal([ND.point(1)], [1], 0.5)
-        assert isinstance(calibrated, Conformal)
-        refused(TypeError, ["distribution holds 12", "point"], lambda: calibrated.interval(12))  # type: ignore[arg-type]
-
     def test_truths_of_all_kinds(self):
         answers = [ND.point("84.5")] * 5
         assert pit(answers, ["84.60", 84.6, Decimal("84.6"), Fraction(423, 5), np.float32(84.6)]).tolist() == [1] * 5
-        assert conformal(answers, np.array([84.5, 84.6, 84.4, 84.5, 84.5]), 0.8).interval(answers[0]) == (
-            Decimal("84.4"),
-            Decimal("84.6"),
-        )
+        found = conformal(answers, np.array([84.5, 84.6, 84.4, 84.5, 84.5]), 0.8).interval(answers[0])
+        assert strings(found) == ["84.4", "84.6"]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import subprocess
 import sys
 import tarfile
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -45,27 +43,6 @@ def test_what_a_wheel_needs(script, good):
         assert found == [f"{name} is missing"]
     bare = {name: size for name, size in good.items() if name not in NOTES}
     assert [*script.problems_of_wheel(bare, script.sources())] == ["the licence is missing"]
-
-
-def test_a_source_distribution(script):
-    names = {*script.BESIDE_THE_CODE, "tests/conftest.py", *(f"src/{name}" for name in script.sources())}
-    assert [*script.problems_of_sdist(names, script.sources())] == []
-    for name in ("pyproject.toml", "CITATION.cff", "src/numerate/py.typed"):
-        assert [*script.problems_of_sdist(names - {name}, script.sources())] == [f"{name} is missing"]
-    assert [*script.problems_of_sdist(names - {"tests/conftest.py"}, script.sources())] == ["the tests are missing"]
-    scores = "research/scores/settings.csv"
-    assert [*script.problems_of_sdist(names | {scores}, script.sources())] == [f"{scores} is not for users"]
-
-
-def test_a_folder_with_an_empty_wheel(script, tmp_path, capsys):
-    with zipfile.ZipFile(tmp_path / "numerate-0.1.0-py3-none-any.whl", "w") as wheel:
-        wheel.writestr("numerate/__init__.py", "")
-    with tarfile.open(tmp_path / "numerate-0.1.0.tar.gz", "w:gz") as sdist:
-        sdist.addfile(tarfile.TarInfo("numerate-0.1.0/PKG-INFO"), io.BytesIO())
-    assert script.main(tmp_path) == 1
-    said = capsys.readouterr().out
-    assert "numerate-0.1.0-py3-none-any.whl: numerate/py.typed is missing" in said
-    assert "numerate-0.1.0.tar.gz: pyproject.toml is missing" in said
 
 
 @pytest.mark.launch

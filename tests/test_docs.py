@@ -56,10 +56,6 @@ def test_blocks_of_the_readme_stand_alone(block: str, monkeypatch, tmp_path, cap
     exec(compile(block, "README.md", "exec"), {})
 
 
-def test_the_readme_is_short():
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 150
-
-
 @every_page
 def test_blocks_that_do_not_run_say_why(page: Path):
     lines = page.read_text(encoding="utf-8").splitlines()

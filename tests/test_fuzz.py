@@ -47,14 +47,6 @@ def test_everything_is_tried(script: ModuleType) -> None:
     assert {call.law for call in calls} == {"implementations", "ignored", "shifted", "wider", "none"}
 
 
-def test_a_case_is_the_same_again(script: ModuleType) -> None:
-    for number in range(20):
-        one, other = script.draw(7, number), script.draw(7, number)
-        assert str(one) == str(other)
-        assert torch.equal(one.logits.nan_to_num(), other.logits.nan_to_num())
-        assert torch.equal(one.labels, other.labels)
-
-
 class _Broken(nm.EMDLoss):
     """A loss with a fault in it."""
 
@@ -90,18 +82,6 @@ def test_a_planted_fault_is_found(script: ModuleType, fault: Any, message: str) 
     script._kept.cache_clear()
     assert any(message in text for text in faults), faults[:3]
     assert faults[0].startswith("3:")
-
-
-def test_a_hang_is_found(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    def never_ends(call: Any) -> str:
-        while True:
-            pass
-
-    monkeypatch.setattr(script, "HANG_S", 0.2)
-    monkeypatch.setattr(script, "check", never_ends)
-    outcomes, text = script.attempt(0, 3)
-    assert outcomes["fault"] == script.TOGETHER
-    assert text.startswith("0:24 hangs")
 
 
 def test_the_command(script: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,18 +37,6 @@ class TestStyle:
         tokenizer = chunked(pattern)
         assert number_style(tokenizer, NumericVocab.from_tokenizer(tokenizer)) == style
 
-    @pytest.mark.parametrize(
-        ("name", "style"),
-        [
-            ("smollm2", "one digit per token"),
-            ("deepseek", "chunks of 1-3 digits, left to right"),
-            ("mistral", "one digit per token"),
-        ],
-    )
-    def test_real_tokenizers(self, name: str, style: str):
-        tokenizer = real_tokenizer(name)
-        assert number_style(tokenizer, NumericVocab.from_tokenizer(tokenizer)) == style
-
 
 class TestReadings:
     tokenizer = chunked(r"\d{1,3}")
@@ -67,13 +55,6 @@ class TestReadings:
             ("1,000", True, (1000.0,)),
             ("-7", False, (-7.0,)),
         ]
-
-    def test_a_text_without_numbers(self):
-        assert read_text(self.tokenizer, self.vocab, "The answer").numbers == ()
-
-    def test_a_text_without_tokens(self):
-        with pytest.raises(ValueError, match="text='' has no tokens"):
-            inspect_tokenizer(self.tokenizer, [""])
 
     @pytest.mark.parametrize("name", ["deepseek", "mistral"])
     def test_spaces_are_shown(self, name: str):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -31,11 +32,6 @@ def test_the_file(notebook):
     assert sum("image/png" in output.get("data", {}) for output in outputs) == 1
     assert not [output for output in outputs if output["output_type"] == "error"]
     assert "/tmp" not in json.dumps(outputs)
-
-
-def test_links_lead_to_files(notebook):
-    import re
-
     text = "".join("".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "markdown")
     links = re.findall(r"\]\(([^)]+)\)", text)
     assert links

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
 import sys
-import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,10 +15,11 @@ pytest.importorskip("transformers")
 from typer.testing import CliRunner
 
 from numerate.cli import app
+from numerate.lab.comparison.executors import run_ray
 from numerate.lab.prediction.predict import predict
 from numerate.lab.prediction.train import train
 
-# Loaded by every Python process, workers and forks too. Loopback and sockets of the file system stay: processes talk over them.
+# Loopback and sockets of the file system stay: processes talk over them.
 CUT = """
 import os, socket
 
@@ -48,38 +48,6 @@ def getaddrinfo(host, *args, **kwargs):
 socket.socket.connect, socket.socket.connect_ex, socket.socket.sendto = connect, connect_ex, sendto
 socket.getaddrinfo = getaddrinfo
 """
-
-ALL = """
-import sys
-from pathlib import Path
-from typer.testing import CliRunner
-from numerate.cli import app
-
-def numerate(*line):
-    done = CliRunner().invoke(app, [str(part) for part in line])
-    assert done.exit_code == 0, (line, done.output, done.stderr, done.exception)
-
-folder = Path(sys.argv[1])
-rows = ["area,city,rent"] + [f"{20 + i},{'XY'[i % 2]},{30 + i % 7}" for i in range(40)]
-(folder / "flats.csv").write_text("\\n".join(rows) + "\\n")
-quick = [part for each in ("eval_examples=2", "batch_size=4", "train_examples=8") for part in ("--set", each)]
-numerate("train", "--data", folder / "flats.csv", "--target", "rent", "--steps", "2", *quick, "--out", folder / "runs" / "one")
-numerate("predict", folder / "runs" / "one", "--data", folder / "flats.csv", "--limit", "2", "--calibrate", "none", "--out", folder / "p.csv")
-numerate("compare", "--task", "arithmetic", "--loss", "emd", "--seeds", "1", "--set", "steps=2", *quick, "--out", folder / "runs" / "two")
-numerate("report", folder / "runs" / "two")
-numerate("inspect", folder / "runs" / "one" / "model")
-numerate("task", "arithmetic")
-
-from starlette.testclient import TestClient
-from numerate.playground.server import create_app
-client = TestClient(create_app(folder / "runs"), base_url="http://127.0.0.1")
-for path in ("/", "/api", "/palette.css", "/page/shell.js"):
-    assert client.get(path).status_code == 200, path
-for name, state in client.get("/api").json().items():
-    answer = client.post(f"/api/{name}", json=state)
-    assert answer.status_code == 200, (name, answer.text)
-print("all done")
-"""  # noqa: E501
 
 HUB = """
 from numerate.lab.models.loading import load_model
@@ -121,79 +89,18 @@ def test_the_hub_is_asked_for_its_models_alone_and_not_again_and_again(attempts)
     assert {*attempts()} == {"look up huggingface.co"}
 
 
-@pytest.fixture
-def cut_off(tmp_path: Path):
-    """Run a script with the network cut off; return what it printed and the attempts that were made."""
-    (tmp_path / "path").mkdir()
-    (tmp_path / "path" / "sitecustomize.py").write_text(CUT)
-
-    def run(script: str, **variables: str) -> tuple[str, list[str]]:
-        noted = tmp_path / "noted"
-        noted.write_text("")
-        paths = os.pathsep.join([str(tmp_path / "path"), *filter(None, [os.environ.get("PYTHONPATH")])])
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "TRANSFORMERS_"))}
-        home = {"HF_HOME": str(tmp_path / "hub"), "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(script), str(tmp_path)],
-            env={**kept, **home, "PYTHONPATH": paths, "NOTED": str(noted), **variables},
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-            cwd=tmp_path,
-        )
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-        return done.stdout, noted.read_text().splitlines()
-
-    return run
-
-
-@pytest.mark.slow
-@pytest.mark.launch
-def test_everything_works_and_nobody_is_asked(cut_off):
-    printed, attempts = cut_off(ALL)
-    assert printed.endswith("all done\n")
-    assert attempts == []
-
-
-@pytest.mark.launch
-def test_the_cut_is_noticed(cut_off):
-    """Else the test above would show nothing; and workers are cut off too."""
-    script = """
-    import socket
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
-    for kind in ("fork", "spawn", "forkserver"):
-        with ProcessPoolExecutor(1, get_context(kind)) as pool:
-            assert isinstance(pool.submit(socket.create_connection, ("x.example", 80)).exception(), OSError)
-    """
-    assert cut_off(script)[1] == ["look up x.example"] * 3
-
-
-@pytest.mark.slow
-@pytest.mark.launch
-def test_a_hub_that_is_switched_off_is_not_asked(cut_off):
-    assert cut_off(HUB, HF_HUB_OFFLINE="1")[1] == []
-
-
-def test_ray_sends_no_statistics(monkeypatch, tmp_path):
-    """Ray reports its use to its makers unless it is told not to."""
-    import types
-
-    from numerate.lab.comparison import executors
-
+@pytest.mark.parametrize("wish", [None, "1"])
+def test_ray_sends_no_statistics_unless_the_user_says_so(monkeypatch, tmp_path, wish: str | None):
     seen = []
 
     def init(**options):
         seen.append(os.environ["RAY_USAGE_STATS_ENABLED"])
         raise RuntimeError("enough")
 
-    monkeypatch.setitem(sys.modules, "ray", types.SimpleNamespace(is_initialized=lambda: False, init=init))
-    monkeypatch.delenv("RAY_USAGE_STATS_ENABLED", raising=False)
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False, init=init))
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", wish or "0")
+    if wish is None:
+        monkeypatch.delenv("RAY_USAGE_STATS_ENABLED")
     with pytest.raises(RuntimeError, match="enough"):
-        executors.run_ray([], tmp_path, on_done=lambda *_: None)
-    assert seen == ["0"]
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "1")  # by the user's own wish
-    with pytest.raises(RuntimeError, match="enough"):
-        executors.run_ray([], tmp_path, on_done=lambda *_: None)
-    assert seen == ["0", "1"]
+        run_ray([], tmp_path, on_done=lambda *_: None)
+    assert seen == [wish or "0"]

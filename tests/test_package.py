@@ -41,15 +41,3 @@ def test_import_is_light() -> None:
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     loaded = set(eval(out))
     assert {name for name in loaded if name.partition(".")[0] not in sys.stdlib_module_names} == {"numerate"}
-
-
-def test_the_wheel_has_the_files_that_are_read() -> None:
-    """Tables and their licences, templates and the mark of a typed package are in a wheel, not only in a checkout."""
-    wheel = pytest.importorskip("hatchling.builders.wheel", reason="hatchling, which builds the wheel, is not installed")
-    root = Path(__file__).parents[1]
-    packed = {included.distribution_path for included in wheel.WheelBuilder(str(root)).recurse_included_files()}
-    ignored = {"__pycache__"}
-    files = {path.relative_to(root / "src").as_posix() for path in (root / "src" / "numerate").rglob("*") if path.is_file()}
-    wanted = {file for file in files if not ignored & set(file.split("/"))}
-    assert wanted <= packed
-    assert {"numerate/lab/data/tables/diamonds.csv.gz", "numerate/py.typed"} <= packed

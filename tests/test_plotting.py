@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 import torch
 from tests.samples import refused
 
-from numerate import LOSSES, NumberDistribution, NumericVocab, SMMDLoss, plotting
+from numerate import LOSSES, NumberDistribution, NumericVocab, plotting
 from numerate.calibration import conformal, coverage, pit
 from numerate.plotting import certain_costs, plot_coverage, plot_distributions, plot_loss, plot_reliability
 
@@ -22,12 +21,6 @@ CHUNKS = NumericVocab.from_texts({text: i for i, text in enumerate([*map(str, ra
 
 
 class TestCertainCosts:
-    def test_the_known_values_of_smmd(self):
-        costs = certain_costs(SMMDLoss(DIGITS), 0)
-        assert costs[0].item() == pytest.approx(0, abs=1e-5)
-        assert costs[6].item() == pytest.approx(2.669, abs=1e-3)
-        assert costs[9].item() == pytest.approx(2.474, abs=1e-3)
-
     @pytest.mark.parametrize("name", LOSSES)
     @pytest.mark.parametrize("vocab", [DIGITS, CHUNKS], ids=["digits", "chunks"])
     def test_what_the_loss_itself_says(self, name: str, vocab: NumericVocab):
@@ -55,10 +48,6 @@ class TestCertainCosts:
         cost = certain_costs(LOSSES["emd"](hundred), 50, torch.tensor([50]), width=5.0)
         assert cost.item() == pytest.approx(wanted, rel=1e-5)
 
-    @pytest.mark.parametrize("name", LOSSES)
-    def test_the_right_answer_costs_least(self, name: str):
-        assert certain_costs(LOSSES[name](DIGITS), 5).argmin() == 5
-
 
 class TestPlot:
     @pytest.mark.parametrize("name", LOSSES)
@@ -66,21 +55,10 @@ class TestPlot:
         path = plot_loss(CHUNKS, tmp_path / "new" / "folder" / "picture.png", name)
         assert path.read_bytes().startswith(b"\x89PNG")
 
-    @pytest.mark.parametrize("vocab", [DIGITS, NumericVocab.from_values({3: -0.5, 4: 0.25, 5: 8}, vocab_size=6)])
-    def test_few_values(self, vocab: NumericVocab, tmp_path):
-        svg = plot_loss(vocab, tmp_path / "picture.svg").read_text()
-        assert "<svg" in svg
-
-    def test_a_single_value(self, tmp_path):
-        plot_loss(NumericVocab.from_values({0: 5}, vocab_size=1), tmp_path / "picture.png")
-
-    def test_an_unknown_loss(self, tmp_path):
-        with pytest.raises(ValueError, match=r"loss='smd' is not known.*Did you mean 'smmd'"):
-            plot_loss(DIGITS, tmp_path / "picture.png", "smd")
-
-    def test_an_unknown_format(self, tmp_path):
-        with pytest.raises(ValueError, match=r"path.suffix='.bmp' is not known: expected one of '.png'"):
-            plot_loss(DIGITS, tmp_path / "picture.bmp")
+    def test_one_value_and_negative_ones(self, tmp_path):
+        for values in ({0: 5}, {3: -0.5, 4: 0.25, 5: 8}):
+            vocab = NumericVocab.from_values(values, vocab_size=6)
+            assert "<svg" in plot_loss(vocab, tmp_path / "picture.svg").read_text()
 
     def test_without_matplotlib(self, tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
@@ -134,9 +112,7 @@ class TestCalibration:
             (ND([12, 15], [0.3, 0.7]), 15),
             (ND.bell("84.5", width=0.6), "84.3"),
             (ND.bell(99_900, relative=0.05), 105_000),
-            (ND.bell(10**40, relative=0.1), 10**40 + 10**38),
             (ND([HUGE, HUGE + 1, HUGE + 5], [0.2, 0.5, 0.3]), HUGE + 3),
-            (ND([1, 10**6], [1, 1]), 500),
             (ND.point("0.00025"), "0.0003"),
             (ND.point(0), 0),
             (ND.from_samples([-5, -5, 6, None]), 6),
@@ -163,15 +139,6 @@ class TestCalibration:
         assert [axes.texts[0].get_text() for axes in drawn[0].axes] == ["1000000…000000 (401 digits) →", "← -7000"]
         assert [len(axes.lines) for axes in drawn[0].axes] == [2, 2]
 
-    def test_conformal_intervals_and_titles(self, tmp_path, drawn):
-        calibrated = conformal(ANSWERS, TRUTHS, 0.9)
-        plot_distributions(ANSWERS[:4], tmp_path / "picture.png", level=0.8, calibrated=calibrated, titles=[*"abcd"])
-        shown = [axes for axes in drawn[0].axes if axes.get_visible()]
-        assert [axes.get_title(loc="left") for axes in shown] == [*"abcd"]
-        for axes, answer in zip(shown, ANSWERS[:4], strict=True):
-            assert axes.lines[0].get_xdata().tolist() == [float(end) for end in calibrated.interval(answer, 0.8)]
-        assert [text.get_text() for text in drawn[0].legends[0].texts] == ["80 % interval (conformal)", "median"]
-
     def test_bad_input(self, tmp_path):
         path = tmp_path / "picture.png"
         refused(ValueError, ["distributions has 0 entries", "1 to 30"], lambda: plot_distributions([], path))
@@ -182,14 +149,3 @@ class TestCalibration:
         refused(TypeError, ["levels=0.9"], lambda: plot_coverage(ANSWERS, TRUTHS, path, levels=0.9))  # type: ignore[arg-type]
         refused(TypeError, ["distributions holds 3"], lambda: plot_distributions([3], path))  # type: ignore[list-item]
         assert not path.exists()
-
-    @pytest.mark.parametrize("step", ["1", "5", "0.25", str(10**390)])
-    def test_no_bin_of_a_lattice_stands_out(self, step: str, tmp_path, drawn):
-        """Each bin of equally likely numbers has the same height, but for the last one, which may hold fewer."""
-        values = [Decimal(k) * Decimal(step) for k in range(7, 207)]
-        plot_distributions([ND(values, np.ones(200))], tmp_path / "picture.png", level=0.999)
-        heights = drawn[0].axes[0].patches[0].get_data().values
-        assert 40 <= len(heights) <= 61
-        assert heights[:-1] == pytest.approx(heights[0])
-        assert 0 < heights[-1] <= heights[0] + 1e-9
-        assert heights.sum() == pytest.approx(100)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections import defaultdict
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
 
 
 def read(path: str) -> Any:
@@ -32,72 +34,6 @@ def test_the_citation():
         assert work["authors"]
         for author in work["authors"]:
             assert set(author) in ({"name"}, {"family-names"}, {"family-names", "given-names"})
-
-
-def test_both_papers_are_cited_as_the_documentation_names_them():
-    pages = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
-    references = read("CITATION.cff")["references"]
-    assert [one["notes"].partition(":")[0] for one in references] == ["SMMD", "NTIL"]
-    for one in references:
-        assert {"type", "title", "authors", "year", "conference", "url"} <= set(one)
-        assert f"*{one['title']}*" in " ".join(pages.split())
-        assert one["conference"]["name"] in pages
-        assert one["conference"]["name"].endswith(str(one["year"]))
-        assert f"]({one['url']})" in pages
-        assert all(author["family-names"] in pages for author in one["authors"])
-
-
-def steps() -> list[dict[str, Any]]:
-    return [step for job in read(".github/workflows/ci.yml")["jobs"].values() for step in job["steps"]]
-
-
-def test_the_workflow_has_the_shape_that_github_reads():
-    workflow = read(".github/workflows/ci.yml")
-    assert set(workflow) == {"name", True, "permissions", "concurrency", "jobs"}  # YAML reads the key `on` as true
-    assert set(workflow[True]) == {"push", "pull_request"}
-    jobs = workflow["jobs"]
-    for job in jobs.values():
-        assert job["runs-on"]
-        assert job["steps"]
-        assert set(job.get("needs", [])) <= set(jobs)
-    for step in steps():
-        assert ("uses" in step) != ("run" in step)
-        assert set(step) <= {"uses", "run", "with", "id"}
-        if "uses" in step:
-            assert re.fullmatch(r"actions/[a-z-]+@v\d+", step["uses"]), "every action has a version"
-
-
-def test_the_workflow_runs_what_the_project_has():
-    for step in steps():
-        if "run" in step:
-            for line in step["run"].strip().splitlines():
-                command, *arguments = line.split()
-                if command == "make":
-                    assert arguments
-                    assert set(arguments) <= TARGETS
-                else:
-                    assert (ROOT / command).is_file(), f"{line} is neither make nor a file"
-
-
-def test_the_workflow_tests_as_ci_does_and_publishes_from_main_alone():
-    jobs = read(".github/workflows/ci.yml")["jobs"]
-    assert jobs["test"]["strategy"]["matrix"]["python"] == ["3.11", "3.12"]
-    assert [step["run"] for step in jobs["test"]["steps"] if "run" in step] == [".ci/run"]
-    assert jobs["publish"]["if"] == "github.event_name == 'push' && github.ref == 'refs/heads/main'"
-    assert set(jobs["publish"]["needs"]) == {"test", "docs"}
-    (upload,) = (step for step in jobs["docs"]["steps"] if "upload-pages-artifact" in step.get("uses", ""))
-    assert upload["with"]["path"] == read_site_dir()
-
-
-def read_site_dir() -> str:
-    (found,) = re.findall(r"^site_dir: (\S+)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
-    return found
-
-
-def test_help_lists_every_target():
-    described = set(re.findall(r"^([a-z]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    assert described >= {"test", "docs", "dist"}
-    assert TARGETS - described == {"lint"}
 
 
 def test_the_versions_of_the_tests_are_those_that_the_package_allows():
@@ -125,3 +61,24 @@ def test_contributors_are_told_where_everything_is():
     assert sorted(name for depth, name in listed if depth == 2) == sorted(there)
     lab = re.findall(r"^    (\w+) {2,}\w", (package / "lab" / "__init__.py").read_text(encoding="utf-8"), re.MULTILINE)
     assert [name for depth, name in listed if depth == 4] == lab
+
+
+def bounds() -> dict[str, set[str]]:
+    found = defaultdict(set)
+    for requirement in map(
+        Requirement, [*PROJECT["dependencies"], *(one for extra in PROJECT["optional-dependencies"].values() for one in extra)]
+    ):
+        if requirement.name != PROJECT["name"]:
+            found[requirement.name].add(str(requirement.specifier))
+    return found
+
+
+@pytest.mark.parametrize(("name", "asked"), bounds().items())
+def test_each_package_has_one_lower_bound(name: str, asked: set[str]) -> None:
+    (specifier,) = asked
+    assert ">=" in specifier
+    try:
+        installed = version(name)
+    except PackageNotFoundError:
+        pytest.skip(f"{name} is not installed")
+    assert Requirement(f"{name}{specifier}").specifier.contains(installed)

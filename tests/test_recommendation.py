@@ -55,14 +55,6 @@ def test_figures_that_other_pages_repeat():
     assert set(claims) == {figures["tables_few"]}
 
 
-@every_kind
-def test_in_words(kind: NumberKind):
-    best = nm.recommended(kind)
-    text = str(best)
-    assert all(part in text for part in (best.title, f" {best.loss} ", best.decision, best.reason, best.results))
-    assert re.fullmatch(r"[A-Z][^.]*(?:\.\d[^.]*)*\.", best.reason), "expected one sentence"
-
-
 @pytest.mark.parametrize("task", TASKS)
 def test_what_is_recommended_for_a_task_can_be_run(task: str):
     """Every task has a kind of numbers, and ``numerate compare`` takes the options for it."""

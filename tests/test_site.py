@@ -43,21 +43,6 @@ def test_every_page_is_in_the_navigation_once():
     assert sorted(listed) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
 
 
-def test_files_of_the_repository_in_the_navigation_are_there():
-    files = [page.removeprefix("files/") for _, page in navigation() if page.startswith("files/")]
-    assert "CONTRIBUTING.md" in files
-    assert [file for file in files if not (ROOT / file).is_file()] == []
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["Hugging Face Trainer", "TRL", "PEFT", "Lightning", "Axolotl", "ms-swift", "LLaMA-Factory", "Unsloth", "Ray", "FAQ"],
-)
-def test_a_newcomer_finds_it_by_name(name: str):
-    (page,) = (page for title, page in navigation() if name in title)
-    assert name in (DOCS / page).read_text(encoding="utf-8")
-
-
 def anchors(page: Path) -> set[str]:
     """Return the anchors of a page's headings, as MkDocs and GitHub make them."""
     prose = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)

@@ -11,7 +11,6 @@ from pathlib import Path
 import gguf
 import pytest
 import sentencepiece
-from tests.samples import shared_tokenizers
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
@@ -20,18 +19,8 @@ from numerate.lab.models.loading import load_encoder, load_model
 from numerate.tokenizers import PACKAGED, load_tokenizer, packaged_file
 
 SENTENCE = "It is 12345.678, -7 and 1,000"
-TEXTS = [
-    SENTENCE,
-    "",
-    " ",
-    "  two  spaces 12",
-    "a\t\tb\nc\n\n   007",
-    " " * 23 + "x 3",
-    "-7",
-    "①²½ ４２ ٣",
-    "日本語 🙂 é 10",
-    "def f(x):\n    return x + 1",
-]
+TEXTS = [SENTENCE, "", " ", "  two  spaces 12", "a\t\tb\nc\n\n   007", " " * 23 + "x 3", "-7", "①²½ ４２ ٣", "日本語 🙂 é 10"]
+TEXTS += ["def f(x):\n    return x + 1"]
 
 
 @pytest.fixture(scope="module")
@@ -41,44 +30,23 @@ def packaged() -> dict[str, PreTrainedTokenizerFast]:
 
 class TestPackaged:
     @pytest.mark.parametrize(
-        ("name", "size", "vocab_size"), [("smollm2", 10, 49152), ("deepseek", 1110, 129280), ("mistral", 10, 32768)]
-    )
-    def test_numeric_tokens(self, packaged, name: str, size: int, vocab_size: int):
-        vocab = NumericVocab.from_tokenizer(packaged[name])
-        assert (vocab.size, vocab.vocab_size) == (size, vocab_size)
-        assert vocab.point_ids
-        assert vocab.minus_ids
-        assert vocab.comma_ids
-
-    @pytest.mark.parametrize(
-        ("name", "tokens"),
+        ("name", "size", "vocab_size", "eos", "tokens"),
         [
-            ("smollm2", "It Ġis Ġ 1 2 3 4 5 . 6 7 8 , Ġ- 7 Ġand Ġ 1 , 0 0 0"),
-            ("deepseek", "It Ġis Ġ 123 45 . 678 , Ġ- 7 Ġand Ġ 1 , 000"),
-            ("mistral", "▁It ▁is ▁ 1 2 3 4 5 . 6 7 8 , ▁- 7 ▁and ▁ 1 , 0 0 0"),
+            ("smollm2", 10, 49152, "<|im_end|>", "It Ġis Ġ 1 2 3 4 5 . 6 7 8 , Ġ- 7 Ġand Ġ 1 , 0 0 0"),
+            ("deepseek", 1110, 129280, "<｜end▁of▁sentence｜>", "It Ġis Ġ 123 45 . 678 , Ġ- 7 Ġand Ġ 1 , 000"),
+            ("mistral", 10, 32768, "</s>", "▁It ▁is ▁ 1 2 3 4 5 . 6 7 8 , ▁- 7 ▁and ▁ 1 , 0 0 0"),
         ],
     )
-    def test_splits(self, packaged, name: str, tokens: str):
+    def test_tokens(self, packaged, name: str, size: int, vocab_size: int, eos: str, tokens: str):
+        vocab = NumericVocab.from_tokenizer(packaged[name])
+        assert (vocab.size, vocab.vocab_size, packaged[name].eos_token) == (size, vocab_size, eos)
+        assert all((vocab.point_ids, vocab.minus_ids, vocab.comma_ids))
         assert packaged[name].tokenize(SENTENCE) == tokens.split()
 
     @pytest.mark.parametrize("name", PACKAGED)
     @pytest.mark.parametrize("text", TEXTS)
     def test_decodes_what_it_encodes(self, packaged, name: str, text: str):
         assert packaged[name].decode(packaged[name].encode(text, add_special_tokens=False)) == text
-
-    @pytest.mark.parametrize(
-        ("name", "bos", "eos"),
-        [
-            ("smollm2", "<|im_start|>", "<|im_end|>"),
-            ("deepseek", "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"),
-            ("mistral", "<s>", "</s>"),
-        ],
-    )
-    def test_special_tokens(self, packaged, name: str, bos: str, eos: str):
-        assert (packaged[name].bos_token, packaged[name].eos_token) == (bos, eos)
-
-    def test_smollm2_splits_digits_from_the_spaces_before_them(self, packaged):
-        assert packaged["smollm2"].tokenize("a  12") == ["a", "ĠĠ", "1", "2"]
 
     @pytest.mark.parametrize("text", TEXTS)
     def test_mistral_is_what_sentencepiece_makes_of_it(self, packaged, text: str):
@@ -92,14 +60,6 @@ class TestPackaged:
             load_tokenizer(name)
 
 
-@pytest.mark.parametrize(("name", "size"), [("llama3", 1110), ("qwen2_5", 10), ("gpt2", 1691)])
-def test_other_real_tokenizers(name: str, size: int):
-    files = shared_tokenizers()
-    if name not in files:
-        pytest.skip("no shared/tokenizers here")
-    assert NumericVocab.from_tokenizer(load_tokenizer(files[name])).size == size
-
-
 @pytest.fixture
 def small() -> PreTrainedTokenizerFast:
     backend = Tokenizer(models.WordLevel({"[UNK]": 0, "7": 1, "42": 2, "apples": 3}, unk_token="[UNK]"))
@@ -108,11 +68,10 @@ def small() -> PreTrainedTokenizerFast:
 
 
 class TestFiles:
-    def test_tokenizer_json(self, small, tmp_path):
+    def test_json_gzip_and_home(self, small, tmp_path, monkeypatch):
+        monkeypatch.setenv("HOME", str(tmp_path))
         small.backend_tokenizer.save(str(tmp_path / "mine.json"))
-        assert load_tokenizer(tmp_path / "mine.json").encode("42 apples 7") == [2, 3, 1]
-
-    def test_gzip(self, small, tmp_path):
+        assert load_tokenizer("~/mine.json").encode("42 apples 7") == [2, 3, 1]
         (tmp_path / "mine.json.gz").write_bytes(gzip.compress(small.backend_tokenizer.to_str().encode()))
         assert load_tokenizer(str(tmp_path / "mine.json.gz")).get_vocab() == small.get_vocab()
 
@@ -122,11 +81,6 @@ class TestFiles:
         loaded = load_tokenizer(tmp_path / name)
         assert loaded.encode("42 apples 7") == [2, 3, 1]
         assert loaded.eos_token == "apples"
-
-    def test_home_is_expanded(self, small, tmp_path, monkeypatch):
-        monkeypatch.setenv("HOME", str(tmp_path))
-        small.save_pretrained(tmp_path / "mine")
-        assert load_tokenizer("~/mine").get_vocab() == small.get_vocab()
 
 
 @pytest.fixture
@@ -184,11 +138,9 @@ class TestNamedFile:
         assert type(loaded) is PreTrainedTokenizerFast
         assert (loaded.eos_token, loaded.pad_token, loaded.bos_token) == (None, None, None)
         assert not (file.parent / "marker").exists()
-
-    def test_roles_of_its_own_special_tokens(self, file: Path):
         roles = {"eos_token": {"content": "<end>", "lstrip": False}, "pad_token": "<end>", "unk_token": "ab"}
-        (file.parent / "tokenizer_config.json").write_text(json.dumps(roles))
-        raw, loaded = Tokenizer.from_file(str(file)), load_tokenizer(file)
+        (file.parent / "tokenizer_config.json").write_text(json.dumps(roles))  # of its own special tokens
+        loaded = load_tokenizer(file)
         assert (loaded.eos_token, loaded.pad_token, loaded.unk_token) == ("<end>", "<end>", None)
         assert loaded.encode("a <end> ab 12") == raw.encode("a <end> ab 12").ids
 
@@ -241,29 +193,11 @@ class TestGGUF:
     def test_reads_how_digits_are_split(self, tmp_path, pre: str | None, tokens: list[str]):
         write_gguf(tmp_path / "model.gguf", pre)
         tokenizer = load_tokenizer(tmp_path / "model.gguf")
-        assert tokenizer.tokenize("  12") == tokens
+        assert tokenizer.tokenize("  12") == tokens == load_tokenizer(tmp_path).tokenize("  12")  # the only one of a folder
         assert tokenizer.eos_token == "<|end|>"
-
-    def test_a_folder_with_one(self, tmp_path):
-        write_gguf(tmp_path / "model.gguf", "default")
-        assert load_tokenizer(tmp_path).tokenize("12") == ["1", "2"]
-
-    def test_a_folder_with_two(self, tmp_path):
-        for name in ("a.gguf", "b.gguf"):
-            write_gguf(tmp_path / name, "default")
-        with pytest.raises(FileNotFoundError, match=r"found several: a.gguf, b.gguf\).*name the file"):
+        write_gguf(tmp_path / "other.gguf", pre)
+        with pytest.raises(FileNotFoundError, match=r"found several: model.gguf, other.gguf\).*name the file"):
             load_tokenizer(tmp_path)
-
-    def test_cut_short(self, tmp_path):
-        write_gguf(tmp_path / "model.gguf", "default")
-        (tmp_path / "cut.gguf").write_bytes((tmp_path / "model.gguf").read_bytes()[:200])
-        with pytest.raises(ValueError, match=r"cut.gguf' cannot be read.*expected a GGUF file with a tokenizer"):
-            load_tokenizer(tmp_path / "cut.gguf")
-
-    def test_something_else(self, tmp_path):
-        (tmp_path / "model.gguf").write_bytes(b"PK\x03\x04")
-        with pytest.raises(ValueError, match="it begins with b'PK.*expected a GGUF file"):
-            load_tokenizer(tmp_path / "model.gguf")
 
 
 CORPUS = [f"{word} {number} has {number / 7:.3f} of -{number}" for number in range(200) for word in ("Alpha", "beta", "γάμμα")]
@@ -293,31 +227,14 @@ class TestSentencePiece:
     def test_is_what_sentencepiece_makes_of_it(self, trained: Path, text: str):
         original = sentencepiece.SentencePieceProcessor(model_file=str(trained))
         tokenizer = load_tokenizer(trained)
-        assert tokenizer.convert_ids_to_tokens(tokenizer.encode(text, add_special_tokens=False)) == original.encode(
-            text, out_type=str
-        )
-
-    def test_numbers_in_it(self, trained: Path):
-        texts = NumericVocab.from_tokenizer(load_tokenizer(trained)).texts
-        assert set("0123456789") <= set(texts)
-        assert all(text.removeprefix(" ").isascii() and text.removeprefix(" ").isdigit() for text in texts)
-
-    def test_special_tokens(self, trained: Path):
-        tokenizer = load_tokenizer(trained)
+        found = tokenizer.convert_ids_to_tokens(tokenizer.encode(text, add_special_tokens=False))
+        assert found == original.encode(text, out_type=str)
         assert (tokenizer.bos_token, tokenizer.eos_token, tokenizer.unk_token) == ("<s>", "</s>", "<unk>")
         assert tokenizer.encode("</s>", add_special_tokens=False)[-1] == 2
 
-    def test_a_folder_with_one(self, trained: Path, tmp_path):
+    def test_folders_and_models_of_words(self, trained: Path, tmp_path):
         (tmp_path / "tokenizer.model").write_bytes(trained.read_bytes())
         assert load_tokenizer(tmp_path).get_vocab() == load_tokenizer(trained).get_vocab()
-
-    @pytest.mark.parametrize("content", [b"not a model", b""])
-    def test_something_else(self, tmp_path, content: bytes):
-        (tmp_path / "tokenizer.model").write_bytes(content)
-        with pytest.raises(ValueError, match=r"tokenizer.model' cannot be read .*: expected a SentencePiece model"):
-            load_tokenizer(tmp_path / "tokenizer.model")
-
-    def test_a_model_of_words(self, tmp_path):
         options = {"model_prefix": str(tmp_path / "words"), "model_type": "word", "hard_vocab_limit": False, "minloglevel": 2}
         sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(CORPUS), **options)
         with pytest.raises(ValueError, match="its type is 3.*BPE or Unigram"):
@@ -335,27 +252,28 @@ class TestErrors:
         with pytest.raises(FileNotFoundError, match=rf"name='{name}' does not exist: expected a folder, a file, 'smollm2'"):
             load_tokenizer(name)
 
-    @pytest.mark.parametrize("content", [b"not json", b"{}", b""])
-    def test_a_json_that_is_no_tokenizer(self, tmp_path, content: bytes):
-        (tmp_path / "mine.json").write_bytes(content)
-        with pytest.raises(ValueError, match=r"mine.json' cannot be read .*: expected the tokenizer.json"):
-            load_tokenizer(tmp_path / "mine.json")
-
     @pytest.mark.parametrize(
-        "content",
-        [b"not gzip", gzip.compress(b"x" * 99)[:20], gzip.compress(b"not json")],
-        ids=["not gzip", "cut short", "not json"],
+        ("name", "content", "said"),
+        [
+            ("mine.json", b"not json", "expected the tokenizer.json"),
+            ("mine.json", b"{}", "expected the tokenizer.json"),
+            ("mine.json.gz", b"not gzip", "expected the tokenizer.json"),
+            ("mine.json.gz", gzip.compress(b"x" * 99)[:20], "expected the tokenizer.json"),
+            ("tokenizer.model", b"not a model", "expected a SentencePiece model"),
+            ("tokenizer.model", b"", "expected a SentencePiece model"),
+            ("model.gguf", b"PK\x03\x04", "expected a GGUF file"),
+            ("model.gguf", b"GGUF\x03\x00\x00\x00", "expected a GGUF file with a tokenizer"),
+        ],
     )
-    def test_a_gzip_that_is_no_tokenizer(self, tmp_path, content: bytes):
-        (tmp_path / "mine.json.gz").write_bytes(content)
-        with pytest.raises(ValueError, match=r"mine.json.gz' cannot be read .*: expected the tokenizer.json"):
-            load_tokenizer(tmp_path / "mine.json.gz")
+    def test_files_that_are_no_tokenizer(self, tmp_path, name: str, content: bytes, said: str):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ValueError, match=rf"{name}' .*: {said}") as raised:
+            load_tokenizer(tmp_path / name)
+        assert "\n" not in str(raised.value)
 
-    def test_a_folder_without_a_tokenizer(self, tmp_path):
+    def test_folders_that_are_no_tokenizer(self, tmp_path):
         with pytest.raises(FileNotFoundError, match=r"is a folder without a tokenizer.json.*save_pretrained"):
             load_tokenizer(tmp_path)
-
-    def test_a_folder_with_a_broken_one(self, tmp_path):
         (tmp_path / "tokenizer.json").write_text("{}")
         (tmp_path / "tokenizer_config.json").write_text("{}")
         with pytest.raises(ValueError, match="cannot be read.*expected a tokenizer saved with"):
@@ -365,12 +283,6 @@ class TestErrors:
         monkeypatch.setattr(tokenizers, "find_spec", lambda name: None)
         with pytest.raises(ModuleNotFoundError, match=r"pip install 'numerate\[train\]'"):
             load_tokenizer("deepseek")
-
-    def test_every_message_is_one_line(self, tmp_path):
-        for name in ("nowhere.json", tmp_path):
-            with pytest.raises(OSError, match="expected") as raised:
-                load_tokenizer(name)
-            assert "\n" not in str(raised.value)
 
 
 class TestHub:
@@ -385,8 +297,6 @@ class TestHub:
         with pytest.raises(OSError, match=r"'someone/some-model' is not a file.*\(no route\): expected .* a Hub id") as raised:
             load_tokenizer("someone/some-model")
         assert "\n" not in str(raised.value)
-
-    def test_a_near_miss(self, offline):
         with pytest.raises(OSError, match=r"Did you mean 'deepseek'\?"):
             load_tokenizer("deepsek")
 
@@ -418,16 +328,8 @@ class TestHub:
 
 
 def test_nothing_heavy_is_imported_before_it_is_needed():
-    heavy = {
-        "transformers",
-        "tokenizers",
-        "sentencepiece",
-        "gguf",
-        "matplotlib",
-        "typer",
-        "rich",
-        *(p.module for p in PACKAGED.values()),
-    }
+    heavy = {"transformers", "tokenizers", "sentencepiece", "gguf", "matplotlib", "typer", "rich"}
+    heavy |= {package.module for package in PACKAGED.values()}
     code = f"import sys, numerate, numerate.tokenizers as t; t.packaged_file('mistral'); print({heavy!r} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "set()"

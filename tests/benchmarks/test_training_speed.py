@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from benchmarks import training_speed, workloads
+from benchmarks import training_speed
 from numerate.losses import LOSSES
 
 
@@ -32,15 +32,6 @@ def test_every_objective_on_both_paths(tmp_path, capsys):
     assert all(len(line) == 7 for line in lines)
 
 
-def test_a_model_of_a_configuration_with_tokens_of_three_digits(monkeypatch):
-    small = {"vocab_size": 1300, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
-    monkeypatch.setattr(workloads, "_LLAMA", workloads._LLAMA | small | {"num_attention_heads": 2, "num_key_value_heads": 2})
-    costs = training_speed.measure("llama-1b", 2, 36, "float32", "cpu", ["ntil"], 1)
-    assert [(cost.path, cost.objective) for cost in costs] == [
-        ("", "own"), *((path, name) for path in ("attach", "logits") for name in ("ce", "soft", "ntil"))
-    ]  # fmt: skip
-
-
 def test_steps_are_whole_and_leave_the_weights(tmp_path):
     workload = training_speed.Workload("tiny", 1, 24, torch.float32, torch.device("cpu"), tmp_path)
     before = [parameter.detach().clone() for parameter in workload.model.parameters()]
@@ -60,9 +51,3 @@ def test_a_wrong_result_is_not_measured(monkeypatch):
     monkeypatch.setattr(training_speed.FromLogits, "compute_loss", lambda *given, **options: original(*given, **options) * 1.01)
     with pytest.raises(ValueError, match="attach soft is .* and logits soft .*: expected the same loss, so nothing"):
         training_speed.measure("tiny", 1, 24, "float32", "cpu", ["emd"], 1)
-
-
-def test_a_model_or_files_are_needed(capsys):
-    with pytest.raises(SystemExit):
-        training_speed.main([])
-    assert "expected a model to measure, or --table" in capsys.readouterr().err

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -70,17 +69,11 @@ def start(*arguments: str, **how: Any) -> subprocess.Popen[str]:
 # Help
 
 
-def test_there_are_commands():
-    assert {("train",), ("compare",)} <= set(COMMANDS)
-
-
 @pytest.mark.parametrize("path", EVERY, ids=words(EVERY))
 def test_help(path, run):
     done = run(*path, "--help")
     assert done.exit_code == 0, done.output
     assert done.output.startswith(f"Usage: {' '.join(('root', *path))}")
-    assert "error" not in done.output.lower().replace("show the traceback of an error", "").replace("nothing but errors", "")
-    assert "Traceback" not in done.output
     shown = " ".join(done.output.split())
     assert EVERY[path].help
     for param in EVERY[path].params:
@@ -98,12 +91,6 @@ def test_no_sentence_of_a_help_is_cut(path, run, monkeypatch):
 
 
 SILENT = {("playground",)}  # prints no result
-
-
-@pytest.mark.parametrize("path", sorted(COMMANDS.keys() - SILENT), ids=words(sorted(COMMANDS.keys() - SILENT)))
-def test_every_command_with_a_result_prints_it_as_json(path):
-    kinds = {name: kinds for name, kinds, _ in options(COMMANDS[path])}
-    assert bool in kinds["--json"]
 
 
 def test_results_as_json_or_none_at_all(run, tmp_path, monkeypatch):
@@ -143,17 +130,6 @@ def test_what_a_module_lists_is_public(module):
 
 
 @pytest.mark.launch
-def test_shells_can_complete_commands():
-    process = start(
-        "-m",
-        "numerate",
-        env={**os.environ, "_NUMERATE_COMPLETE": "complete_bash", "COMP_WORDS": "numerate co", "COMP_CWORD": "1"},
-    )
-    out, err = process.communicate(timeout=600)
-    assert out.split() == ["compare"], err
-
-
-@pytest.mark.launch
 def test_help_imports_nothing_heavy():
     """Help and a wrong option of every command, in one process."""
     script = f"""
@@ -174,64 +150,13 @@ print([name for name in heavy if name in sys.modules])
     assert out.splitlines()[-1] == "[]", err
 
 
-@pytest.mark.launch
-@pytest.mark.parametrize("path", EVERY, ids=words(EVERY))
-def test_help_takes_little_time(path):
-    """A third of a second of processor time, of which a slow machine may take three times as much; torch alone takes more."""
-    resource = pytest.importorskip("resource")
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    out, err = start("-m", "numerate", *path, "--help").communicate(timeout=600)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert out.startswith("Usage:"), err
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1
-
-
 def test_the_names_of_tasks_in_the_help():
     assert ", ".join(TASKS) == TASK_NAMES
 
 
 @pytest.mark.parametrize("command", ["train", "compare"])
 def test_the_names_of_soft_labels_in_the_help(command, run):
-    assert ", ".join(SOFT)[: len("soft, soft_fixed")] in " ".join(run(command, "--help").output.split())
-    assert "soft_jitter" in run(command, "--help").output
-
-
-def test_public_names_are_imported_when_they_are_used():
-    assert set(numerate.__all__) <= set(dir(numerate))
-    for name in numerate.__all__:
-        assert getattr(numerate, name) is not None
-    assert numerate.NumericVocab is numerate.vocab.NumericVocab
-    assert numerate.integrations.__name__ == "numerate.integrations"
-    with pytest.raises(AttributeError, match="no attribute 'SMDLoss'"):
-        _ = numerate.SMDLoss
-
-
-# Wrong calls
-
-
-@pytest.mark.parametrize("path", COMMANDS, ids=words(COMMANDS))
-def test_an_unknown_option_names_the_nearest(path, run):
-    for name, _, _ in options(COMMANDS[path]):
-        if name.startswith("--") and len(name) > 5:
-            wrong = f"{name[:-1]}{'x' if name[-1] != 'x' else 'y'}"
-            done = run(*path, wrong, "1")
-            assert done.exit_code == 2
-            assert name in done.stderr
-
-
-@pytest.mark.parametrize("path", COMMANDS, ids=words(COMMANDS))
-def test_an_option_of_the_wrong_type_is_a_usage_error(path, run):
-    for name, kinds, info in options(COMMANDS[path]):
-        flat = {one for kind in kinds for one in (kind, *get_args(kind))}
-        if int not in flat and float not in flat:
-            continue
-        wrong = ["x", "1.5", ""]
-        wrong += [str(info.min - 1)] if info.min is not None else []
-        wrong += [str(info.max + 1)] if info.max is not None else []
-        for value in wrong:
-            done = run(*path, f"{name}={value}" if name.startswith("--") else f"{name}{value or 'x'}")
-            assert done.exit_code == 2, (name, value, done.output)
-            assert "Traceback" not in done.output
+    assert all(name in run(command, "--help").output for name in SOFT)
 
 
 # Bad files and names: one message, exit code 1, no traceback
@@ -240,14 +165,12 @@ TABLE = "area,price\n" + "".join(f"{area},{9 * area + 100}\n" for area in range(
 BAD: list[tuple[str, str]] = [
     ("inspect {missing}", "does not exist"),
     ("inspect {empty}", "empty.json"),
-    ("inspect {folder}", "folder"),
     ("inspect deepsek", "deepseek"),
     ("inspect smollm2 --plot x.gif", "expected one of '.png', '.svg', '.pdf'"),
     ("inspect smollm2 --plot x.png --loss smd", "Did you mean 'smmd'"),
     ("inspect smollm2 --loss emd", "has no effect without --plot"),
-    ("task regression --data {missing} --target price", "Expected .csv"),
+    (f"inspect smollm2 --text {'9' * 400}", "a number of 400 digits is beyond float64"),
     ("task regression --data {missing}.csv --target price", "there is no such file"),
-    ("task regression --data {emptycsv} --target price", "is empty"),
     ("task regression --data {folder} --target price", "is a folder. Name one file in it"),
     ("task regression --data https://example.com/a.csv --target price", "is a web address"),
     ("task regression --data {table} --target price --encoding utf9", "encoding='utf9' is not known"),
@@ -263,9 +186,7 @@ BAD: list[tuple[str, str]] = [
     ("task regression --split test", "expected one of 'train', 'interpolate', 'extrapolate'"),
     ("task arithmetic --preview x.png", "has no images"),
     ("task arithmetic --target price", "is not a setting of the task 'arithmetic'"),
-    ("task regression --set unknown=1", "is not a setting of the task 'regression'"),
     ("task arithmetic --set difficulti=1", "Did you mean 'difficulty'"),
-    ("task arithmetic --set difficulty=-1", "difficulty=-1"),
     ("task arithmetic --set =1", "expected name=value"),
     ("task clock -n 1 --preview {underfile}/a.png", "Not a directory"),
     ("task word_problems --data {folder}", "no .jsonl or .json files"),
@@ -276,7 +197,6 @@ BAD: list[tuple[str, str]] = [
     ("train --data {missing}.xlsx --target price --sheet A", "there is no such file"),
     ("train --target price", "target='price' has no effect on generated examples"),
     ("train --columns area", "columns=('area',) needs a target"),
-    ("train --target price --without area", "has no effect on generated examples"),
     ("train --skip-bad", "skip_bad=True has no effect: the examples are generated"),
     ("train --data {table} --target price --set kind=series", "kind='series' has no effect on real data"),
     ("train --data {table} --target price --columns aera", "Did you mean 'area'"),
@@ -291,24 +211,11 @@ BAD: list[tuple[str, str]] = [
     ("train --model nowhere/at-all --steps 1", "model='nowhere/at-all' cannot be loaded"),
     ("train --set stepps=1", "Did you mean 'steps'"),
     ("train --set steps=x", "expected an integer"),
-    ("train --set steps=-1", "steps=-1"),
-    ("train --set bf16=maybe", "expected true or false"),
-    ("train --set loss_settings=3", "expected a mapping"),
     ("train --loss smmd --set loss_settings.sigm=2", "Did you mean 'sigma'"),
-    ("train --set weight=nan", "expected a number"),
-    ("train --loss soft_drawn", "'soft', 'soft_fixed', 'soft_jitter'"),
-    ("train --loss soft --set soft.widht=1", "Did you mean 'width'"),
-    ("train --loss soft --set soft.width=wide", "expected null or a number"),
     ("train --loss soft --set soft.path=fixed", "leave out soft.path"),
-    ("train --set soft.path=jiter", "expected one of 'drawn', 'fixed', 'jitter'"),
-    ("train --set soft=0.05", "soft.relative=0.05"),
-    ("train --task word_problems --loss soft", "is a worked solution"),
     ("train {missing}", "there is no such file"),
     ("train {folder}", "Is a directory"),
     ("train {empty}", "expected settings"),
-    ("train --data {missing}.csv --target price", "there is no such file"),
-    ("train --data {emptycsv} --target price", "is empty"),
-    ("train --data {table} --target prise", "Did you mean 'price'"),
     ("train --data {three} --target price", "at least 10 different rows"),
     ("train --steps 1 --out {underfile}", "cannot be written to"),
     ("train --steps 1 --resume --overwrite", "expected only one of them"),
@@ -323,9 +230,6 @@ BAD: list[tuple[str, str]] = [
     ("predict tiny --data {table} --target price --interval 1", "interval=1.0 is out of range"),
     ("predict nowhere/at-all --data {table} --target price", "model='nowhere/at-all' cannot be loaded"),
     ("predict {folder} --data {table}", "holds no trained model"),
-    ("predict tiny --data {missing}.csv --target price", "there is no such file"),
-    ("predict tiny --data {folder} --target price", "is a folder"),
-    ("predict tiny --data {emptycsv} --target price", "is empty"),
     ("predict tiny --data {file} --target price", "Expected .csv, .tsv, .jsonl"),
     ("predict tiny --data {table}", "it is not known what to ask"),
     ("predict tiny --data {table} --prompt {{aera}}", "Did you mean 'area'"),
@@ -337,7 +241,6 @@ BAD: list[tuple[str, str]] = [
     ("predict tiny --data {table} --target price --calibrate held-out", "needs the run of a table"),
     ("compare --data {table} --target price --encoding utf9", "encoding='utf9' is not known"),
     ("compare --data {missing}.xlsx --target price --sheet A", "there is no such file"),
-    ("compare --target price", "target='price' has no effect on generated examples"),
     ("compare --task arithmetic --skip-bad", "skip_bad=True has no effect"),
     ("compare --data {constant} --target price", "all 33 training answers of the column 'price' are '7'"),
     ("compare --data {table} --target price --columns aera", "Did you mean 'area'"),
@@ -349,7 +252,6 @@ BAD: list[tuple[str, str]] = [
     ("compare --budget soon", "budget='soon'"),
     ("train --budget soon", "budget='soon'"),
     ("compare --tune-seeds 2", "tune=0, tune_seeds=2"),
-    ("compare --loss soft --set weight=1", "weight=1.0 has no effect"),
     ("compare --preset dmo", "Did you mean 'demo'"),
     ("compare --executor rai", "Did you mean 'ray'"),
     ("compare --loss smd", "Did you mean 'smmd'"),
@@ -359,16 +261,11 @@ BAD: list[tuple[str, str]] = [
     ("compare --baseline sm", "baseline='sm' is not known"),
     ("compare --model nowhere/at-all", "nowhere/at-all"),
     ("compare --set seeds=0", "nothing is compared"),
-    ("compare --set seeds=-1,2", "seed=-1"),
     ("compare --set stepps=1", "Did you mean 'steps'"),
     ("compare {missing}", "there is no such file"),
-    ("compare {folder}", "Is a directory"),
-    ("compare {empty}", "expected settings"),
-    ("compare --data {missing}.csv --target price", "there is no such file"),
     ("compare --data {three} --target price", "at least 10 different rows"),
     ("compare --out {underfile}", "cannot be written to"),
     ("report {missing}", "missing"),
-    ("report {folder}", "folder"),
     ("report {empty}", "empty"),
     ("playground --port 70000", "port=70000"),
     ("playground --host no.such.host.invalid", "is not known here"),
@@ -407,7 +304,8 @@ CHECKED_AT_ONCE = ("train", "compare", "predict", "task", "inspect", "eval")
 NEEDS_TORCH = {
     "train --loss smmd --set loss_settings.sigm=2",  # the loss itself knows its settings
     *(call for call, _ in BAD if "nowhere/at-all" in call),  # the Hub knows its models
-    *(f"inspect {name}" for name in ("{empty}", "{folder}", "deepsek")),  # transformers reads tokenizers
+    *(f"inspect {name}" for name in ("{empty}", "deepsek")),  # transformers reads tokenizers
+    *(call for call, _ in BAD if "--text" in call),
 }
 
 
@@ -459,15 +357,11 @@ SETTINGS: dict[str, Any] = {
     "learning_rate=1e-3": {"learning_rate": 0.001},
     "learning_rate=null": {"learning_rate": None},
     "bf16=True": {"bf16": True},
-    "bf16=off": {"bf16": False},
-    "save_every=null": {"save_every": None},
     "label=3": {"label": "3"},
-    "label=a,b": {"label": "a,b"},
     'label="a"': {"label": "a"},
     "data=a,b.csv": {"data": "a,b.csv"},
     "eval_splits=interpolate": {"eval_splits": ("interpolate",)},
     "eval_splits=interpolate,extrapolate": {"eval_splits": ("interpolate", "extrapolate")},
-    "eval_splits=[interpolate]": {"eval_splits": ("interpolate",)},
     "eval_splits=[interpolate, extrapolate]": {"eval_splits": ("interpolate", "extrapolate")},
     "columns=[no, 007, a b]": {"task_settings": {"columns": ("no", "007", "a b")}},
     "columns=[a": {"task_settings": {"columns": ("[a",)}},
@@ -475,21 +369,14 @@ SETTINGS: dict[str, Any] = {
     "label=[a]": {"label": "[a]"},
     "task_settings={columns: [a, 2], target: t}": {"task_settings": {"columns": ["a", 2], "target": "t"}},
     "loss_settings={sigma: [0.5, 1e-3], on: {a: true}}": {"loss_settings": {"sigma": [0.5, 0.001], "on": {"a": True}}},
-    "columns=a,b": {"task_settings": {"columns": ("a", "b")}},
     "columns=a": {"task_settings": {"columns": ("a",)}},
     "columns=2020, 2021": {"task_settings": {"columns": ("2020", "2021")}},
     'columns=["a, b","c"]': {"task_settings": {"columns": ("a, b", "c")}},
-    'columns="a, b",c': {"task_settings": {"columns": ("a, b", "c")}},
     "task_settings.columns=a,b": {"task_settings": {"columns": ("a", "b")}},
-    "target=2020": {"task_settings": {"target": "2020"}},
     "decimal=,": {"task_settings": {"decimal": ","}},
-    'task_settings={"columns": ["a"], "target": "t"}': {"task_settings": {"columns": ["a"], "target": "t"}},
     "loss_settings.sigma=2": {"loss_settings": {"sigma": 2}},
     "loss_settings.variant=repaired": {"loss_settings": {"variant": "repaired"}},
-    'loss_settings={"sigma": [1, 2]}': {"loss_settings": {"sigma": [1, 2]}},
     "soft.relative=0.05": {"soft": {"relative": 0.05}},
-    "soft.lowest=null": {"soft": {"lowest": None}},
-    "soft.path=jitter": {"soft": {"path": "jitter"}},
     'soft={"width": 2}': {"soft": {"width": 2}},
     "unknown=a=b": {"unknown": "a=b"},
 }
@@ -500,7 +387,9 @@ def test_settings(text):
     assert parse_settings([text], run_types("regression")) == SETTINGS[text]
 
 
-@pytest.mark.parametrize("text", ["steps=2.5", "steps=true", "weight=inf", "eval_splits=tests", "kind=tabl", "task_settings=[1]"])
+@pytest.mark.parametrize(
+    "text", ["steps=2.5", "weight=inf", "bf16=maybe", "eval_splits=tests", "kind=tabl", "task_settings=[1]", "soft.path=jiter"]
+)
 def test_settings_of_the_wrong_type(text):
     with pytest.raises(ValueError, match=r"--set .*=.*: expected "):
         parse_settings([text], run_types("regression"))
@@ -514,11 +403,10 @@ def test_settings_are_merged():
 
 def test_settings_reach_the_task(run, tmp_path):
     (tmp_path / "t.csv").write_text("a,b,c,price\n" + "".join(f"{i},{i},{i},{i}\n" for i in range(20)))
-    for settings in (["columns=a,c"], ['columns=["a","c"]']):
-        done = run("task", "regression", "--data", "t.csv", "--target", "price", *(f"--set={one}" for one in settings))
-        assert done.exit_code == 0, done.output
-        assert "a: 3, c: 3. price?" in done.output or "a: 1" in done.output
-        assert "b: " not in done.output
+    done = run("task", "regression", "--data", "t.csv", "--target", "price", "--set=columns=a,c")
+    assert done.exit_code == 0, done.output
+    assert "a: 1" in done.output
+    assert "b: " not in done.output
 
 
 def test_how_a_column_was_read_is_said(run, tmp_path):
@@ -662,19 +550,3 @@ def test_a_closed_pipe_is_quiet(call):
     assert process.stderr.read() == ""
     process.wait(600)
     process.stderr.close()
-
-
-@pytest.mark.slow
-@pytest.mark.launch
-def test_ctrl_c_in_a_grid_is_quiet(tmp_path):
-    """The terminal interrupts the workers, too: none of them may print a traceback."""
-    flags = ["--loss", "ce", "--seeds", "2", "--processes", "2", "--set", "steps=100000", "--out", str(tmp_path / "grid")]
-    process = start("-m", "numerate", "compare", *flags, start_new_session=True, cwd=tmp_path)
-    cells = tmp_path / "grid" / "cells"
-    while len(list(cells.glob("*/curve.jsonl"))) < 2:
-        assert process.poll() is None, process.communicate()
-        signal.sigtimedwait([], 0.5)
-    os.killpg(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=600)
-    assert process.returncode in (1, 130)
-    assert "Traceback" not in err

@@ -55,14 +55,9 @@ def check(text: str, words: str) -> None:
 
 @pytest.mark.parametrize("words", CASES)
 @pytest.mark.parametrize("decided", [False, True])
-def test_the_table_of_train_and_eval(words, decided, tmp_path):
+def test_the_table_of_train_and_eval_and_the_model_card(words, decided, tmp_path):
     write_jsonl(tmp_path / "predictions.jsonl", records(words, decided=decided))
     check(printed(_show, tmp_path), words)
-
-
-@pytest.mark.parametrize("words", CASES)
-@pytest.mark.parametrize("decided", [False, True])
-def test_a_model_card(words, decided):
     check(model_card(RunConfig(task="regression").used, records(words, decided=decided), Regression()), words)
 
 

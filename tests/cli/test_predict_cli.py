@@ -68,20 +68,6 @@ def test_explained_rows_fit_a_terminal(run):
     assert not any(line.endswith(" ") for line in lines if line.startswith("  "))
 
 
-def test_known_answers_give_a_table(run):
-    done = run(["area,rooms,rent", *ROWS[:9], "90,1,"])
-    assert done.exit_code == 0, done.output
-    assert "9 rows with a known answer" in done.output
-    for title in (
-        "mean absolute error",
-        "root mean squared error",
-        "median relative error",
-        "R²",
-        "truth within the 90 % interval",
-    ):
-        assert title in done.output
-
-
 def test_what_intervals_are_calibrated_on(run):
     lines = ["area,rooms", "25,1"]
     assert "intervals are the model's own" in run(lines).output

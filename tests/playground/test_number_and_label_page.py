@@ -11,7 +11,6 @@ pytest.importorskip("starlette", reason="the extra playground is not installed")
 
 from numerate import LOSSES
 from numerate.playground import label, number
-from numerate.playground.tokens import TITLES
 
 
 def four_digits(value: float) -> float:
@@ -67,54 +66,15 @@ class TestNumber:
 
     def test_typed_numbers_and_the_slider_change_the_values(self, visit):
         visit.open("number")
-        visit.page.get_by_label("prediction A").fill("0.97")
+        visit.page.get_by_label("tokenizer").select_option("three")
+        visit.page.get_by_label("prediction A").fill("0.9712")
         visit.page.get_by_label("probability of each token").focus()
         for _ in range(4):
             visit.page.keyboard.press("ArrowLeft")
         visit.settle()
-        assert unquote(visit.where()) == "number?first=0.97&certainty=0.97"
-        assert shown_losses(visit) == expected_losses(first="0.97", certainty=0.97)
-
-    def test_three_digits_a_token(self, visit):
-        visit.open("number")
-        visit.page.get_by_label("tokenizer").select_option("three")
-        visit.settle()
-        rows = visit.page.locator("#tab-number .tokens tr").all()
-        assert rows[0].locator(".token").all_inner_texts() == ["0", ".", "98", "■"]
-        assert shown_losses(visit) == expected_losses(tokenizer="three")
-
-    def test_tokenizers_are_listed_and_those_that_are_missing_cannot_be_chosen(self, visit):
-        def without_one(route):
-            answer = route.fetch().json()
-            answer["tokenizers"][-1]["reason"] = "not installed; run pip install it"
-            route.fulfill(json=answer)
-
-        visit.page.route("**/api/number", without_one)
-        visit.open("number")
-        options = visit.page.locator("#tab-number select[name=tokenizer] option")
-        assert [option.get_attribute("value") for option in options.all()] == [*TITLES]
-        assert options.last.is_disabled()
-        assert options.last.inner_text() == "Mistral: not installed; run pip install it"
-        assert options.first.is_enabled()
-
-    def test_another_length_is_explained(self, visit):
-        visit.open("number?target=98&first=101&second=9")
-        notes = visit.page.locator("#tab-number .notes p").all_inner_texts()
-        assert notes[0].startswith("A has 1 token more than the target.")
-        assert notes[1].startswith("B has 1 token fewer than the target")
-
-    def test_what_is_no_number_gets_a_message_and_no_verdict(self, visit):
-        visit.open("number")
-        visit.page.get_by_label("target", exact=True).fill("<b>1</b>")
-        visit.settle()
-        message = visit.page.locator("#tab-number .message")
-        assert message.inner_text().startswith("target is '<b>1</b>', not a plain number.")
-        assert visit.page.locator("#tab-number .answer").is_hidden()
-        assert visit.page.locator("#tab-number .losses").is_hidden()
-        visit.page.get_by_label("target", exact=True).fill("0.99")
-        visit.settle()
-        assert message.is_hidden()
-        assert shown_losses(visit) == expected_losses(target="0.99")
+        assert unquote(visit.where()) == "number?first=0.9712&tokenizer=three&certainty=0.97"
+        assert shown_losses(visit) == expected_losses(first="0.9712", certainty=0.97, tokenizer="three")
+        assert visit.page.locator("#tab-number .notes p").first.inner_text().startswith("A has ")
 
 
 class TestLabel:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import shutil
 from pathlib import Path
@@ -17,9 +16,6 @@ from pydantic import ValidationError
 from numerate import decode
 from numerate.answers import METRICS
 from numerate.distribution import NumberDistribution
-from numerate.distribution.decision_rules import RULE_NAMES
-from numerate.lab.data.regression import Regression
-from numerate.lab.data.tables import table_file
 from numerate.lab.models.loading import load_model
 from numerate.playground import answer, loading, models
 from numerate.playground.answer import DECIDED, AnswerRequest, compute
@@ -76,12 +72,6 @@ def test_every_metric_has_its_decision(shown, shipped, metric):
     assert decision["expected"] == pytest.approx(expected, rel=1e-6)
 
 
-def test_all_rules_are_among_the_decisions(shown, shipped):
-    """No answer of a rule is missing."""
-    answers = sorted({one["value"] for one in shown["decisions"]})
-    assert sorted({float(shipped.decide(name)) for name in RULE_NAMES if name != "within"}) == pytest.approx(answers)
-
-
 def test_the_tree_splits_the_probability(shown):
     def check(branch: dict, whole: float) -> None:
         assert sum(child["p"] for child in branch["children"]) + branch["others_p"] <= whole + 1e-6
@@ -108,6 +98,7 @@ def test_a_typed_line_is_asked_as_it_is(tmp_path):
     typed = compute(AnswerRequest(line="0.7 Ideal G VS1"), tmp_path)
     assert typed["median"] == compute(AnswerRequest(cells=ROW), tmp_path)["median"]
     assert typed["truth"] is None
+    assert compute(AnswerRequest(line="ä\u0000😀"), tmp_path)["values"] > 0  # unknown characters
 
 
 def test_the_first_view_is_a_test_row_with_its_truth(tmp_path):
@@ -117,25 +108,6 @@ def test_the_first_view_is_a_test_row_with_its_truth(tmp_path):
     assert first["truth"]["text"] == example["truth"]
     low, high = (end["value"] for end in first["interval"])
     assert first["truth"]["inside"] is (low <= first["truth"]["value"] <= high)
-
-
-def test_examples_are_rows_that_the_model_has_not_seen(tmp_path):
-    settings = script_settings()
-    table = Regression.from_files(table_file(Path(settings["data"])), **settings["task_settings"])
-    tested = {(row.prompt, row.answer) for row in table.rows["interpolate"]}
-    model = open_model("", tmp_path)
-    assert len(model.examples) == 6
-    assert {(model.ask(example.cells).prompt, example.truth) for example in model.examples} <= tested
-    assert not tested & {(row.prompt, row.answer) for row in table.rows["train"]}
-
-
-def script_settings() -> dict:
-    """The settings with which the shipped model was trained."""
-    file = Path(__file__).parents[2] / "scripts" / "playground_model.py"
-    (assigned,) = [
-        node for node in ast.parse(file.read_text()).body if isinstance(node, ast.Assign) and node.targets[0].id == "SETTINGS"
-    ]
-    return ast.literal_eval(assigned.value)
 
 
 @pytest.mark.parametrize(
@@ -152,40 +124,21 @@ def test_what_cannot_be_asked(tmp_path, changes, message):
         compute(AnswerRequest(**changes), tmp_path)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"line": "1" * 501},
-        {"width": 513},
-        {"width": 0},
-        {"covered": 0.1},
-        {"level": 1.0},
-        {"cells": {str(k): "1" for k in range(65)}},
-    ],
-)
-def test_requests_are_bounded(changes):
-    with pytest.raises(ValidationError):
-        AnswerRequest(**changes)
-
-
-def test_a_line_within_a_number_is_refused(tmp_path):
-    """The tokenizer adds a new line, so that even digits are a question."""
-    assert compute(AnswerRequest(line="12"), tmp_path)["values"] > 0
-    assert compute(AnswerRequest(line="ä\u0000😀"), tmp_path)["values"] > 0  # unknown characters
+def test_requests_are_bounded():
+    cells = {str(k): "1" for k in range(65)}
+    for changes in ({"line": "1" * 501}, {"width": 513}, {"width": 0}, {"covered": 0.1}, {"level": 1.0}, {"cells": cells}):
+        with pytest.raises(ValidationError):
+            AnswerRequest(**changes)
 
 
 def test_trained_runs_are_found(tmp_path):
-    _run(tmp_path / "mine")
+    assert list(find_models(_run(tmp_path / "mine"))) == [SHIPPED_NAME, "mine"]  # the folder may itself be a run
     _run(tmp_path / "compared" / "cells" / "abc")
     assert {*find_models(tmp_path)} == {SHIPPED_NAME, "mine", "compared/cells/abc"}
     found = compute(AnswerRequest(model="mine", cells=ROW), tmp_path)
     assert found["median"] == compute(AnswerRequest(cells=ROW), tmp_path)["median"]
     assert found["examples"] == []  # its table is not here
     assert [column["name"] for column in found["columns"]] == [*ROW]
-
-
-def test_the_folder_may_itself_be_a_run(tmp_path):
-    assert list(find_models(_run(tmp_path / "mine"))) == [SHIPPED_NAME, "mine"]
 
 
 def test_weights_that_were_moved_are_found(tmp_path):
@@ -214,13 +167,6 @@ def test_unsafe_or_incomplete_runs_are_not_offered(tmp_path, config, remove):
         (folder / remove).unlink()
         (folder / "model" / "pytorch_model.bin").write_bytes(b"a pickle")
     assert list(find_models(tmp_path)) == [SHIPPED_NAME]
-
-
-def test_links_to_other_folders_are_not_followed(tmp_path):
-    _run(tmp_path / "elsewhere" / "mine")
-    (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "linked").symlink_to(tmp_path / "elsewhere" / "mine")
-    assert list(find_models(tmp_path / "runs")) == [SHIPPED_NAME]
 
 
 def test_a_model_is_loaded_once_and_few_are_kept(tmp_path):

@@ -46,15 +46,6 @@ def _mass(answers: Any, begin: str) -> float:
     return math.fsum(p for text, p in zip(answers.texts, answers.probabilities, strict=True) if f"{text}!".startswith(begin))
 
 
-def test_the_first_digit_of_99900_is_9_or_1() -> None:
-    tree = _answer()["tree"]
-    first = {branch["tokens"][0]: branch["probability"] for branch in tree["branches"]}
-    assert [*first] == ["1", "9", "8"]
-    assert first["9"] == pytest.approx(0.49, abs=0.01)
-    assert first["1"] == pytest.approx(0.49, abs=0.01)
-    assert first["8"] == pytest.approx(0.02, abs=0.01)
-
-
 CASES: list[tuple[dict[str, Any], Any]] = [
     ({}, lambda: Bell(relative="0.05")("99900")),
     ({"target": "1,250", "shape": "laplace"}, lambda: Bell(relative="0.05", shape="laplace")("1,250")),
@@ -95,16 +86,11 @@ def test_tokens_of_three_digits_have_the_shares_of_the_trie() -> None:
     assert others["others"] == len(targets[0]) - 5
 
 
-def test_the_label_is_followed_to_its_end() -> None:
-    labels = [text for text, branch in _paths(_answer(branches=1)["tree"]) if branch["label"]]
-    assert labels[-1] == "99900!"
-
-
 def test_a_width_of_0_is_the_label_alone() -> None:
     answer = _answer(width=0)
     assert answer["tree"]["tokens"] == ["9", "9", "9", "0", "0", "end"]
     assert answer["tree"]["branches"] == []
-    assert answer["values"] == 1
+    assert (answer["values"], answer["drawn"], answer["tree"]["frequency"]) == (1, [], None)
 
 
 def test_median_and_interval_are_those_of_the_library() -> None:
@@ -122,26 +108,11 @@ def test_draws_are_the_library_s_own_and_follow_the_seed() -> None:
     assert answer["drawn"] == texts[:12]
     for text, branch in _paths(answer["tree"]):
         assert branch["frequency"] == sum(f"{drawn}!".startswith(text) for drawn in texts) / 300
+        shares = [below["frequency_share"] * branch["frequency"] for below in branch["branches"] if branch["frequency"]]
+        assert shares == pytest.approx([below["frequency"] for below in branch["branches"] if branch["frequency"]], rel=1e-12)
+    assert [text for text, branch in _paths(answer["tree"]) if branch["label"]][-1] == "99900!"
     assert _answer(draws=300, seed=8)["drawn"] != answer["drawn"]
     assert _answer(draws=10, seed=7)["drawn"] == texts[:10]
-
-
-def test_frequencies_add_up_with_the_others() -> None:
-    for branch in _walk(_answer(draws=100, branches=3)["tree"]):
-        if branch["branches"]:
-            total = math.fsum(below["frequency"] for below in branch["branches"])
-            assert total == pytest.approx(branch["frequency"], abs=1e-12)
-
-
-def test_frequencies_come_near_the_probabilities() -> None:
-    for branch in _walk(_answer(draws=10_000)["tree"]):
-        assert branch["frequency"] == pytest.approx(branch["probability"], abs=0.025)  # 5 standard errors of a share of one half
-
-
-def test_without_draws_there_are_no_frequencies() -> None:
-    answer = _answer()
-    assert {branch["frequency"] for branch in _walk(answer["tree"])} == {None}
-    assert answer["drawn"] == []
 
 
 @pytest.mark.parametrize(
@@ -149,9 +120,7 @@ def test_without_draws_there_are_no_frequencies() -> None:
     [
         {"target": "9" * 400, "draws": 10_000, "branches": 8},
         {"target": "0." + "3" * 398, "width": 1e300, "branches": 8, "tokenizer": "three"},
-        {"target": "5", "unit": "absolute", "width": 1e300, "draws": 100},
         {"target": "0", "width": 100},
-        {"target": "7", "width": 1e-300},
         {"kind": "clock", "target": "11:58", "width": 1e300},
         {"kind": "angle", "target": "359.99", "width": 1e300},
         {"kind": "raters", "ratings": "1 " * 200},
@@ -167,18 +136,13 @@ def test_extremes_are_bounded(state: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("state", "message"),
     [
-        ({"target": "abc"}, "not a plain number"),
         ({"target": "1e9"}, "not a plain number"),
-        ({"target": "-"}, "not a plain number"),
-        ({"kind": "clock", "target": "99900"}, "not a time of day"),
         ({"kind": "clock", "target": "25:00"}, "not a time of day"),
         ({"kind": "clock", "target": "2:55 PM"}, "Only digits and the marks"),
         ({"kind": "angle", "target": "3" * 21}, "at most 20"),
         ({"kind": "raters", "ratings": "3, four"}, "'four' is not a rating"),
         ({"kind": "raters", "ratings": " , "}, "has 0 ratings"),
         ({"kind": "raters", "ratings": "1 " * 201}, "has 201 ratings"),
-        ({"kind": "raters", "ratings": "[1], [2]"}, "is not a rating"),
-        ({"kind": "raters", "ratings": "1 1e9"}, "is not a rating"),
     ],
 )
 def test_what_cannot_be_read_is_refused_in_a_sentence(state: dict[str, Any], message: str) -> None:
@@ -193,10 +157,3 @@ def test_what_cannot_be_read_is_refused_in_a_sentence(state: dict[str, Any], mes
 def test_a_state_out_of_bounds_is_refused(state: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         LabelRequest(**state)
-
-
-def test_frequencies_given_the_tokens_before_are_shares_of_the_parent() -> None:
-    tree = _answer(draws=200)["tree"]
-    [nine] = [branch for branch in tree["branches"] if branch["tokens"] == ["9"]]
-    for below in nine["branches"]:
-        assert below["frequency_share"] == pytest.approx(below["frequency"] / nine["frequency"], rel=1e-12)

@@ -126,16 +126,10 @@ def test_published_ntil_reads_single_digits_only() -> None:
     assert partly["sentence"] == "costs both the same. It reads 1 of 2 number tokens: single digits only."
 
 
-@pytest.mark.parametrize(
-    ("target", "first", "second", "said"),
-    [
-        ("351", "351", "951", "351 is nearer to the target. All of these 6 losses prefer it."),
-        ("351", "352", "361", "Of these 6 losses, 4 prefer it: NTIL as published, NTIL on values, smmd and number."),
-        ("98", "198", "101", "101 is nearer to the target. None of these 6 losses prefers it."),
-    ],
-)
-def test_the_summary_counts_the_losses_that_prefer_the_nearer_one(target: str, first: str, second: str, said: str) -> None:
-    assert _answer(target=target, first=first, second=second)["summary"].endswith(said)
+def test_the_summary_counts_the_losses_that_prefer_the_nearer_one() -> None:
+    all_of_them, none = _answer(target="351", first="351", second="951"), _answer(target="98", first="198", second="101")
+    assert all_of_them["summary"] == "351 is nearer to the target. All of these 6 losses prefer it."
+    assert none["summary"] == "101 is nearer to the target. None of these 6 losses prefers it."
 
 
 def test_equal_predictions_are_said_to_be_equal() -> None:
@@ -157,11 +151,6 @@ def test_anything_but_a_plain_number_is_refused_in_a_sentence(text: str) -> None
 def test_a_state_out_of_bounds_is_refused(state: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         NumberRequest(**state)
-
-
-def test_the_longest_numbers_have_finite_values() -> None:
-    answer = _answer(target="9" * 60, first="1" + "0" * 59, second="-" + "." + "5" * 58, every=True)
-    assert all(math.isfinite(value) for row in answer["losses"] for value in row["values"])
 
 
 @pytest.mark.parametrize("name", TITLES)

@@ -46,13 +46,8 @@ def test_the_likeliest_are_kept_and_the_others_counted():
     assert [child.text for child in root.children[0].children] == ["10"]
     assert (root.others, root.others_p) == (1, pytest.approx(0.1))
     assert (root.children[0].others, root.children[0].others_p) == (1, pytest.approx(0.1))
-
-
-def test_each_prefix_has_a_limit():
-    root = _searched().likeliest(99, 1)
-    assert [child.text for child in root.children] == ["1"]
-    assert [child.text for child in root.children[0].children] == ["10"]
-    assert (root.others, root.others_p) == (2, pytest.approx(0.4))
+    one = _searched().likeliest(99, 1)  # the limit of each prefix
+    assert ([child.text for child in one.children], one.others, one.others_p) == (["1"], 2, pytest.approx(0.4))
 
 
 def test_what_was_not_searched_is_marked():
@@ -60,10 +55,3 @@ def test_what_was_not_searched_is_marked():
     assert {child.text: child.searched for child in root.children} == {"1": True, "2": False, "3": False}
     assert {child.text: child.searched for child in root.children[0].children} == {"10": True, "15": False}
     assert root.to_dict()["children"][0]["text"] == "1"
-
-
-def test_a_search_that_begins_again_replaces_the_tree():
-    tree, again = _searched(), _searched(width=1)
-    for nodes, branches in again.levels:
-        tree(nodes, branches)
-    assert tree.levels == again.levels

@@ -1,8 +1,11 @@
-"""The server: answers of the tabs, bad requests, and what it lets in and out."""
+"""The server: answers of the tabs, of fifty people at once too, bad requests, and what it lets in and out."""
 
 from __future__ import annotations
 
+import json
 import re
+from concurrent.futures import ThreadPoolExecutor
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -12,8 +15,8 @@ from pathlib import Path
 
 from starlette.testclient import TestClient
 
-from numerate.playground import server
-from numerate.playground.server import HEADERS, PAGE, create_app, is_loopback, listening
+from numerate.playground import landscape, server
+from numerate.playground.server import HEADERS, PAGE, create_app, is_loopback
 from numerate.playground.tabs import TABS, Tab
 
 
@@ -37,7 +40,6 @@ def test_the_first_view_of_every_tab(client, name):
         (b'{"no_such_field": 1}', "no_such_field"),
         (b"{", "Invalid JSON"),
         (b"[]", "the request"),
-        (b"", "Invalid JSON"),
         (b"\xff\xfe", "Invalid JSON"),
         (b'{"a":' * 5000, "Invalid JSON"),
     ],
@@ -59,13 +61,11 @@ def test_a_large_body_is_refused(client, name):
 
 
 def test_a_fault_of_a_tab_is_told_and_the_server_lives_on(monkeypatch):
-    def fail(request: object) -> dict[str, object]:
-        raise KeyError("gone")
+    def fail(error: Exception) -> dict[str, object]:
+        raise error
 
-    def infinite(request: object) -> dict[str, object]:
-        return {"value": float("inf")}
-
-    for compute in (fail, infinite):
+    faults = (lambda _: fail(KeyError("gone")), lambda _: fail(TimeoutError("late")), lambda _: {"value": float("inf")})
+    for compute in faults:
         monkeypatch.setitem(TABS, "digit", Tab(TABS["digit"].request, compute))
         client = TestClient(create_app(), base_url="http://127.0.0.1")
         answer = client.post("/api/digit", json={})
@@ -98,13 +98,6 @@ def test_the_page_sets_no_html_and_loads_nothing_from_elsewhere(file):
     assert not re.search(r"https?://|innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|<script>| on\w+=", text)
 
 
-def test_a_port_that_is_taken():
-    with listening("127.0.0.1", 0) as (_, address):
-        port = int(address.rstrip("/").rpartition(":")[2])
-        with pytest.raises(ValueError, match=rf"port {port} of 127.0.0.1 cannot be used .*--port"), listening("127.0.0.1", port):
-            pass
-
-
 @pytest.mark.parametrize(
     ("host", "alone"), [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("box", False)]
 )
@@ -116,3 +109,22 @@ def test_runs_reach_the_tabs_that_read_them(monkeypatch, tmp_path):
     monkeypatch.setitem(TABS, "digit", Tab(TABS["digit"].request, lambda _, runs: {"runs": str(runs)}, reads_runs=True))
     client = TestClient(server.create_app(tmp_path), base_url="http://127.0.0.1")
     assert Path(client.post("/api/digit", json={}).json()["runs"]) == tmp_path
+
+
+SESSIONS = 50
+
+
+def ask(address: str, tab: str, body: dict[str, object]) -> dict[str, object]:
+    asked = Request(f"{address}api/{tab}", json.dumps(body).encode(), {"content-type": "application/json"})
+    with urlopen(asked, timeout=120) as answer:
+        return json.load(answer)
+
+
+def test_settings_of_fifty_sessions_do_not_mix(address):
+    """Losses are built once and shared by sessions with the same settings."""
+    states = [{"losses": ["smmd"], "settings": {"smmd": {"sigma": round(0.5 + number / 10, 1)}}} for number in range(SESSIONS)]
+    with ThreadPoolExecutor(SESSIONS) as pool:
+        answers = list(pool.map(lambda sent: ask(address, "landscape", sent), states))
+    for sent, answer in zip(states, answers, strict=True):
+        assert answer == json.loads(json.dumps(landscape.compute(landscape.LandscapeRequest(**sent))))
+    assert len({json.dumps(answer["series"]) for answer in answers}) == SESSIONS

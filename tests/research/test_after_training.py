@@ -3,114 +3,10 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
-from numerate.lab.comparison.cells import run_cells, tuned_cells, tuning_trials, write_plan
-from numerate.lab.comparison.plan import read_experiment
-
 pytest.importorskip("trl")
-
-ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def comparison(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("runs") / "prices"
-    table = folder.parent / "prices.csv"
-    table.write_text("carat,price\n" + "".join(f"0.{k},{7 * k + k % 5}\n" for k in range(10, 70)), encoding="utf-8")
-    values = {
-        "losses": ["ce", "soft"], "task": "regression", "data": str(table), "soft": {"relative": 0.1}, "seeds": 1, "steps": 3,
-        "task_settings": {"target": "price", "columns": ["carat"], "wording": "bare"}, "batch_size": 4, "train_examples": 12,
-        "eval_examples": 3, "decide": ["median"], "decide_width": 2, "keep_model": True, "choose_by": "absolute_error",
-    }  # fmt: skip
-    experiment = read_experiment(values)
-    trials = tuning_trials(experiment, 1)
-    run_cells([trial for own in trials.values() for trial in own], folder)
-    cells = tuned_cells(experiment, folder, trials)
-    run_cells(cells, folder)
-    write_plan(experiment, cells, folder)
-    return folder
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_a_run_is_continued_in_every_way(script, comparison, monkeypatch):
-    monkeypatch.setattr(script, "PILOT", 2)
-    weights, rows_of = [], []
-    evaluated, subset = script.evaluated, script.torch.utils.data.Subset
-
-    def recorded(config, task, loaded, labels):
-        weights.append([parameter.detach().clone() for parameter in loaded.model.parameters()])
-        return evaluated(config, task, loaded, labels)
-
-    def taken(data, rows):
-        rows_of.append(rows)
-        return subset(data, rows)
-
-    monkeypatch.setattr(script, "evaluated", recorded)
-    monkeypatch.setattr(script.torch.utils.data, "Subset", taken)
-    (start,), _ = script.find_starts(comparison, ["soft"])
-    settings = script.Settings(2, 2, 4, temperature=3.0)
-    rows = script.continued(start, {"supervised": 1.0, "crps:form=fair": 1.0, "log_error": 1.0}, settings)
-
-    assert [row["way"] for row in rows] == ["crps:form=fair", "log_error", "supervised"]
-    first = script.load_run(start.folder, start.config).model
-    assert all(any((old != new).any() for old, new in zip(first.parameters(), own, strict=True)) for own in weights)
-    crps, log_error, supervised = rows
-    assert (crps["steps"], crps["samples"]) == (log_error["steps"], log_error["samples"]) == (2, 16)
-    assert supervised["samples"] == 4 * supervised["steps"]
-    assert rows_of == [range(12, 12 + 4 * steps) for steps in (5, 2, supervised["steps"])]  # after three steps of four rows
-    assert min(row["seconds"] for row in rows) > 0
-    for row in rows:
-        assert row.keys() == set(script.COLUMNS)
-        assert (row["comparison"], row["start"], row["seed"], row["validation"]) == ("prices", "soft", 0, 0)
-        assert row["before_crps"] == crps["before_crps"]
-    written = script.read_jsonl(start.folder / "predictions.jsonl")
-    assert crps["before_greedy"] == pytest.approx(
-        sum(script.with_fallback(one, one["measures"])["absolute_error"] for one in written) / len(written)
-    )
-
-
-def test_rates_are_chosen_on_validation_rows_and_a_second_call_completes_the_file(
-    script, comparison, tmp_path, monkeypatch, capsys
-):
-    made = []
-
-    def continued(start, factors, settings):
-        config = start.config
-        made.append((config.name, config.seed, factors))
-        best = {"crps:form=fair": 0.03, "log_error": 0.1, "supervised": 0.3}
-        about = {"validation": int(config.validation), "comparison": start.comparison}
-        return [
-            row(config.name, config.seed, way, 9.0, abs(factor - best[way])) | about | {"factor": factor}
-            for way, factor in factors.items()
-        ]
-
-    monkeypatch.setattr(script, "continued", continued)
-    out = tmp_path / "after.csv"
-    command = ["run", str(comparison), str(out), "--steps", "2", "--tune", "3"]
-    script.main(command)
-    ways = ("crps:form=fair", "log_error", "supervised")
-    trials = [(label, 1000, dict.fromkeys(ways, factor)) for label in ("ce", "soft") for factor in (0.1, 0.03, 0.3)]
-    chosen = dict(zip(ways, (0.03, 0.1, 0.3), strict=True))
-    runs = [(label, 0, chosen) for label in ("ce", "soft")]
-    assert made == trials + runs
-    rows = script.read(out)
-    script.main(command)  # all of it is there
-    assert len(made) == 8
-    script.write(out, [one for one in rows if (one["start"], one["validation"], one["way"]) != ("soft", 0, "log_error")])
-    script.main(command)
-    assert made[8:] == [runs[1]]
-    assert sorted(map(str, script.read(out))) == sorted(map(str, rows))
-    assert "run soft seed 0: crps:form=fair 9 to 0, " in capsys.readouterr().out
-
-
-def test_losses_and_trials_that_are_missing_are_named(script, comparison, tmp_path):
-    with pytest.raises(SystemExit, match="no finished run of emd whose weights were kept .known: ce, soft."):
-        script.main(["run", str(comparison), str(tmp_path / "a.csv"), "--starts", "emd"])
-    with pytest.raises(ValueError, match="--rewards='cprs' is not known"):
-        script.main(["run", str(comparison), str(tmp_path / "a.csv"), "--rewards", "cprs"])
 
 
 def row(start, seed, way, before, after, validation=0):
@@ -121,14 +17,6 @@ def row(start, seed, way, before, after, validation=0):
     }
     about = {"comparison": "births", "model": "small", "start": start, "seed": seed, "validation": validation, "way": way}
     return {**about, "factor": 0.1, "steps": 300, "samples": 38400, "seconds": 60.0, **figures}
-
-
-def test_a_derailed_answer_and_a_missing_one(script):
-    errors = (1.0, 3.0, 1e9, None)
-    records = [{"split": "interpolate", "measures": {"absolute_error": error}} for error in errors]
-    records[-1]["fallback"] = {"absolute_error": 5.0}
-    other = {"split": "extrapolate", "measures": {"absolute_error": 77.0}}
-    assert script.figures([*records, other]) == {"greedy": (1e9 + 9) / 4, "typical": 4.0}
 
 
 def test_a_way_that_helps(script, tmp_path):
@@ -149,10 +37,3 @@ def test_a_way_that_helps(script, tmp_path):
     p_start, p_control = re.fullmatch(r"[\d.]+ \(([\d.]+); ([\d.]+)\)", log_error[4]).groups()
     assert min(float(p_start), float(p_control)) > 0.05
     assert float(re.fullmatch(r"[\d.]+ \(([\d.]+)\)", supervised[4]).group(1)) > 0.05
-
-
-def test_starts_with_fewer_seeds_are_told(script):
-    starts, ways = ("ce", "soft"), ("crps", "supervised")
-    whole = [row(start, seed, way, 9.0, 8.0 + seed) for start in starts for seed in range(3) for way in ways]
-    assert next(script.table(whole)).strip() == "`births`, model `small`, 3 seeds"
-    assert next(script.table(whole[:-2])).strip() == "`births`, model `small`, 3 seeds from `ce`, 2 seeds from `soft`"

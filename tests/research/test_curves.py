@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 
 def curve(script, label, seed, shares, tested=0.5):
     points = tuple((50 * at + 50, share) for at, share in enumerate(shares))
     return script.Curve("small", label, seed, points, tested)
-
-
-def test_the_first_step_with_a_share(script):
-    learned = curve(script, "ce", 0, [0.1, 0.5, 0.4, 0.89, 0.95])
-    assert [learned.steps_to(share) for share in (0.05, 0.5, 0.9, 0.99)] == [50, 100, 250, 300]
-    assert [learned.reached(share) for share in (0.9, 0.99)] == [True, False]
 
 
 def test_a_loss_that_learns_sooner(script):
@@ -32,24 +24,3 @@ def test_a_loss_that_learns_sooner(script):
     assert "never" not in to_90
     assert float(rows["`smmd`"][1]) > 0.05
     assert float(rows["`smmd`"][5]) > 0.05
-
-
-def test_another_baseline_and_another_file(script, tmp_path, capsys):
-    known = {"sums": {"ce": 0.9, "emd": 0.5}, "sums_slow": {"ce": 0.2}}
-    for name, losses in known.items():
-        lines = ["model,label,seed,step,exact"]
-        lines += [
-            f"tiny,{label},{seed},{step},{at}" for label, at in losses.items() for seed in range(3) for step in (50, "test")
-        ]
-        (tmp_path / f"{name}_curves.csv").write_text("\n".join(lines) + "\n")
-    files = [tmp_path / f"{name}_curves.csv" for name in known]
-    runs = script.together(files)
-    assert runs[0] == script.Curve("tiny", "ce", 0, ((50, 0.9),), 0.9)
-    script.main([*map(str, files), "--model", "tiny"])
-    assert "| `ce, sums_slow` | " in capsys.readouterr().out
-    lines = [line.split("|") for line in "\n".join(script.table(runs, "emd")).splitlines() if line.startswith("| `")]
-    assert [line[1].strip() for line in lines[1:]] == ["`emd`", "`ce`", "`ce, sums_slow`"]
-    assert [line[6].strip() for line in lines[1:]] == ["50.0 %", "90.0 %", "20.0 %"]
-    assert [bool(line[7].strip()) for line in lines[1:]] == [False, True, True]
-    with pytest.raises(ValueError, match="no run of 'ntil' with tiny: expected one of 'ce', 'emd', 'ce, sums_slow'"):
-        list(script.table(runs, "ntil"))

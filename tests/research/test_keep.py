@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import lzma
 from pathlib import Path
 
 import pytest
 from tests.research.runs import run_of, write
-
-from numerate.lab.comparison.compare import compare
 
 
 @pytest.fixture
@@ -72,38 +69,11 @@ def test_answers_and_settings(script, comparison, tmp_path):
     assert (tmp_path / "settings.csv").read_text() == settings  # once
 
 
-def test_the_settings_that_are_kept_have_this_form(script):
-    with (script.SCORES / "settings.csv").open(newline="") as file:
-        assert tuple(next(csv.reader(file))) == ("comparison", "label", *script.SETTINGS)
-
-
-def test_curves(script, tmp_path):
-    compare(
-        losses=["ce", "emd"], task="arithmetic", task_settings={"difficulty": 1, "wording": "bare"}, seeds=2, steps=4,
-        batch_size=4, train_examples=40, eval_examples=6, validate_every=2, out=tmp_path / "sums", progress=False,
-        executor="stacked", processes=1, tune=2,
-    )  # fmt: skip
-    script.main(["curves", str(tmp_path / "sums"), "--out", str(tmp_path)])
-    with (tmp_path / "sums_curves.csv").open(newline="") as file:
-        rows = [*csv.DictReader(file)]
-    assert [(row["label"], row["seed"], row["step"]) for row in rows] == [
-        (label, seed, step) for label in ("ce", "emd") for seed in "01" for step in ("2", "4", "test")
-    ]
-    assert {row["model"] for row in rows} == {"tiny"}
-    assert all(0 <= float(row["exact"]) <= 1 for row in rows)
-
-
-def test_a_comparison_that_is_not_finished(script, comparison, tmp_path):
+@pytest.mark.parametrize("what", ["scores", "answers", "curves"])
+def test_a_folder_that_is_no_comparison_or_is_not_finished(script, comparison, tmp_path, what):
+    with pytest.raises(SystemExit, match="has no cells: expected a folder written by `numerate compare`"):
+        script.main([what, str(tmp_path), "--out", str(tmp_path / "kept")])
+    assert not (tmp_path / "kept").exists()
     (comparison / "cells" / "soft-2" / "result.json").unlink()
     with pytest.raises(ValueError, match="is not finished: expected the same seeds of every loss, but has ce 3, soft 2"):
         script.keep_scores(comparison, tmp_path)
-
-
-@pytest.mark.parametrize(("has", "missing"), [((), "cells"), (("cells",), "experiment.json"), (("experiment.json",), "cells")])
-@pytest.mark.parametrize("what", ["scores", "answers", "curves"])
-def test_a_folder_that_is_no_comparison(script, tmp_path, what, has, missing):
-    for name in has:
-        (tmp_path / name).mkdir()
-    with pytest.raises(SystemExit, match=f"has no {missing}: expected a folder written by `numerate compare`"):
-        script.main([what, str(tmp_path), "--out", str(tmp_path / "kept")])
-    assert not (tmp_path / "kept").exists()

@@ -9,6 +9,8 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from benchmarks import training_speed
+
 ROOT = Path(__file__).parents[2]
 RESEARCH = sorted(ROOT.glob("research/**/*.md"))
 
@@ -74,3 +76,18 @@ def test_the_counts_of_architectures(file, row):
     wrong = statuses.reindex(["differs", "refused", "fails"]).fillna(0).sum()
     counts = (statuses.sum(), statuses["exact"], wrong, statuses["not built"], statuses["nothing to compare"])
     assert line.endswith(" | ".join(f"{count:.0f}" for count in counts) + " |")
+
+
+def test_the_page_of_benchmarks_shows_what_was_measured(capsys):
+    """Rows of docs/benchmarks.md: objective, then time and memory with ``attach`` and from logits."""
+    kept = [str(ROOT / "research" / "scores" / f"{name}_steps.csv") for name in ("llama", "qwen15", "smollm2")]
+    training_speed.main(["--table", *kept])
+    measured = [_cells(line) for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
+    page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8").partition("## From logits")[0]
+    shown = [_cells(line)[1:] for line in page.splitlines() if line.startswith("|")][2:]  # without the head
+    assert len(shown) == 19
+    assert all(row in [[cells[0], cells[1], cells[3], cells[4], cells[6]] for cells in measured] for row in shown)
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from numerate.answers.metrics import METRICS
+from numerate.answers.metrics import FACE, METRICS
 from numerate.cli import app
-from numerate.distribution import NumberDistribution
-from numerate.distribution.decision_rules import RULE_NAMES
+from numerate.distribution import CircularDistribution, NumberDistribution
+from numerate.distribution.decision_rules import CIRCLE_RULE_NAMES, RULE_NAMES
 from numerate.lab.comparison.cells import tuning_trials
 from numerate.lab.comparison.plan import read_experiment
 from numerate.lab.data import TASKS, Arithmetic, Clock, Regression, WordProblems
@@ -36,6 +36,7 @@ from numerate.lab.evaluation.decisions import (
     recorded_distribution,
 )
 from numerate.lab.evaluation.error_sources import ErrorSources, error_sources, read_decisions
+from numerate.lab.evaluation.evaluate import _spread
 from numerate.lab.files.records import jsonable, read_jsonl
 from numerate.lab.models.loading import load_model
 from numerate.lab.training.config import RULES, RunConfig, checked
@@ -144,13 +145,6 @@ def test_answers_in_files_that_are_not_plain_numbers(answer, tmp_path):
         check_decisions(("median",), Regression.from_files(path))
 
 
-def test_fractions_in_files(tmp_path):
-    (tmp_path / "train-easy__mixed.txt").write_text("What is 1/2 - 1/3?\n1/6\nWhat is 2 - 0.5?\n1.5\n")
-    task = Arithmetic.from_files(tmp_path)
-    assert task.answer_grammar().value("1/6") == Fraction(1, 6)
-    assert task.written(NumberDistribution.point(Fraction(1, 6)).median) == "1/6"
-
-
 # Settings
 
 
@@ -201,13 +195,11 @@ def test_tuning_does_not_search():
 
 def test_a_record_of_a_known_distribution():
     task = Regression()
-    found = NumberDistribution([10, 12, 30], [0.3, 0.4, 0.3], covered=0.9, no_number=0.1)
+    shares = {"covered": 0.8, "drawn": 0.2, "more_digits": 0.05, "no_number": 0.1, "not_searched": 0.05}
+    found = NumberDistribution([10, 12, 30], [0.3, 0.4, 0.3], **shares)
     record = decision_record(task, Example("?", "11"), "30", found, ("median", "mean", "mode"), 0.9)
-    assert {rule: decided["answer"] for rule, decided in record["decisions"].items()} == {
-        "median": "12",
-        "mean": "16.8",
-        "mode": "12",
-    }
+    decided = {rule: one["answer"] for rule, one in record["decisions"].items()}
+    assert decided == {"median": "12", "mean": "16.8", "mode": "12"}
     assert record["decisions"]["mean"]["measures"] == task.score(Example("?", "11"), "16.8")
     assert (record["median"], record["interval"], record["level"], record["covers"]) == ("12", ["10", "30"], 0.9, True)
     assert record["crps"] == pytest.approx(found.crps(11))
@@ -232,15 +224,6 @@ def test_the_median_of_samples_is_a_decision(found):
     assert nothing["decisions"][SAMPLED] == {"answer": None, "measures": task.score(example, "")}
 
 
-def test_samples_and_rules_in_one_evaluation(trained, tmp_path):
-    evaluate(trained, {"decide": ("median",), "samples": 4, "eval_examples": 2}, tmp_path)
-    records = [record for record in read_jsonl(tmp_path / "predictions.jsonl") if record["split"] == "interpolate"]
-    assert all(record["seconds"].keys() == {"greedy", "samples", "search"} for record in records)
-    part = read_decisions(records)
-    assert part.rules == (SAMPLED, "median")
-    assert part.seconds["samples"].min() > 0
-
-
 def test_worked_solutions_are_decided_from_samples(tmp_path, monkeypatch):
     drawn = ["2 + 3 = 5\n#### 5", "2 + 30 = 32\n#### 32", "2 * 3 = 6\n#### 6", "3 + 2 = 5\n#### 5", "no idea"]
 
@@ -250,13 +233,8 @@ def test_worked_solutions_are_decided_from_samples(tmp_path, monkeypatch):
 
     monkeypatch.setattr("numerate.lab.evaluation.evaluate._generate", stand_in)
     monkeypatch.setattr("numerate.lab.evaluation.evaluate.number_finder", lambda *_: pytest.fail("a solution was searched"))
-    settings = {
-        "task": "word_problems",
-        "task_settings": {},
-        "decide": "mode,median",
-        "samples": len(drawn),
-        "eval_splits": "interpolate",
-    }
+    settings = {"task": "word_problems", "task_settings": {}, "decide": "mode,median", "samples": len(drawn)}
+    settings["eval_splits"] = "interpolate"
     run(checked(RunConfig, QUICK | settings), tmp_path)
     records = [*read_jsonl(tmp_path / "predictions.jsonl")]
     assert len(records) == QUICK["eval_examples"]
@@ -264,10 +242,7 @@ def test_worked_solutions_are_decided_from_samples(tmp_path, monkeypatch):
         gold = Example(record["prompt"], record["gold"])
         scores = {answer: jsonable(WordProblems().score(gold, answer)) for answer in ("#### 5", "#### 8")}
         assert record["answer"] == "8"
-        assert {rule: decided["answer"] for rule, decided in record["decisions"].items()} == {
-            "mode": "#### 5",
-            "median": "#### 5",
-        }
+        assert [(rule, one["answer"]) for rule, one in record["decisions"].items()] == [("mode", "#### 5"), ("median", "#### 5")]
         assert record["decisions"]["mode"]["measures"].items() >= scores["#### 5"].items()
         assert record["measures"].items() >= scores["#### 8"].items()
         assert recorded_distribution(record) == NumberDistribution([5, 6, 32], [2, 1, 1], covered=0.8, drawn=0.8, no_number=0.2)
@@ -276,18 +251,6 @@ def test_worked_solutions_are_decided_from_samples(tmp_path, monkeypatch):
     part = read_decisions(records)
     assert part.rules == ("mode", "median")
     assert part.seconds.keys() == {"greedy", "search"}
-
-
-@given(st.lists(st.floats(1e-9, 1), min_size=4, max_size=4), st.lists(st.floats(1e-9, 1), min_size=1, max_size=5))
-def test_distributions_survive_their_record(masses, probabilities):
-    covered, more_digits, no_number, not_searched = (mass / sum(masses) for mass in masses)
-    shares = {"covered": covered, "more_digits": more_digits, "no_number": no_number, "not_searched": not_searched}
-    found = NumberDistribution(range(len(probabilities)), probabilities, drawn=covered / 3, **shares)
-    record = decision_record(Regression(), Example("?", "1"), "1", found, ("median",), 0.9)
-    again = recorded_distribution(json.loads(json.dumps(record)))
-    assert again.values == found.values
-    assert again.probabilities == pytest.approx(found.probabilities, rel=1e-5)
-    assert [getattr(again, name) for name in shares] == pytest.approx([*shares.values()], rel=1e-6)
 
 
 def test_the_interval_holds_a_fraction_that_is_its_end():
@@ -313,6 +276,7 @@ def test_a_model_without_any_number():
 def test_expected_costs_are_those_of_the_metric(pairs, said, measure):
     """The mean of the metric over the values; the fitting rule has the least of all values."""
     found = NumberDistribution.from_pairs(pairs)
+    assert expected_cost(found, "absolute_error", Fraction(10) ** 400) == math.inf
     values = [(value, p) for value, p in zip(found.values, found.probabilities, strict=True)]
     if measure == "relative_error":
         values = [(value, p) for value, p in values if value != 0] or values
@@ -322,10 +286,6 @@ def test_expected_costs_are_those_of_the_metric(pairs, said, measure):
     if measure != "relative_error" or found.cdf(0) == 0:
         best = expected_cost(found, measure, Fraction(found.decide(FITTING[measure])))
         assert best <= min(expected_cost(found, measure, Fraction(value)) for value in found.values) + 1e-9
-
-
-def test_an_expected_cost_beyond_floats_is_infinite():
-    assert expected_cost(NumberDistribution.point(1), "absolute_error", Fraction(10) ** 400) == math.inf
 
 
 # Evaluation
@@ -349,11 +309,8 @@ def test_decisions_without_training_again(trained, tmp_path, monkeypatch):
             assert record["distribution"] is None
             continue
         gold = Decimal(record["gold"])
-        assert {rule: Decimal(decided["answer"]) - gold for rule, decided in record["decisions"].items()} == {
-            "median": 0,
-            "mode": 0,
-            "mean": Decimal("2.75"),
-        }
+        off = {rule: Decimal(decided["answer"]) - gold for rule, decided in record["decisions"].items()}
+        assert off == {"median": 0, "mode": 0, "mean": Decimal("2.75")}
         assert [Decimal(end) - gold for end in record["interval"]] == [0, 1]
         assert record["covers"] is True
         assert record["distribution"]["drawn"] == 0.1
@@ -370,32 +327,6 @@ def test_decisions_without_training_again(trained, tmp_path, monkeypatch):
     assert means["median"] == pytest.approx(fallback / 3)
     assert means["mean"] == pytest.approx((2 * 2.75 + fallback) / 3)
     assert rows["squared_error", "root mean"]["mean"] == pytest.approx(((2 * 2.75**2 + fallback**2) / 3) ** 0.5)
-
-
-def test_evaluation_with_decisions_goes_on_where_it_stopped(trained, tmp_path):
-    """What the search draws does not depend on the batches, so that a resumed evaluation has the same records."""
-    settings = {"decide": ("median",), "decide_width": 2, "eval_batch_size": 4}
-
-    def without_time(records):
-        return [{name: value for name, value in jsonable(record).items() if name not in ("seconds", "nll")} for record in records]
-
-    expected = evaluate(trained, settings, tmp_path / "whole")
-    kept = []
-
-    def stop(what, done, total, figures):
-        if done == 4:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        evaluate(trained, settings, tmp_path / "out", progress=stop)
-    (part,) = (tmp_path / "out").glob(".predictions.*.part")
-    kept = part.read_text().splitlines()
-    part.write_text("\n".join(kept[:3]) + "\n" + kept[3][:40])
-    resumed = evaluate(trained, settings, tmp_path / "out")
-    for mine, theirs in zip(without_time(resumed), without_time(expected), strict=True):
-        assert mine["distribution"]["values"] == theirs["distribution"]["values"]
-        assert mine["distribution"]["probabilities"] == pytest.approx(theirs["distribution"]["probabilities"], rel=1e-3)
-        assert mine["decisions"].keys() == theirs["decisions"].keys()
 
 
 def test_the_search_is_that_of_the_library():
@@ -467,6 +398,8 @@ def test_the_sources_of_an_error_add_up():
     assert "holds the gold number in 66.7 % of the examples; the distributions cover 90.0 %" in told[1]
     assert told[1].endswith("per example they take 4.00 ms, 4 × the time of a greedy answer.")
     nothing = read_decisions(records_of([(None, None, None, 1.0, None)]))
+    assert np.isinf(nothing.measures["greedy"]["absolute_error"]).all()
+    assert np.isinf(nothing.covers).all()
     assert error_sources("absolute_error", [nothing]) is None
     assert not any("absolute" in text for text in evaluation_sentences(nothing))
 
@@ -493,34 +426,119 @@ def test_sentences_about_accuracies_count_wrong_answers():
     )
 
 
-def test_coverage_after_calibration():
-    """A model that is too sure covers little; conformal intervals of the other half cover what they promise."""
-    random = np.random.default_rng(0)
-    records = []
-    for i, off in enumerate(random.normal(0, 30, 400).round().astype(int).tolist()):
-        found = NumberDistribution.bell(1000 + i, width=5)
-        example = Example("?", str(1000 + i + off))
-        records.append(decision_record(Regression(), example, "1", found, ("median",), 0.8) | {"measures": {}, "seconds": {}})
-        records[-1]["measures"] = records[-1]["decisions"]["median"]["measures"]
-    part = read_decisions(records)
-    assert part.covers.mean() < 0.3
-    assert part.calibrated_covers.mean() == pytest.approx(0.8, abs=0.06)
-    few = read_decisions(records[:7])
-    assert np.isinf(few.calibrated_covers).all()  # 0.8 needs four rows of each half
-
-
 def test_records_without_decisions():
     assert read_decisions([{"measures": {"exact": 1.0}}]) is None
     with pytest.raises(KeyError):
         read_decisions([*records_of([(1.0, 1.0, 1.0, 1.0, True)]), {"measures": {"absolute_error": 1.0}}])
 
 
-def test_missing_values_are_infinite():
-    part = read_decisions(records_of([(None, None, None, 1.0, None)]))
-    assert np.isinf(part.measures["greedy"]["absolute_error"]).all()
-    assert np.isinf(part.covers).all()
-
-
 def test_the_documented_keys():
     assert DECIDED - {"seconds"} == decision_record(Regression(), Example("?", "1"), "1", None, ("median",), 0.9).keys()
     assert decisions.GREEDY not in RULES
+
+
+# Clock times, on the face
+
+CIRCULAR = [name for name, task in TASKS.items() if task.period is not None]
+AROUND_TWELVE = NumberDistribution([717, 719, 1, 4, 300], [0.2, 0.2, 0.25, 0.25, 0.1], covered=0.9, no_number=0.1)
+
+
+def record_of(gold, output, found=AROUND_TWELVE, rules=("median", "mean", "mode"), level=0.7, samples=None):
+    return decision_record(Clock(), Example("?", gold), output, found, rules, level, samples)
+
+
+def test_samples_are_scored_around_twelve():
+    example = Example("?", "12_01")
+    near = _spread(Clock(), example, ["11_59", "12_03"])
+    assert near == {"sample_parsed": 1.0, "sample_crps": pytest.approx(1.0)}  # both are 2 off, and 4 apart
+    assert _spread(Clock(), example, ["11_59", "noon"]) == {"sample_parsed": 0.5, "sample_crps": math.inf}
+
+
+def test_a_record_around_twelve():
+    """On a line, the median is 4, the mean twenty past five, and the interval nearly the whole face."""
+    record = record_of("11_58", "12_04")
+    decided = {rule: one["answer"] for rule, one in record["decisions"].items()}
+    assert decided == {"median": "12_01", "mean": "12_30", "mode": "12_01"}
+    assert record["decisions"]["median"]["measures"]["time_gap_circular"] == 3
+    assert (record["truth"], record["median"], record["interval"]) == ("718", "1", ["717", "4"])
+    assert record["covers"] is True
+    assert record["crps"] == pytest.approx(CircularDistribution(AROUND_TWELVE, FACE).crps(718))
+    assert record["crps"] < 5 < AROUND_TWELVE.crps(718)
+    assert record["expected"]["time_gap_circular"] == {
+        "greedy": pytest.approx(0.2 * 7 + 0.2 * 5 + 0.25 * 3 + 0.1 * 296),
+        "decided": pytest.approx(0.2 * 4 + 0.2 * 2 + 0.25 * 3 + 0.1 * 299),
+        "cost": 3,
+    }
+    assert record["expected"]["clock_accuracy"] == {"greedy": pytest.approx(0.75), "decided": pytest.approx(0.75), "cost": 1}
+    saved = json.loads(json.dumps(record))
+    assert recorded_distribution(saved) == AROUND_TWELVE
+    assert saved["distribution"]["period"] == FACE
+
+
+@pytest.mark.parametrize(
+    ("gold", "covers"), [("11_57", True), ("12_00", True), ("12_04", True), ("12_05", False), ("6_00", False)]
+)
+def test_an_interval_that_wraps_around(gold, covers):
+    record = record_of(gold, "12_00")
+    assert record["interval"] == ["717", "4"]
+    assert record["covers"] is covers
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 719), st.integers(1, 9)), min_size=1, max_size=6),
+    st.integers(0, 719),
+    st.sampled_from([measure for measure in Clock.measures if measure in FITTING]),
+)
+def test_expected_costs_on_the_face_are_those_of_the_metric(pairs, said, measure):
+    found = CircularDistribution(NumberDistribution.from_pairs(pairs), FACE)
+    weighted = [*zip(found.values, found.probabilities, strict=True)]
+    brute = [sum(cost(measure, METRICS[measure](value, x)) * p for value, p in weighted) for x in (said, *range(FACE))]
+    assert expected_cost(found, measure, Fraction(said)) == pytest.approx(brute[0], abs=1e-9)
+    assert expected_cost(found, measure, Fraction(found.decide(FITTING[measure]))) == pytest.approx(min(brute), abs=1e-9)
+
+
+def test_the_time_gap_has_a_fitting_rule():
+    assert {measure for measure in Clock.measures if measure in FITTING} == {"clock_accuracy", "time_gap_circular"}
+
+
+def test_the_median_of_samples_goes_around():
+    record = record_of("12_00", "12_00", samples=["11_58", "11_59", "12_01", "no idea", "12_05", "12_02"])
+    assert record["decisions"][SAMPLED]["answer"] == "12_01"
+
+
+@pytest.mark.parametrize("name", CIRCULAR)
+@pytest.mark.parametrize("rule", RULES)
+def test_rules_without_a_meaning_are_refused_before_training(name, rule):
+    task = TASKS[name]()
+    if rule in CIRCLE_RULE_NAMES:
+        check_decisions((rule,), task)
+        assert task.written(CircularDistribution(AROUND_TWELVE, task.period).decide(rule))
+    else:
+        with pytest.raises(ValueError, match=rf"decide={rule} does not fit: .*{name}.* circle.*Expected one of .*median"):
+            check_decisions(("median", rule), task)
+
+
+def test_coverage_and_calibration_across_twelve():
+    """The times are within an hour of twelve, on both sides."""
+    task, rng = Clock(), np.random.default_rng(0)
+    records = []
+    for center, off in zip(rng.integers(-60, 60, 400).tolist(), rng.normal(0, 12, 400).round().astype(int).tolist(), strict=True):
+        bell = NumberDistribution.bell(center, width=4)
+        found = CircularDistribution(bell, FACE).distribution  # as a search finds it: minutes after twelve
+        gold = task.written(Decimal(center + off))
+        record = decision_record(task, Example("?", gold), gold, found, ("median",), 0.8)
+        records.append(
+            record | {"measures": record["decisions"]["median"]["measures"], "seconds": {"greedy": 1.0, "search": 2.0}}
+        )
+        assert record["decisions"]["median"]["measures"]["time_gap_circular"] == abs(off)
+    part = read_decisions(records)
+    assert part.covers.mean() < 0.5
+    assert part.calibrated_covers.mean() == pytest.approx(0.8, abs=0.06)
+    assert np.isinf(read_decisions(records[:7]).calibrated_covers).all()  # 0.8 needs four rows of each half
+    sources = error_sources("time_gap_circular", [part])
+    assert (sources.rule, sources.left_out) == ("median", 0)
+    assert sources.decided == pytest.approx(np.mean([record["expected"]["time_gap_circular"]["cost"] for record in records]))
+    assert sources.spread == pytest.approx(3.2, abs=0.1)  # the mean distance of the model's bell
+    told = [*evaluation_sentences(part)]
+    assert told[0].startswith("Mean time gap on the clock face")
+    assert "overconfident" in told[0]

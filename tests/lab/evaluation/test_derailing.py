@@ -24,32 +24,14 @@ def labelled(*answers: str) -> Examples:
     return Examples(answers, lambda answer: Example("?", answer))
 
 
-@pytest.mark.parametrize(
-    ("number", "digits"),
-    [
-        ("0", (1, 1)),
-        ("-7", (1, 1)),
-        ("1000", (4, 4)),
-        ("999", (3, 3)),
-        ("0.5", (1, 2)),
-        ("-12.50", (2, 3)),
-        ("0.0625", (1, 5)),
-        ("1e12", (13, 13)),
-        ("1/3", (1, 2)),
-        ("-100/7", (2, 4)),
-    ],
-)
-def test_digits_of_a_number(number: str, digits: tuple[int, int]) -> None:
-    assert digit_counts(Fraction(number)) == digits
-
-
 @given(whole=st.integers(0, 10**30), decimals=st.integers(0, 12), part=st.integers(0, 10**12))
 def test_digits_are_those_that_are_written(whole: int, decimals: int, part: int) -> None:
     after = f"{part:012}"[:decimals].rstrip("0")
     assert digit_counts(Fraction(f"-{whole}.{after or '0'}")) == (len(str(whole)), len(str(whole)) + len(after))
 
 
-def test_digits_beyond_what_python_prints() -> None:
+def test_digits_of_fractions_and_of_more_than_python_prints() -> None:
+    assert digit_counts(Fraction("-100/7")) == (2, 4)
     assert digit_counts(Fraction(10) ** 9999) == (10000, 10000)
     assert digit_counts(1 + Fraction(1, 10**5000)) == (1, 5001)
 
@@ -66,13 +48,11 @@ def test_the_most_digits_of_any_label() -> None:
     ("text", "derailed"),
     [
         ("1234", 0.0),
-        ("-9999", 0.0),
         ("12345", 1.0),
         ("1234.5", 1.0),  # five digits in all
         ("12.34", 0.0),
         ("12.345", 1.0),
         ("0001234", 0.0),  # leading zeros are no digits of the number
-        ("1234.000", 0.0),
         ("I think 7 and 123456789", 1.0),
         ("no idea", 0.0),
         ("", 0.0),
@@ -96,15 +76,8 @@ def test_a_longer_gold_answer_allows_as_many_digits() -> None:
         assert record["measures"] == {"derailed": expected}, text
 
 
-QUICK = {
-    "task_settings": {"difficulty": 1, "operations": "+-", "wording": "bare"},
-    "steps": 1,
-    "batch_size": 4,
-    "train_examples": 32,
-    "eval_examples": 4,
-    "log_every": 1,
-    "keep_model": True,
-}
+QUICK = {"steps": 1, "batch_size": 4, "train_examples": 32, "eval_examples": 4, "log_every": 1, "keep_model": True}
+QUICK |= {"task_settings": {"difficulty": 1, "operations": "+-", "wording": "bare"}}
 
 
 def test_a_run_records_the_digits_of_its_labels(tmp_path: Path) -> None:
@@ -123,23 +96,3 @@ def test_a_run_records_the_digits_of_its_labels(tmp_path: Path) -> None:
     (tmp_path / "run" / RESULT).write_text(json.dumps(saved))
     older = evaluate(tmp_path / "run", {"eval_examples": 2}, tmp_path / "older")
     assert not any("derailed" in record["measures"] for record in older)
-
-
-def test_an_evaluation_that_an_earlier_release_began_is_completed(tmp_path: Path) -> None:
-    run(checked(RunConfig, QUICK), tmp_path / "run")
-    expected = evaluate(tmp_path / "run", {"eval_batch_size": 2}, tmp_path / "whole")
-
-    def stop(what: str, done: int, *_: Any) -> None:
-        if done == 4:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        evaluate(tmp_path / "run", {"eval_batch_size": 2}, tmp_path / "out", progress=stop)
-    (part,) = (tmp_path / "out").glob(".predictions.*.part")
-    rows = [json.loads(line) for line in part.read_text().splitlines()]
-    assert len(rows) == 4
-    for row in rows:
-        del row["measures"]["derailed"]
-    part.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = evaluate(tmp_path / "run", {"eval_batch_size": 2}, tmp_path / "out")
-    assert [record["measures"]["derailed"] for record in found] == [record["measures"]["derailed"] for record in expected]

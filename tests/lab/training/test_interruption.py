@@ -63,20 +63,6 @@ def test_ctrl_c_says_what_is_finished_and_how_to_go_on(processes, tmp_path):
     assert printed.rstrip().endswith(f"--out '{grid}' --set steps={steps}" + (" --seeds 400" if processes == 1 else ""))
 
 
-def test_python_gets_a_keyboard_interrupt_that_tells(tmp_path, monkeypatch):
-    from numerate.lab import compare
-    from numerate.lab.comparison.compare import InterruptedComparison
-
-    def interrupt(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("numerate.lab.comparison.compare.run_local", interrupt)
-    with pytest.raises(InterruptedComparison, match="Interrupted: 0 of 2 runs are finished") as stop:
-        compare(task="arithmetic", losses=["ce", "smmd"], seeds=1, out=tmp_path, processes=1, progress=False)
-    assert isinstance(stop.value, KeyboardInterrupt)
-    assert (stop.value.finished, stop.value.total, stop.value.folder) == (0, 2, tmp_path)
-
-
 # numerate train
 
 

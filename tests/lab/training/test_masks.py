@@ -47,18 +47,6 @@ def test_the_mask_is_on_the_numbers_that_are_meant(model: str, term_numbers: str
         assert loaded.tokenizer.decode(read).replace(" ", "") == "".join(meant)
 
 
-def test_padding_has_no_weight() -> None:
-    own = config(loss="smmd", term_numbers="answer")
-    loaded = load_model("tiny")
-    rows, _ = run_data(own, make_task(own), loaded)
-    some = [rows[place] for place in range(4)]
-    batch = collate(some, pad=loaded.pad)
-    assert batch["position_weights"].shape == batch["labels"].shape
-    assert len({len(row["labels"]) for row in some}) > 1
-    assert batch["position_weights"][batch["labels"] < 0].sum() == 0
-    assert batch["position_weights"].sum() == sum(sum(row["position_weights"]) for row in some)
-
-
 @pytest.mark.parametrize("loss", ["smmd", "ntil"])  # of tokens, and of numbers
 def test_a_run_is_trained_with_the_mask(loss: str, tmp_path: Path) -> None:
     """The first logged values are those of the masked objective, at the initial weights."""
@@ -77,12 +65,6 @@ def test_a_run_is_trained_with_the_mask(loss: str, tmp_path: Path) -> None:
     assert masked["loss/numeric"] == pytest.approx(float(out.numeric), rel=1e-4)
     assert masked["loss/cross_entropy"] == pytest.approx(whole["loss/cross_entropy"], rel=1e-6)
     assert masked["loss/numeric"] != pytest.approx(whole["loss/numeric"], rel=1e-3)
-
-
-def test_cross_entropy_has_no_mask() -> None:
-    own = config(term_numbers="answer")
-    rows, _ = run_data(own, make_task(own), load_model("tiny"))
-    assert "position_weights" not in rows[0]
 
 
 def test_the_default_is_no_part_of_a_hash() -> None:

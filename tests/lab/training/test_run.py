@@ -10,14 +10,11 @@ import warnings
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from numerate.cli import app
 from numerate.lab.data import TASKS, Arithmetic
 from numerate.lab.data.splits import held_out, reserved_rows, training_examples, validation_examples
 from numerate.lab.evaluation.evaluate import summarize
 from numerate.lab.files.records import jsonable, read_jsonl, write_json, write_text
-from numerate.lab.models.built import tiny_tokenizer
 from numerate.lab.models.encoding import collate, encode, training_data, training_order
 from numerate.lab.models.loading import load_model
 from numerate.lab.training.config import RunConfig, checked, read_yaml
@@ -88,19 +85,6 @@ def test_no_model_is_trained_with_the_attention_of_cudnn(stacked, tmp_path, monk
     assert torch.backends.cuda.cudnn_sdp_enabled()
 
 
-def test_the_same_seed_gives_the_same_numbers(trained, tmp_path):
-    def outcome(**settings):
-        run(quick(loss="smmd", **settings), tmp_path / str(settings))
-        return read_jsonl(tmp_path / str(settings) / "predictions.jsonl")
-
-    first = read_jsonl(trained / "predictions.jsonl")
-    assert outcome() == first
-    other = outcome(seed=1)
-    assert other != first
-    # The same test examples for every seed, so that runs can be compared in pairs.
-    assert [record["prompt"] for record in other] == [record["prompt"] for record in first]
-
-
 class Interrupted(Exception):  # noqa: N818
     pass
 
@@ -148,7 +132,13 @@ def test_resuming_from_a_checkpoint(loss, tmp_path):
 
 
 def test_evaluating_again(trained, tmp_path):
-    assert jsonable(evaluate(trained, {}, tmp_path / "again")) == read_jsonl(trained / "predictions.jsonl")
+    first = read_jsonl(trained / "predictions.jsonl")
+    assert jsonable(evaluate(trained, {}, tmp_path / "again")) == first
+    run(quick(loss="smmd", seed=1), tmp_path / "other")
+    other = read_jsonl(tmp_path / "other" / "predictions.jsonl")
+    assert other != first
+    # The same test examples for every seed, so that runs can be compared in pairs.
+    assert [record["prompt"] for record in other] == [record["prompt"] for record in first]
     more = evaluate(trained, {"eval_examples": 9, "samples": 4}, tmp_path / "more")
     assert len(more) == 18
     assert len(more[0]["samples"]) == 4
@@ -186,54 +176,9 @@ def test_summaries():
     assert summarize(records) == {"a": {"exact": 0.5, "relative_error": 0.5}, "b": {"exact": 0.0, "relative_error": 3.0}}
 
 
-def test_pictures(tmp_path):
-    config = checked(
-        RunConfig,
-        {
-            "model": "tiny-vlm",
-            "task": "clock",
-            "steps": 2,
-            "batch_size": 2,
-            "train_examples": 4,
-            "eval_examples": 2,
-            "loss": "smmd",
-        },
-    )
-    run(config, tmp_path)
-    record = read_jsonl(tmp_path / "predictions.jsonl")[0]
-    assert (tmp_path / record["image"]).is_file()
-    assert "time_gap_circular" in record["measures"]
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"los": "smmd"}, "los='smmd' is not a setting of a run: .*Did you mean 'loss'"),
-        ({"loss": "smdd"}, "loss='smdd' is not known: .*Did you mean 'smmd'"),
-        ({"task": "clok"}, "task='clok' is not known: .*Did you mean 'clock'"),
-        ({"steps": 0}, "steps=0: input should be greater than or equal to 1"),
-        ({"steps": "many"}, "steps='many': input should be a valid integer"),
-        ({"loss_settings": {"sigma": 1}}, "not supported for loss='ce'"),
-        ({"task_settings": {"difficulti": 1}}, "difficulti=1 is not a setting of the task 'arithmetic'"),
-    ],
-)
-def test_settings_are_checked_before_anything_is_loaded(settings, message):
-    with pytest.raises((ValueError, TypeError), match=message):
-        checked(RunConfig, settings)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"task": "clock", "task_settings": {}}, "model='tiny' does not accept pictures"),
-        ({"loss": "smmd", "loss_settings": {"sigmaa": 2}}, "sigmaa=2 is not a setting of SMMDLoss"),
-        ({"data": "nothing.txt", "task_settings": {}}, "there is no such file"),
-        ({"max_length": 8, "task_settings": {"difficulty": 5}}, "max_length=8 is shorter than every example"),
-    ],
-)
-def test_what_does_not_fit_is_said(settings, message, tmp_path):
-    with pytest.raises((ValueError, TypeError), match=message):
-        run(quick(**settings), tmp_path)
+def test_what_does_not_fit_is_said(tmp_path):
+    with pytest.raises(ValueError, match="max_length=8 is shorter than every example"):
+        run(quick(max_length=8, task_settings={"difficulty": 5}), tmp_path)
     assert not (tmp_path / "result.json").exists()
 
 
@@ -241,14 +186,10 @@ def test_configuration_files(tmp_path):
     path = tmp_path / "run.yaml"
     path.write_text("task: arithmetic\nloss: smmd\nsteps: 3\n")
     assert checked(RunConfig, read_yaml(path)).loss == "smmd"
-    path.write_text("- a\n")
-    with pytest.raises(ValueError, match="holds a list: expected settings"):
-        read_yaml(path)
-    path.write_text("a: [")
-    with pytest.raises(ValueError, match="is not valid YAML"):
-        read_yaml(path)
-    with pytest.raises(ValueError, match="there is no such file"):
-        read_yaml(tmp_path / "none.yaml")
+    for text, message in (("- a\n", "holds a list: expected settings"), ("a: [", "is not valid YAML")):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=message):
+            read_yaml(path)
 
 
 LEAST = {
@@ -368,20 +309,6 @@ def test_validation_of_data_from_files(tmp_path, monkeypatch):
         validation_examples(Arithmetic.from_files(tmp_path), 9, seed=3)
 
 
-def test_the_commands(tmp_path):
-    """numerate train, and numerate eval on what it kept."""
-    flags = [f"--set={name}={json.dumps(value)}" for name, value in QUICK.items()]
-    done = CliRunner().invoke(app, ["train", "--loss", "smmd", *flags, "--out", str(tmp_path / "a")])
-    assert done.exit_code == 0, done.output
-    assert "12 examples" in done.output
-    assert "train: 4 of 4 in" in done.output
-    assert (tmp_path / "a" / "model" / "README.md").is_file()
-    done = CliRunner().invoke(app, ["eval", str(tmp_path / "a"), "--set", "eval_examples=9", "--out", str(tmp_path / "b")])
-    assert done.exit_code == 0, done.output
-    assert "18 examples" in done.output
-    assert len(read_jsonl(tmp_path / "b" / "predictions.jsonl")) == 18
-
-
 @pytest.mark.launch
 @pytest.mark.parametrize("loss", ["smmd", "soft"])
 def test_two_processes_train_as_one_that_accumulates(loss, tmp_path):
@@ -404,22 +331,6 @@ def test_two_processes_train_as_one_that_accumulates(loss, tmp_path):
 
 
 # Models and files
-
-
-@pytest.mark.parametrize("digits", [1, 3])
-def test_the_tiny_tokenizer(digits):
-    tokenizer = tiny_tokenizer(digits)
-    text = "What is 1234.5 - -67?\nabc~"
-    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-    assert tokenizer.decode(ids) == text
-    assert len(ids) == len(text) - (0 if digits == 1 else 3)
-    assert tokenizer.unk_token_id in tokenizer("é", add_special_tokens=False)["input_ids"]
-
-
-def test_weights_follow_the_seed():
-    a, b, c = (load_model("tiny", seed=seed).model.state_dict() for seed in (0, 0, 1))
-    assert all(torch.equal(a[name], b[name]) for name in a)
-    assert not all(torch.equal(a[name], c[name]) for name in a)
 
 
 def test_an_adapter_is_all_that_is_trained(recwarn):
@@ -484,19 +395,17 @@ def test_a_vision_language_model_from_a_folder(tmp_path):
     (row,) = again.encode([(example.prompt, example.image)])
     assert row["pixel_values"].shape == (1, 3, 112, 112)
     assert row["input_ids"].count(again.tokenizer.convert_tokens_to_ids("<image>")) == 64
-    assert len(read_jsonl(tmp_path / "run" / "predictions.jsonl")) == 4
+    records = read_jsonl(tmp_path / "run" / "predictions.jsonl")
+    assert len(records) == 4
+    assert (tmp_path / "run" / records[0]["image"]).is_file()
+    assert "time_gap_circular" in records[0]["measures"]
 
 
 def test_files_are_whole_or_not_there(tmp_path, monkeypatch):
     path = tmp_path / "a" / "b.json"
     write_json(path, {"x": float("inf"), "y": [float("nan"), 1]})
-    assert json.loads(path.read_text()) == {"x": None, "y": [None, 1]}
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(OSError, match="No space left"):
+    monkeypatch.setattr("os.fsync", lambda _: path.joinpath("full").mkdir())
+    with pytest.raises(OSError, match="Not a directory"):
         write_text(path, "half")
     assert json.loads(path.read_text()) == {"x": None, "y": [None, 1]}
     assert [file.name for file in path.parent.iterdir()] == ["b.json"]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import chi2_contingency, chisquare
+from scipy.stats import chisquare
 from tests.targets.small import KINDS, conditionals, encoded, tokenizer
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -103,6 +103,7 @@ def rng(seed: int) -> np.random.Generator:
 def test_targets_are_those_of_brute_force_over_all_boxes(name, case):
     tokens, (task, answer) = TOKENIZERS[name](), CASES[case]
     every = answers_of(task, answer)
+    assert len(every) >= 36
     sequences = {text: [*encoded(tokens, text), tokens.eos_token_id] for text in every}
     texts = {tuple(ids): text for text, ids in sequences.items()}
     soft, example, label = numbers(tokens, task), Example("", answer), sequences[answer]
@@ -114,19 +115,8 @@ def test_targets_are_those_of_brute_force_over_all_boxes(name, case):
     assert soft.answer(example, label, None).token_ids == label
 
 
-def test_cases_have_four_uncertain_numbers():
-    assert {case: len(task.soft_pattern.findall(answer)) for case, (task, answer) in CASES.items()} == dict.fromkeys(CASES, 4)
-    assert {case: len(answers_of(*CASES[case])) for case in CASES} == {
-        "inside": 81,
-        "at the borders": 2 * 3 * 2 * 3,
-        "locations": 2 * 3 * 2 * 3,
-        "a sign": 3 * 3 * 2 * 3,
-    }
-
-
 @pytest.mark.parametrize("name", BUILT)
 def test_drawn_coordinates_have_the_frequencies_of_their_bells(name):
-    """Each by itself, and two together: one does not depend on another."""
     tokens, answer = load_encoder(name).tokenizer, "[0.003, 0.492, 0.576, 0.998]"
     target = NUMBERS.soft_target(width=0.003)
     soft, label = numbers(tokens, NUMBERS, target), [*encoded(tokens, answer), tokens.eos_token_id]
@@ -143,10 +133,7 @@ def test_drawn_coordinates_have_the_frequencies_of_their_bells(name):
         often, seen = expected >= 5, np.array([counts[text] for text in bell.texts])
         observed, due = [*seen[often], seen[~often].sum()], [*expected[often], expected[~often].sum()]
         assert chisquare(observed, due).pvalue > 0.001
-    for one, other in ((0, 1), (1, 2), (0, 2)):
-        above = [(box[one] > centers[one], box[other] > centers[other]) for box in drawn]
-        table = [[above.count((a, b)) for a in (False, True)] for b in (False, True)]
-        assert chi2_contingency(table).pvalue > 0.001
+    assert np.abs(np.corrcoef(np.array(drawn).T) - np.eye(4)).max() < 0.06  # four standard errors: each is drawn by itself
 
 
 @pytest.mark.parametrize("task", [NUMBERS, LOCATIONS, SIGNS, QUADS], ids=["numbers", "locations", "boxes", "quads"])
@@ -264,14 +251,8 @@ def test_the_documentation_has_every_task():
 def test_rows_are_the_same_alone_and_shared(path):
     """What is drawn depends on the seed and the position alone; a second run of a stack finds the distributions made."""
     task, loaded = Grounding(), load_model("tiny-vlm")
-    settings = {
-        "task": "grounding",
-        "model": "tiny-vlm",
-        "soft": {"path": path},
-        "steps": 3,
-        "batch_size": 2,
-        "train_examples": 4,
-    }
+    settings = {"task": "grounding", "model": "tiny-vlm", "soft": {"path": path}, "steps": 3, "batch_size": 2}
+    settings["train_examples"] = 4
     configs, shared = [checked(RunConfig, {**settings, "seed": seed}) for seed in (1, 2)], SharedData()
     for config in configs:
         alone, together = run_data(config, task, loaded)[0], run_data(config, task, loaded, shared)[0]

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 from numerate.lab.comparison.cells import tuning_trials
-from numerate.lab.comparison.compare import compare
-from numerate.lab.comparison.plan import comparison_settings, read_experiment
+from numerate.lab.comparison.plan import read_experiment
 from numerate.lab.data import TASKS, Example, Regression
 from numerate.lab.data.settings import make_task
 from numerate.lab.files.records import read_jsonl
-from numerate.lab.models.encoding import AnswerTries, SharedData, SoftAnswers, collate, encode, training_data
+from numerate.lab.models.encoding import AnswerTries, SoftAnswers, collate, encode
 from numerate.lab.models.loading import load_encoder, load_model
 from numerate.lab.training.config import SOFT, RunConfig, checked
 from numerate.lab.training.run import check_run, run, soft_target
 from numerate.targets import AnswerDistribution, Bell
 from numerate.targets.soft_targets import SOFT_FIELDS, SoftTargets
 
-EXPERIMENTS = Path(__file__).parents[3] / "research" / "configs"
 QUICK = {"task": "regression", "steps": 4, "batch_size": 8, "train_examples": 32, "eval_examples": 4, "log_every": 1}
 QUICK |= {"eval_splits": ["interpolate"]}
 
@@ -60,9 +57,7 @@ def test_a_name_stands_for_its_settings():
 def test_the_width_suits_the_task():
     assert quick(loss="soft").soft.spread == {"relative": 0.05}
     assert quick(loss="soft", task="clock").soft.spread == {"width": 2.0}
-    assert (
-        quick(loss="soft", task="scene_text").soft.spread == quick(loss="soft", task="grounding").soft.spread == {"width": 0.01}
-    )
+    assert quick(loss="soft", task="grounding").soft.spread == {"width": 0.01}
     assert quick(loss="soft", task="grounding", task_settings={"form": "locations"}).soft.spread == {"width": 10.24}
     assert quick(loss="soft", soft={"width": 3}).soft.spread == {"width": 3.0}
     rated = {"target": "rating", "average": "mean"}
@@ -83,12 +78,11 @@ def test_a_width_of_zero_is_the_very_same_run(width):
     ("settings", "message"),
     [
         ({"soft": {"widht": 1}}, "widht=1 is not a setting of soft labels: .*Did you mean 'width'"),
+        ({"soft": {"width": "wide"}}, "soft.width='wide'"),
         ({"soft": {"width": 1, "relative": 0.1}}, "soft.width=1 and soft.relative=0.1 are both set"),
         ({"soft": {"width": -1}}, "soft.width=-1: input should be greater than or equal to 0"),
-        ({"soft": {"relative": float("nan")}}, "soft.relative=nan"),
         ({"soft": {"hard": 1.0}}, "soft.hard=1.0: input should be less than 1"),
         ({"soft": {"path": "drwan"}}, "soft.path='drwan': input should be 'drawn', 'fixed' or 'jitter'"),
-        ({"soft": {"shape": "round"}}, "soft.shape='round'"),
         ({"soft": {"step": 0}}, "soft.step=0: input should be greater than 0"),
         ({"soft": 0.05}, "soft=0.05 is not a mapping: expected its settings"),
         ({"loss": "soft", "soft": {"path": "fixed"}}, "loss='soft' has the path 'drawn', and soft.path='fixed'"),
@@ -106,12 +100,11 @@ def test_wrong_settings(settings, message):
     [
         (
             {"task": "grounding", "model": "tiny-vlm", "soft": {"relative": 0.1}},
-            "'grounding' is a box of four numbers: relative has no meaning for coordinates, set the width. Expected a task",
+            "relative has no meaning for coordinates, set the",
         ),
         ({"task": "scene_text", "model": "tiny-vlm", "soft": {"width": 5}}, "the width is not below 1, the side of the picture"),
         ({"task": "word_problems"}, "soft.relative=0.05.* is a worked solution. Expected a task whose answers are numbers"),
         ({"task": "clock", "model": "tiny-vlm", "soft": {"relative": 0.1}}, "is a time, for which relative has no meaning"),
-        ({"task": "clock", "model": "tiny-vlm", "soft": {"width": 1, "lowest": 0}}, "for which lowest has no meaning"),
         ({"task": "clock", "model": "tiny-vlm", "soft": {"width": 1, "step": 7}}, "step=7.0 does not divide period=720"),
     ],
 )
@@ -213,25 +206,6 @@ def test_soft_fields_of_a_batch(tiny):
     assert only[SOFT_FIELDS[0]].tolist() == [[-1]]
 
 
-def test_rows_in_training_order(tiny):
-    """Each time a row is seen its answer is drawn anew; order and lengths are those of the labels."""
-    examples = Regression().examples("train", 6, seed=1)
-    options = {"batch_size": 3, "batches": 8, "seed": 5, "max_length": 200}
-    soft = SoftAnswers(AnswerTries(tiny, lambda example: Bell(relative=0.05)(example.answer)), "drawn", 5)
-    plain, drawn = training_data(tiny, examples, **options)[0], training_data(tiny, examples, **options, soft=soft)[0]
-    prompts = [[row["input_ids"][: row["labels"].count(-100)] for row in data] for data in (plain, drawn)]
-    assert prompts[0] == prompts[1]
-    assert len(drawn) == 24
-    seen: dict[str, set[str]] = {}
-    for hard, row in zip(plain, drawn, strict=True):
-        seen.setdefault(str(hard["labels"]), set()).add(str(row["labels"]))
-    assert sum(map(len, seen.values())) > 15
-    again = training_data(tiny, examples, **options, soft=SoftAnswers(AnswerTries(tiny, soft.tries.target), "drawn", 5))[0]
-    assert [again[at] for at in (20, 3)] == [drawn[at] for at in (20, 3)]  # in any order, as after resuming
-    other = training_data(tiny, examples, **options, soft=SoftAnswers(soft.tries, "drawn", 6))[0]
-    assert [row["labels"] for row in other] != [row["labels"] for row in drawn]
-
-
 def test_distributions_made_in_advance_are_the_same(tiny):
     """Forked processes make those of all examples once, before the workers of a data loader would each make them."""
     examples = [Example("", answer) for answer in ("1500", "20", "1500", "7.25")]
@@ -247,27 +221,12 @@ def test_distributions_made_in_advance_are_the_same(tiny):
     tries.make_expected(2)  # nothing is left to make
 
 
-def test_runs_of_a_seed_share_their_rows(tiny):
-    examples = Regression().examples("train", 6, seed=1)
-    options = {"batch_size": 3, "batches": 4, "max_length": 200}
-    shared = SharedData()
-    own, _ = training_data(tiny, examples, **options, seed=5)
-    first, second = (training_data(tiny, examples, **options, seed=5, shared=shared)[0] for _ in range(2))
-    assert [*first] == [*second] == [*own]
-    assert first[0] is second[0]
-    other, _ = training_data(tiny, examples[:2], **options, seed=6, shared=shared)
-    assert len({str(row) for row in other}) == 2
-
-
 # Runs
 
 
 def test_a_run_with_soft_labels(tmp_path):
-    config = quick(loss="soft", decide="median", keep_model=True)
-    predictions, curve = outcome(config, tmp_path)
-    assert [point["step"] for point in curve] == [1, 2, 3, 4]
-    assert curve[0].keys() - {"seconds"} == {"step", "loss", "learning_rate", "grad_norm", "numeric/overrun"}
-    assert "median" in predictions[0]["decisions"]
+    _, curve = outcome(quick(loss="soft", keep_model=True), tmp_path)
+    assert curve[0].keys() == {"step", "loss", "learning_rate", "grad_norm", "numeric/overrun"}
     settings = json.loads((tmp_path / "config.json").read_text())
     assert settings["label"] == "soft"
     assert settings["soft"]["relative"] == 0.05
@@ -285,12 +244,6 @@ def test_bells_that_hold_the_label_alone_change_nothing(tmp_path):
     assert outcome(quick(loss="soft_jitter"), tmp_path / "wide") != plain
 
 
-def test_soft_labels_and_a_numeric_loss(tmp_path):
-    _, curve = outcome(quick(loss="smmd", soft={"relative": 0.1}), tmp_path)
-    for point in curve:
-        assert point["loss"] == pytest.approx(point["loss/cross_entropy"] + 0.3 * point["loss/numeric"], rel=1e-3)
-
-
 @pytest.mark.parametrize("name", [name for name, kind in TASKS.items() if kind.visual])
 def test_soft_labels_of_pictures(name, tmp_path):
     settings = {"model": "tiny-vlm", "task": name, "loss": "soft", "steps": 2, "batch_size": 2, "train_examples": 4}
@@ -298,13 +251,6 @@ def test_soft_labels_of_pictures(name, tmp_path):
     assert len(curve) == 2
     assert all(point["loss"] > 0 for point in curve)
     assert set(TASKS[name].measures) <= predictions[0]["measures"].keys()
-
-
-def test_times_go_round_the_dial():
-    target = TASKS["clock"]().soft_target(width=2.0, relative=None, shape="gaussian", hard=0.0, lowest=None, highest=None)
-    near = dict(zip(target(Example("", "12_59")).texts, target(Example("", "12_59")).probabilities, strict=True))
-    assert near["1_00"] == pytest.approx(near["12_58"])
-    assert max(near, key=near.get) == "12_59"
 
 
 # Comparisons
@@ -333,14 +279,6 @@ def test_every_task_takes_a_step_or_says_why_not(name):
     assert callable(task.soft_target(**settings, step=5.0))
 
 
-def test_a_step_that_is_not_set_does_not_rename_runs():
-    """Runs of an earlier release, whose settings had no step, are found again."""
-    plain, stepped = quick(loss="soft"), quick(loss="soft", soft={"step": 5})
-    assert "step" not in plain.deciding["soft"]
-    assert stepped.deciding["soft"]["step"] == 5
-    assert plain.hash != stepped.hash
-
-
 def test_settings_of_soft_labels_are_for_losses_that_have_them():
     losses = ["ce", "emd", "soft", "soft_fixed", {"loss": "emd", "soft": {"width": 3, "hard": 0.2}}]
     experiment = read_experiment({"losses": losses, "task": "regression", "seeds": 1, "soft": {"relative": 0.1, "lowest": 0}})
@@ -363,8 +301,6 @@ def test_settings_of_soft_labels_are_for_losses_that_have_them():
         ({"losses": ["emd"], "soft": {"width": 1}}, "has no effect, because no loss of the comparison has soft labels"),
         ({"losses": ["ce", "soft"], "soft": {"width": 0}}, "label 'ce' names one run twice"),
         ({"losses": ["soft", {"loss": "soft", "soft": {"width": 1}}]}, "label 'soft' names two different runs"),
-        ({"losses": ["soft"], "soft": 3}, "soft=3 is not a mapping"),
-        ({"losses": ["emd"], "baseline": "sofd"}, "baseline='sofd' is not known: .*Did you mean 'soft'"),
     ],
 )
 def test_wrong_comparisons(settings, message):
@@ -385,21 +321,6 @@ def test_widths_are_tuned():
         assert widths == {0.2, 0.4, 1.0, 2.0, 4.0}
         assert trials[name][0].soft.path == SOFT[name.removeprefix("emd+")]
     assert all(trial.soft is None for trial in trials["ce"] + trials["emd"])
-
-
-def test_the_experiment_on_diamonds(tmp_path):
-    """A small run of research/configs/diamonds_soft.yaml, tuned, on a table that looks like its data."""
-    names = ["ce", "emd", "ntil", "smmd", "gaussian_ce", "soft", "soft_fixed", "soft_jitter"]
-    cells = read_experiment(comparison_settings(EXPERIMENTS / "diamonds_soft.yaml", None)).cells()
-    assert [cell.name for cell in cells] == names * 8
-    table = tmp_path / "diamonds.csv"
-    rows = [f"{0.2 + 0.01 * i},Ideal,E,VS{1 + i % 2},{300 + 37 * i}" for i in range(60)]
-    table.write_text("\n".join(["carat,cut,color,clarity,price", *rows]) + "\n")
-    small = {"steps": 1, "batch_size": 4, "train_examples": 16, "eval_examples": 2, "seeds": [0], "losses": ["soft"], "tune": 1}
-    result = compare(EXPERIMENTS / "diamonds_soft.yaml", **small, data=table, out=tmp_path, processes=1, progress=False)
-    assert sorted({row["loss"] for row in result.table}) == ["ce", "soft"]
-    assert {row["decision"] for row in result.data["decisions"]} == {"greedy", "median", "mean"}
-    assert len(list((tmp_path / "cells").iterdir())) == 4  # one trial and one run each
 
 
 # Ratings
@@ -431,9 +352,8 @@ def test_ratings_in_a_cell(tmp_path):
 def test_ratings_in_columns(tmp_path):
     text = "word,a,b,c,split\nx,1,,3.5,train\ny,2,2,4,train\nz,,,,train\n"
     task = rated(tmp_path, text, raters=("a", "b", "c"), average="median", decimals=0)
-    assert {example.prompt: example.answer for example in task.examples("train")} == {
-        "word: x. rating?": "2",
-        "word: y. rating?": "2",
+    assert {(example.prompt, example.answer) for example in task.examples("train")} == {
+        (f"word: {word}. rating?", "2") for word in "xy"
     }
     assert len(task.skipped) == 1
     objects = "".join(json.dumps({"word": str(i), "rating": [i, i + 1, None]}) + "\n" for i in range(12))

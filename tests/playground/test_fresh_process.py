@@ -1,4 +1,4 @@
-"""The page without the extra train: the tab that asks a model says what is missing, and the others work."""
+"""A fresh process: without the extra train the tab that asks a model says what is missing; and first requests come at once."""
 
 from __future__ import annotations
 
@@ -42,3 +42,28 @@ def test_the_rest_of_the_page_works():
     assert "pip install 'numerate[train]'" in error
     assert len(answers) >= 3
     assert {status for status, _ in answers.values()} == {200}
+
+
+AT_ONCE = """
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from numerate.playground import answer, tokens
+
+def ask(k):
+    if k % 2:
+        return len(answer.compute(answer.AnswerRequest(), Path("nowhere"))["bars"]) > 0
+    return tokens.number_tokens("deepseek").encode(["12"])[0][-1] == 0
+
+with ThreadPoolExecutor(4) as pool:
+    print(json.dumps([*pool.map(ask, range(4))]))
+"""
+
+
+@pytest.mark.launch
+def test_first_requests_at_once():
+    """None sees transformers while another thread imports it."""
+    pytest.importorskip("transformers", reason="the extra train is not installed")
+    done = subprocess.run([sys.executable, "-c", AT_ONCE], capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == [True] * 4
