@@ -14,19 +14,24 @@ import numerate.lab
 
 PACKAGE = Path(numerate.__file__).parent
 # A room imports only rooms above it: first the library, then the lab, the playground and the command line.
-LIBRARY = ["checks", "choices", "recommendation", "labels", "marks", "tokens", "vocab", "spans", "distribution", "calibration"]
-LIBRARY += [
+LIBRARY = [
+    "checks",
+    "choices",
+    "recommendation",
+    "labels",
+    "marks",
+    "tokens",
+    "vocab",
+    "spans",
+    "distribution",
+    "calibration",
     "targets",
     "losses",
     "objective",
     "decode",
     "answers",
-    "rewards",
-    "integrations",
-    "tokenizers",
-    "inspection",
-    "plotting",
 ]
+LIBRARY += ["rewards", "integrations", "tokenizers", "inspection", "plotting"]
 LAB = re.findall(r"^    (\w+) {2,}\w", numerate.lab.__doc__ or "", re.MULTILINE)  # the folders, as the lab lists them
 ROOMS = ["", *LIBRARY, *(f"lab.{room}" for room in LAB), "lab", "playground", "cli", "__main__"]  # "": the package itself
 
@@ -69,6 +74,10 @@ def test_every_room_has_a_place() -> None:
     assert {_room(module) for module in MODULES} == set(ROOMS)
 
 
+def test_nothing_is_loose_in_the_lab() -> None:
+    assert {path.name for path in (PACKAGE / "lab").iterdir()} - {"__pycache__"} == {*LAB, "__init__.py"}
+
+
 @pytest.mark.parametrize(
     "module", sorted(set(MODULES) - {""})
 )  # the package itself resolves names lazily, and may point anywhere
@@ -86,3 +95,42 @@ def test_no_class_name_twice() -> None:
     trees = (ast.parse(file.read_text(encoding="utf-8")) for file in MODULES.values())
     names = Counter(node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
     assert [name for name, count in names.items() if count > 1] == []
+
+
+# Modules of one name in several rooms, and why. A name that is not here may occur once.
+SAME_NAME = {
+    "answer": "a tab of the playground, and the answer of a report",
+    "base": "the base class of the losses, and of the tasks",
+    "calibration": "the package, and its plots",
+    "cells": "of a table's rows, and of a grid of runs",
+    "compare": "a command, and what it calls",
+    "comparison": "a floor of the lab, and one comparison of scores",
+    "data": "a floor of the lab, and the data that a report offers",
+    "decisions": "those of an evaluation, and their chapter in a report",
+    "drawing": "of pictures in tasks, and in reports",
+    "figures": "of geometry problems, of reports, and of plots",
+    "fit": "of a baseline, and of stacked runs",
+    "loading": "of models in the lab, and in the playground",
+    "losses": "the package, and their plots",
+    "model": "a model that is searched, and one of several in a stack",
+    "models": "a floor of the lab, and the models that the playground offers",
+    "number": "the loss, and a tab of the playground",
+    "objective": "the package, the class of that name, and the objective of stacked runs",
+    "page": "of a chart with text, and of a report",
+    "playground": "the package, and its command",
+    "predict": "a command, and what it calls",
+    "questions": "of charts, and of a model",
+    "records": "files of runs, and their records in a report",
+    "run": "of a model, of several at once, and of a baseline",
+    "server": "of models, and of the playground",
+    "settings": "of the command line, and of the playground",
+    "tables": "that come with the package, of baselines, and of reports",
+    "task": "a command, and one in each folder of tasks",
+    "tokens": "the texts of tokens, and a tab of the playground",
+    "train": "a command, and what it calls",
+}
+
+
+def test_no_module_name_twice() -> None:
+    names = Counter(module.rpartition(".")[2] for module in MODULES)
+    assert [name for name, count in names.items() if count > 1 and name not in SAME_NAME] == []

@@ -1,10 +1,13 @@
-"""The recipes: their own code works, without the packages that they are for.
+"""The recipes: they import where their package is installed, and their own code works without it.
 
 Stand-in modules have the names that a recipe imports and no behaviour; the trainers here are real.
 """
 
 from __future__ import annotations
 
+import ast
+import os
+import subprocess
 import sys
 from collections import defaultdict
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
@@ -23,11 +26,38 @@ from transformers import DataCollatorForSeq2Seq, Trainer, TrainerCallback, Train
 import numerate as nm
 
 ROOT = Path(__file__).parents[1]
-RECIPES = {"axolotl_plugin", "llamafactory_run", "ms_swift_plugin", "unsloth_train"}
+PACKAGES = {
+    "axolotl_plugin": "axolotl",
+    "llamafactory_run": "llamafactory",
+    "ms_swift_plugin": "swift",
+    "unsloth_train": "unsloth",
+}
+every_recipe = pytest.mark.parametrize("recipe", PACKAGES)
 
 
 def test_every_recipe_is_known():
-    assert {path.stem for path in (ROOT / "recipes").glob("*.py")} == RECIPES
+    assert {path.stem for path in (ROOT / "recipes").glob("*.py")} == set(PACKAGES)
+
+
+@every_recipe
+def test_it_says_what_it_was_written_against(recipe: str):
+    path = ROOT / "recipes" / f"{recipe}.py"
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    compile(tree, path, "exec")
+    words = ast.get_docstring(tree).split()
+    assert " ".join(words[words.index("Written") :]).startswith("Written against ")
+    assert "Not run:" in " ".join(words)
+
+
+@pytest.mark.launch
+@every_recipe
+def test_it_imports_with_its_package(recipe: str):
+    if find_spec(PACKAGES[recipe]) is None:
+        pytest.skip(f"needs {PACKAGES[recipe]}")
+    path = os.pathsep.join(str(ROOT / folder) for folder in ("src", "recipes"))
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([path, os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run([sys.executable, "-c", f"import {recipe}"], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 # The code of the recipes
@@ -144,6 +174,14 @@ def test_axolotl_attaches_what_the_yaml_says(axolotl, tiny, tmp_path):
     assert "loss/numeric" in trainer.state.log_history[0]
 
 
+def test_axolotl_has_defaults(axolotl, tiny, tmp_path):
+    trainer = trainer_for(tiny, tmp_path)
+    axolotl.NumeratePlugin().post_trainer_create(axolotl.NumerateArgs().model_dump(exclude_none=True), trainer)
+    trainer.train()
+    vocab = nm.NumericVocab.from_tokenizer(tiny.tokenizer())
+    assert_same(grads_of(trainer), whole(tiny, nm.SMMDLoss(vocab), 0.3, "numeric"))
+
+
 def test_axolotl_refuses_what_it_cannot_do(axolotl, tiny, tmp_path):
     from pydantic import ValidationError
 
@@ -177,19 +215,23 @@ class Mean:
         self.values.append(value)
 
 
-def with_swift(trainer: Trainer) -> Trainer:
+def with_swift(swift: ModuleType, trainer: Trainer, **template: Any) -> Trainer:
     """Make a trainer like ms-swift's: it calls a loss function with logits and the step's tokens, and logs custom metrics."""
-    trainer.template = SimpleNamespace(tokenizer=trainer.processing_class, sequence_parallel_size=1)
+    trainer.template = SimpleNamespace(tokenizer=trainer.processing_class, **({"sequence_parallel_size": 1} | template))
     trainer.custom_metrics = {"train": defaultdict(Mean), "eval": defaultdict(Mean)}
     trainer.compute_loss_func = sys.modules["swift.loss"].loss_map["numeric"](trainer.args, trainer)
     return trainer
 
 
-@pytest.mark.parametrize(("loss", "normalize"), [("smmd", "numeric"), ("ntil", "tokens")])
-def test_ms_swift_counts_the_whole_step(swift, tiny, tmp_path, monkeypatch, loss, normalize):
+# Every two settings meet.
+@pytest.mark.parametrize(
+    ("loss", "normalize", "accumulation"),
+    [("smmd", "numeric", 4), ("smmd", "tokens", 1), ("ntil", "numeric", 1), ("ntil", "tokens", 4)],
+)
+def test_ms_swift_counts_the_whole_step(swift, tiny, tmp_path, monkeypatch, loss, normalize, accumulation):
     monkeypatch.setattr(swift, "LOSS", loss)
     monkeypatch.setattr(swift, "NORMALIZE", normalize)
-    trainer = with_swift(trainer_for(tiny, tmp_path, 4))
+    trainer = with_swift(swift, trainer_for(tiny, tmp_path, accumulation))
     trainer.train()
     vocab = nm.NumericVocab.from_tokenizer(tiny.tokenizer())
     assert_same(grads_of(trainer), whole(tiny, nm.LOSSES[loss](vocab), 0.3, normalize))
@@ -197,6 +239,22 @@ def test_ms_swift_counts_the_whole_step(swift, tiny, tmp_path, monkeypatch, loss
     value = parts["loss/cross_entropy"] + 0.3 * parts["loss/numeric"]
     assert trainer.state.log_history[0]["loss"] == pytest.approx(float(value), rel=1e-5)
     assert getattr(trainer.args, "use_logits_to_keep", None) is (False if loss == "ntil" else None)
+
+
+def test_ms_swift_evaluates(swift, tiny, tmp_path):
+    trainer = with_swift(swift, trainer_for(tiny, tmp_path))
+    found = trainer.evaluate(trainer.train_dataset)["eval_loss"]
+    parts = {name: mean.values[0] for name, mean in trainer.custom_metrics["eval"].items()}
+    assert found == pytest.approx(float(parts["loss/cross_entropy"] + 0.3 * parts["loss/numeric"]), rel=1e-5)
+
+
+def test_ms_swift_refuses_what_it_cannot_do(swift, tiny, tmp_path):
+    trainer = trainer_for(tiny, tmp_path)
+    with pytest.raises(NotImplementedError, match="sequence_parallel_size=1"):
+        with_swift(swift, trainer, sequence_parallel_size=2)
+    made = with_swift(swift, trainer).compute_loss_func
+    with pytest.raises(NotImplementedError, match="loss_scale"):
+        made(None, torch.zeros(1, 2), loss_scale=torch.ones(1, 2))
 
 
 @pytest.fixture

@@ -227,7 +227,7 @@ def _soft_fields(answer: SoftPath, begin: int) -> dict[str, list[Any]]:
     return {name: [entry[at] for entry in entries] for at, name in enumerate(SOFT_FIELDS)}
 
 
-class Answering(Protocol):
+class RowMaker(Protocol):
     """Makes the row to train on from a row of :func:`encode`, such as :class:`SoftAnswers`."""
 
     def row(self, row: dict[str, Any], example: Example, position: int) -> dict[str, Any]:
@@ -294,7 +294,7 @@ def training_data(
     batches: int,
     seed: int,
     max_length: int,
-    soft: Answering | None = None,
+    soft: RowMaker | None = None,
     shared: SharedData | None = None,
 ) -> tuple[torch.utils.data.Dataset[dict[str, Any]], int]:
     """Return the rows to train on, in order, and how many examples were left out because they exceed ``max_length``.

@@ -44,7 +44,7 @@ _LEAST = 1e-4  # share of the largest mass below which a value is left out
 _WIDE = 10  # quotient of the 95 % and the 5 % quantile of labels above which the scale is logarithmic
 
 
-class Head(nn.Module):
+class NumberHead(nn.Module):
     """Outputs for a number on its scale.
 
     Args:
@@ -67,7 +67,7 @@ class Head(nn.Module):
         raise NotImplementedError
 
 
-class ScalarHead(Head):
+class ScalarHead(NumberHead):
     """One output, the number itself."""
 
     def loss(self, out: Tensor, numbers: Tensor) -> Tensor:
@@ -79,7 +79,7 @@ class ScalarHead(Head):
         return out, torch.ones_like(out)
 
 
-class HLGaussHead(Head):
+class HLGaussHead(NumberHead):
     """Logits of the bins of a histogram from the lowest to the highest training label, and three deviations beyond."""
 
     outputs: ClassVar[int] = BINS
@@ -100,7 +100,7 @@ class HLGaussHead(Head):
         return values.expand(len(out), -1), (out.softmax(-1) / _PARTS).repeat_interleave(_PARTS, -1)
 
 
-class QuantileHead(Head):
+class QuantileHead(NumberHead):
     """Quantiles at the middles of equal shares, each of which stands for its share."""
 
     outputs: ClassVar[int] = QUANTILES
@@ -116,7 +116,7 @@ class QuantileHead(Head):
         return out.sort(-1).values, torch.full_like(out, 1 / QUANTILES)
 
 
-KINDS: dict[str, type[Head]] = {"scalar_head": ScalarHead, "hl_gauss_head": HLGaussHead, "quantile_head": QuantileHead}
+KINDS: dict[str, type[NumberHead]] = {"scalar_head": ScalarHead, "hl_gauss_head": HLGaussHead, "quantile_head": QuantileHead}
 
 
 def bin_edges(numbers: Tensor, bins: int = BINS) -> Tensor:
