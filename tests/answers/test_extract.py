@@ -202,6 +202,7 @@ def test_fractions_are_read_back(number: Fraction) -> None:
         ("Not 3:10 but 2:55", 175),
         ("time_2_55", 175),
         ("2:55:30", Fraction(351, 2)),
+        ("2:55:59", 175 + Fraction(59, 60)),
     ],
 )
 def test_clock_time(text: str, minutes: int | Fraction) -> None:
@@ -209,7 +210,7 @@ def test_clock_time(text: str, minutes: int | Fraction) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "no idea", "255", "2.55", "2:5", "2:555", "2:75", "24:00", "123:45", "1:02:03:04", "2:55:61", "2:55, no, 2:75"]
+    "text", ["", "no idea", "255", "2.55", "2:5", "2:555", "2:60", "24:00", "123:45", "1:02:03:04", "2:55:60", "2:55, no, 2:75"]
 )
 def test_no_time(text: str) -> None:
     assert clock_time(text) is None
@@ -259,6 +260,7 @@ def test_a_box_keeps_signs_points_and_order() -> None:
         "(1,2),(3,4),(5,6),(7,8)",
         "1-2-3-4",
         "(1,2), or (3,4)",
+        *(str([1, 2, 3, 4]).replace(side, "1e99999") for side in "1234"),
     ],
 )
 def test_no_box(text: str) -> None:
@@ -470,7 +472,9 @@ LISTED = '[{"box": [1, 2, 3, 4], "text": "A"}, {"quad": [1, 2, 3, 2, 3, 4, 1, 4]
         ('[{"box": [1.0, 2e0, 3.00, 0.4e1], "text": "A"}]', (BOX,)),
         ('[{"box": [1, 2, 3, 4]}]', (BOX._replace(text=None),)),
         ('[{"box": [1, 2, 3, 4], "text": 7}]', (BOX._replace(text=None),)),
+        ('[{"box": [1, 2, 3, 4.00000000000000000001]}]', (Region((*BOX.corners[:3], 4 + Fraction(1, 10**20))),)),
         ('[{"box": [1, 2, 3], "text": "A"}]', (Region((), "A"),)),
+        ('[{"box": [1, null, 2, 3, 4], "text": "A"}]', (Region((), "A"),)),
         ('[{"box": [1, 2, 3, "4"]}]', (Region(()),)),
         ('[{"box": [1, 2, 3, NaN]}]', (Region(()),)),
         ('[{"box": [1, 2, 3, true]}]', (Region(()),)),
