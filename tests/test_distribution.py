@@ -240,7 +240,9 @@ def test_mixed() -> None:
         (lambda: ND.mixed(ND.point(1)), ["distributions=NumberDistribution(1 value 1)", "a list"]),
         (lambda: ND.point(1).sample(1, "a"), ["seed='a'", "Generator"]),
         (lambda: ND.point(1).sample(1, None), ["seed=None"]),
+        (lambda: ND.point(1).sample(1, True), ["seed=True"]),
         (lambda: ND.point(1).decide("within", tolerance=1, candidates=5), ["candidates=5"]),
+        (lambda: ND.point(1).cdf(np.array([1, 2])), ["x=array([1, 2])"]),
     ],
 )
 def test_arguments_of_wrong_types(call: Any, parts: list[str]) -> None:
@@ -367,14 +369,16 @@ def test_interval_by_hand() -> None:
 @pytest.mark.parametrize(
     ("call", "parts"),
     [
+        (lambda d: d.quantile(-0.1), ["q=-0.1", ">= 0"]),
         (lambda d: d.quantile(1.1), ["q=1.1", "<= 1"]),
         (lambda d: d.quantile(math.nan), ["q=nan"]),
         (lambda d: d.interval(0), ["level=0", "> 0"]),
-        (lambda d: d.interval(90), ["level=90"]),
+        (lambda d: d.interval(1.1), ["level=1.1", "<= 1"]),
         (lambda d: d.cdf(math.nan), ["x=nan"]),
         (lambda d: d.crps(math.inf), ["truth=inf"]),
         (lambda d: d.sample(-1, seed=0), ["n=-1", "integer >= 0"]),
         (lambda d: d.sample(1.5, seed=0), ["n=1.5"]),
+        (lambda d: d.sample(True, seed=0), ["n=True"]),
         (lambda d: d.to_text(rows=0), ["rows=0"]),
         (lambda d: d.to_text(width=0), ["width=0"]),
     ],
