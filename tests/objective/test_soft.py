@@ -191,19 +191,19 @@ def test_compiled() -> None:
         torch.testing.assert_close(torch.autograd.grad(compiled, logits), torch.autograd.grad(eager, logits))
 
 
-@pytest.mark.parametrize("outside", ["ignore", "penalize"])
+@pytest.mark.parametrize(("outside", "ignore_index"), [("ignore", -100), ("penalize", V - 1)])
 @pytest.mark.parametrize("loss", nm.LOSSES)
-def test_the_formula_for_compilers(loss: str, outside: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_formula_for_compilers(loss: str, outside: Any, ignore_index: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a compiler, and with everything that may be asked for: as from one buffer, whatever stands in ignored rows."""
     data = batch(7)
-    logits = data["hidden"] @ data["weight"].T
-    logits = torch.where((data["labels"] == -100)[..., None], torch.nan, logits).requires_grad_()
-    objective = nm.NumericObjective(nm.LOSSES[loss](VOCAB, outside=outside), label_smoothing=0.1)
-    options = {"soft": data["soft"], "token_weights": data["token_weights"], "with_mass": True, "with_overrun": True}
+    labels, weights = torch.where(data["labels"] < 0, ignore_index, data["labels"]), data["token_weights"]
+    weights[:, ::3] = 0
+    logits = torch.where((labels == ignore_index)[..., None], torch.nan, data["hidden"] @ data["weight"].T).requires_grad_()
+    objective = nm.NumericObjective(nm.LOSSES[loss](VOCAB, outside=outside, ignore_index=ignore_index), label_smoothing=0.1)
     outputs = []
     for compiling in (False, True):
         monkeypatch.setattr(torch.compiler, "is_compiling", lambda compiling=compiling: compiling)
-        out = objective(logits, data["labels"], **options)
+        out = objective(logits, labels, soft=data["soft"], token_weights=weights, with_mass=True, with_overrun=True)
         outputs.append((*vars(out).values(), *torch.autograd.grad(out.loss, logits)))
     assert not any(figure is None or bool(figure.isnan().any()) for figure in outputs[0])
     torch.testing.assert_close(outputs[1], outputs[0])
