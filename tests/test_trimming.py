@@ -92,6 +92,8 @@ def test_trimming_is_visible_and_leaves_ordinary_distributions_alone() -> None:
     found = with_specks(NumberDistribution.bell(10_000, relative=0.05), {"1": 0.01})
     kept = found.trimmed()
     assert (round(kept.covered, 9), round(kept.not_searched, 9)) == (0.99, 0.01)
+    drawn = NumberDistribution.from_samples([10] * 50 + [11] * 48 + [10**9] * 2).trimmed()
+    assert drawn.drawn == drawn.covered == pytest.approx(0.98)
     for plain in (
         NumberDistribution.bell(100, width=10),
         NumberDistribution.bell(100, width=30, shape="uniform"),
@@ -102,3 +104,10 @@ def test_trimming_is_visible_and_leaves_ordinary_distributions_alone() -> None:
         assert plain.trimmed() is plain
     face = CircularDistribution(NumberDistribution([715, 3, 360], [0.5, 0.44, 0.06]), 720)
     assert face.trimmed() is face
+
+
+def test_small_values_are_stray_for_a_relative_error_alone() -> None:
+    found = NumberDistribution([1, 20, 60], [0.049, 0.5, 0.451])
+    assert found.trimmed() is found
+    assert found.trimmed(relative=True).values == (20, 60)
+    assert (found.decide("relative"), found.decide("relative", trim=False)) == (20, 1)

@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from transformers import DynamicCache
 
 from numerate.decode import DecideNumbers, NumberGrammar, distribution
-from numerate.decode.rows import Rows, any_shape, evaluating
+from numerate.decode.rows import Rows, _of_rows, _selected, any_shape, evaluating
 
 ROOT = Path(__file__).parents[2]
 REPRESENTATIVE = {  # inputs, cache, padding, what it is equal to
@@ -187,6 +187,26 @@ def test_little_memory_with_a_cache_that_models_write_into() -> None:
     assert error(found, brute_force(model, batch)) < 1e-5
 
 
+def test_what_belongs_to_rows() -> None:
+    index = torch.tensor([1, 1, 0])
+    rows, deep = torch.arange(4).reshape(2, 2), torch.arange(12).reshape(3, 2, 2)
+    for name, value, expected in [
+        ("attention_mask", rows, rows[index]),
+        ("position_ids", rows, rows[index]),
+        ("position_ids", deep, deep[:, index]),  # of multimodal models
+        ("pixel_values", deep, deep),
+        ("pixel_values", deep.transpose(0, 1), deep.transpose(0, 1)[index]),
+        ("cache_position", torch.arange(5), torch.arange(5)),
+        ("scale", torch.tensor(2), torch.tensor(2)),
+    ]:
+        assert torch.equal(_selected(name, value, index, 2), expected), name
+    # Of a cache, a list of as many numbers as rows is none of them: for one prompt, it is a count.
+    cache = {"keys": rows, "seen": torch.tensor([5, 6])}
+    chosen = _of_rows(cache, index, 2)
+    assert {name: value.tolist() for name, value in chosen.items()} == {"keys": [[2, 3], [2, 3], [0, 1]], "seen": [5, 6]}
+    assert not {value.data_ptr() for value in chosen.values()} & {value.data_ptr() for value in cache.values()}
+
+
 @pytest.mark.parametrize("name", ["LlamaForCausalLM", "RecurrentGemmaForCausalLM"])  # with a cache, and without
 def test_embeddings_as_inputs(name: str) -> None:
     model, batch = small(name)
@@ -324,6 +344,14 @@ def test_pictures_that_cannot_be_selected_are_refused() -> None:
     model, batch = small("Qwen2VLForConditionalGeneration", attempt=Attempt(sections=(2, 3, 3)))
     with pytest.raises(ValueError, match="Qwen2VLForConditionalGeneration has no cache .* expected use_cache=True"):
         distribution(model, left_padded(model, batch), TOKENS, use_cache=False, cache_implementation=None)
+
+
+def test_pictures_of_each_prompt_without_a_cache() -> None:
+    model, batch = small("GitForCausalLM")  # it does not encode them beforehand
+    given = left_padded(model, batch)
+    assert len(given["pixel_values"]) == ROWS
+    found = distribution(model, given, TOKENS, grammar=GRAMMAR, width=None, covered=1, use_cache=False, cache_implementation=None)
+    assert error(found, brute_force(model, batch)) < 1e-5
 
 
 @pytest.mark.parametrize("name", ["tiny-vlm", "tiny-3"])

@@ -96,6 +96,21 @@ def test_no_less_exact_than_the_plain_path(name: str, dtype: torch.dtype) -> Non
     assert error <= naive_error * 1.05 + slack
 
 
+def test_a_few_rows_at_a_time_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With ignored rows and without, with a gradient and without, at the dtype of the sums and below it."""
+    for first, dtype, smoothing in product((-100, 3), (torch.float64, torch.bfloat16), (0.0, 0.1)):
+        logits, labels = batch(dtype=dtype)
+        labels = torch.where(labels < 0, first, labels)
+        objective = NumericObjective(SMMDLoss(VOCAB), label_smoothing=smoothing)
+        found = []
+        for step in (1000, 5):
+            monkeypatch.setattr(from_logits, "rows_at_a_time", lambda _, step=step: step)
+            ours = logits.clone().requires_grad_()
+            out = objective(ours, labels)
+            found.append((out.loss, *torch.autograd.grad(out.loss, ours), objective(logits, labels).loss))
+        torch.testing.assert_close(found[1], found[0], rtol=0, atol=0)
+
+
 def test_gradcheck() -> None:
     objective = NumericObjective(SMMDLoss(VOCAB, outside="penalize"), label_smoothing=0.05)
     logits, labels = batch(rows=2, length=5)

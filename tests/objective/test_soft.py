@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import math
+from itertools import product
 from typing import Any
 
 import pytest
@@ -189,6 +191,24 @@ def test_compiled() -> None:
         torch.testing.assert_close(torch.autograd.grad(compiled, logits), torch.autograd.grad(eager, logits))
 
 
+@pytest.mark.parametrize(("outside", "ignore_index"), [("ignore", -100), ("penalize", V - 1)])
+@pytest.mark.parametrize("loss", nm.LOSSES)
+def test_the_formula_for_compilers(loss: str, outside: Any, ignore_index: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a compiler, and with everything that may be asked for: as from one buffer, whatever stands in ignored rows."""
+    data = batch(7)
+    labels, weights = torch.where(data["labels"] < 0, ignore_index, data["labels"]), data["token_weights"]
+    weights[:, ::3] = 0
+    logits = torch.where((labels == ignore_index)[..., None], torch.nan, data["hidden"] @ data["weight"].T).requires_grad_()
+    objective = nm.NumericObjective(nm.LOSSES[loss](VOCAB, outside=outside, ignore_index=ignore_index), label_smoothing=0.1)
+    outputs = []
+    for compiling in (False, True):
+        monkeypatch.setattr(torch.compiler, "is_compiling", lambda compiling=compiling: compiling)
+        out = objective(logits, labels, soft=data["soft"], token_weights=weights, with_mass=True, with_overrun=True)
+        outputs.append((*vars(out).values(), *torch.autograd.grad(out.loss, logits)))
+    assert not any(figure is None or bool(figure.isnan().any()) for figure in outputs[0])
+    torch.testing.assert_close(outputs[1], outputs[0])
+
+
 @given(st.integers(0, 10**6))
 def test_any_split_gives_the_same_gradient(seed: int) -> None:
     data, objective = batch(seed), objective_of("smmd")
@@ -217,7 +237,10 @@ def test_a_masked_token_with_weight_costs_infinitely_much() -> None:
         assert nm.NumericObjective(None)(logits, torch.tensor([[3]]), soft=soft).loss == torch.inf
     logits = torch.zeros(1, 1, V)
     logits[0, 0, 5] = -torch.inf
-    assert nm.NumericObjective(None)(logits, torch.tensor([[3]]), soft=soft).loss.isfinite()
+    other = SoftTargets(torch.tensor([[0]]), torch.tensor([[4]]), torch.ones(1, 1))
+    for label, own in product((3, 5), (soft, other)):  # a label without weight costs nothing
+        loss = nm.NumericObjective(None)(logits, torch.tensor([[label]]), soft=own).loss
+        assert float(loss) == pytest.approx(math.log(V - 1))
 
 
 def test_no_labels_at_all() -> None:
@@ -245,7 +268,11 @@ ENTRIES = {"positions": torch.tensor([[0, 0]]), "token_ids": torch.tensor([[1, 2
     ("change", "error", "message"),
     [
         ({"positions": torch.tensor([[0, 9]])}, ValueError, r"soft.positions holds 9: expected an index below 4"),
-        ({"positions": torch.tensor([0, 0])}, ValueError, r"soft.positions has shape \(2,\) and labels \(1, 4\)"),
+        (
+            {"positions": torch.tensor([0, 0])},
+            ValueError,
+            r"soft.positions has shape \(2,\) and labels \(1, 4\): expected \[1, E\], E",
+        ),
         ({"positions": torch.tensor([[0.0, 0.0]])}, TypeError, "soft.positions has dtype torch.float32: expected integers"),
         ({"token_ids": torch.tensor([[1, V]])}, ValueError, rf"soft.token_ids holds {V}: expected token ids in \[0, {V}\)"),
         ({"token_ids": [[1, 2]]}, TypeError, "soft.token_ids is a list: expected a torch tensor"),

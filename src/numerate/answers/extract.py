@@ -267,4 +267,4 @@ def _gap(between: str) -> str:
     return "|" if marks in ("),(", ")(", "],[", "][") else " "
 
 
-_JSON = json.JSONDecoder(parse_int=numeral_value, parse_float=numeral_value, parse_constant=lambda _: None)
+_JSON = json.JSONDecoder(parse_int=numeral_value, parse_float=numeral_value)

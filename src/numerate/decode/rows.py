@@ -247,7 +247,7 @@ def _of_rows(cache: Any, index: Tensor, rows: int) -> Any:
 
 
 def _row_dim(name: str, tensor: Tensor) -> int:
-    return tensor.dim() - 2 if name.endswith("position_ids") and tensor.dim() > 2 else 0  # [3, R, T] in multimodal models
+    return tensor.dim() - 2 if name.endswith("position_ids") else 0  # [R, T], and [3, R, T] in multimodal models
 
 
 def _has_rows(name: str, tensor: Tensor, rows: int) -> bool:

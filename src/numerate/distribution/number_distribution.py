@@ -299,12 +299,11 @@ class NumberDistribution:
             >>> NumberDistribution([1, 2], [0.25, 0.75]).sample(5, seed=0)
             [Decimal('2'), Decimal('2'), Decimal('1'), Decimal('1'), Decimal('2')]
         """
-        if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0:
-            raise ValueError(f"n={n!r} is out of range: expected an integer >= 0 of values to draw.")
+        n = check_integer("n", n, "an integer >= 0 of values to draw", least=0)
         if isinstance(seed, bool) or not isinstance(seed, int | np.integer | np.random.Generator):
             raise TypeError(f"seed={seed!r} is not an integer: expected one, such as 0, or a numpy Generator.")
         drawn = np.random.default_rng(seed).random(n)
-        index = np.minimum(np.searchsorted(self._cumulative, drawn, side="right"), len(self.values) - 1)
+        index = np.searchsorted(self._cumulative, drawn, side="right")  # the last sum is 1, and above all that is drawn
         return [self.values[i] for i in index.tolist()]
 
     def tempered(self, temperature: float) -> NumberDistribution:
@@ -412,7 +411,7 @@ class NumberDistribution:
             >>> [(bar.label, round(bar.probability, 2)) for bar in NumberDistribution(range(100), [1] * 100).bars(2)]
             [('0 to 50', 0.5), ('50 to 100', 0.5)]
         """
-        _check_count("rows", rows)
+        check_integer("rows", rows, "an integer >= 1", least=1)
         return bars_of(self.values, self.probabilities, self._cumulative, self.interval(0.98), rows)
 
     def to_text(self, rows: int = 10, width: int = 40) -> str:
@@ -428,7 +427,7 @@ class NumberDistribution:
             150  25.0 %  ████
             covered 90.0 %, no number 10.0 %
         """
-        _check_count("width", width)
+        check_integer("width", width, "an integer >= 1", least=1)
         lines = bar_lines(self.bars(rows), width)
         return "\n".join([*lines, *share_lines({name: getattr(self, name) for name in SHARES})])
 
@@ -471,7 +470,3 @@ class NumberDistribution:
     def _deviation(self) -> tuple[float, Decimal]:
         """The variance in units of the squared range, and the range."""
         return variance_of(self.values, self.probabilities, self.mean)
-
-
-def _check_count(name: str, count: object) -> None:
-    check_integer(name, count, "an integer >= 1", least=1)

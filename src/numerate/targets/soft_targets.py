@@ -118,10 +118,10 @@ class SoftTargets:
         sequences = torch.arange(labels.shape[:-1].numel(), device=device).reshape(*labels.shape[:-1], 1)
         inside = (self.positions >= 0) & (self.positions < length)
         row = torch.where(inside, sequences * length + self.positions, 0).reshape(-1)  # [S]
-        inside = inside.reshape(-1) & (flat.take(row) != ignore_index) if flat.numel() else inside.reshape(-1)
+        inside = inside.reshape(-1) & (flat.take(row) != ignore_index)
         row, token = torch.where(inside, row, 0), torch.where(inside, self.token_ids.reshape(-1), 0)
         p = torch.where(inside, self.probabilities.reshape(-1).to(torch.float64), 0.0)
-        at_label = inside & (token == flat.take(row)) if flat.numel() else inside
+        at_label = inside & (token == flat.take(row))
         soft = torch.zeros(flat.shape, dtype=torch.float64, device=device).index_add(0, row, inside.double())
         gold = torch.zeros_like(soft).index_add(0, row, torch.where(at_label, p, 0.0))
         gold = torch.where(soft > 0, gold, 1.0)

@@ -247,9 +247,10 @@ def check_over(name: str, array: Array, over: Over | None) -> Over:
     return over
 
 
-def check_count(name: str, value: Any, least: int) -> int:
-    """Raise unless ``value`` is an integer ``>= least``; return it."""
-    return check_integer(name, value, f"an integer >= {least}", least=least)
+def resampling(resamples: int, seed: int) -> tuple[int, np.random.Generator]:
+    """Return the number of resamples and what draws them; raise unless both are integers in range."""
+    count = check_integer("resamples", resamples, "an integer >= 99", least=99)
+    return count, np.random.default_rng(check_integer("seed", seed, "an integer >= 0", least=0))
 
 
 def scale_of(*arrays: Array) -> float:
@@ -264,7 +265,7 @@ def _standard_error(terms: Array) -> float:
 
 
 def _bootstrap_mean(terms: Array, level: float, resamples: int, seed: int) -> tuple[float, float]:
-    count, rng = check_count("resamples", resamples, least=99), np.random.default_rng(check_count("seed", seed, least=0))
+    count, rng = resampling(resamples, seed)
     if np.ptp(terms) <= ROUNDING:
         return float(terms.mean()), float(terms.mean())
     batch = max(1, BATCH // len(terms))
@@ -273,7 +274,7 @@ def _bootstrap_mean(terms: Array, level: float, resamples: int, seed: int) -> tu
 
 
 def _bootstrap_median(array: Array, level: float, resamples: int, seed: int) -> tuple[float, float]:
-    count, rng = check_count("resamples", resamples, least=99), np.random.default_rng(check_count("seed", seed, least=0))
+    count, rng = resampling(resamples, seed)
     batch, examples = max(1, BATCH // array.size), array.shape[1]
     drawn = (rng.integers(0, examples, (min(batch, count - done), examples)) for done in range(0, count, batch))
     medians = [_medians(array, resample).mean(0) for resample in drawn]

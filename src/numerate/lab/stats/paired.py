@@ -31,11 +31,11 @@ from numerate.lab.stats.intervals import (
     Array,
     Errors,
     check_bounds,
-    check_count,
     check_measure,
     check_over,
     half_width,
     reach_of,
+    resampling,
     scale_of,
     standard_errors,
 )
@@ -109,7 +109,7 @@ def paired_permutation(a: Any, b: Any, *, resamples: int = 9_999, seed: int = 0)
         >>> paired_permutation([1, 2, 4], [0, 0, 0]), paired_permutation([1, 1, 1, 1, 1, 1], [0, 0, 0, 0, 0, 1])
         (0.25, 0.0625)
     """
-    count, rng = check_count("resamples", resamples, least=99), np.random.default_rng(check_count("seed", seed, least=0))
+    count, rng = resampling(resamples, seed)
     first, second = check_pair(a, b)
     if len(first) > 1:
         raise ValueError(f"a has {len(first)} seeds: expected one. Pass one seed of each, or use paired_t.")

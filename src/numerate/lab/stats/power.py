@@ -15,8 +15,8 @@ import math
 import numpy as np
 from scipy import optimize, special  # type: ignore[import-untyped]
 
-from numerate.checks import check_number
-from numerate.lab.stats.intervals import Errors, check_count, check_level, half_width
+from numerate.checks import check_integer, check_number
+from numerate.lab.stats.intervals import Errors, check_level, half_width
 
 MOST_SEEDS = 2**20
 _MANY_EXAMPLES = 2**31
@@ -83,7 +83,7 @@ def detectable_difference(
         >>> [round(detectable_difference(spread=0.01, seeds=seeds), 3) for seeds in (2, 3, 5, 10)]
         [0.115, 0.033, 0.017, 0.01]
     """
-    spread, seeds = check_number("spread", spread, least=0), check_count("seeds", seeds, least=2)
+    spread, seeds = check_number("spread", spread, least=0), check_integer("seeds", seeds, "an integer >= 2", least=2)
     error = _check_test(power, level, example_error, examples)
     unit = math.hypot(spread, error)
     if unit == 0:
@@ -102,7 +102,7 @@ def _check_test(power: float, level: float, example_error: float, examples: int)
     check_level(level)
     if not 0.5 <= check_number("power", power) < 1:
         raise ValueError(f"power={power!r}: expected a probability from 0.5 to below 1, such as 0.8.")
-    check_count("examples", examples, least=2)
+    check_integer("examples", examples, "an integer >= 2", least=2)
     return check_number("example_error", example_error, least=0)
 
 
