@@ -38,6 +38,7 @@ from numerate.vocab import NumericVocab
 Record = dict[str, Any]
 
 _MOST_ROWS = 16_384  # rows that a stack of models continues at a time
+_MOST_LOGITS = 1 << 29  # of gold answers at a time: one row of 512 tokens has 80 million with a vocabulary of 150,000
 
 
 @torch.no_grad()
@@ -156,7 +157,7 @@ def evaluate_all(
         begin = time.perf_counter()
         outputs = generate(do_sample=False, num_beams=1)
         seconds = {"greedy": (time.perf_counter() - begin) / len(batch)}
-        readings = _readings(loaded, vocab, batch, members)
+        readings = list(_readings(loaded, vocab, batch, members))
         begin = time.perf_counter()
         drawn: list[list[str]] | list[None] = [None] * len(batch)
         if samples:
@@ -321,7 +322,18 @@ def _readings(
 
     The second part are the likelihoods of its numbers and of the rest of its text.
     """
-    batch = collate(encode(loaded, examples), pad=loaded.pad)
+    rows = encode(loaded, examples)
+    longest = max(len(row["input_ids"]) for row in rows)
+    size = max(1, _MOST_LOGITS // (longest * len(loaded.tokenizer)))
+    for first in range(0, len(rows), size):
+        part = slice(first, first + size)
+        yield from _read_part(loaded, vocab, rows[part], None if members is None else members[part])
+
+
+def _read_part(
+    loaded: LoadedModel, vocab: NumericVocab, rows: Sequence[dict[str, Any]], members: Sequence[int] | None
+) -> Iterator[tuple[Record, Likelihoods]]:
+    batch = collate(rows, pad=loaded.pad)
     batch |= {} if members is None else {"members": torch.tensor(members)}
     labels = batch.pop("labels")[:, 1:]
     inputs = {name: value.to(loaded.model.device) for name, value in batch.items()}
@@ -333,7 +345,7 @@ def _readings(
     nll = -log_p.gather(-1, labels[answer].to(log_p.device)[:, None])[:, 0].cpu()
     numeric = log_p[:, vocab.token_ids.to(log_p.device)].exp().cpu()  # [answer tokens, N]
     sizes = answer.sum(-1).tolist()
-    for row, own, own_numeric in zip(range(len(examples)), nll.split(sizes), numeric.split(sizes), strict=True):
+    for row, own, own_numeric in zip(range(len(rows)), nll.split(sizes), numeric.split(sizes), strict=True):
         mine = answer[row]
         exponent, right = spans.exponent[row, mine], vocab.token_ids[own_numeric.argmax(-1)] == labels[row, mine]
         digits = [
