@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,7 +35,7 @@ from numerate.lab.comparison.cells import (
     tuning_trials,
     validation_score,
 )
-from numerate.lab.comparison.executors import _store, run_local, run_ray
+from numerate.lab.comparison.executors import _store, run_local, run_ray, worker_pool
 from numerate.lab.comparison.plan import comparison_settings, read_experiment
 from numerate.lab.comparison.presets import PRESETS
 from numerate.lab.data import TASKS
@@ -214,6 +214,19 @@ def test_workers_end_with_their_parent(start, tmp_path):
     process.kill()
     process.join()
     wait_until(lambda: not any(alive(pid) for pid in children))
+
+
+@pytest.mark.parametrize(
+    ("text", "refused"), [("compare()\n", True), ('if __name__ == "__main__":\n    compare()\n', False), (None, False)]
+)
+def test_a_script_that_new_processes_would_run_again_is_refused(text, refused, tmp_path, monkeypatch):
+    """Each of them imports it first; without the line it would begin the comparison again."""
+    script = tmp_path / "script.py"
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", None if text is None else str(script), raising=False)
+    script.write_text(text or "", encoding="utf-8")
+    started = nullcontext() if not refused else pytest.raises(RuntimeError, match='below `if __name__ == "__main__":`, or proc')
+    with started, worker_pool(read_experiment({}).cells(), 2):
+        pass
 
 
 def test_somebody_else_at_the_same_cell_is_waited_for(tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import tempfile
 import threading
 from collections import deque
@@ -162,6 +163,7 @@ def _run_in(
 @contextmanager
 def worker_pool(cells: Sequence[RunConfig], processes: int, *, gpu: bool = True) -> Iterator[ProcessPoolExecutor]:
     """Return processes that start when they are needed. They end with the body, at once if it raises (Ctrl-C)."""
+    _check_script()
     pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_begin_worker, initargs=(gpu,))
     with _library_threads(cells, processes):
         try:
@@ -170,6 +172,16 @@ def worker_pool(cells: Sequence[RunConfig], processes: int, *, gpu: bool = True)
             _end_workers(pool)
             raise
         pool.shutdown()
+
+
+def _check_script() -> None:
+    """Raise if new processes, which import the script that starts them, would run it from its first line to its last."""
+    file = getattr(sys.modules["__main__"], "__file__", None)
+    if file is not None and file.endswith(".py") and "__name__" not in Path(file).read_text(encoding="utf-8", errors="replace"):
+        raise RuntimeError(
+            f"{file} starts runs in other processes, and each of them would run the script again: expected the call below "
+            '`if __name__ == "__main__":`, or processes=1.'
+        )
 
 
 def _end_workers(pool: ProcessPoolExecutor) -> None:
