@@ -13,7 +13,6 @@ import pytest
 import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
-from numerate.lab.baselines.run import write_rows
 
 from numerate.lab.data.regression import Regression
 from numerate.lab.files.csv_lines import csv_line, without_formula
@@ -82,8 +81,6 @@ def test_tables_of_reports_and_rivals(tmp_path: Path):
     header, cells = cells_of(text)
     assert header == [*(f"'{name}" for name in FORMULAS), "number"]
     assert cells == [*(f"'{name}" for name in FORMULAS), "-3.5"]
-    write_rows(tmp_path / "rivals.csv", [{"label": "=1+1", "error": -3.5}])
-    assert cells_of((tmp_path / "rivals.csv").read_text())[1] == ["'=1+1", "-3.5"]
 
 
 PAYLOADS = ["<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "[here](javascript:alert(1))"]
