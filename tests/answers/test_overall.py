@@ -1,4 +1,4 @@
-"""RMSE and R² against their formulas, at any size of errors."""
+"""RMSE, R² and correlations against their formulas, at any size of errors."""
 
 import math
 
@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from scipy import stats
 
-from numerate.answers import r_squared, rmse
+from numerate.answers import pearson, r_squared, rmse, spearman
 
 NUMBERS = st.floats(-1e6, 1e6, allow_nan=False).map(lambda x: round(x, 3))
 PAIRS = st.lists(st.tuples(NUMBERS, NUMBERS), min_size=2, max_size=30)
@@ -46,3 +47,21 @@ def test_what_is_not_a_column(values):
         rmse(values)
     with pytest.raises(ValueError, match="golds has 2 numbers and errors 3"):
         r_squared([1, 2], [0, 0, 0])
+
+
+@given(st.lists(st.tuples(st.integers(-9, 9), st.integers(-9, 9)), min_size=2, max_size=30), st.integers(-900, 900))
+def test_correlations(pairs, exponent):
+    """With ties, and at any scale."""
+    golds, answers = (np.array(column, float) for column in zip(*pairs, strict=True))
+    for ours, theirs in ((pearson, stats.pearsonr), (spearman, stats.spearmanr)):
+        if len({*golds}) == 1 or len({*answers}) == 1:
+            assert ours(golds, answers) is None
+        else:
+            assert ours(golds, answers * 2.0**exponent) == pytest.approx(theirs(golds, answers).statistic, abs=1e-9)
+
+
+def test_correlations_with_infinite_answers():
+    assert pearson([1, 2, 3], [1, 2, math.inf]) is None
+    assert spearman([1, 2, 3], [1, 2, math.inf]) == 1
+    with pytest.raises(ValueError, match="golds has 2 numbers and answers 3"):
+        spearman([1, 2], [1, 2, 3])

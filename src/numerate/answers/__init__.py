@@ -5,8 +5,8 @@
     >>> METRICS["absolute_error"](gold=12, guess=guess), METRICS["within_10"](gold=12, guess=guess)
     (3.0, 0.0)
 
-``EXTRACTORS`` read answers, ``METRICS`` score them one by one, ``rmse`` and ``r_squared`` all together, and
-``number_distribution`` makes a distribution of sampled answers.
+``EXTRACTORS`` read answers, ``METRICS`` score them one by one, ``rmse``, ``r_squared``, ``pearson`` and ``spearman`` score all of
+them together, and ``number_distribution`` makes a distribution of sampled answers.
 """
 
 from numerate.answers.boxes import RegionCounts, count_regions, giou, iou
@@ -20,7 +20,7 @@ from numerate.answers.extract import (
 )
 from numerate.answers.metrics import METRICS, Metric
 from numerate.answers.numerals import as_fraction, last_number, number, percent, rational
-from numerate.answers.overall import r_squared, rmse
+from numerate.answers.overall import pearson, r_squared, rmse, spearman
 from numerate.answers.sampled import number_distribution
 from numerate.checks import public_dir
 
@@ -40,10 +40,12 @@ __all__ = [
     "last_number",
     "number",
     "number_distribution",
+    "pearson",
     "percent",
     "r_squared",
     "rational",
     "relaxed_accuracy",
     "rmse",
+    "spearman",
 ]
 __dir__ = public_dir(globals())

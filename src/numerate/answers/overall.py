@@ -1,9 +1,11 @@
-"""Figures of all answers together, as tables of predictions have them: RMSE and R².
+"""Figures of all answers together, as tables of predictions have them: RMSE, R² and correlations.
 
 With y the gold numbers, m their mean, and e the errors of the answers:
 
     rmse    sqrt(mean of e²)
     r²      1 - sum of e² / sum of (y - m)²     1: no error; 0: as good as the constant m; negative: worse than that
+
+Correlations say whether larger answers go with larger gold numbers, whatever their size and scale.
 """
 
 from __future__ import annotations
@@ -44,6 +46,43 @@ def r_squared(golds: npt.ArrayLike, errors: npt.ArrayLike) -> float | None:
         return None
     ratio = rmse(off) / rmse(numbers - numbers.mean())
     return 1 - ratio * ratio
+
+
+def pearson(golds: npt.ArrayLike, answers: npt.ArrayLike) -> float | None:
+    """Return Pearson's correlation; None if all gold numbers or all answers are equal, or an answer is infinite.
+
+    Examples:
+        >>> pearson([1, 2, 3], [10, 20, 30]), pearson([1, 2, 3], [3, 1, 2]), pearson([1, 2], [5, 5])
+        (1.0, -0.5, None)
+    """
+    numbers, others = _column("golds", golds), _column("answers", answers)
+    if len(numbers) != len(others):
+        raise ValueError(f"golds has {len(numbers)} numbers and answers {len(others)}: expected one answer for each gold number.")
+    columns = np.stack([numbers, others])
+    if not np.isfinite(columns).all():
+        return None
+    columns /= np.maximum(np.abs(columns).max(1, keepdims=True), np.finfo(float).tiny)  # products do not overflow
+    centred = columns - columns.mean(1, keepdims=True)
+    sizes = np.sqrt(np.square(centred).sum(1))
+    if not sizes.all() or any(column.min() == column.max() for column in columns):
+        return None
+    return float(np.clip((centred[0] / sizes[0]) @ (centred[1] / sizes[1]), -1, 1))
+
+
+def spearman(golds: npt.ArrayLike, answers: npt.ArrayLike) -> float | None:
+    """Return Spearman's rank correlation, equal numbers with their mean rank; None if all of one column are equal.
+
+    Examples:
+        >>> spearman([1, 2, 3], [1, 10, 1000]), spearman([1, 2, 3, 4], [5, 5, 9, math.inf])
+        (1.0, 0.948...)
+    """
+    return pearson(_ranks(_column("golds", golds)), _ranks(_column("answers", answers)))
+
+
+def _ranks(column: Floats) -> Floats:
+    _, place, counts = np.unique(column, return_inverse=True, return_counts=True)
+    middles: Floats = np.cumsum(counts) - (counts - 1) / 2
+    return middles[place]
 
 
 def _column(name: str, values: npt.ArrayLike) -> Floats:

@@ -8,11 +8,13 @@ import io
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
@@ -32,7 +34,8 @@ from numerate.lab.report import write_report
 from numerate.lab.report.analysis import Setup, costs, scores
 from numerate.lab.report.answer import answer
 from numerate.lab.report.decisions import decisions
-from numerate.lab.report.levels import FEW, MOST_MISSING, Level, Levels, found_levels, levels_rows
+from numerate.lab.report.levels import FEW, FIGURES, MOST_MISSING, Level, Levels, found_levels, levels_rows
+from numerate.lab.report.records import RunRecord
 
 REMEDY = "train longer or use a pre-trained model"
 EXAMPLES = 40
@@ -77,6 +80,10 @@ def baselines(*, seeds: int = 4, notes: tuple[str, ...] = (), **off: float) -> K
 def levels_of(said: Said, kept: KeptBaselines | None = None, **options: Any) -> Levels:
     kept = baselines(constant=10.0, boosting=5.0, seeds=options.get("seeds", 4)) if kept is None else kept
     return found_levels(setup_of(said, **options), {SPLIT: GOLDS}, kept)
+
+
+def replace_answers(cell: RunRecord, answers: tuple[str | None, ...]) -> RunRecord:
+    return replace(cell, splits={SPLIT: replace(cell.splits[SPLIT], answers=answers)})
 
 
 def row(found: Levels, name: str, decision: str = "") -> Level:
@@ -127,6 +134,17 @@ class TestFigures:
         assert mine.note != MOST_MISSING
         without = row(levels_of({("ce", GREEDY): few}, fallback=None), "ce", GREEDY)
         assert (without.shown("mae"), without.shown("rmse"), without.shown("r2")) == ("∞", "∞", "−∞")
+
+    def test_correlations(self):
+        """Those of the answers themselves; a missing one counts as the median label."""
+        setup = setup_of({("ce", GREEDY): 1.0})
+        answers = [("7" if at == 3 else None if at == 5 else f"{1000 - gold:g}") for at, gold in enumerate(GOLDS)]
+        cells = {seed: replace_answers(cell, tuple(answers)) for seed, cell in setup.cells["ce"].items()}
+        found = row(found_levels(replace(setup, cells={"ce": cells}), {SPLIT: GOLDS}, baselines(constant=0.0)), "ce", GREEDY)
+        numbers = [np.median(GOLDS) if text is None else float(text) for text in answers]
+        assert found.figures["pearson"].typical == pytest.approx(scipy.stats.pearsonr(GOLDS, numbers).statistic)
+        assert found.figures["spearman"].typical == pytest.approx(scipy.stats.spearmanr(GOLDS, numbers).statistic)
+        assert row(levels_of({("ce", GREEDY): 1.0}, baselines(boosting=0.0)), "gradient boosting").shown("pearson") == "1.000"
 
     def test_equal_gold_numbers_have_no_r2(self):
         setup = setup_of({("ce", GREEDY): 1.0})
@@ -339,7 +357,7 @@ class TestReport:
         rows = list(csv.DictReader(io.StringIO(page.with_suffix(".csv").read_text(encoding="utf-8"))))
         mine = [row for row in rows if row["summary"] == "typical run"]
         assert {(row["label"], row["decision"]) for row in mine} >= {("ce", "greedy"), ("soft", "median"), ("constant", "")}
-        assert {row["measure"] for row in mine} == {"mae", "rmse", "r2", "median_relative_error", "coverage"}
+        assert {row["measure"] for row in mine} == {*FIGURES}
         assert {row["headline"] for row in mine} == {"false"}
 
     def test_terminal(self, page: Path):

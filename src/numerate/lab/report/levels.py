@@ -1,10 +1,11 @@
-"""How good the models of a table are: MAE, RMSE, R², median relative error and coverage, beside a constant and boosting.
+"""How good the models of a table are: MAE, RMSE, R², correlations, relative error and coverage, beside a constant and boosting.
 
 MAE, RMSE and R² are those of a typical run, the median over seeds, which one derailed run does not decide; the other figures are
 means over seeds, as everywhere in the report. The lowest and the highest run are beside them. An answer without a number counts
-in MAE, RMSE and R² as :mod:`numerate.lab.evaluation.missing` says. Each loss and decision is compared with the constant and with
-boosting, paired by row and seed: by the mean absolute error or, if a few answers decide that, by the share of rows that are
-closer minus the share farther. P-values are corrected by Holm's method. Below three seeds, every run by itself must differ.
+in MAE, RMSE and R² as :mod:`numerate.lab.evaluation.missing` says, and as the median label in correlations. Each loss and
+decision is compared with the constant and with boosting, paired by row and seed: by the mean absolute error or, if a few answers
+decide that, by the share of rows that are closer minus the share farther. P-values are corrected by Holm's method. Below three
+seeds, every run by itself must differ.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from numerate.answers.overall import r_squared, rmse
+from numerate.answers.overall import pearson, r_squared, rmse, spearman
 from numerate.distribution.exact import Floats
 from numerate.lab.baselines.kept import TITLES, KeptBaselines, kept_baselines
 from numerate.lab.data import TABLE_TASK
@@ -38,6 +39,8 @@ FIGURES = {
     "mae": ("MAE", False),
     "rmse": ("RMSE", False),
     "r2": ("R²", True),
+    "pearson": ("Pearson's r", True),
+    "spearman": ("Spearman's ρ", True),
     "median_relative_error": ("Median relative error", False),
     "coverage": ("Gold in interval", None),
 }
@@ -45,7 +48,8 @@ FIGURES = {
 
 MOST_MISSING = "most outputs held no number"
 FEW = "a few answers decide MAE, RMSE and R²"
-_AVERAGED = ("median_relative_error", "coverage")  # over seeds
+_IN_DATA = ("pearson", "spearman")  # not in the table, which would be too wide, but in report.json and report.csv
+_AVERAGED = ("pearson", "spearman", "median_relative_error", "coverage")  # over seeds
 
 
 @dataclass(frozen=True)
@@ -148,7 +152,7 @@ class Level:
             return f"{100 * value:.1f} %"
         if name == "median_relative_error":
             return f"{rounded(100 * value)} %"
-        return minus(f"{value:.3f}" if name == "r2" and abs(value) < 10 else rounded(value))
+        return minus(f"{value:.3f}" if name in ("r2", "pearson", "spearman") and abs(value) < 10 else rounded(value))
 
 
 @dataclass(frozen=True)
@@ -180,9 +184,9 @@ class Levels:
         return [row for row in self.rows if row.split == split]
 
     def columns(self) -> list[tuple[str, str]]:
-        """Return name and heading of each figure that there is."""
+        """Return name and heading of each figure of the table that there is."""
         found = {name for row in self.rows for name in row.figures}
-        headings = {name: heading for name, (heading, _) in FIGURES.items() if name in found}
+        headings = {name: heading for name, (heading, _) in FIGURES.items() if name in found and name not in _IN_DATA}
         if self.interval is not None:
             headings |= {"coverage": f"Gold in {100 * self.interval:g} % interval"} if "coverage" in found else {}
         return [*headings.items()]
@@ -217,11 +221,13 @@ def found_levels(setup: Setup, golds: Mapping[str, Floats], kept: KeptBaselines)
             for decision in setup.decisions():
                 errors = setup.values(label, split, "absolute_error", decision, filled=True)
                 mine[len(rows)] = seeds, errors
-                rows.append(_level(label, decision, split, golds[split], errors, parts))
+                answers = [part.numbers(decision) for part in parts]
+                rows.append(_level(label, decision, split, golds[split], errors, answers, parts))
         for baseline, by_seed in kept.answers.items():
-            off = {seed: np.abs(answers[split] - golds[split]) for seed, answers in by_seed.items()}
+            off = {seed: np.abs(numbers[split] - golds[split]) for seed, numbers in by_seed.items()}
             theirs[baseline, split] = off
-            rows.append(_level(TITLES[baseline], "", split, golds[split], np.stack([*off.values()])))
+            answers = [numbers[split] for numbers in by_seed.values()]
+            rows.append(_level(TITLES[baseline], "", split, golds[split], np.stack([*off.values()]), answers))
     for baseline in kept.answers:
         for at, gap in _gaps(rows, mine, baseline, theirs):
             rows[at] = replace(rows[at], gaps={**rows[at].gaps, baseline: gap})
@@ -232,14 +238,25 @@ def found_levels(setup: Setup, golds: Mapping[str, Floats], kept: KeptBaselines)
     return Levels(rows, tuple(_sentences(setup, rows)), notes, None if decided is None else decided.level)
 
 
-def _level(name: str, decision: str, split: str, golds: Floats, errors: Floats, parts: Sequence[Predictions] = ()) -> Level:
-    """Return the figures of runs with the absolute errors ``[S, E]``; ``parts`` are the records of a loss."""
+def _level(
+    name: str,
+    decision: str,
+    split: str,
+    golds: Floats,
+    errors: Floats,
+    answers: Sequence[Floats | None],
+    parts: Sequence[Predictions] = (),
+) -> Level:
+    """Return the figures of runs with the absolute errors ``[S, E]`` and these answers; ``parts`` are the records of a loss."""
     with np.errstate(over="ignore"):
         found: dict[str, list[float | None]] = {
             "mae": [float(row.mean()) for row in errors],
             "rmse": [rmse(row) for row in errors],
             "r2": [r_squared(golds, row) for row in errors],
         }
+    for figure, correlation in (("pearson", pearson), ("spearman", spearman)):
+        told = [None if own is None else np.where(np.isnan(own), np.median(golds), own) for own in answers]
+        found[figure] = [None if own is None else correlation(golds, own) for own in told]
     missing = [0.0]
     if not parts:
         with np.errstate(over="ignore"):
@@ -369,10 +386,10 @@ def _named(rows: Sequence[Level], *, mae: bool = False) -> str:
 def levels_rows(setup: Setup, found: Levels) -> list[dict[str, Any]]:
     """Return the table as plain data, one row per split, loss and decision, or baseline.
 
-    ``mae``, ``rmse``, ``r2``, ``median_relative_error`` and ``coverage`` are those of a typical run, ``.._low`` and ``.._high``
-    the lowest and the highest run; None if infinite or if they do not apply. ``no_number`` is the share of outputs without a
-    number. ``constant_change`` and ``boosting_change`` are the MAE relative to that of the baseline, ``.._p`` corrected p-values,
-    ``.._verdict`` ``"better"`` or ``"worse"`` if that is beyond doubt. ``shown`` has the figures as the page shows them.
+    The figures of ``FIGURES`` are those of a typical run, ``.._low`` and ``.._high`` the lowest and the highest run; None if
+    infinite or if they do not apply. ``no_number`` is the share of outputs without a number. ``constant_change`` and
+    ``boosting_change`` are the MAE relative to that of the baseline, ``.._p`` corrected p-values, ``.._verdict`` ``"better"`` or
+    ``"worse"`` if that is beyond doubt. ``shown`` has the figures as the page shows them.
     """
     rows = []
     for row in found.rows:

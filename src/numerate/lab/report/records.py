@@ -58,6 +58,7 @@ class Predictions:
     medians: tuple[str | None, ...] = ()  # of the model's distributions; empty without decisions
     intervals: tuple[tuple[str, str] | None, ...] = ()  # likewise
     fallback: Mapping[str, Floats] = field(default_factory=dict)  # [E] each; what a missing answer counts as in a mean
+    decided_answers: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)  # by rule
 
     def by(self, rule: str) -> Mapping[str, Floats]:
         """Return the measures of the answers that a rule decided, greedy too."""
@@ -70,6 +71,11 @@ class Predictions:
         """Return a measure ``[E]`` of a decision with that of the fallback where it is infinite, for means."""
         own = self.by(rule)[name]
         return np.where(np.isinf(own), self.fallback.get(name, np.inf), own)
+
+    def numbers(self, rule: str) -> Floats | None:
+        """Return the numbers that a rule decided, ``[E]``, greedy too, NaN where there is none; None if they are not recorded."""
+        texts = self.answers if rule == GREEDY else self.decided_answers.get(rule)
+        return None if texts is None else numbers_in(texts)
 
 
 @dataclass(frozen=True)
@@ -273,6 +279,9 @@ def _predictions(rows: Sequence[Mapping[str, Any]]) -> Predictions:
         decided=decided,
         medians=() if decided is None else tuple(None if text is None else str(text) for text in column("median")),
         intervals=() if decided is None else tuple(ends and tuple(map(str, ends)) for ends in column("interval")),
+        decided_answers={
+            rule: tuple(row["decisions"][rule]["answer"] for row in rows) for rule in (() if decided is None else decided.rules)
+        },
         fallback={
             name: np.array([math.inf if (x := other.get(name)) is None else float(x) for other in others]) for name in names
         },
