@@ -430,3 +430,23 @@ def test_a_run_that_diverges_says_so(stacked, tmp_path):
     assert "learning_rate=1e+30" in note
     diverged = read_jsonl(folders[1] / "curve.jsonl")
     assert any(point["grad_norm"] is None or point["loss"] is None for point in diverged)
+
+
+@pytest.mark.parametrize("adapter", ["none", "lora"])
+@pytest.mark.parametrize("loss", ["ce", "smmd", "scalar_head"])
+def test_activations_that_are_computed_again_change_nothing(loss, adapter, tmp_path, monkeypatch):
+    from transformers.models.llama.modeling_llama import LlamaMLP
+
+    computed, forward = [], LlamaMLP.forward
+    monkeypatch.setattr(LlamaMLP, "forward", lambda self, x: computed.append(self.training) or forward(self, x))
+    losses, counts = [], []
+    for again in (False, True):
+        config = quick(loss=loss, adapter=adapter, gradient_checkpointing=again, steps=3, log_every=1)
+        assert config.hash == quick(loss=loss, adapter=adapter, steps=3).hash
+        computed.clear()
+        run(config, tmp_path / str(again))
+        counts.append(sum(computed))
+        losses.append([point["loss"] for point in read_jsonl(tmp_path / str(again) / "curve.jsonl")])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    assert losses[0][-1] != losses[0][0]
+    assert counts[1] == 2 * counts[0] > 0
