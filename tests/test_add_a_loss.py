@@ -83,5 +83,5 @@ def test_the_contract_holds_for_it(package):
     few = "power and (float32 or certain or gradient or half) or reference_and_loss_have"
     printed = run(package, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/losses/test_losses.py", "-k", few)
     passed = int(re.search(r"(\d+) passed", printed)[1])  # type: ignore[index]
-    assert passed >= 7  # one test holds all reductions to the reference
+    assert passed >= 6  # one test holds all reductions to the reference
     assert "skipped" not in printed
