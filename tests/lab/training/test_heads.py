@@ -147,6 +147,22 @@ def test_padding_does_not_change_what_a_head_says(architecture: str) -> None:
     torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("weight", [math.nan, math.inf, 1e30])
+@pytest.mark.parametrize("log", [True, False])
+@pytest.mark.parametrize("kind", HEADS)
+def test_a_head_that_diverged_still_answers(kind: str, log: bool, weight: float) -> None:
+    with_numbers = headed(config(loss=kind, loss_settings={"log": log}), load_model("tiny"))
+    torch.nn.init.constant_(with_numbers.model.head.linear.weight, weight)
+    for found in with_numbers.model.distributions(collate(with_numbers.encode([("x: 7. y?", None)]), pad=with_numbers.pad)):
+        assert float(found.probabilities.sum()) == pytest.approx(1)
+        assert found.median.is_finite()
+
+
+def test_a_run_of_a_head_reads_no_mask(tmp_path: Path) -> None:
+    """A comparison may set ``term_numbers`` for its losses, and have a head beside them."""
+    assert run(config(loss="scalar_head", term_numbers="answer"), tmp_path)["label"] == "scalar_head"
+
+
 @pytest.mark.parametrize("log", [None, True, False])
 def test_the_scale(log: bool | None) -> None:
     loaded = load_model("tiny")
@@ -178,3 +194,12 @@ def test_an_answer_must_be_one_number() -> None:
     assert "grounding" in TASKS
     with pytest.raises(ValueError, match="an answer of the task 'grounding' is"):
         check_run(own, make_task(own), load_encoder("tiny-vlm"))
+
+
+@pytest.mark.parametrize("task", [name for name, task in TASKS.items() if task().answer_is == "one number"])
+def test_every_task_of_one_number_has_heads(task: str, tmp_path: Path) -> None:
+    """With pictures too, and on a circle."""
+    model = "tiny-vlm" if TASKS[task].visual else "tiny"
+    own = config(loss="quantile_head", task=task, model=model, decide=["median"], steps=1, train_examples=8, eval_examples=2)
+    run(own, tmp_path)
+    assert all(record["answer"] is not None for record in read_jsonl(tmp_path / "predictions.jsonl"))

@@ -389,7 +389,7 @@ def levels_rows(setup: Setup, found: Levels) -> list[dict[str, Any]]:
     The figures of ``FIGURES`` are those of a typical run, ``.._low`` and ``.._high`` the lowest and the highest run; None if
     infinite or if they do not apply. ``no_number`` is the share of outputs without a number. ``constant_change`` and
     ``boosting_change`` are the MAE relative to that of the baseline, ``.._p`` corrected p-values, ``.._verdict`` ``"better"`` or
-    ``"worse"`` if that is beyond doubt. ``shown`` has the figures as the page shows them.
+    ``"worse"`` if that is significant. ``shown`` has the figures as the page shows them.
     """
     rows = []
     for row in found.rows:

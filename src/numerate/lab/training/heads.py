@@ -187,13 +187,12 @@ class HeadedModel(nn.Module):
         """Return the distribution over the answers to each question."""
         with torch.autocast(self.device.type, torch.bfloat16, enabled=bf16):
             out = self(**batch)["out"]
-        values, p = (part.double().cpu().numpy() for part in self.head.masses(out.float()))
+        values, p = (part.double().cpu().numpy() for part in self.head.masses(out.float().nan_to_num()))  # of a run that diverged
         return [self._distribution(*row) for row in zip(self.scale.restored(values), p, strict=True)]
 
     def _distribution(self, values: Floats, p: Floats) -> NumberDistribution:
         kept = p > _LEAST * p.max()
-        unit = Decimal(1).scaleb(-self.decimals)
-        exact = [Decimal(value).quantize(unit) for value in np.nan_to_num(values[kept]).tolist()]
+        exact = [Decimal(f"{value:.{self.decimals}f}") for value in np.nan_to_num(values[kept]).tolist()]
         return NumberDistribution(exact, (p[kept] / p[kept].sum()).tolist())
 
 

@@ -328,7 +328,7 @@ def run_data(
         soft=soft,
         shared=shared,
     )
-    if config.loss != CROSS_ENTROPY and config.term_numbers != "all":
+    if config.loss not in (CROSS_ENTROPY, *HEADS) and config.term_numbers != "all":
         rows = MaskedRows(rows, loaded, config.term_numbers)
     if config.number_weight != 1:
         rows = WeightedRows(rows, NumericVocab.from_tokenizer(loaded.tokenizer), config.number_weight)
